@@ -1,0 +1,58 @@
+# What `make install` puts where: program, library, headers, pkg-config file, CMake package, man
+# pages and licence, in the places of GNUInstallDirs.
+include(CMakePackageConfigHelpers)
+
+set(HARPE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Harpe)
+
+install(TARGETS libharpe EXPORT HarpeTargets)
+if(TARGET harpe)
+    install(TARGETS harpe)
+endif()
+install(DIRECTORY include/harpe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+
+# ---- pkg-config and CMake ------------------------------------------------------------------
+
+# Written at install time, so that `cmake --install --prefix` is honoured.
+set(HARPE_PC_IN ${PROJECT_SOURCE_DIR}/packaging/harpe.pc.in)
+set(HARPE_PC_OUT ${PROJECT_BINARY_DIR}/packaging/harpe.pc)
+install(CODE "
+    set(PROJECT_DESCRIPTION \"${PROJECT_DESCRIPTION}\")
+    set(PROJECT_VERSION \"${PROJECT_VERSION}\")
+    set(CMAKE_INSTALL_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
+    set(CMAKE_INSTALL_INCLUDEDIR \"${CMAKE_INSTALL_INCLUDEDIR}\")
+    configure_file(\"${HARPE_PC_IN}\" \"${HARPE_PC_OUT}\" @ONLY)")
+install(FILES ${HARPE_PC_OUT} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+configure_package_config_file(packaging/HarpeConfig.cmake.in
+    ${PROJECT_BINARY_DIR}/packaging/HarpeConfig.cmake INSTALL_DESTINATION ${HARPE_PACKAGE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/packaging/HarpeConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/HarpeConfig.cmake
+              ${PROJECT_BINARY_DIR}/packaging/HarpeConfigVersion.cmake
+        DESTINATION ${HARPE_PACKAGE_DIR})
+install(EXPORT HarpeTargets NAMESPACE Harpe:: DESTINATION ${HARPE_PACKAGE_DIR})
+
+# ---- Documentation -------------------------------------------------------------------------
+
+file(GLOB HARPE_DOCUMENTS CONFIGURE_DEPENDS LICENSE README.md CHANGELOG.md docs/*.md)
+install(FILES ${HARPE_DOCUMENTS} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
+
+# docs/man/<name>.<section>.scd becomes <name>.<section>.
+find_program(HARPE_SCDOC scdoc)
+file(GLOB HARPE_MAN_SOURCES CONFIGURE_DEPENDS docs/man/*.scd)
+if(HARPE_SCDOC AND HARPE_MAN_SOURCES)
+    set(HARPE_MAN_PAGES)
+    foreach(source IN LISTS HARPE_MAN_SOURCES)
+        cmake_path(GET source STEM LAST_ONLY page)
+        string(REGEX REPLACE ".*\\." "" section ${page})
+        set(output ${PROJECT_BINARY_DIR}/man/${page})
+        add_custom_command(OUTPUT ${output} DEPENDS ${source} VERBATIM
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/man
+            COMMAND sh -c "\"$1\" <\"$2\" >\"$3.new\" && mv \"$3.new\" \"$3\"" sh
+                    ${HARPE_SCDOC} ${source} ${output}
+            COMMENT "Making man page ${page}")
+        list(APPEND HARPE_MAN_PAGES ${output})
+        install(FILES ${output} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+    endforeach()
+    add_custom_target(harpe_man ALL DEPENDS ${HARPE_MAN_PAGES})
+endif()

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories that appear whole: filled under a temporary name beside the final one and put in
+ * place by one rename. What the files inside mean is not its concern. It replaces and removes only
+ * directories of plain files, so that a mistyped output directory cannot cost anyone a tree. */
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file_parts.h"
+
+/* ---- Entries of a directory ---------------------------------------------------------------- */
+
+/* Calls `visit` for every entry but "." and ".." until one returns an errno; returns that, or the
+ * errno of reading the directory, or 0. `last_name` (may be NULL) receives the entry in question,
+ * to be freed. */
+static int for_each_entry(const char *path, int (*visit)(int directory, const char *name),
+                          char **last_name) {
+    DIR *stream = opendir(path);
+    if (!stream) {
+        return errno;
+    }
+    int failure = 0;
+    struct dirent *entry;
+    while (failure == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        failure = visit(dirfd(stream), entry->d_name);
+        if (failure != 0 && last_name) {
+            *last_name = strdup(entry->d_name);
+        }
+    }
+    if (failure == 0) {
+        failure = errno;
+    }
+    (void)closedir(stream);
+    return failure;
+}
+
+static int check_plain_file(int directory, const char *name) {
+    struct stat info;
+    if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno;
+    }
+    return S_ISDIR(info.st_mode) ? EISDIR : 0;
+}
+
+static int unlink_entry(int directory, const char *name) {
+    return unlinkat(directory, name, 0) == 0 ? 0 : errno;
+}
+
+static int sync_entry(int directory, const char *name) {
+    int descriptor = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) {
+        return errno;
+    }
+    int failure = fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+    (void)close(descriptor);
+    return failure;
+}
+
+static int remove_flat_directory(const char *path) {
+    int failure = for_each_entry(path, unlink_entry, NULL);
+    if (failure == 0 && rmdir(path) != 0) {
+        failure = errno;
+    }
+    return failure;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+/* Decides what may happen to something that already stands at the final path. */
+static harpe_status check_replaceable(const char *path, bool replace, harpe_error *error) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s: exists and is not a directory", path);
+    }
+    if (!replace) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s: already exists", path);
+    }
+    char *name = NULL;
+    int failure = for_each_entry(path, check_plain_file, &name);
+    harpe_status status = HARPE_OK;
+    if (failure == EISDIR) {
+        status = harpe_fail(error, HARPE_ALREADY_EXISTS,
+                            "%s: not replaced, because it contains a directory, %s", path,
+                            name ? name : "");
+    } else if (failure != 0) {
+        status = harpe_fail_errno(error, failure, "%s", path);
+    }
+    free(name);
+    return status;
+}
+
+/* The path without slashes at its end and, where it exists, without symbolic links: those stay
+ * and what they point to is replaced. */
+static harpe_status resolve_final_path(const char *path, char **out, harpe_error *error) {
+    char *resolved = realpath(path, NULL);
+    if (!resolved && errno != ENOENT) {
+        return harpe_fail_errno(error, errno, "%s", path);
+    }
+    if (!resolved) {
+        size_t length = strlen(path);
+        while (length > 1 && path[length - 1] == '/') {
+            length--;
+        }
+        resolved = strndup(path, length);
+    }
+    if (!resolved) {
+        return harpe_fail_memory(error);
+    }
+    const char *slash = strrchr(resolved, '/');
+    const char *last = slash ? slash + 1 : resolved;
+    if (*last == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
+        free(resolved);
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "'%s': name a directory that can be created", path);
+    }
+    *out = resolved;
+    return HARPE_OK;
+}
+
+/* mkdir -p; `*made` counts the directories that were not there before. */
+static int make_directories(const char *path, size_t *made) {
+    if (mkdir(path, 0777) == 0) {
+        (*made)++;
+        return 0;
+    }
+    if (errno == EEXIST) {
+        return 0; /* should it be no directory, the next mkdir inside it says so */
+    }
+    if (errno != ENOENT || *path == '\0') {
+        return errno;
+    }
+    char *parent = harpe_path_parent(path);
+    if (!parent) {
+        return ENOMEM;
+    }
+    int failure = make_directories(parent, made);
+    free(parent);
+    if (failure != 0) {
+        return failure;
+    }
+    if (mkdir(path, 0777) == 0) {
+        (*made)++;
+        return 0;
+    }
+    return errno == EEXIST ? 0 : errno;
+}
+
+/* Takes back what make_directories made, innermost first; stops where somebody else moved in. */
+static void remove_made_parents(const char *final_path, size_t made) {
+    char *parent = harpe_path_parent(final_path);
+    while (parent && made > 0 && rmdir(parent) == 0) {
+        made--;
+        char *next = harpe_path_parent(parent);
+        free(parent);
+        parent = next;
+    }
+    free(parent);
+}
+
+static void forget(harpe_directory *directory) {
+    free(directory->final_path);
+    free(directory->temporary_path);
+    *directory = (harpe_directory){0};
+}
+
+harpe_status harpe_directory_open(harpe_directory *directory, const char *path, bool replace,
+                                  harpe_error *error) {
+    harpe_directory opened = {.replace = replace};
+    char *parent = NULL;
+    int failure = 0;
+    harpe_status status = resolve_final_path(path, &opened.final_path, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    status = check_replaceable(opened.final_path, replace, error);
+    if (status != HARPE_OK) {
+        goto done;
+    }
+    parent = harpe_path_parent(opened.final_path);
+    opened.temporary_path = harpe_path_temporary(opened.final_path);
+    if (!parent || !opened.temporary_path) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    failure = make_directories(parent, &opened.parents_made);
+    if (failure == 0 && mkdir(opened.temporary_path, 0777) != 0) {
+        failure = errno;
+    }
+    if (failure != 0) {
+        status = harpe_fail_errno(error, failure, "cannot create %s", opened.final_path);
+        remove_made_parents(opened.final_path, opened.parents_made);
+    }
+done:
+    free(parent);
+    if (status != HARPE_OK) {
+        forget(&opened);
+        return status;
+    }
+    *directory = opened;
+    return HARPE_OK;
+}
+
+/* ---- Filling ------------------------------------------------------------------------------- */
+
+char *harpe_directory_path(const harpe_directory *directory, const char *name) {
+    return harpe_path_join(directory->temporary_path, "/", name);
+}
+
+static bool is_plain_name(const char *name) {
+    return *name != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+harpe_status harpe_directory_write(harpe_directory *directory, const char *name, const void *data,
+                                   size_t length, harpe_error *error) {
+    if (!is_plain_name(name)) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "'%s' is not a file name", name);
+    }
+    char *path = harpe_directory_path(directory, name);
+    if (!path) {
+        return harpe_fail_memory(error);
+    }
+    int failure = 0;
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (descriptor < 0) {
+        failure = errno;
+    } else {
+        failure = harpe_write_all(descriptor, data, length);
+        if (close(descriptor) != 0 && failure == 0) {
+            failure = errno;
+        }
+    }
+    free(path);
+    if (failure == 0) {
+        return HARPE_OK;
+    }
+    return harpe_fail_errno(error, failure, "cannot write %s/%s", directory->final_path, name);
+}
+
+/* ---- Committing ---------------------------------------------------------------------------- */
+
+static int rename_errno(const char *from, const char *to) {
+    return rename(from, to) == 0 ? 0 : errno;
+}
+
+/* Moves the new directory into place where nothing stands yet. */
+static int rename_into_place(const harpe_directory *directory) {
+    if (renameat2(AT_FDCWD, directory->temporary_path, AT_FDCWD, directory->final_path,
+                  RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return errno;
+    }
+    /* A file system without that flag: rename() replaces an empty directory at worst. */
+    return rename_errno(directory->temporary_path, directory->final_path);
+}
+
+/* Swaps new and old, after which the temporary path holds the old directory. Where the file system
+ * cannot swap, the old one steps aside first, and comes back should the second step fail. */
+static int exchange_with_old(const harpe_directory *directory) {
+    if (renameat2(AT_FDCWD, directory->temporary_path, AT_FDCWD, directory->final_path,
+                  RENAME_EXCHANGE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return errno;
+    }
+    char *aside = harpe_path_temporary(directory->final_path);
+    if (!aside) {
+        return ENOMEM;
+    }
+    int failure = rename_errno(directory->final_path, aside);
+    if (failure == 0) {
+        failure = rename_errno(directory->temporary_path, directory->final_path);
+        if (failure != 0) {
+            (void)rename(aside, directory->final_path);
+        } else {
+            failure = rename_errno(aside, directory->temporary_path);
+        }
+    }
+    free(aside);
+    return failure;
+}
+
+/* Puts the new directory in place and removes the one that stood there. */
+static harpe_status take_place(harpe_directory *directory, harpe_error *error) {
+    int failure = rename_into_place(directory);
+    if (failure == 0) {
+        return HARPE_OK;
+    }
+    if (failure != EEXIST && failure != ENOTEMPTY) {
+        return harpe_fail_errno(error, failure, "cannot create %s", directory->final_path);
+    }
+    /* Looked at again: somebody may have put something there since it was opened. */
+    harpe_status status = check_replaceable(directory->final_path, directory->replace, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    failure = exchange_with_old(directory);
+    if (failure != 0) {
+        return harpe_fail_errno(error, failure, "cannot replace %s", directory->final_path);
+    }
+    failure = remove_flat_directory(directory->temporary_path);
+    if (failure == 0) {
+        return HARPE_OK;
+    }
+    return harpe_fail_errno(error, failure,
+                            "%s is written, but its old contents could not be removed from %s",
+                            directory->final_path, directory->temporary_path);
+}
+
+harpe_status harpe_directory_commit(harpe_directory *directory, harpe_error *error) {
+    if (!directory->temporary_path) {
+        return harpe_fail(error, HARPE_INTERNAL, "no directory is under construction");
+    }
+    int failure = for_each_entry(directory->temporary_path, sync_entry, NULL);
+    if (failure == 0) {
+        failure = harpe_sync_directory(directory->temporary_path);
+    }
+    if (failure != 0) {
+        return harpe_fail_errno(error, failure, "cannot write %s", directory->final_path);
+    }
+    harpe_status status = take_place(directory, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    char *parent = harpe_path_parent(directory->final_path);
+    failure = parent ? harpe_sync_directory(parent) : 0;
+    free(parent);
+    if (failure != 0) {
+        status = harpe_fail_errno(error, failure, "%s is written, but perhaps not yet on disk",
+                                  directory->final_path);
+    }
+    forget(directory);
+    return status;
+}
+
+void harpe_directory_abort(harpe_directory *directory) {
+    if (directory->temporary_path) {
+        (void)remove_flat_directory(directory->temporary_path);
+        remove_made_parents(directory->final_path, directory->parents_made);
+    }
+    forget(directory);
+}

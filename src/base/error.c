@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes failures into the caller's harpe_error: one printable line, cut to fit, and the status
+ * that belongs to an errno. It never allocates, so it also works when memory is out; it logs
+ * nothing and decides nothing. */
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_utf8_continuation(char byte) { return ((unsigned char)byte & 0xC0U) == 0x80U; }
+
+/* Ends a message that did not fit with "...", without cutting a UTF-8 character in two. */
+static void mark_truncated(char message[HARPE_ERROR_MESSAGE_SIZE]) {
+    size_t end = HARPE_ERROR_MESSAGE_SIZE - sizeof "...";
+    while (end > 0 && is_utf8_continuation(message[end])) {
+        end--;
+    }
+    memcpy(message + end, "...", sizeof "...");
+}
+
+/* Names and values from outside may hold line breaks or escape sequences; a message is one line
+ * that is safe to print on a terminal. */
+static void replace_control_characters(char *message) {
+    for (char *c = message; *c != '\0'; c++) {
+        unsigned char byte = (unsigned char)*c;
+        if (byte < 0x20 || byte == 0x7F) {
+            *c = '?';
+        }
+    }
+}
+
+/* The text is made in a buffer of its own because an argument may be error->message itself. */
+static void set_error(harpe_error *error, harpe_status status, int vendor_code, const char *suffix,
+                      const char *format, va_list arguments) __attribute__((format(printf, 5, 0)));
+
+static void set_error(harpe_error *error, harpe_status status, int vendor_code, const char *suffix,
+                      const char *format, va_list arguments) {
+    char message[HARPE_ERROR_MESSAGE_SIZE];
+    int length = vsnprintf(message, sizeof message, format, arguments);
+    if (length < 0) {
+        length = snprintf(message, sizeof message, "%s", harpe_status_name(status));
+    }
+    if (suffix && (size_t)length < sizeof message) {
+        size_t room = sizeof message - (size_t)length;
+        length += snprintf(message + length, room, ": %s", suffix);
+    }
+    if ((size_t)length >= sizeof message) {
+        mark_truncated(message);
+    }
+    replace_control_characters(message);
+    error->status = status;
+    error->vendor_code = vendor_code;
+    memcpy(error->message, message, sizeof message);
+}
+
+harpe_status(harpe_fail)(harpe_error *error, harpe_status status, const char *format, ...) {
+    if (!error) {
+        return status;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    set_error(error, status, 0, NULL, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static harpe_status status_of_errno(int errno_value) {
+    switch (errno_value) {
+    case ENOENT:
+    case ENOTDIR:
+        return HARPE_NOT_FOUND;
+    case EEXIST:
+    case ENOTEMPTY:
+        return HARPE_ALREADY_EXISTS;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return HARPE_PERMISSION_DENIED;
+    case ENOMEM:
+        return HARPE_OUT_OF_MEMORY;
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+        return HARPE_INVALID_ARGUMENT;
+    case ENOSYS:
+    case EOPNOTSUPP:
+        return HARPE_NOT_SUPPORTED;
+    default:
+        return HARPE_IO_ERROR;
+    }
+}
+
+harpe_status(harpe_fail_errno)(harpe_error *error, int errno_value, const char *format, ...) {
+    harpe_status status = status_of_errno(errno_value);
+    if (!error) {
+        return status;
+    }
+    /* Unlike strerror(): the same text in every locale, and safe on any thread. */
+    const char *description = strerrordesc_np(errno_value);
+    va_list arguments;
+    va_start(arguments, format);
+    set_error(error, status, errno_value, description ? description : "unknown error", format,
+              arguments);
+    va_end(arguments);
+    return status;
+}
+
+harpe_status(harpe_fail_memory)(harpe_error *error) {
+    return harpe_fail(error, HARPE_OUT_OF_MEMORY, "out of memory");
+}

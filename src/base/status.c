@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of the statuses. Only the short name lives here; the text of a particular failure is
+ * written where it happens, through base/error.h. */
+#include <harpe/status.h>
+
+const char *harpe_status_name(harpe_status status) {
+    switch (status) {
+    case HARPE_OK:
+        return "ok";
+    case HARPE_INVALID_ARGUMENT:
+        return "invalid argument";
+    case HARPE_INVALID_INPUT:
+        return "invalid input";
+    case HARPE_NOT_FOUND:
+        return "not found";
+    case HARPE_ALREADY_EXISTS:
+        return "already exists";
+    case HARPE_PERMISSION_DENIED:
+        return "permission denied";
+    case HARPE_IO_ERROR:
+        return "input/output error";
+    case HARPE_OUT_OF_MEMORY:
+        return "out of memory";
+    case HARPE_LIMIT_EXCEEDED:
+        return "limit exceeded";
+    case HARPE_INTERRUPTED:
+        return "interrupted";
+    case HARPE_INFEASIBLE:
+        return "infeasible";
+    case HARPE_NOT_SUPPORTED:
+        return "not supported";
+    case HARPE_INTERNAL:
+        return "internal error";
+    }
+    return "unknown status";
+}

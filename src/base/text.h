@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A growing text, and numbers read strictly, independent of the locale. */
+#ifndef HARPE_BASE_TEXT_H
+#define HARPE_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/api.h>
+
+/* Zero-initialise, then append; `failed` stays set after the first allocation that failed, so one
+ * check at the end is enough. `data` is NUL-terminated (or NULL when nothing was appended). */
+typedef struct harpe_text {
+    char *data;
+    size_t length;
+    size_t capacity;
+    bool failed;
+} harpe_text;
+
+void harpe_text_append(harpe_text *text, const char *bytes, size_t length);
+void harpe_text_printf(harpe_text *text, const char *format, ...) HARPE_PRINTF(2, 3);
+/* A finite number with the fewest digits that read back as the same double, '.' as separator. */
+void harpe_text_number(harpe_text *text, double value);
+/* `bytes` with &, <, > and quotes escaped for HTML and SVG. */
+void harpe_text_html(harpe_text *text, const char *bytes);
+void harpe_text_free(harpe_text *text);
+
+/* Exactly one number, nothing before or after, '.' as decimal separator whatever the locale.
+ * harpe_parse_double refuses NaN, infinities, hexadecimal and out-of-range values;
+ * harpe_parse_int refuses anything but [+-]digits (a value such as 1410.0 is accepted by
+ * harpe_parse_int_like, which takes a number without fractional part). False: `*value` untouched.
+ */
+bool harpe_parse_double(const char *text, size_t length, double *value);
+bool harpe_parse_int(const char *text, size_t length, int64_t *value);
+bool harpe_parse_int_like(const char *text, size_t length, int64_t *value);
+
+#endif

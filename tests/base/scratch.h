@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A scratch directory for tests that touch files: made before each test, and after it checked and
+ * removed. Counting its entries is how tests prove that nothing was left behind. */
+#ifndef HARPE_TESTS_BASE_SCRATCH_H
+#define HARPE_TESTS_BASE_SCRATCH_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct scratch {
+    char root[64];
+    char path[512]; /* of the last scratch_path() */
+} scratch;
+
+static inline int scratch_make(void **state) {
+    scratch *s = calloc(1, sizeof *s);
+    if (!s) {
+        return -1;
+    }
+    strcpy(s->root, "/tmp/harpe-test-XXXXXX");
+    if (!mkdtemp(s->root) || chmod(s->root, 0777) != 0) {
+        free(s);
+        return -1;
+    }
+    *state = s;
+    return 0;
+}
+
+static inline int scratch_remove(void **state) {
+    scratch *s = *state;
+    char command[256];
+    snprintf(command, sizeof command, "chmod -R u+rwx %s; rm -rf %s", s->root, s->root);
+    int result = system(command);
+    free(s);
+    return result;
+}
+
+/* Good until the next call. */
+static inline const char *scratch_path(scratch *s, const char *name) {
+    snprintf(s->path, sizeof s->path, "%s/%s", s->root, name);
+    return s->path;
+}
+
+static inline size_t entry_count(const char *directory) {
+    DIR *stream = opendir(directory);
+    size_t count = 0;
+    if (!stream) {
+        return (size_t)-1;
+    }
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(stream);
+    return count;
+}
+
+static inline bool path_exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static inline void put_file(const char *path, const char *content) {
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(content, file) < 0 || fclose(file) != 0) {
+        perror(path);
+        abort();
+    }
+}
+
+static inline bool file_holds(const char *path, const char *content) {
+    char got[4096] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        return false;
+    }
+    size_t length = fread(got, 1, sizeof got - 1, file);
+    fclose(file);
+    return length == strlen(content) && memcmp(got, content, length) == 0;
+}
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CSV: what clean and unclean texts are split into, and where errors point. Every text is copied
+ * into memory of exactly its size, so that reading past its end shows under AddressSanitizer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/csv.h"
+
+/* Reads a whole text and prints it as fields in brackets, records ended by '/'; or its error. */
+static const char *read_all(const char *bytes, size_t length, bool by_line) {
+    static char result[2048];
+    char *text = malloc(length > 0 ? length : 1);
+    assert_non_null(text);
+    memcpy(text, bytes, length);
+    harpe_csv csv;
+    harpe_error error;
+    bool has_record = true;
+    size_t used = 0;
+    result[0] = '\0';
+    harpe_csv_open(&csv, text, length, "t.csv");
+    for (;;) {
+        harpe_status status = by_line ? harpe_csv_next_line(&csv, &has_record, &error)
+                                      : harpe_csv_next(&csv, &has_record, &error);
+        if (status != HARPE_OK) {
+            assert_int_equal(status, HARPE_INVALID_INPUT);
+            snprintf(result, sizeof result, "%s", error.message);
+            break;
+        }
+        if (!has_record) {
+            break;
+        }
+        for (size_t i = 0; i < csv.field_count; i++) {
+            used += (size_t)snprintf(result + used, sizeof result - used, "[%.*s]",
+                                     (int)csv.fields[i].length, csv.fields[i].text);
+        }
+        used += (size_t)snprintf(result + used, sizeof result - used, "/");
+    }
+    harpe_csv_close(&csv);
+    free(text);
+    return result;
+}
+
+static const char *read_text(const char *text) { return read_all(text, strlen(text), false); }
+
+static void clean_texts_are_split(void **state) {
+    (void)state;
+    assert_string_equal(read_text("a,b\n1,2\n"), "[a][b]/[1][2]/");
+    assert_string_equal(read_text("a,b\n1,2"), "[a][b]/[1][2]/");
+    assert_string_equal(read_text("a,b\r\n1,2\r\n"), "[a][b]/[1][2]/");
+    assert_string_equal(read_text("\xEF\xBB\xBF"
+                                  "a\n1"),
+                        "[a]/[1]/");
+    assert_string_equal(read_text(" a ,\tb\t\n"), "[a][b]/");
+    assert_string_equal(read_text("a b, c d\n"), "[a b][c d]/");
+    assert_string_equal(read_text("a,,b,\n"), "[a][][b][]/");
+    assert_string_equal(read_text(","), "[][]/");
+    assert_string_equal(read_text("a,b\n1\n"), "[a][b]/[1]/");
+}
+
+static void text_without_records_has_none(void **state) {
+    (void)state;
+    assert_string_equal(read_text(""), "");
+    assert_string_equal(read_text("\n"), "");
+    assert_string_equal(read_text("\n \r\n\t\n"), "");
+    assert_string_equal(read_text("\xEF\xBB\xBF"), "");
+}
+
+static void blank_lines_are_passed_over_or_kept(void **state) {
+    (void)state;
+    const char *text = "\na\n\n  \nb\n\n";
+    assert_string_equal(read_text(text), "[a]/[b]/");
+    assert_string_equal(read_all(text, strlen(text), true), "[]/[a]/[]/[]/[b]/[]/");
+}
+
+static void quotes_protect_what_is_inside(void **state) {
+    (void)state;
+    assert_string_equal(read_text("\"a,b\",c\n"), "[a,b][c]/");
+    assert_string_equal(read_text("\"a\"\"b\",\"\"\"\"\n"), "[a\"b][\"]/");
+    assert_string_equal(read_text("\"x\ny\",z\nw"), "[x\ny][z]/[w]/");
+    assert_string_equal(read_text(" \" a \" ,b\n"), "[ a ][b]/");
+    assert_string_equal(read_text("\"\"\n"), "[]/");
+    assert_string_equal(read_text("\"\""), "[]/");
+    assert_string_equal(read_text("\"a\"\"\",\"b\"\"\"\n\"c\"\"\"\n"), "[a\"][b\"]/[c\"]/");
+}
+
+static void unclean_texts_are_refused_where_they_are_unclean(void **state) {
+    (void)state;
+    assert_string_equal(read_text("a\n1,\"b\n\n"), "t.csv:2:3: this quote is never closed");
+    assert_string_equal(read_text("\""), "t.csv:1:1: this quote is never closed");
+    assert_string_equal(read_text("\"a\"\""), "t.csv:1:1: this quote is never closed");
+    assert_string_equal(read_text("\"a\" b,c\n"),
+                        "t.csv:1:5: text after a closing quote; expected a comma");
+    assert_string_equal(read_text("a\"b\n"), "t.csv:1:2: a quote inside an unquoted field");
+    assert_string_equal(read_text("a\rb\n"), "t.csv:1:2: a carriage return without a line feed");
+    assert_string_equal(read_text("a\r"), "t.csv:1:2: a carriage return without a line feed");
+    assert_string_equal(read_all("a,\0b", 4, false),
+                        "t.csv:1:3: a zero byte; this is not a text file");
+    assert_string_equal(read_all("\"\0\"", 3, false),
+                        "t.csv:1:2: a zero byte; this is not a text file");
+    assert_string_equal(read_all("\xFF\xFE"
+                                 "a\0",
+                                 4, false),
+                        "t.csv:1:4: a zero byte; this is not a text file");
+}
+
+static void positions_survive_quoted_line_breaks(void **state) {
+    (void)state;
+    const char *text = "h\n\"a\nb\", 7 \n8";
+    harpe_csv csv;
+    bool has_record;
+    harpe_csv_open(&csv, text, strlen(text), "t.csv");
+    assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
+    assert_int_equal(csv.line, 1);
+    assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
+    assert_int_equal(csv.line, 2);
+    assert_int_equal(csv.fields[0].line, 2);
+    assert_int_equal(csv.fields[0].column, 1);
+    assert_int_equal(csv.fields[1].line, 3);
+    assert_int_equal(csv.fields[1].column, 5);
+    assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
+    assert_int_equal(csv.line, 4);
+    assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
+    assert_false(has_record);
+    harpe_csv_close(&csv);
+    harpe_csv_close(&csv);
+}
+
+static void open_row(harpe_csv *csv, const char *text) {
+    bool has_record;
+    harpe_csv_open(csv, text, strlen(text), "p.csv");
+    assert_int_equal(harpe_csv_next(csv, &has_record, NULL), HARPE_OK);
+    assert_true(has_record);
+}
+
+static void numbers_are_read_from_fields(void **state) {
+    (void)state;
+    harpe_csv csv;
+    double number = 0;
+    int64_t whole = 0;
+    open_row(&csv, "\n 0.25 ,1410.0,-3");
+    assert_int_equal(harpe_csv_double(&csv, 0, "time", &number, NULL), HARPE_OK);
+    assert_true(number == 0.25);
+    assert_int_equal(harpe_csv_int(&csv, 1, "frequency", &whole, NULL), HARPE_OK);
+    assert_int_equal(whole, 1410);
+    assert_int_equal(harpe_csv_int(&csv, 2, "stage", &whole, NULL), HARPE_OK);
+    assert_int_equal(whole, -3);
+    harpe_csv_close(&csv);
+}
+
+static void bad_numbers_name_place_column_and_value(void **state) {
+    (void)state;
+    harpe_csv csv;
+    harpe_error error;
+    double number = 42;
+    int64_t whole = 42;
+    open_row(&csv, "\n1, abc ,,nan,1.5");
+    assert_int_equal(harpe_csv_double(&csv, 1, "time", &number, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "p.csv:2:4: time: expected a number, found 'abc'");
+    assert_int_equal(harpe_csv_double(&csv, 2, "time", &number, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "p.csv:2:9: time: expected a number, found nothing");
+    assert_int_equal(harpe_csv_double(&csv, 3, "time", &number, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "p.csv:2:10: time: expected a number, found 'nan'");
+    assert_int_equal(harpe_csv_int(&csv, 4, "stage", &whole, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "p.csv:2:14: stage: expected a whole number, found '1.5'");
+    assert_int_equal(harpe_csv_int(&csv, 5, "stage", &whole, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message,
+                        "p.csv:2: stage: expected a whole number, the row ends after 5 fields");
+    assert_true(number == 42);
+    assert_int_equal(whole, 42);
+    harpe_csv_close(&csv);
+}
+
+static void own_errors_show_the_field_cut_short(void **state) {
+    (void)state;
+    harpe_csv csv;
+    harpe_error error;
+    open_row(&csv, "ok,aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeee");
+    assert_int_equal(harpe_csv_fail(&csv, 0, &error, "time must be %s", "positive"),
+                     HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "p.csv:1:1: time must be positive (found 'ok')");
+    assert_int_equal(harpe_csv_fail(&csv, 1, &error, "no"), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message,
+                        "p.csv:1:4: no (found 'aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd...')");
+    assert_int_equal(harpe_csv_fail(&csv, 9, NULL, "no"), HARPE_INVALID_INPUT);
+    harpe_csv_close(&csv);
+}
+
+/* Whatever the bytes are: no crash, no endless loop, fields inside the text. */
+static void random_texts_are_survived(void **state) {
+    (void)state;
+    const char alphabet[] = {'"', ',', '\n', '\r', ' ', 'a', '"', '\0'};
+    uint32_t random = 2463534242U;
+    for (int round = 0; round < 20000; round++) {
+        char text[24];
+        size_t length = random % sizeof text;
+        for (size_t i = 0; i < length; i++) {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            text[i] = alphabet[random % sizeof alphabet];
+        }
+        random = random * 1664525U + 1013904223U;
+        (void)read_all(text, length, round % 2 == 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clean_texts_are_split),
+        cmocka_unit_test(text_without_records_has_none),
+        cmocka_unit_test(blank_lines_are_passed_over_or_kept),
+        cmocka_unit_test(quotes_protect_what_is_inside),
+        cmocka_unit_test(unclean_texts_are_refused_where_they_are_unclean),
+        cmocka_unit_test(positions_survive_quoted_line_breaks),
+        cmocka_unit_test(numbers_are_read_from_fields),
+        cmocka_unit_test(bad_numbers_name_place_column_and_value),
+        cmocka_unit_test(own_errors_show_the_field_cut_short),
+        cmocka_unit_test(random_texts_are_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

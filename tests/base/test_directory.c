@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories that appear whole: invisible until committed, gone after an abort, swapped in one
+ * step over an old one, and never put in the place of anything that could be dear to someone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/file.h"
+#include "scratch.h"
+
+enum { NOBODY = 65534 };
+
+static void write_one(harpe_directory *directory, const char *name, const char *content) {
+    assert_int_equal(harpe_directory_write(directory, name, content, strlen(content), NULL),
+                     HARPE_OK);
+}
+
+static void directory_appears_only_when_committed(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, &error),
+                     HARPE_OK);
+    write_one(&directory, "a", "first");
+    write_one(&directory, "b", "second");
+    write_one(&directory, "a", "1");
+    assert_false(path_exists(s->path));
+    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_OK);
+    assert_null(directory.temporary_path);
+    assert_true(file_holds(scratch_path(s, "out/a"), "1"));
+    assert_true(file_holds(scratch_path(s, "out/b"), "second"));
+    assert_int_equal(entry_count(scratch_path(s, "out")), 2);
+    assert_int_equal(entry_count(s->root), 1);
+    harpe_directory_abort(&directory); /* nothing left to abort */
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void empty_directory_can_be_committed(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    struct stat info;
+    mode_t before = umask(022);
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out///"), false, NULL),
+                     HARPE_OK);
+    umask(before);
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_int_equal(stat(scratch_path(s, "out"), &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0755);
+}
+
+static void abort_leaves_nothing(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
+                     HARPE_OK);
+    write_one(&directory, "f", "x");
+    assert_true(path_exists(scratch_path(s, "a/b")));
+    harpe_directory_abort(&directory);
+    assert_int_equal(entry_count(s->root), 0);
+    harpe_directory_abort(&directory);
+}
+
+static void abort_keeps_parents_that_others_use(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
+                     HARPE_OK);
+    put_file(scratch_path(s, "a/other"), "x");
+    harpe_directory_abort(&directory);
+    assert_false(path_exists(scratch_path(s, "a/b")));
+    assert_true(path_exists(scratch_path(s, "a/other")));
+}
+
+static void struct_that_was_never_opened_can_be_aborted(void **state) {
+    (void)state;
+    harpe_directory directory = {0};
+    harpe_directory_abort(&directory);
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_INTERNAL);
+}
+
+static void missing_parents_are_created(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
+                     HARPE_OK);
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_true(path_exists(scratch_path(s, "a/b/out")));
+}
+
+static void existing_directory_is_refused_unless_told(void **state) {
+    scratch *s = *state;
+    harpe_directory directory = {0};
+    harpe_error error;
+    assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
+    assert_int_equal(harpe_directory_open(&directory, s->path, false, &error),
+                     HARPE_ALREADY_EXISTS);
+    assert_non_null(strstr(error.message, "out: already exists"));
+    assert_null(directory.temporary_path);
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void existing_directory_is_replaced_when_told(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
+    put_file(scratch_path(s, "out/old"), "old");
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), true, &error),
+                     HARPE_OK);
+    write_one(&directory, "new", "new");
+    assert_true(file_holds(scratch_path(s, "out/old"), "old"));
+    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_OK);
+    assert_true(file_holds(scratch_path(s, "out/new"), "new"));
+    assert_false(path_exists(scratch_path(s, "out/old")));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void aborted_replacement_keeps_the_old_directory(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
+    put_file(scratch_path(s, "out/old"), "old");
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), true, NULL),
+                     HARPE_OK);
+    write_one(&directory, "new", "new");
+    harpe_directory_abort(&directory);
+    assert_true(file_holds(scratch_path(s, "out/old"), "old"));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void link_to_a_directory_stays_one(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    struct stat info;
+    assert_int_equal(mkdir(scratch_path(s, "real"), 0755), 0);
+    assert_int_equal(symlink("real", scratch_path(s, "out")), 0);
+    assert_int_equal(harpe_directory_open(&directory, s->path, true, NULL), HARPE_OK);
+    write_one(&directory, "f", "x");
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_int_equal(lstat(scratch_path(s, "out"), &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_true(file_holds(scratch_path(s, "real/f"), "x"));
+}
+
+static void what_is_no_directory_is_never_replaced(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    put_file(scratch_path(s, "out"), "precious");
+    assert_int_equal(harpe_directory_open(&directory, s->path, true, &error), HARPE_ALREADY_EXISTS);
+    assert_non_null(strstr(error.message, "not a directory"));
+    assert_true(file_holds(s->path, "precious"));
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out/sub"), true, &error),
+                     HARPE_NOT_FOUND);
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void directory_with_directories_is_never_replaced(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    assert_int_equal(mkdir(scratch_path(s, "home"), 0755), 0);
+    assert_int_equal(mkdir(scratch_path(s, "home/thesis"), 0755), 0);
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "home"), true, &error),
+                     HARPE_ALREADY_EXISTS);
+    assert_non_null(strstr(error.message, "contains a directory, thesis"));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void what_appears_meanwhile_is_not_overwritten(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
+                     HARPE_OK);
+    write_one(&directory, "f", "ours");
+    assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
+    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_ALREADY_EXISTS);
+    harpe_directory_abort(&directory);
+    assert_int_equal(entry_count(scratch_path(s, "out")), 0);
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void paths_that_name_no_directory_are_refused(void **state) {
+    (void)state;
+    harpe_directory directory = {0};
+    harpe_error error;
+    assert_int_equal(harpe_directory_open(&directory, "", true, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_directory_open(&directory, "/", true, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_directory_open(&directory, "not-there/..", true, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_null(directory.temporary_path);
+}
+
+static void names_with_a_slash_are_refused(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
+                     HARPE_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(harpe_directory_write(&directory, bad[i], "x", 1, NULL),
+                         HARPE_INVALID_ARGUMENT);
+    }
+    harpe_directory_abort(&directory);
+    assert_int_equal(entry_count(s->root), 0);
+}
+
+static void files_written_by_name_are_part_of_it(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
+                     HARPE_OK);
+    char *path = harpe_directory_path(&directory, "picture.svg");
+    put_file(path, "<svg/>");
+    free(path);
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_true(file_holds(scratch_path(s, "out/picture.svg"), "<svg/>"));
+}
+
+static void full_disk_names_the_final_file_and_leaves_nothing(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    harpe_error error;
+    struct rlimit before;
+    char *data = calloc(1, 100000);
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
+                     HARPE_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit limit = {.rlim_cur = 10000, .rlim_max = before.rlim_max};
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    harpe_status status = harpe_directory_write(&directory, "plan.py", data, 100000, &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    free(data);
+    assert_int_equal(status, HARPE_IO_ERROR);
+    assert_non_null(strstr(error.message, "out/plan.py: File too large"));
+    harpe_directory_abort(&directory);
+    assert_int_equal(entry_count(s->root), 0);
+}
+
+static void closed_parent_is_permission_denied(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
+    assert_int_equal(chmod(s->path, 0555), 0);
+    scratch_path(s, "closed/a/out");
+    bool was_root = geteuid() == 0;
+    assert_true(!was_root || seteuid(NOBODY) == 0);
+    harpe_status status = harpe_directory_open(&directory, s->path, false, NULL);
+    assert_true(!was_root || seteuid(0) == 0);
+    assert_int_equal(status, HARPE_PERMISSION_DENIED);
+}
+
+static void relative_path_is_created(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir(s->root), 0);
+    harpe_status status = harpe_directory_open(&directory, "out", false, NULL);
+    if (status == HARPE_OK) {
+        status = harpe_directory_commit(&directory, NULL);
+    }
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    assert_int_equal(status, HARPE_OK);
+    assert_true(path_exists(scratch_path(s, "out")));
+}
+
+#define SCRATCH_TEST(function) \
+    cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(directory_appears_only_when_committed),
+        SCRATCH_TEST(empty_directory_can_be_committed),
+        SCRATCH_TEST(abort_leaves_nothing),
+        SCRATCH_TEST(abort_keeps_parents_that_others_use),
+        SCRATCH_TEST(struct_that_was_never_opened_can_be_aborted),
+        SCRATCH_TEST(missing_parents_are_created),
+        SCRATCH_TEST(existing_directory_is_refused_unless_told),
+        SCRATCH_TEST(existing_directory_is_replaced_when_told),
+        SCRATCH_TEST(aborted_replacement_keeps_the_old_directory),
+        SCRATCH_TEST(link_to_a_directory_stays_one),
+        SCRATCH_TEST(what_is_no_directory_is_never_replaced),
+        SCRATCH_TEST(directory_with_directories_is_never_replaced),
+        SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten),
+        SCRATCH_TEST(paths_that_name_no_directory_are_refused),
+        SCRATCH_TEST(names_with_a_slash_are_refused),
+        SCRATCH_TEST(files_written_by_name_are_part_of_it),
+        SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing),
+        SCRATCH_TEST(closed_parent_is_permission_denied),
+        SCRATCH_TEST(relative_path_is_created),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

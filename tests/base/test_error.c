@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors: their text, how it is cut and cleaned, and which status an errno becomes. Also the names
+ * of statuses and the version. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <harpe/version.h>
+
+#include "base/error.h"
+
+static void fail_returns_the_status_and_fills_the_error(void **state) {
+    (void)state;
+    harpe_error error;
+    memset(&error, 0xAA, sizeof error);
+    assert_int_equal(harpe_fail(&error, HARPE_NOT_FOUND, "stage %d", 7), HARPE_NOT_FOUND);
+    assert_int_equal(error.status, HARPE_NOT_FOUND);
+    assert_int_equal(error.vendor_code, 0);
+    assert_string_equal(error.message, "stage 7");
+}
+
+static void null_error_is_tolerated(void **state) {
+    (void)state;
+    assert_int_equal(harpe_fail(NULL, HARPE_IO_ERROR, "x"), HARPE_IO_ERROR);
+    assert_int_equal(harpe_fail_errno(NULL, EACCES, "x"), HARPE_PERMISSION_DENIED);
+    assert_int_equal(harpe_fail_memory(NULL), HARPE_OUT_OF_MEMORY);
+}
+
+static void long_message_is_cut_with_dots(void **state) {
+    (void)state;
+    char text[3 * HARPE_ERROR_MESSAGE_SIZE];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    harpe_error error;
+    harpe_fail(&error, HARPE_INTERNAL, "%s", text);
+    assert_int_equal(strlen(error.message), HARPE_ERROR_MESSAGE_SIZE - 1);
+    assert_string_equal(error.message + HARPE_ERROR_MESSAGE_SIZE - 4, "...");
+}
+
+static void message_that_just_fits_is_not_cut(void **state) {
+    (void)state;
+    char text[HARPE_ERROR_MESSAGE_SIZE];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    harpe_error error;
+    harpe_fail(&error, HARPE_INTERNAL, "%s", text);
+    assert_string_equal(error.message, text);
+}
+
+static void cut_does_not_split_a_character(void **state) {
+    (void)state;
+    for (size_t shift = 0; shift < 4; shift++) {
+        char text[2 * HARPE_ERROR_MESSAGE_SIZE] = "";
+        memset(text, 'x', shift);
+        while (strlen(text) + 4 < sizeof text) {
+            strcat(text, "\xF0\x9F\x94\xAA"); /* one character of four bytes */
+        }
+        harpe_error error;
+        harpe_fail(&error, HARPE_INTERNAL, "%s", text);
+        size_t length = strlen(error.message);
+        assert_string_equal(error.message + length - 3, "...");
+        assert_int_equal((length - 3 - shift) % 4, 0);
+    }
+}
+
+static void message_is_one_printable_line(void **state) {
+    (void)state;
+    harpe_error error;
+    harpe_fail(&error, HARPE_INVALID_INPUT, "found '%s'", "a\nb\r\x1B[31m\x7F\xC3\xA4");
+    assert_string_equal(error.message, "found 'a?b??[31m?\xC3\xA4'");
+}
+
+static void message_can_wrap_the_one_it_replaces(void **state) {
+    (void)state;
+    harpe_error error;
+    harpe_fail(&error, HARPE_NOT_FOUND, "inner");
+    harpe_fail(&error, error.status, "outer: %s", error.message);
+    assert_string_equal(error.message, "outer: inner");
+}
+
+static void errno_gives_text_status_and_code(void **state) {
+    (void)state;
+    harpe_error error;
+    assert_int_equal(harpe_fail_errno(&error, ENOSPC, "cannot write %s", "out/plan.py"),
+                     HARPE_IO_ERROR);
+    assert_string_equal(error.message, "cannot write out/plan.py: No space left on device");
+    assert_int_equal(error.vendor_code, ENOSPC);
+    assert_int_equal(harpe_fail_errno(&error, ENOENT, "x"), HARPE_NOT_FOUND);
+    assert_int_equal(harpe_fail_errno(&error, EEXIST, "x"), HARPE_ALREADY_EXISTS);
+    assert_int_equal(harpe_fail_errno(&error, EROFS, "x"), HARPE_PERMISSION_DENIED);
+    assert_int_equal(harpe_fail_errno(&error, ENOMEM, "x"), HARPE_OUT_OF_MEMORY);
+    assert_int_equal(harpe_fail_errno(&error, EISDIR, "x"), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_fail_errno(&error, ENOSYS, "x"), HARPE_NOT_SUPPORTED);
+    assert_int_equal(harpe_fail_errno(&error, 99999, "x"), HARPE_IO_ERROR);
+    assert_string_equal(error.message, "x: unknown error");
+}
+
+static void every_status_has_a_name_of_its_own(void **state) {
+    (void)state;
+    for (int a = HARPE_OK; a <= HARPE_INTERNAL; a++) {
+        assert_string_not_equal(harpe_status_name((harpe_status)a), "unknown status");
+        for (int b = HARPE_OK; b < a; b++) {
+            assert_string_not_equal(harpe_status_name((harpe_status)a),
+                                    harpe_status_name((harpe_status)b));
+        }
+    }
+    assert_string_equal(harpe_status_name((harpe_status)(HARPE_INTERNAL + 1)), "unknown status");
+}
+
+static void version_string_and_numbers_agree(void **state) {
+    (void)state;
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", HARPE_VERSION_MAJOR, HARPE_VERSION_MINOR,
+             HARPE_VERSION_PATCH);
+    assert_string_equal(text, HARPE_VERSION_STRING);
+    assert_string_equal(harpe_version(), HARPE_VERSION_STRING);
+    assert_string_equal(HARPE_PROJECT_VERSION, HARPE_VERSION_STRING);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fail_returns_the_status_and_fills_the_error),
+        cmocka_unit_test(null_error_is_tolerated),
+        cmocka_unit_test(long_message_is_cut_with_dots),
+        cmocka_unit_test(message_that_just_fits_is_not_cut),
+        cmocka_unit_test(cut_does_not_split_a_character),
+        cmocka_unit_test(message_is_one_printable_line),
+        cmocka_unit_test(message_can_wrap_the_one_it_replaces),
+        cmocka_unit_test(errno_gives_text_status_and_code),
+        cmocka_unit_test(every_status_has_a_name_of_its_own),
+        cmocka_unit_test(version_string_and_numbers_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single files: read whole within a limit; written whole or not at all, also when the disk is full,
+ * the file too large or the directory closed. After every failure the old file must still be there
+ * and nothing beside it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/file.h"
+#include "scratch.h"
+
+enum { NOBODY = 65534, MANY = 1 << 20 };
+
+static void file_is_read_whole_and_terminated(void **state) {
+    scratch *s = *state;
+    char *text;
+    size_t length;
+    put_file(scratch_path(s, "f"), "hello\n");
+    assert_int_equal(harpe_file_read(s->path, 6, &text, &length, NULL), HARPE_OK);
+    assert_int_equal(length, 6);
+    assert_string_equal(text, "hello\n");
+    free(text);
+}
+
+static void empty_file_is_an_empty_text(void **state) {
+    scratch *s = *state;
+    char *text;
+    size_t length;
+    put_file(scratch_path(s, "f"), "");
+    assert_int_equal(harpe_file_read(s->path, 0, &text, &length, NULL), HARPE_OK);
+    assert_int_equal(length, 0);
+    assert_string_equal(text, "");
+    free(text);
+}
+
+static void file_over_the_limit_is_refused(void **state) {
+    scratch *s = *state;
+    char *text = NULL;
+    size_t length = 42;
+    harpe_error error;
+    put_file(scratch_path(s, "f"), "hello\n");
+    assert_int_equal(harpe_file_read(s->path, 5, &text, &length, &error), HARPE_LIMIT_EXCEEDED);
+    assert_non_null(strstr(error.message, s->path));
+    /* No size is known beforehand here, and there is no end. */
+    assert_int_equal(harpe_file_read("/dev/zero", 100000, &text, &length, &error),
+                     HARPE_LIMIT_EXCEEDED);
+    assert_null(text);
+    assert_int_equal(length, 42);
+}
+
+static void file_without_a_known_size_is_read(void **state) {
+    (void)state;
+    char *text;
+    size_t length;
+    assert_int_equal(harpe_file_read("/proc/self/status", MANY, &text, &length, NULL), HARPE_OK);
+    assert_true(length > 0);
+    assert_memory_equal(text, "Name:", 5);
+    free(text);
+}
+
+static void pipe_is_read_to_its_end(void **state) {
+    scratch *s = *state;
+    char command[600];
+    char *text;
+    size_t length;
+    assert_int_equal(mkfifo(scratch_path(s, "pipe"), 0600), 0);
+    snprintf(command, sizeof command, "(head -c 100000 /dev/zero | tr '\\0' x >%s) &", s->path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(harpe_file_read(s->path, MANY, &text, &length, NULL), HARPE_OK);
+    assert_int_equal(length, 100000);
+    assert_int_equal(text[99999], 'x');
+    free(text);
+}
+
+static void what_cannot_be_read_is_named(void **state) {
+    scratch *s = *state;
+    char *text;
+    size_t length;
+    harpe_error error;
+    assert_int_equal(harpe_file_read(scratch_path(s, "missing"), 10, &text, &length, &error),
+                     HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "missing: No such file or directory"));
+    assert_int_equal(harpe_file_read(s->root, 10, &text, &length, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "Is a directory"));
+    put_file(scratch_path(s, "f"), "x");
+    assert_int_equal(harpe_file_read(scratch_path(s, "f/g"), 10, &text, &length, &error),
+                     HARPE_NOT_FOUND);
+}
+
+static void unreadable_file_is_permission_denied(void **state) {
+    scratch *s = *state;
+    char *text;
+    size_t length;
+    put_file(scratch_path(s, "f"), "secret");
+    assert_int_equal(chmod(s->path, 0), 0);
+    bool was_root = geteuid() == 0;
+    assert_true(!was_root || seteuid(NOBODY) == 0);
+    harpe_status status = harpe_file_read(s->path, 10, &text, &length, NULL);
+    assert_true(!was_root || seteuid(0) == 0);
+    assert_int_equal(status, HARPE_PERMISSION_DENIED);
+}
+
+static void file_is_created_and_replaced(void **state) {
+    scratch *s = *state;
+    assert_int_equal(harpe_file_write(scratch_path(s, "f"), "one", 3, NULL), HARPE_OK);
+    assert_true(file_holds(s->path, "one"));
+    assert_int_equal(harpe_file_write(s->path, "two!", 4, NULL), HARPE_OK);
+    assert_true(file_holds(s->path, "two!"));
+    assert_int_equal(harpe_file_write(s->path, NULL, 0, NULL), HARPE_OK);
+    assert_true(file_holds(s->path, ""));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void relative_path_is_written(void **state) {
+    scratch *s = *state;
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir(s->root), 0);
+    harpe_status status = harpe_file_write("f", "one", 3, NULL);
+    bool is_there = file_holds("f", "one");
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    assert_int_equal(status, HARPE_OK);
+    assert_true(is_there);
+}
+
+static void new_file_follows_umask_and_old_one_keeps_its_mode(void **state) {
+    scratch *s = *state;
+    struct stat info;
+    mode_t before = umask(027);
+    harpe_status status = harpe_file_write(scratch_path(s, "f"), "one", 3, NULL);
+    umask(before);
+    assert_int_equal(status, HARPE_OK);
+    assert_int_equal(stat(s->path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    assert_int_equal(chmod(s->path, 0606), 0);
+    assert_int_equal(harpe_file_write(s->path, "two", 3, NULL), HARPE_OK);
+    assert_int_equal(stat(s->path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0606);
+}
+
+static void symbolic_link_stays_one(void **state) {
+    scratch *s = *state;
+    char target[512];
+    struct stat info;
+    snprintf(target, sizeof target, "%s", scratch_path(s, "target"));
+    put_file(target, "old");
+    assert_int_equal(symlink("target", scratch_path(s, "link")), 0);
+    assert_int_equal(harpe_file_write(s->path, "new", 3, NULL), HARPE_OK);
+    assert_int_equal(lstat(s->path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_true(file_holds(target, "new"));
+}
+
+static void longest_file_name_can_be_written(void **state) {
+    scratch *s = *state;
+    char name[256];
+    memset(name, 'n', 255);
+    name[255] = '\0';
+    assert_int_equal(harpe_file_write(scratch_path(s, name), "x", 1, NULL), HARPE_OK);
+    assert_true(file_holds(s->path, "x"));
+}
+
+static void full_disk_is_told(void **state) {
+    (void)state;
+    harpe_error error;
+    assert_int_equal(harpe_file_write("/dev/full", "x", 1, &error), HARPE_IO_ERROR);
+    assert_string_equal(error.message, "/dev/full: No space left on device");
+    assert_int_equal(error.vendor_code, ENOSPC);
+    assert_int_equal(harpe_file_write("/dev/null", "x", 1, &error), HARPE_OK);
+}
+
+/* Stands for a disk that fills up half-way: writing fails after the first `bytes`. */
+static void limit_file_size(rlim_t bytes, struct rlimit *before) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, before), 0);
+    limit = *before;
+    limit.rlim_cur = bytes;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void failed_write_leaves_the_old_file_and_nothing_else(void **state) {
+    scratch *s = *state;
+    harpe_error error;
+    struct rlimit before;
+    char *data = calloc(1, MANY);
+    put_file(scratch_path(s, "f"), "old");
+    limit_file_size(10000, &before);
+    harpe_status status = harpe_file_write(s->path, data, MANY, &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    free(data);
+    assert_int_equal(status, HARPE_IO_ERROR);
+    assert_non_null(strstr(error.message, "File too large"));
+    assert_true(file_holds(s->path, "old"));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void places_that_cannot_be_written_are_named(void **state) {
+    scratch *s = *state;
+    harpe_error error;
+    assert_int_equal(harpe_file_write(scratch_path(s, "no/f"), "x", 1, &error), HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "no/f: No such file or directory"));
+    assert_int_equal(harpe_file_write(s->root, "x", 1, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_file_write("", "x", 1, &error), HARPE_NOT_FOUND);
+    assert_int_equal(entry_count(s->root), 0);
+}
+
+static void closed_directory_is_permission_denied(void **state) {
+    scratch *s = *state;
+    assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
+    assert_int_equal(chmod(s->path, 0555), 0);
+    scratch_path(s, "closed/f");
+    bool was_root = geteuid() == 0;
+    assert_true(!was_root || seteuid(NOBODY) == 0);
+    harpe_status status = harpe_file_write(s->path, "x", 1, NULL);
+    assert_true(!was_root || seteuid(0) == 0);
+    assert_int_equal(status, HARPE_PERMISSION_DENIED);
+}
+
+#define SCRATCH_TEST(function) \
+    cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(file_is_read_whole_and_terminated),
+        SCRATCH_TEST(empty_file_is_an_empty_text),
+        SCRATCH_TEST(file_over_the_limit_is_refused),
+        SCRATCH_TEST(file_without_a_known_size_is_read),
+        SCRATCH_TEST(pipe_is_read_to_its_end),
+        SCRATCH_TEST(what_cannot_be_read_is_named),
+        SCRATCH_TEST(unreadable_file_is_permission_denied),
+        SCRATCH_TEST(file_is_created_and_replaced),
+        SCRATCH_TEST(relative_path_is_written),
+        SCRATCH_TEST(new_file_follows_umask_and_old_one_keeps_its_mode),
+        SCRATCH_TEST(symbolic_link_stays_one),
+        SCRATCH_TEST(longest_file_name_can_be_written),
+        SCRATCH_TEST(full_disk_is_told),
+        SCRATCH_TEST(failed_write_leaves_the_old_file_and_nothing_else),
+        SCRATCH_TEST(places_that_cannot_be_written_are_named),
+        SCRATCH_TEST(closed_directory_is_permission_denied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress and interruption, each in a child process of its own: what is drawn on a pseudo terminal
+ * and on a pipe, and what the first and the second signal do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/terminal_progress.h"
+
+/* Runs `body` in a child whose stderr is `descriptor` (-1: as it is); returns its wait status. */
+static int run_child(int (*body)(void), int descriptor) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (descriptor >= 0) {
+            dup2(descriptor, STDERR_FILENO);
+        }
+        _exit(body());
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static int report_for_a_while(bool quiet) {
+    harpe_terminal_progress state;
+    harpe_progress progress = harpe_terminal_progress_start(&state, quiet);
+    for (int i = 0; i <= 60; i++) {
+        if (!progress.report(progress.user, "solving", i / 60.0)) {
+            return 1;
+        }
+        usleep(10000);
+    }
+    harpe_terminal_progress_clear(&state);
+    return 0;
+}
+
+static int report_loudly(void) { return report_for_a_while(false); }
+
+static int report_quietly(void) { return report_for_a_while(true); }
+
+static int report_quickly(void) {
+    harpe_terminal_progress state;
+    harpe_progress progress = harpe_terminal_progress_start(&state, false);
+    progress.report(progress.user, "solving", 0.5);
+    harpe_terminal_progress_clear(&state);
+    return 0;
+}
+
+/* What `body` leaves on a pseudo terminal of the given TERM. */
+static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
+    static char drawn[8192];
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    char name[128];
+    assert_true(master >= 0);
+    assert_int_equal(grantpt(master), 0);
+    assert_int_equal(unlockpt(master), 0);
+    assert_int_equal(ptsname_r(master, name, sizeof name), 0);
+    int slave = open(name, O_RDWR | O_NOCTTY);
+    assert_true(slave >= 0);
+    setenv("TERM", terminal, 1);
+    assert_int_equal(run_child(body, slave), 0);
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    ssize_t length = read(master, drawn, sizeof drawn - 1);
+    drawn[length > 0 ? length : 0] = '\0';
+    close(slave);
+    close(master);
+    return drawn;
+}
+
+static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
+    (void)state;
+    const char *drawn = drawn_on_terminal(report_loudly, "xterm");
+    assert_non_null(strstr(drawn, "solving"));
+    assert_non_null(strstr(drawn, " %"));
+    const char *end = drawn + strlen(drawn) - strlen("\r\033[K");
+    assert_string_equal(end, "\r\033[K");
+}
+
+static void nothing_is_drawn_where_it_would_disturb(void **state) {
+    (void)state;
+    assert_string_equal(drawn_on_terminal(report_quietly, "xterm"), "");
+    assert_string_equal(drawn_on_terminal(report_loudly, "dumb"), "");
+    assert_string_equal(drawn_on_terminal(report_quickly, "xterm"), "");
+}
+
+static void pipe_stays_clean(void **state) {
+    (void)state;
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    setenv("TERM", "xterm", 1);
+    assert_int_equal(run_child(report_loudly, ends[1]), 0);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
+}
+
+static int stop_at_first_signal(void) {
+    harpe_terminal_progress state;
+    harpe_progress progress = harpe_terminal_progress_start(&state, true);
+    if (!progress.report(progress.user, "solving", 0) || harpe_terminal_progress_signal() != 0) {
+        return 1;
+    }
+    raise(SIGTERM);
+    if (progress.report(progress.user, "solving", 0.5)) {
+        return 2;
+    }
+    return harpe_terminal_progress_signal() == SIGTERM ? 0 : 3;
+}
+
+static void first_signal_asks_to_stop(void **state) {
+    (void)state;
+    assert_int_equal(run_child(stop_at_first_signal, -1), 0);
+}
+
+static int insist(void) {
+    harpe_terminal_progress state;
+    (void)harpe_terminal_progress_start(&state, true);
+    raise(SIGINT);
+    raise(SIGINT);
+    return 0;
+}
+
+static void second_signal_kills(void **state) {
+    (void)state;
+    int status = run_child(insist, -1);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGINT);
+}
+
+static int run_under_nohup(void) {
+    harpe_terminal_progress state;
+    signal(SIGHUP, SIG_IGN);
+    harpe_progress progress = harpe_terminal_progress_start(&state, true);
+    raise(SIGHUP);
+    return progress.report(progress.user, "solving", 0.5) ? 0 : 1;
+}
+
+static void ignored_signal_stays_ignored(void **state) {
+    (void)state;
+    assert_int_equal(run_child(run_under_nohup, -1), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(terminal_shows_phase_and_percent_and_is_wiped),
+        cmocka_unit_test(nothing_is_drawn_where_it_would_disturb),
+        cmocka_unit_test(pipe_stays_clean),
+        cmocka_unit_test(first_signal_asks_to_stop),
+        cmocka_unit_test(second_signal_kills),
+        cmocka_unit_test(ignored_signal_stays_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

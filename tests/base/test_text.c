@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Growing texts and numbers: what is read and written, what is refused, and that a locale with
+ * decimal commas changes nothing of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static bool parse_double(const char *text, double *value) {
+    return harpe_parse_double(text, strlen(text), value);
+}
+
+static bool parse_int(const char *text, int64_t *value) {
+    return harpe_parse_int(text, strlen(text), value);
+}
+
+static bool parse_int_like(const char *text, int64_t *value) {
+    return harpe_parse_int_like(text, strlen(text), value);
+}
+
+static const char *number_text(double value) {
+    static char copy[64];
+    harpe_text text = {0};
+    harpe_text_number(&text, value);
+    assert_false(text.failed);
+    snprintf(copy, sizeof copy, "%s", text.data);
+    harpe_text_free(&text);
+    return copy;
+}
+
+static void text_grows_and_stays_terminated(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    for (int i = 0; i < 1000; i++) {
+        harpe_text_append(&text, "abcdef", 3);
+        harpe_text_printf(&text, "%d", i % 10);
+    }
+    assert_false(text.failed);
+    assert_int_equal(text.length, 4000);
+    assert_int_equal(strlen(text.data), 4000);
+    assert_memory_equal(text.data + 3996, "abc9", 5);
+    harpe_text_free(&text);
+    assert_null(text.data);
+}
+
+static void appending_nothing_gives_an_empty_text(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text_append(&text, NULL, 0);
+    assert_string_equal(text.data, "");
+    harpe_text_free(&text);
+    harpe_text_free(&text);
+}
+
+static void failure_is_remembered_and_keeps_the_text(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text_append(&text, "abc", 3);
+    harpe_text_append(&text, "x", SIZE_MAX - 2);
+    assert_true(text.failed);
+    harpe_text_append(&text, "def", 3);
+    harpe_text_printf(&text, "%d", 1);
+    harpe_text_number(&text, 1.5);
+    assert_true(text.failed);
+    assert_string_equal(text.data, "abc");
+    harpe_text_free(&text);
+}
+
+static void html_characters_are_escaped(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text_html(&text, "<a href=\"x\">'&amp;'</a>");
+    assert_string_equal(text.data, "&lt;a href=&quot;x&quot;&gt;&#39;&amp;amp;&#39;&lt;/a&gt;");
+    harpe_text_free(&text);
+    harpe_text_html(&text, "");
+    assert_string_equal(text.data, "");
+    harpe_text_free(&text);
+}
+
+static void numbers_are_written_short(void **state) {
+    (void)state;
+    assert_string_equal(number_text(0.1), "0.1");
+    assert_string_equal(number_text(1410), "1410");
+    assert_string_equal(number_text(0.1 + 0.2), "0.30000000000000004");
+    assert_string_equal(number_text(-2.5e-7), "-2.5e-07");
+    assert_string_equal(number_text(0), "0");
+    assert_string_equal(number_text(1e300), "1e+300");
+}
+
+static void numbers_are_read_back_as_written(void **state) {
+    (void)state;
+    const double edges[] = {DBL_MAX,   -DBL_MAX, DBL_MIN, DBL_TRUE_MIN, DBL_EPSILON,
+                            1.0 / 3.0, 5e-324,   0.1,     1e23,         123456789012345678.0};
+    double back = 0;
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        assert_true(parse_double(number_text(edges[i]), &back));
+        assert_true(back == edges[i]);
+    }
+    uint64_t random = 88172645463325252ULL;
+    for (int i = 0; i < 20000; i++) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        double value;
+        memcpy(&value, &random, sizeof value);
+        if (!isfinite(value)) {
+            continue;
+        }
+        assert_true(parse_double(number_text(value), &back));
+        assert_true(back == value);
+    }
+}
+
+static void plain_decimal_numbers_are_read(void **state) {
+    (void)state;
+    const struct {
+        const char *text;
+        double value;
+    } good[] = {{"0", 0},      {"-0", 0},          {"1.", 1},       {".5", .5},
+                {"+1.5", 1.5}, {"1e3", 1000},      {"1E-3", 0.001}, {"1e+3", 1000},
+                {"007", 7},    {"1e-320", 1e-320}, {"-.5e1", -5}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        double value = 42;
+        assert_true(parse_double(good[i].text, &value));
+        assert_true(value == good[i].value);
+    }
+}
+
+static void anything_else_is_no_number(void **state) {
+    (void)state;
+    const char *bad[] = {"",       " ",        " 1",    "1 ",  "nan",   "NaN",   "inf",
+                         "-inf",   "infinity", "0x10",  "1e",  "1e+",   ".",     "-",
+                         "+",      "+-1",      "e5",    "1,5", "1.2.3", "1_000", "1e999",
+                         "-1e999", "1e-999",   "0x1p3", "1f",  "१"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        double value = 42;
+        assert_false(parse_double(bad[i], &value));
+        assert_true(value == 42);
+    }
+}
+
+static void only_the_given_length_is_read(void **state) {
+    (void)state;
+    double value;
+    int64_t whole;
+    assert_true(harpe_parse_double("1.5e7", 3, &value));
+    assert_true(value == 1.5);
+    assert_true(harpe_parse_int("12345", 2, &whole));
+    assert_int_equal(whole, 12);
+    assert_false(harpe_parse_double("1\0002", 3, &value));
+}
+
+static void absurdly_long_number_is_refused(void **state) {
+    (void)state;
+    char text[100000];
+    double value = 42;
+    memset(text, '1', sizeof text);
+    assert_false(harpe_parse_double(text, sizeof text, &value));
+    assert_true(harpe_parse_double(text, 300, &value));
+}
+
+static void whole_numbers_keep_to_their_range(void **state) {
+    (void)state;
+    int64_t value = 0;
+    assert_true(parse_int("9223372036854775807", &value));
+    assert_true(value == INT64_MAX);
+    assert_true(parse_int("-9223372036854775808", &value));
+    assert_true(value == INT64_MIN);
+    assert_true(parse_int("+007", &value));
+    assert_int_equal(value, 7);
+    const char *bad[] = {"9223372036854775808",
+                         "-9223372036854775809",
+                         "99999999999999999999",
+                         "",
+                         "-",
+                         "+",
+                         "1.0",
+                         "1e3",
+                         " 1",
+                         "1 ",
+                         "0x1",
+                         "--1"};
+    value = 42;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_false(parse_int(bad[i], &value));
+        assert_int_equal(value, 42);
+    }
+}
+
+static void whole_number_may_look_like_a_decimal(void **state) {
+    (void)state;
+    int64_t value = 0;
+    assert_true(parse_int_like("1410.0", &value));
+    assert_int_equal(value, 1410);
+    assert_true(parse_int_like("1.41e3", &value));
+    assert_int_equal(value, 1410);
+    assert_true(parse_int_like("-3", &value));
+    assert_int_equal(value, -3);
+    value = 42;
+    assert_false(parse_int_like("1410.5", &value));
+    assert_false(parse_int_like("1e300", &value));
+    assert_false(parse_int_like("1e16", &value)); /* a double no longer counts exactly there */
+    assert_false(parse_int_like("nan", &value));
+    assert_int_equal(value, 42);
+}
+
+/* Switches to a locale that writes 1,5; makes one where none is installed but its sources are. */
+static bool set_comma_locale(void) {
+    const char *names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (setlocale(LC_ALL, names[i])) {
+            return true;
+        }
+    }
+    char folder[] = "/tmp/harpe-locale-XXXXXX";
+    char command[256];
+    if (!mkdtemp(folder)) {
+        return false;
+    }
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1",
+             folder);
+    bool is_set = system(command) == 0 && setenv("LOCPATH", folder, 1) == 0 &&
+                  setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 && is_set;
+}
+
+static void comma_locale_changes_nothing(void **state) {
+    (void)state;
+    if (!set_comma_locale()) {
+        print_message("no locale with a decimal comma is installed\n");
+        skip();
+    }
+    char control[16];
+    snprintf(control, sizeof control, "%.1f", 1.5);
+    assert_string_equal(control, "1,5");
+
+    double value = 0;
+    assert_true(parse_double("1.5", &value));
+    assert_true(value == 1.5);
+    assert_false(parse_double("1,5", &value));
+    assert_string_equal(number_text(0.25), "0.25");
+    harpe_text text = {0};
+    harpe_text_printf(&text, "%.2f", 1234.5);
+    assert_string_equal(text.data, "1234.50");
+    harpe_text_free(&text);
+
+    snprintf(control, sizeof control, "%.1f", 1.5);
+    assert_string_equal(control, "1,5"); /* the caller's locale is as it was */
+    setlocale(LC_ALL, "C");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_grows_and_stays_terminated),
+        cmocka_unit_test(appending_nothing_gives_an_empty_text),
+        cmocka_unit_test(failure_is_remembered_and_keeps_the_text),
+        cmocka_unit_test(html_characters_are_escaped),
+        cmocka_unit_test(numbers_are_written_short),
+        cmocka_unit_test(numbers_are_read_back_as_written),
+        cmocka_unit_test(plain_decimal_numbers_are_read),
+        cmocka_unit_test(anything_else_is_no_number),
+        cmocka_unit_test(only_the_given_length_is_read),
+        cmocka_unit_test(absurdly_long_number_is_refused),
+        cmocka_unit_test(whole_numbers_keep_to_their_range),
+        cmocka_unit_test(whole_number_may_look_like_a_decimal),
+        cmocka_unit_test(comma_locale_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

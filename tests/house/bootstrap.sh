@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Checks scripts/bootstrap.sh against pretended systems: commands that only write down how they were
+# called stand in for dpkg-query, apt-get, id and sudo. Nothing is installed.
+#
+# Usage: bootstrap.sh <project root>
+set -u
+bootstrap=$1/scripts/bootstrap.sh
+list=$1/scripts/packages.txt
+folder=$(mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+log=$folder/log
+status=0
+
+# pretend <command> <shell text>: puts a stand-in on the pretended system's PATH.
+pretend() {
+    printf '#!/bin/bash\n%s\n' "$2" >"$folder/bin/$1"
+    chmod +x "$folder/bin/$1"
+}
+
+# A fresh pretended system on which everything but the given packages is installed.
+new_system() {
+    local installed
+    rm -rf -- "$folder/bin" "$log"
+    mkdir -p "$folder/bin"
+    for tool in bash dirname grep tr env cat; do
+        ln -s "$(command -v "$tool")" "$folder/bin/$tool"
+    done
+    installed=$(grep -v '^#' "$list" | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
+    pretend dpkg-query "printf '%s' '$installed'"
+    pretend apt-get "echo \"apt-get \$* [\${DEBIAN_FRONTEND:-}]\" >>'$log'"
+    pretend id 'echo 0'
+}
+
+run() {
+    env -u HARPE_NO_BOOTSTRAP PATH="$folder/bin" "$@" "$bootstrap" >"$folder/out" 2>"$folder/err"
+}
+
+expect() {
+    local what=$1
+    shift
+    if ! "$@"; then
+        printf 'FAILED: %s\n' "$what"
+        head -n 5 "$folder/out" "$folder/err" "$log" 2>/dev/null
+        status=1
+    fi
+}
+
+new_system none
+expect 'succeeds when nothing is missing' run env
+expect 'is silent when nothing is missing' test ! -s "$folder/out" -a ! -s "$folder/err"
+expect 'calls no apt-get when nothing is missing' test ! -e "$log"
+
+new_system cmake scdoc
+expect 'succeeds when packages are missing' run env
+expect 'installs exactly what is missing' grep -q \
+    '^apt-get install -y -q --no-install-recommends cmake scdoc \[noninteractive\]$' "$log"
+expect 'updates once' test "$(grep -c '^apt-get update' "$log")" -eq 1
+expect 'announces what it installs' grep -q 'installing cmake scdoc' "$folder/out"
+
+new_system cmake
+expect 'HARPE_NO_BOOTSTRAP skips' run env HARPE_NO_BOOTSTRAP=1
+expect 'HARPE_NO_BOOTSTRAP installs nothing' test ! -e "$log"
+
+new_system cmake
+pretend id 'echo 1000'
+expect 'fails without root and sudo' eval '! run env'
+expect 'names the command to run as root' grep -q 'apt-get install cmake' "$folder/err"
+pretend sudo "echo sudo >>'$log'; exec \"\$@\""
+expect 'uses sudo when not root' run env
+expect 'really uses sudo' grep -q '^sudo$' "$log"
+
+new_system cmake
+rm "$folder/bin/apt-get"
+expect 'fails without apt-get' eval '! run env'
+expect 'lists packages for other systems' grep -q 'no apt-get.*libjansson-dev' "$folder/err"
+expect 'fails in one line' test "$(wc -l <"$folder/err")" -eq 1
+
+new_system cmake
+pretend apt-get 'exit 100'
+expect 'fails when apt-get fails' eval '! run env'
+expect 'says what was needed' grep -q 'apt-get update failed.*cmake' "$folder/err"
+
+exit $status

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Runs clang-tidy over src/, on all cores. A file that passed is remembered by a checksum of itself,
+# of all headers and of .clang-tidy, and not looked at again until one of them changes.
+#
+# Usage: clang_tidy.sh <build directory with compile_commands.json>
+set -eu
+build=$(cd -- "$1" && pwd)
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+shopt -s globstar nullglob
+export build stamps=$build/clang-tidy
+export common
+common=$(cat .clang-tidy src/**/*.h include/harpe/*.h | sha256sum)
+mkdir -p "$stamps"
+
+check_file() {
+    local file=$1 output stamp
+    stamp=$stamps/$({ echo "$common"; cat "$file"; } | sha256sum | cut -c1-32)
+    [ ! -e "$stamp" ] || return 0
+    if ! output=$(clang-tidy -p "$build" --quiet "$file" 2>&1); then
+        grep -v 'warnings\? generated\|warnings\? treated as error' <<<"$output"
+        echo "clang-tidy: $file"
+        return 1
+    fi
+    : >"$stamp"
+}
+export -f check_file
+
+printf '%s\0' src/**/*.c | xargs -0 -n 1 -P "$(nproc)" bash -c 'check_file "$1"' _

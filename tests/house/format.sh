@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Checks that every C file is as `make format` would leave it.
+#
+# Usage: format.sh <project root>
+set -u
+cd -- "$1" || exit 2
+scripts/c_files.sh | xargs clang-format --dry-run -Werror --style=file && exit 0
+echo 'run: make format'
+exit 1
