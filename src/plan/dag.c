@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds the dependency graph of one iteration from the ranks' lists and orders it by running it:
+ * every rank goes through its list until it must wait for another. What is left when nobody can go
+ * on is a cycle, and is told as who waits for whom. Knows no times. */
+#include "plan/dag.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <harpe/profile.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#define WAITS_MAX \
+    3 /* of one action: a backward for the next stage, its forward, its recomputation */
+
+/* Who does what on one microbatch at one stage: node + 1, or 0 where nobody does. */
+typedef struct work {
+    int32_t forward;
+    int32_t backward; /* of any kind */
+    int32_t weight;
+    int32_t recomputation;
+    bool is_backward_split;
+} work;
+
+typedef struct graph {
+    const harpe_instruction *const *lists;
+    const size_t *counts;
+    int rank_count;
+    int stage_count;
+    int microbatch_count;
+    size_t action_count; /* without standalone ones */
+    int32_t *rank_start; /* rank r's nodes are rank_start[r] .. rank_start[r + 1] - 1 */
+    work *works;         /* [stage * microbatch_count + microbatch] */
+    harpe_dag dag;
+} graph;
+
+/* ---- Going through the lists ------------------------------------------------------------------*/
+
+/* Zero-initialise, then call next_action until it returns NULL. */
+typedef struct action_cursor {
+    int rank;     /* of the action returned last, */
+    int32_t node; /* and its node */
+    size_t index; /* where to look next */
+    int which;
+} action_cursor;
+
+/* The next action that is not a standalone one. */
+static const harpe_action *next_action(const graph *g, action_cursor *cursor) {
+    while (cursor->rank < g->rank_count) {
+        if (cursor->index >= g->counts[cursor->rank]) {
+            cursor->rank++;
+            cursor->index = 0;
+            continue;
+        }
+        const harpe_instruction *instruction = &g->lists[cursor->rank][cursor->index];
+        if (cursor->which >= instruction->action_count) {
+            cursor->index++;
+            cursor->which = 0;
+            continue;
+        }
+        const harpe_action *action = &instruction->actions[cursor->which++];
+        if (action->operation == HARPE_STANDALONE)
+            continue;
+        cursor->node = g->rank_start[cursor->rank] + (int32_t)cursor->index;
+        return action;
+    }
+    return NULL;
+}
+
+static int rank_of(const graph *g, int32_t node) {
+    int low = 0;
+    int high = g->rank_count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (g->rank_start[middle] <= node) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ---- Telling an action -------------------------------------------------------------------------
+ * In the short form of torch.distributed.pipelining: 3F1 is stage 3's forward of microbatch 1. */
+
+#define LABEL_SIZE 160
+
+static const char *const short_names[] = {
+    [HARPE_FORWARD] = "F",         [HARPE_BACKWARD] = "B",      [HARPE_BACKWARD_INPUT] = "I",
+    [HARPE_BACKWARD_WEIGHT] = "W", [HARPE_RECOMPUTATION] = "R", [HARPE_FORWARD_BACKWARD] = "B",
+    [HARPE_STANDALONE] = "",
+};
+
+/* Writes "rank 2's forward 3F1". */
+static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
+    int rank = rank_of(g, node);
+    const harpe_instruction *instruction = &g->lists[rank][node - g->rank_start[rank]];
+    int length = snprintf(label, LABEL_SIZE, "rank %d's %.63s", rank, instruction->name);
+    for (int i = 0; i < instruction->action_count; i++) {
+        const harpe_action *action = &instruction->actions[i];
+        if (action->operation == HARPE_STANDALONE)
+            continue;
+        length +=
+            snprintf(label + length, LABEL_SIZE - (size_t)length, "%c%d%s%d", i == 0 ? ' ' : ';',
+                     action->stage, short_names[action->operation], action->microbatch);
+    }
+}
+
+/* ---- Measuring: how many nodes, stages and microbatches
+ * ----------------------------------------*/
+
+static harpe_status number_nodes(graph *g, harpe_error *error) {
+    g->rank_start = harpe_calloc((size_t)g->rank_count + 1, sizeof *g->rank_start);
+    if (g->rank_start == NULL)
+        return harpe_fail_memory(error);
+    size_t node_count = 0;
+    for (int rank = 0; rank < g->rank_count; rank++) {
+        /* An instruction has two actions, each of which may wait for WAITS_MAX others. */
+        if (g->counts[rank] > INT32_MAX / (2 * WAITS_MAX + 1) - node_count)
+            return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "more than %d instructions",
+                              INT32_MAX / (2 * WAITS_MAX + 1));
+        node_count += g->counts[rank];
+        g->rank_start[rank + 1] = (int32_t)node_count;
+    }
+    g->dag.node_count = (int32_t)node_count;
+    return HARPE_OK;
+}
+
+static harpe_status measure(graph *g, harpe_error *error) {
+    action_cursor cursor = {0};
+    for (const harpe_action *action; (action = next_action(g, &cursor)) != NULL;) {
+        if (action->stage < 0 || action->stage > HARPE_STAGE_MAX || action->microbatch < 0 ||
+            action->microbatch == INT_MAX) {
+            char label[LABEL_SIZE];
+            describe(g, cursor.node, label);
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s: stages run from 0 to %d and microbatches from 0", label,
+                              HARPE_STAGE_MAX);
+        }
+        if (action->stage >= g->stage_count) {
+            g->stage_count = action->stage + 1;
+        }
+        if (action->microbatch >= g->microbatch_count) {
+            g->microbatch_count = action->microbatch + 1;
+        }
+        g->action_count++;
+    }
+    return HARPE_OK;
+}
+
+/* Names a (stage, microbatch) that nothing is done for; there is one when there are fewer actions
+ * than (stage, microbatch) pairs. */
+static harpe_status fail_missing_work(const graph *g, harpe_error *error) {
+    const harpe_action *action;
+    harpe_status status = HARPE_OK;
+    bool *is_present = NULL;
+    size_t *actions_at = harpe_calloc((size_t)g->stage_count, sizeof *actions_at);
+    if (actions_at == NULL)
+        return harpe_fail_memory(error);
+    action_cursor cursor = {0};
+    while ((action = next_action(g, &cursor)) != NULL) {
+        actions_at[action->stage]++;
+    }
+    int stage = 0;
+    while (actions_at[stage] >= (size_t)g->microbatch_count) {
+        stage++;
+    }
+    /* So few actions leave a gap among the first of its microbatches. */
+    size_t count = actions_at[stage] + 1;
+    is_present = harpe_calloc(count, sizeof *is_present);
+    if (is_present == NULL) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    cursor = (action_cursor){0};
+    while ((action = next_action(g, &cursor)) != NULL) {
+        if (action->stage == stage && (size_t)action->microbatch < count) {
+            is_present[action->microbatch] = true;
+        }
+    }
+    int microbatch = 0;
+    while (is_present[microbatch]) {
+        microbatch++;
+    }
+    status = harpe_fail(error, HARPE_INVALID_INPUT,
+                        "stage %d does nothing for microbatch %d, though stages run up to %d and "
+                        "microbatches up to %d",
+                        stage, microbatch, g->stage_count - 1, g->microbatch_count - 1);
+done:
+    free(is_present);
+    free(actions_at);
+    return status;
+}
+
+/* ---- Who does what ----------------------------------------------------------------------------*/
+
+static work *work_at(const graph *g, int stage, int microbatch) {
+    return &g->works[(size_t)stage * (size_t)g->microbatch_count + (size_t)microbatch];
+}
+
+static int32_t *place_of(work *done, harpe_operation operation) {
+    switch (operation) {
+    case HARPE_FORWARD:
+        return &done->forward;
+    case HARPE_BACKWARD:
+    case HARPE_BACKWARD_INPUT:
+    case HARPE_FORWARD_BACKWARD:
+        return &done->backward;
+    case HARPE_BACKWARD_WEIGHT:
+        return &done->weight;
+    case HARPE_RECOMPUTATION:
+        return &done->recomputation;
+    case HARPE_STANDALONE:
+        break;
+    }
+    return NULL;
+}
+
+static harpe_status register_work(graph *g, harpe_error *error) {
+    /* The table is never larger than the lists are: every stage must see every microbatch. */
+    size_t pairs = (size_t)g->stage_count * (size_t)g->microbatch_count;
+    if (pairs > g->action_count)
+        return fail_missing_work(g, error);
+    g->works = harpe_calloc(pairs, sizeof *g->works);
+    if (g->works == NULL)
+        return harpe_fail_memory(error);
+    action_cursor cursor = {0};
+    for (const harpe_action *action; (action = next_action(g, &cursor)) != NULL;) {
+        work *done = work_at(g, action->stage, action->microbatch);
+        int32_t *place = place_of(done, action->operation);
+        if (*place != 0) {
+            char first[LABEL_SIZE];
+            char second[LABEL_SIZE];
+            describe(g, *place - 1, first);
+            describe(g, cursor.node, second);
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s and %s do the same work: stage %d, microbatch %d", first, second,
+                              action->stage, action->microbatch);
+        }
+        *place = cursor.node + 1;
+        done->is_backward_split |= action->operation == HARPE_BACKWARD_INPUT;
+    }
+    return HARPE_OK;
+}
+
+/* ---- Arcs -------------------------------------------------------------------------------------*/
+
+static harpe_status fail_missing_wait(const graph *g, int32_t node, const char *what, int stage,
+                                      int microbatch, harpe_error *error) {
+    char label[LABEL_SIZE];
+    describe(g, node, label);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s waits for the %s of microbatch %d at stage %d, which no rank runs", label,
+                      what, microbatch, stage);
+}
+
+/* The nodes that `action` of `node` waits for, as node + 1; 0 where there is none. */
+static harpe_status find_waits(const graph *g, const harpe_action *action, int32_t node,
+                               int32_t waits[WAITS_MAX], harpe_error *error) {
+    int stage = action->stage;
+    int microbatch = action->microbatch;
+    const work *own = work_at(g, stage, microbatch);
+    waits[0] = waits[1] = waits[2] = 0;
+    switch (action->operation) {
+    case HARPE_FORWARD:
+        if (stage == 0)
+            return HARPE_OK;
+        waits[0] = work_at(g, stage - 1, microbatch)->forward;
+        if (waits[0] != 0)
+            return HARPE_OK;
+        return fail_missing_wait(g, node, "forward", stage - 1, microbatch, error);
+    case HARPE_BACKWARD_WEIGHT:
+        waits[0] = own->backward;
+        if (own->is_backward_split)
+            return HARPE_OK;
+        return fail_missing_wait(g, node, "backward_input", stage, microbatch, error);
+    case HARPE_BACKWARD:
+    case HARPE_BACKWARD_INPUT:
+    case HARPE_FORWARD_BACKWARD:
+        if (stage < g->stage_count - 1) {
+            waits[1] = work_at(g, stage + 1, microbatch)->backward;
+            if (waits[1] == 0)
+                return fail_missing_wait(g, node, "backward", stage + 1, microbatch, error);
+        }
+        waits[2] = own->recomputation;
+        break;
+    case HARPE_RECOMPUTATION:
+    case HARPE_STANDALONE:
+        break;
+    }
+    waits[0] = own->forward;
+    if (waits[0] != 0)
+        return HARPE_OK;
+    return fail_missing_wait(g, node, "forward", stage, microbatch, error);
+}
+
+/* Arcs into one node are added together, so duplicates are among the last few. */
+static void add_arc(graph *g, int32_t from, int32_t to) {
+    harpe_dag *dag = &g->dag;
+    for (int32_t a = g->dag.first_arc_into[to]; a < dag->arc_count; a++) {
+        if (dag->arc_from[a] == from)
+            return;
+    }
+    dag->arc_from[dag->arc_count] = from;
+    dag->arc_to[dag->arc_count++] = to;
+}
+
+static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error *error) {
+    int32_t list_start = g->rank_start[rank];
+    const harpe_instruction *instruction = &g->lists[rank][node - list_start];
+    g->dag.first_arc_into[node] = g->dag.arc_count;
+    if (node > list_start) {
+        add_arc(g, node - 1, node);
+    }
+    for (int i = 0; i < instruction->action_count; i++) {
+        const harpe_action *action = &instruction->actions[i];
+        if (action->operation == HARPE_STANDALONE)
+            continue;
+        int32_t waits[WAITS_MAX];
+        harpe_status status = find_waits(g, action, node, waits, error);
+        if (status != HARPE_OK)
+            return status;
+        for (int w = 0; w < WAITS_MAX; w++) {
+            int32_t from = waits[w] - 1;
+            bool is_implied = from >= list_start && from < node;
+            if (from >= 0 && !is_implied) {
+                add_arc(g, from, node);
+            }
+        }
+    }
+    return HARPE_OK;
+}
+
+static harpe_status add_arcs(graph *g, harpe_error *error) {
+    size_t node_count = (size_t)g->dag.node_count;
+    size_t arc_limit = node_count + g->action_count * WAITS_MAX;
+    g->dag.first_arc_into = harpe_calloc(node_count + 1, sizeof *g->dag.first_arc_into);
+    g->dag.arc_from = harpe_calloc(arc_limit, sizeof *g->dag.arc_from);
+    g->dag.arc_to = harpe_calloc(arc_limit, sizeof *g->dag.arc_to);
+    if (g->dag.first_arc_into == NULL || g->dag.arc_from == NULL || g->dag.arc_to == NULL)
+        return harpe_fail_memory(error);
+    for (int rank = 0; rank < g->rank_count; rank++) {
+        for (int32_t node = g->rank_start[rank]; node < g->rank_start[rank + 1]; node++) {
+            harpe_status status = add_arcs_into(g, rank, node, error);
+            if (status != HARPE_OK)
+                return status;
+        }
+    }
+    g->dag.first_arc_into[node_count] = g->dag.arc_count;
+    return HARPE_OK;
+}
+
+/* ---- Order ------------------------------------------------------------------------------------*/
+
+/* The iteration as it runs. A rank is either in the queue or waits for one node. */
+typedef struct run_state {
+    int32_t *next_node;  /* of each rank */
+    int32_t *waited_for; /* of each rank: the node it waits for */
+    int *queue;          /* ring of ranks that may go on */
+    int queue_start, queue_count;
+    bool *is_done;     /* of each node */
+    int *first_waiter; /* of each node: rank + 1; 0: none */
+    int *next_waiter;  /* of each rank: rank + 1; 0: none */
+    int32_t done_count;
+} run_state;
+
+static bool run_state_new(run_state *run, const graph *g) {
+    size_t ranks = (size_t)g->rank_count;
+    size_t nodes = (size_t)g->dag.node_count;
+    *run = (run_state){0};
+    run->next_node = harpe_calloc(ranks, sizeof *run->next_node);
+    run->waited_for = harpe_calloc(ranks, sizeof *run->waited_for);
+    run->queue = harpe_calloc(ranks, sizeof *run->queue);
+    run->is_done = harpe_calloc(nodes, sizeof *run->is_done);
+    run->first_waiter = harpe_calloc(nodes, sizeof *run->first_waiter);
+    run->next_waiter = harpe_calloc(ranks, sizeof *run->next_waiter);
+    if (run->next_node == NULL || run->waited_for == NULL || run->queue == NULL ||
+        run->is_done == NULL || run->first_waiter == NULL || run->next_waiter == NULL)
+        return false;
+    for (int rank = 0; rank < g->rank_count; rank++) {
+        run->next_node[rank] = g->rank_start[rank];
+        run->queue[rank] = rank;
+    }
+    run->queue_count = g->rank_count;
+    return true;
+}
+
+static void run_state_clear(run_state *run) {
+    free(run->next_node);
+    free(run->waited_for);
+    free(run->queue);
+    free(run->is_done);
+    free(run->first_waiter);
+    free(run->next_waiter);
+}
+
+static void wake_waiters(run_state *run, const graph *g, int32_t node) {
+    for (int rank = run->first_waiter[node] - 1; rank >= 0; rank = run->next_waiter[rank] - 1) {
+        run->queue[(run->queue_start + run->queue_count) % g->rank_count] = rank;
+        run->queue_count++;
+    }
+}
+
+/* The first node that `node` must still wait for, or -1. */
+static int32_t find_blocker(const run_state *run, const graph *g, int32_t node) {
+    for (int32_t a = g->dag.first_arc_into[node]; a < g->dag.first_arc_into[node + 1]; a++) {
+        if (!run->is_done[g->dag.arc_from[a]])
+            return g->dag.arc_from[a];
+    }
+    return -1;
+}
+
+static void run_rank(run_state *run, const graph *g, int rank) {
+    while (run->next_node[rank] < g->rank_start[rank + 1]) {
+        int32_t node = run->next_node[rank];
+        int32_t blocker = find_blocker(run, g, node);
+        if (blocker >= 0) {
+            run->waited_for[rank] = blocker;
+            run->next_waiter[rank] = run->first_waiter[blocker];
+            run->first_waiter[blocker] = rank + 1;
+            return;
+        }
+        run->is_done[node] = true;
+        g->dag.topological_order[run->done_count++] = node;
+        run->next_node[rank]++;
+        wake_waiters(run, g, node);
+    }
+}
+
+/* Tells who waits for whom, all the way round. */
+static harpe_status fail_cycle(const run_state *run, const graph *g, harpe_error *error) {
+    int rank = 0;
+    while (run->next_node[rank] == g->rank_start[rank + 1]) {
+        rank++;
+    }
+    /* Every rank on the way waits, so after as many steps as there are ranks this is the cycle. */
+    for (int i = 0; i < g->rank_count; i++) {
+        rank = rank_of(g, run->waited_for[rank]);
+    }
+    harpe_text text = {0};
+    char label[LABEL_SIZE];
+    int start = rank;
+    const int links_told = 4;
+    describe(g, run->next_node[rank], label);
+    harpe_text_printf(&text, "%s", label);
+    for (int i = 0; i < links_told && (i == 0 || rank != start); i++) {
+        int32_t waited_for = run->waited_for[rank];
+        rank = rank_of(g, waited_for);
+        describe(g, waited_for, label);
+        harpe_text_printf(&text, "%s waits for %s", i > 0 ? ", which" : "", label);
+        if (waited_for != run->next_node[rank]) {
+            describe(g, run->next_node[rank], label);
+            harpe_text_printf(&text, ", which comes after %s", label);
+        }
+    }
+    harpe_status status =
+        text.failed ? harpe_fail_memory(error)
+                    : harpe_fail(error, HARPE_INVALID_INPUT, "the order can never finish: %s%s",
+                                 text.data, rank != start ? ", and so on round" : "");
+    harpe_text_free(&text);
+    return status;
+}
+
+static harpe_status order_nodes(graph *g, harpe_error *error) {
+    run_state run;
+    harpe_status status = HARPE_OK;
+    g->dag.topological_order =
+        harpe_calloc((size_t)g->dag.node_count, sizeof *g->dag.topological_order);
+    if (!run_state_new(&run, g) || g->dag.topological_order == NULL) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    while (run.queue_count > 0) {
+        int rank = run.queue[run.queue_start];
+        run.queue_start = (run.queue_start + 1) % g->rank_count;
+        run.queue_count--;
+        run_rank(&run, g, rank);
+    }
+    if (run.done_count < g->dag.node_count) {
+        status = fail_cycle(&run, g, error);
+    }
+done:
+    run_state_clear(&run);
+    return status;
+}
+
+/* ---- Interface --------------------------------------------------------------------------------*/
+
+harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
+                             int rank_count, harpe_dag *out, harpe_error *error) {
+    graph g = {.lists = lists, .counts = counts, .rank_count = rank_count};
+    harpe_status status = number_nodes(&g, error);
+    if (status == HARPE_OK) {
+        status = measure(&g, error);
+    }
+    if (status == HARPE_OK) {
+        status = register_work(&g, error);
+    }
+    if (status == HARPE_OK) {
+        status = add_arcs(&g, error);
+    }
+    if (status == HARPE_OK) {
+        status = order_nodes(&g, error);
+    }
+    if (status == HARPE_OK) {
+        *out = g.dag;
+        g.dag = (harpe_dag){0};
+    }
+    harpe_dag_clear(&g.dag);
+    free(g.rank_start);
+    free(g.works);
+    return status;
+}
+
+void harpe_dag_clear(harpe_dag *dag) {
+    free(dag->arc_from);
+    free(dag->arc_to);
+    free(dag->first_arc_into);
+    free(dag->topological_order);
+    *dag = (harpe_dag){0};
+}

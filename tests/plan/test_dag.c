@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dependency graph: which arcs there are and which are left out, the order, and what is said of
+ * lists that cannot finish. */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <harpe/schedule.h>
+
+#include "plan/dag.h"
+
+#define RANKS_MAX 4
+#define LENGTH_MAX 16
+
+/* Lists given as text: one string per rank, actions "0F1" with F, B, I, W, R, X (forward_backward)
+ * and S (standalone), pairs joined by '+'. */
+typedef struct lists {
+    harpe_instruction instructions[RANKS_MAX][LENGTH_MAX];
+    const harpe_instruction *pointers[RANKS_MAX];
+    size_t counts[RANKS_MAX];
+    int rank_count;
+} lists;
+
+static harpe_action parse_action(const char **text) {
+    static const char letters[] = "FBIWRXS";
+    harpe_action action;
+    char *end;
+    action.stage = (int)strtol(*text, &end, 10);
+    action.operation = (harpe_operation)(strchr(letters, *end) - letters);
+    action.microbatch = (int)strtol(end + 1, &end, 10);
+    *text = end;
+    return action;
+}
+
+static void parse(lists *out, const char *const *texts) {
+    static const char *const names[] = {
+        "forward",       "backward",         "backward_input", "backward_weight",
+        "recomputation", "forward_backward", "alone"};
+    memset(out, 0, sizeof *out);
+    for (; texts[out->rank_count] != NULL; out->rank_count++) {
+        const char *text = texts[out->rank_count];
+        size_t *count = &out->counts[out->rank_count];
+        out->pointers[out->rank_count] = out->instructions[out->rank_count];
+        while (*text != '\0') {
+            harpe_instruction *instruction = &out->instructions[out->rank_count][(*count)++];
+            instruction->actions[0] = parse_action(&text);
+            instruction->action_count = 1;
+            instruction->name = names[instruction->actions[0].operation];
+            if (*text == '+') {
+                text++;
+                instruction->actions[1] = parse_action(&text);
+                instruction->action_count = 2;
+                instruction->name = "overlap_f_b";
+            }
+            text += strspn(text, " ");
+        }
+    }
+}
+
+static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error *error) {
+    lists input;
+    parse(&input, texts);
+    return harpe_dag_build(input.pointers, input.counts, input.rank_count, dag, error);
+}
+
+/* Arcs as "0>1 0>2 ...". */
+static void expect_arcs(const char *const *texts, const char *expected) {
+    harpe_dag dag;
+    harpe_error error;
+    if (build(texts, &dag, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    char text[1024] = "";
+    size_t length = 0;
+    for (int32_t a = 0; a < dag.arc_count; a++) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%d>%d", a > 0 ? " " : "",
+                                   dag.arc_from[a], dag.arc_to[a]);
+    }
+    assert_string_equal(text, expected);
+    int32_t place[RANKS_MAX * LENGTH_MAX];
+    bool is_present[RANKS_MAX * LENGTH_MAX] = {false};
+    for (int32_t i = 0; i < dag.node_count; i++) {
+        assert_in_range(dag.topological_order[i], 0, dag.node_count - 1);
+        assert_false(is_present[dag.topological_order[i]]);
+        is_present[dag.topological_order[i]] = true;
+        place[dag.topological_order[i]] = i;
+    }
+    for (int32_t a = 0; a < dag.arc_count; a++) {
+        assert_true(place[dag.arc_from[a]] < place[dag.arc_to[a]]);
+    }
+    harpe_dag_clear(&dag);
+}
+
+static void expect_failure(const char *const *texts, const char *expected) {
+    harpe_dag dag = {.node_count = 99};
+    harpe_error error = {0};
+    assert_int_equal(build(texts, &dag, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, expected);
+    assert_int_equal(dag.node_count, 99);
+    assert_null(dag.arc_from);
+}
+
+/* ---- Arcs -------------------------------------------------------------------------------------*/
+
+static void forwards_go_down_and_backwards_up(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", NULL};
+    expect_arcs(texts, "0>1 3>1 0>2 2>3 5>3 2>4 4>5");
+}
+
+static void microbatches_do_not_wait_for_each_other(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1", NULL};
+    expect_arcs(texts, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7");
+}
+
+static void what_the_list_implies_is_left_out(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 1F0 1B0 0B0", NULL};
+    expect_arcs(texts, "0>1 1>2 2>3");
+}
+
+static void recomputation_is_nobody_elses_business(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0R0 0B0", "1F0 1X0", NULL};
+    expect_arcs(texts, "0>1 1>2 4>2 0>3 3>4");
+}
+
+static void backward_waits_for_recomputation_on_another_rank(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "0R0", NULL};
+    expect_arcs(texts, "0>1 2>1 0>2");
+}
+
+static void previous_stage_waits_for_the_input_half_only(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0I0 0W0", "1F0 1I0 1W0", NULL};
+    expect_arcs(texts, "0>1 4>1 1>2 0>3 3>4 4>5");
+}
+
+static void whole_and_split_backwards_mix(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "1F0 1I0 1W0", "2F0 2X0", NULL};
+    expect_arcs(texts, "0>1 3>1 0>2 2>3 6>3 3>4 2>5 5>6");
+}
+
+static void overlapped_pair_waits_for_both_sides(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1F1+1B0 1B1", NULL};
+    /* Node 5 waits for 0F1 (1), and 0B0 (2) waits for node 5. */
+    expect_arcs(texts, "0>1 1>2 5>2 2>3 6>3 0>4 4>5 1>5 5>6");
+}
+
+static void double_arcs_between_pairs_are_one(void **state) {
+    (void)state;
+    /* Both halves of the second pair wait for the first pair: 1F1 for 0F1, 2B0 for 3B0. */
+    const char *const texts[] = {"0F0 3F0 0F1+3B0 3F1 3B1 0B0 0B1",
+                                 "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
+    harpe_dag dag;
+    harpe_error error;
+    if (build(texts, &dag, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    int between = 0;
+    for (int32_t a = 0; a < dag.arc_count; a++) {
+        between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;
+    }
+    assert_int_equal(between, 1);
+    harpe_dag_clear(&dag);
+}
+
+static void standalone_instructions_only_keep_their_place(void **state) {
+    (void)state;
+    const char *const texts[] = {"0S-1 0F0 0B0 0S-1 0S-1", "1S-1 1F0 1B0", NULL};
+    expect_arcs(texts, "0>1 1>2 7>2 2>3 3>4 5>6 1>6 6>7");
+    const char *const alone[] = {"0S-1", "0S-1 0S-1", NULL};
+    expect_arcs(alone, "1>2");
+}
+
+static void empty_lists_make_an_empty_graph(void **state) {
+    (void)state;
+    const char *const texts[] = {"", "", NULL};
+    expect_arcs(texts, "");
+    const char *const none[] = {NULL};
+    expect_arcs(none, "");
+    harpe_dag dag = {0};
+    harpe_dag_clear(&dag);
+    harpe_dag_clear(&dag);
+}
+
+static void an_idle_rank_holds_nobody_up(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "", "1F0 1B0", NULL};
+    expect_arcs(texts, "0>1 3>1 0>2 2>3");
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------*/
+
+static void refuses_the_same_work_twice(void **state) {
+    (void)state;
+    const char *const twice[] = {"0F0 0B0", "1F0 1B0 1F0", NULL};
+    expect_failure(twice,
+                   "rank 1's forward 1F0 and rank 1's forward 1F0 do the same work: stage 1, "
+                   "microbatch 0");
+    const char *const kinds[] = {"0F0 0B0 0I0", NULL};
+    expect_failure(kinds, "rank 0's backward 0B0 and rank 0's backward_input 0I0 do the same work: "
+                          "stage 0, microbatch 0");
+}
+
+static void refuses_missing_work(void **state) {
+    (void)state;
+    const char *const no_stage[] = {"0F0", "3F0", NULL};
+    expect_failure(no_stage, "stage 1 does nothing for microbatch 0, though stages run up to 3 and "
+                             "microbatches up to 0");
+    const char *const no_microbatch[] = {"0F0 0F7", NULL};
+    expect_failure(no_microbatch, "stage 0 does nothing for microbatch 1, though stages run up to "
+                                  "0 and microbatches up to 7");
+    const char *const no_forward[] = {"0B0", "1F0 1B0", NULL};
+    expect_failure(no_forward, "rank 0's backward 0B0 waits for the forward of microbatch 0 at "
+                               "stage 0, which no rank runs");
+    const char *const no_previous[] = {"0F0 0B0", "1F0 1B0 1F1 1B1 1R0", NULL};
+    expect_failure(no_previous, "rank 1's forward 1F1 waits for the forward of microbatch 1 at "
+                                "stage 0, which no rank runs");
+    const char *const no_gradient[] = {"0F0 0B0", "1F0", NULL};
+    expect_failure(no_gradient, "rank 0's backward 0B0 waits for the backward of microbatch 0 at "
+                                "stage 1, which no rank runs");
+    const char *const no_input[] = {"0F0 0B0 0W0", NULL};
+    expect_failure(no_input, "rank 0's backward_weight 0W0 waits for the backward_input of "
+                             "microbatch 0 at stage 0, which no rank runs");
+    const char *const no_activation[] = {"0R0", NULL};
+    expect_failure(no_activation, "rank 0's recomputation 0R0 waits for the forward of microbatch "
+                                  "0 at stage 0, which no rank runs");
+}
+
+static void refuses_stages_and_microbatches_out_of_range(void **state) {
+    (void)state;
+    const char *const negative[] = {"-1F0", NULL};
+    expect_failure(negative,
+                   "rank 0's forward -1F0: stages run from 0 to 65535 and microbatches from 0");
+    const char *const high[] = {"65536F0", NULL};
+    expect_failure(high,
+                   "rank 0's forward 65536F0: stages run from 0 to 65535 and microbatches from 0");
+    const char *const microbatch[] = {"0F-1", NULL};
+    expect_failure(microbatch,
+                   "rank 0's forward 0F-1: stages run from 0 to 65535 and microbatches from 0");
+    /* Far more (stage, microbatch) pairs than memory: answered at once. */
+    const char *const sparse[] = {"65535F2147483646", NULL};
+    expect_failure(sparse, "stage 0 does nothing for microbatch 0, though stages run up to 65535 "
+                           "and microbatches up to 2147483646");
+}
+
+static void refuses_an_order_that_cannot_finish(void **state) {
+    (void)state;
+    const char *const same_rank[] = {"0B0 0F0", NULL};
+    expect_failure(same_rank, "the order can never finish: rank 0's backward 0B0 waits for rank "
+                              "0's forward 0F0, which comes after rank 0's backward 0B0");
+    const char *const two_ranks[] = {"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0", NULL};
+    expect_failure(two_ranks,
+                   "the order can never finish: rank 0's backward 0B0 waits for rank 1's backward "
+                   "1B0, which comes after rank 1's forward 1F1, which waits for rank 0's forward "
+                   "0F1, which comes after rank 0's backward 0B0");
+    const char *const itself[] = {"0F0+0B0", NULL};
+    expect_failure(itself, "the order can never finish: rank 0's overlap_f_b 0F0;0B0 waits for "
+                           "rank 0's overlap_f_b 0F0;0B0");
+}
+
+static void names_the_cycle_and_not_who_waits_for_it(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", "3B0 3F0", NULL};
+    expect_failure(texts, "the order can never finish: rank 3's backward 3B0 waits for rank 3's "
+                          "forward 3F0, which comes after rank 3's backward 3B0");
+}
+
+/* ---- Size -------------------------------------------------------------------------------------*/
+
+static void a_large_graph_is_built_in_linear_time(void **state) {
+    (void)state;
+    harpe_schedule_options options = {.name = "zb-h1", .ranks = 64, .microbatches = 4000};
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    const harpe_instruction *rank_lists[64];
+    size_t counts[64];
+    for (int rank = 0; rank < 64; rank++) {
+        rank_lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
+    }
+    harpe_dag dag;
+    assert_int_equal(harpe_dag_build(rank_lists, counts, 64, &dag, NULL), HARPE_OK);
+    assert_int_equal(dag.node_count, 64 * 4000 * 3);
+    /* Neighbours, and a forward and a backward between stages. */
+    assert_int_equal(dag.arc_count, 64 * (4000 * 3 - 1) + 63 * 4000 * 2);
+    harpe_dag_clear(&dag);
+    harpe_schedule_free(schedule);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forwards_go_down_and_backwards_up),
+        cmocka_unit_test(microbatches_do_not_wait_for_each_other),
+        cmocka_unit_test(what_the_list_implies_is_left_out),
+        cmocka_unit_test(recomputation_is_nobody_elses_business),
+        cmocka_unit_test(backward_waits_for_recomputation_on_another_rank),
+        cmocka_unit_test(previous_stage_waits_for_the_input_half_only),
+        cmocka_unit_test(whole_and_split_backwards_mix),
+        cmocka_unit_test(overlapped_pair_waits_for_both_sides),
+        cmocka_unit_test(double_arcs_between_pairs_are_one),
+        cmocka_unit_test(standalone_instructions_only_keep_their_place),
+        cmocka_unit_test(empty_lists_make_an_empty_graph),
+        cmocka_unit_test(an_idle_rank_holds_nobody_up),
+        cmocka_unit_test(refuses_the_same_work_twice),
+        cmocka_unit_test(refuses_missing_work),
+        cmocka_unit_test(refuses_stages_and_microbatches_out_of_range),
+        cmocka_unit_test(refuses_an_order_that_cannot_finish),
+        cmocka_unit_test(names_the_cycle_and_not_who_waits_for_it),
+        cmocka_unit_test(a_large_graph_is_built_in_linear_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in schedules: what each lists, that all of them are whole and can finish, how long they
+ * take when every instruction takes one unit, and how many activations they hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <harpe/profile.h>
+#include <harpe/schedule.h>
+
+#include "plan/dag.h"
+#include "plan/schedule.h"
+
+/* ---- Help -------------------------------------------------------------------------------------*/
+
+static harpe_schedule *make(const char *name, int ranks, int microbatches, int chunks) {
+    harpe_schedule_options options = {
+        .name = name, .ranks = ranks, .microbatches = microbatches, .chunks = chunks};
+    harpe_schedule *schedule = NULL;
+    harpe_error error;
+    if (harpe_schedule_new(&options, &schedule, &error) != HARPE_OK)
+        fail_msg("%s, %d ranks, %d microbatches: %s", name, ranks, microbatches, error.message);
+    return schedule;
+}
+
+static void expect_refusal(const harpe_schedule_options *options, harpe_status status,
+                           const char *part) {
+    harpe_schedule *schedule = NULL;
+    harpe_error error = {0};
+    assert_int_equal(harpe_schedule_new(options, &schedule, &error), status);
+    assert_null(schedule);
+    assert_int_equal(error.status, status);
+    if (strstr(error.message, part) == NULL)
+        fail_msg("expected '%s' in '%s'", part, error.message);
+}
+
+/* One rank's list as "0F0 0B0 ...", with R for a recomputation, X for forward_backward. */
+static void expect_rank(const harpe_schedule *schedule, int rank, const char *expected) {
+    static const char letters[] = "FBIWRXS";
+    char text[4096] = "";
+    size_t length = 0;
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+    for (size_t i = 0; i < count; i++) {
+        for (int a = 0; a < list[i].action_count; a++) {
+            const harpe_action *action = &list[i].actions[a];
+            length +=
+                (size_t)snprintf(text + length, sizeof text - length, "%s%d%c%d",
+                                 a > 0   ? "+"
+                                 : i > 0 ? " "
+                                         : "",
+                                 action->stage, letters[action->operation], action->microbatch);
+        }
+    }
+    assert_string_equal(text, expected);
+}
+
+static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
+    int ranks = harpe_schedule_rank_count(schedule);
+    const harpe_instruction **lists = calloc((size_t)ranks, sizeof *lists);
+    size_t *counts = calloc((size_t)ranks, sizeof *counts);
+    assert_non_null(lists);
+    assert_non_null(counts);
+    for (int rank = 0; rank < ranks; rank++) {
+        lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
+    }
+    harpe_error error;
+    if (harpe_dag_build(lists, counts, ranks, dag, &error) != HARPE_OK)
+        fail_msg("%s, %d ranks, %d microbatches: %s", harpe_schedule_name(schedule), ranks,
+                 harpe_schedule_microbatch_count(schedule), error.message);
+    free(counts);
+    free(lists);
+}
+
+/* When the last instruction ends if each takes as many units as units[operation] says; a pair takes
+ * the sum of its two. */
+static int makespan(const harpe_schedule *schedule, const int units[7]) {
+    harpe_dag dag;
+    build_dag(schedule, &dag);
+    size_t nodes = (size_t)dag.node_count;
+    int *length = calloc(nodes, sizeof *length);
+    int *end = calloc(nodes, sizeof *end);
+    int *first = calloc(nodes + 1, sizeof *first);
+    assert_true(length != NULL && end != NULL && first != NULL);
+    size_t node = 0;
+    for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        for (size_t i = 0; i < count; i++, node++) {
+            for (int a = 0; a < list[i].action_count; a++) {
+                length[node] += units[list[i].actions[a].operation];
+            }
+        }
+    }
+    assert_int_equal(node, nodes);
+    for (int32_t a = 0; a < dag.arc_count; a++) {
+        first[dag.arc_to[a] + 1]++;
+    }
+    for (size_t i = 0; i < nodes; i++) {
+        first[i + 1] += first[i];
+    }
+    int last = 0;
+    for (size_t i = 0; i < nodes; i++) {
+        int32_t at = dag.topological_order[i];
+        for (int a = first[at]; a < first[at + 1]; a++) {
+            assert_int_equal(dag.arc_to[a], at); /* arcs come grouped by their end */
+            if (end[dag.arc_from[a]] > end[at])
+                end[at] = end[dag.arc_from[a]];
+        }
+        end[at] += length[at];
+        if (end[at] > last)
+            last = end[at];
+    }
+    free(first);
+    free(end);
+    free(length);
+    harpe_dag_clear(&dag);
+    return last;
+}
+
+static const int unit_times[7] = {1, 1, 1, 1, 1, 1, 1};
+static const int split_unit_times[7] = {1, 2, 1, 1, 1, 3, 1}; /* a whole backward is two halves */
+
+/* The most stages' activations that a rank holds: from a forward to the end of `release`, or of a
+ * whole backward. */
+static int peak_activations(const harpe_schedule *schedule, int rank, harpe_operation release) {
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+    int held = 0;
+    int peak = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (int a = 0; a < list[i].action_count; a++) {
+            harpe_operation operation = list[i].actions[a].operation;
+            held += operation == HARPE_FORWARD;
+            if (held > peak)
+                peak = held;
+            held -= operation == release || operation == HARPE_BACKWARD;
+        }
+    }
+    assert_int_equal(held, 0);
+    return peak;
+}
+
+/* Every stage on one rank, its forward and whole or split backward of every microbatch once, at
+ * most one recomputation, and only with a backward of its own. */
+static void expect_whole(const harpe_schedule *schedule) {
+    int stages = harpe_schedule_stage_count(schedule);
+    int microbatches = harpe_schedule_microbatch_count(schedule);
+    size_t pairs = (size_t)stages * (size_t)microbatches;
+    unsigned char(*times)[7] = calloc(pairs, sizeof *times);
+    int *owner = calloc((size_t)stages, sizeof *owner);
+    assert_true(times != NULL && owner != NULL);
+    size_t total = 0;
+    for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        total += count;
+        for (size_t i = 0; i < count; i++) {
+            assert_non_null(list[i].name);
+            for (int a = 0; a < list[i].action_count; a++) {
+                const harpe_action *action = &list[i].actions[a];
+                assert_in_range(action->stage, 0, stages - 1);
+                assert_in_range(action->microbatch, 0, microbatches - 1);
+                assert_true(owner[action->stage] == 0 || owner[action->stage] == rank + 1);
+                owner[action->stage] = rank + 1;
+                times[action->stage * microbatches + action->microbatch][action->operation]++;
+            }
+        }
+    }
+    assert_int_equal(total, harpe_schedule_instruction_count(schedule));
+    for (size_t i = 0; i < pairs; i++) {
+        assert_int_equal(times[i][HARPE_FORWARD], 1);
+        assert_int_equal(times[i][HARPE_BACKWARD] + times[i][HARPE_BACKWARD_INPUT] +
+                             times[i][HARPE_FORWARD_BACKWARD],
+                         1);
+        assert_int_equal(times[i][HARPE_BACKWARD_WEIGHT], times[i][HARPE_BACKWARD_INPUT]);
+        assert_in_range(times[i][HARPE_RECOMPUTATION], 0, times[i][HARPE_BACKWARD]);
+        assert_int_equal(times[i][HARPE_STANDALONE], 0);
+    }
+    free(owner);
+    free(times);
+}
+
+/* Calls `check` for every built-in and every shape of a grid that it is defined for. */
+static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
+    static const int microbatch_counts[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 33};
+    for (int k = 0; harpe_schedule_name_at(k) != NULL; k++) {
+        int made = 0;
+        for (int ranks = 1; ranks <= 9; ranks++) {
+            for (size_t m = 0; m < sizeof microbatch_counts / sizeof *microbatch_counts; m++) {
+                for (int chunks = 0; chunks <= 4; chunks++) {
+                    harpe_schedule_options options = {.name = harpe_schedule_name_at(k),
+                                                      .ranks = ranks,
+                                                      .microbatches = microbatch_counts[m],
+                                                      .chunks = chunks};
+                    harpe_schedule *schedule = NULL;
+                    if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK)
+                        continue;
+                    check(schedule);
+                    harpe_schedule_free(schedule);
+                    made++;
+                }
+            }
+        }
+        assert_in_range(made, 30, 9999);
+    }
+}
+
+/* ---- What each lists --------------------------------------------------------------------------*/
+
+static void lists_1f1b(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("1f1b", 3, 4, 0);
+    assert_string_equal(harpe_schedule_name(schedule), "1f1b");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 3);
+    assert_int_equal(harpe_schedule_stage_count(schedule), 3);
+    assert_int_equal(harpe_schedule_microbatch_count(schedule), 4);
+    assert_int_equal(harpe_schedule_instruction_count(schedule), 24);
+    expect_rank(schedule, 0, "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3");
+    expect_rank(schedule, 1, "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3");
+    expect_rank(schedule, 2, "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3");
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 2, &count);
+    assert_string_equal(list[0].name, "forward");
+    assert_string_equal(list[1].name, "backward");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_1f1b_with_fewer_microbatches_than_ranks(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make(NULL, 4, 2, 0);
+    assert_string_equal(harpe_schedule_name(schedule), "1f1b");
+    expect_rank(schedule, 0, "0F0 0F1 0B0 0B1");
+    expect_rank(schedule, 2, "2F0 2F1 2B0 2B1");
+    expect_rank(schedule, 3, "3F0 3B0 3F1 3B1");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_early_recomputation(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("early-recomputation-1f1b", 3, 4, 0);
+    expect_rank(schedule, 0, "0F0 0F1 0F2 0X0 0F3 0X1 0R2 0B2 0R3 0B3");
+    expect_rank(schedule, 1, "1F0 1F1 1X0 1F2 1X1 1F3 1X2 1R3 1B3");
+    expect_rank(schedule, 2, "2F0 2X0 2F1 2X1 2F2 2X2 2F3 2X3");
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
+    assert_string_equal(list[3].name, "forward_backward");
+    assert_string_equal(list[6].name, "recomputation");
+    assert_string_equal(list[7].name, "backward");
+    harpe_schedule_free(schedule);
+}
+
+static void fuses_recomputation_exactly_in_the_steady_state(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 6; ranks++) {
+        for (int microbatches = 1; microbatches <= 9; microbatches++) {
+            harpe_schedule *schedule = make("early-recomputation-1f1b", ranks, microbatches, 0);
+            for (int rank = 0; rank < ranks; rank++) {
+                size_t count;
+                const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+                for (size_t i = 0; i < count; i++) {
+                    const harpe_action *action = &list[i].actions[0];
+                    bool is_steady = action->microbatch + (ranks - 1 - rank) < microbatches;
+                    if (action->operation == HARPE_FORWARD)
+                        continue;
+                    assert_int_equal(is_steady, action->operation == HARPE_FORWARD_BACKWARD);
+                    if (action->operation != HARPE_BACKWARD)
+                        continue;
+                    assert_int_equal(list[i - 1].actions[0].operation, HARPE_RECOMPUTATION);
+                    assert_int_equal(list[i - 1].actions[0].microbatch, action->microbatch);
+                }
+            }
+            harpe_schedule_free(schedule);
+        }
+    }
+}
+
+static void lists_gpipe(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("gpipe", 2, 3, 0);
+    expect_rank(schedule, 0, "0F0 0F1 0F2 0B0 0B1 0B2");
+    expect_rank(schedule, 1, "1F0 1F1 1F2 1B0 1B1 1B2");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_interleaved_1f1b(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("interleaved-1f1b", 2, 4, 2);
+    assert_int_equal(harpe_schedule_stage_count(schedule), 4);
+    expect_rank(schedule, 0, "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3");
+    expect_rank(schedule, 1, "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_zb_h1(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("zb-h1", 3, 4, 0);
+    expect_rank(schedule, 0, "0F0 0F1 0F2 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3");
+    expect_rank(schedule, 1, "1F0 1F1 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3");
+    expect_rank(schedule, 2, "2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3");
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
+    assert_string_equal(list[3].name, "backward_input");
+    assert_string_equal(list[4].name, "backward_weight");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_zb_v(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("zb-v", 2, 3, 0);
+    assert_int_equal(harpe_schedule_stage_count(schedule), 4);
+    expect_rank(schedule, 0,
+                "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2");
+    expect_rank(schedule, 1,
+                "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2");
+    harpe_schedule_free(schedule);
+}
+
+static void lists_dualpipe_v(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("dualpipe-v", 2, 4, 0);
+    expect_rank(schedule, 0,
+                "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 3F2+0B0 3B2 3F3+0B1 3B3 0I2 0W2 0I3 0W3");
+    expect_rank(schedule, 1,
+                "1F0 2F0 1F1 2F1 1F2 2B0 2F2+1B0 1F3+2B1 2F3+1B1 2B2 1B2 2I3 1I3 2W3 1W3");
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
+    assert_string_equal(list[7].name, "overlap_f_b");
+    assert_int_equal(list[7].action_count, 2);
+    harpe_schedule_free(schedule);
+}
+
+static void one_rank_runs_everything(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("1f1b", 1, 2, 1);
+    expect_rank(schedule, 0, "0F0 0B0 0F1 0B1");
+    harpe_schedule_free(schedule);
+    schedule = make("zb-v", 1, 1, 0);
+    expect_rank(schedule, 0, "0F0 1F0 1I0 1W0 0I0 0W0");
+    harpe_schedule_free(schedule);
+}
+
+static void prologue_and_epilogue_stand_around_every_rank(void **state) {
+    (void)state;
+    char loading[] = "dataloader:v1.2";
+    const char *prologue[] = {loading, "warm-up", NULL};
+    const char *epilogue[] = {"all_reduce", NULL};
+    harpe_schedule_options options = {.name = "interleaved-1f1b",
+                                      .ranks = 2,
+                                      .microbatches = 2,
+                                      .prologue = prologue,
+                                      .epilogue = epilogue};
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    loading[0] = 'X'; /* the schedule has its own copy */
+    assert_int_equal(harpe_schedule_instruction_count(schedule), 2 * (8 + 3));
+    for (int rank = 0; rank < 2; rank++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        assert_int_equal(count, 11);
+        assert_string_equal(list[0].name, "dataloader:v1.2");
+        assert_string_equal(list[1].name, "warm-up");
+        assert_string_equal(list[2].name, "forward");
+        assert_string_equal(list[10].name, "all_reduce");
+        assert_int_equal(list[0].action_count, 1);
+        assert_int_equal(list[0].actions[0].operation, HARPE_STANDALONE);
+        assert_int_equal(list[0].actions[0].stage, rank);
+        assert_int_equal(list[0].actions[0].microbatch, -1);
+    }
+    harpe_dag dag;
+    build_dag(schedule, &dag);
+    assert_int_equal(dag.node_count, 22);
+    harpe_dag_clear(&dag);
+    harpe_schedule_free(schedule);
+}
+
+/* ---- What holds for all -----------------------------------------------------------------------*/
+
+static void every_built_in_runs_every_action_once(void **state) {
+    (void)state;
+    for_all_built_ins(expect_whole);
+}
+
+static void expect_possible_makespan(const harpe_schedule *schedule) {
+    int time = makespan(schedule, split_unit_times);
+    int ranks = harpe_schedule_rank_count(schedule);
+    int work = harpe_schedule_microbatch_count(schedule) * 3 *
+               (harpe_schedule_stage_count(schedule) / ranks);
+    assert_in_range(time, work + ranks - 1, 99999); /* the last rank starts ranks - 1 late */
+    assert_in_range(time, 0, 3 * work * ranks);
+}
+
+static void every_built_in_can_finish(void **state) {
+    (void)state;
+    for_all_built_ins(expect_possible_makespan);
+}
+
+static void makespans_are_those_of_the_papers(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        for (int microbatches = 1; microbatches <= 20; microbatches++) {
+            harpe_schedule *schedule = make("1f1b", ranks, microbatches, 0);
+            assert_int_equal(makespan(schedule, unit_times), 2 * (microbatches + ranks - 1));
+            harpe_schedule_free(schedule);
+            schedule = make("gpipe", ranks, microbatches, 0);
+            assert_int_equal(makespan(schedule, unit_times), 2 * (microbatches + ranks - 1));
+            harpe_schedule_free(schedule);
+            if (microbatches >= ranks) {
+                /* Bubble (N - 1)(F + I - W), Zero Bubble, table 2. */
+                schedule = make("zb-h1", ranks, microbatches, 0);
+                assert_int_equal(makespan(schedule, unit_times), 3 * microbatches + ranks - 1);
+                harpe_schedule_free(schedule);
+            }
+            if (microbatches >= 2 * ranks) {
+                schedule = make("zb-v", ranks, microbatches, 0);
+                assert_int_equal(makespan(schedule, unit_times), 6 * microbatches + ranks - 1);
+                harpe_schedule_free(schedule);
+            }
+            if (microbatches % ranks == 0) {
+                /* Bubble (N - 1)(F + B) / v in units of a rank's whole work. */
+                schedule = make("interleaved-1f1b", ranks, microbatches, 2);
+                assert_int_equal(makespan(schedule, unit_times),
+                                 4 * microbatches + 2 * (ranks - 1));
+                harpe_schedule_free(schedule);
+            }
+        }
+    }
+}
+
+static void zero_bubble_is_never_slower_than_1f1b(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        for (int microbatches = 1; microbatches <= 20; microbatches++) {
+            harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
+            harpe_schedule *split = make("zb-h1", ranks, microbatches, 0);
+            assert_in_range(makespan(split, split_unit_times), 1,
+                            makespan(plain, split_unit_times));
+            harpe_schedule_free(split);
+            harpe_schedule_free(plain);
+        }
+    }
+}
+
+static void zb_h1_holds_no_more_than_1f1b(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        for (int microbatches = 1; microbatches <= 20; microbatches++) {
+            harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
+            harpe_schedule *split = make("zb-h1", ranks, microbatches, 0);
+            int first = peak_activations(plain, 0, HARPE_BACKWARD);
+            for (int rank = 0; rank < ranks; rank++) {
+                /* Waiting for a gradient: rank by rank; waiting for a weight half: as the first. */
+                assert_in_range(peak_activations(split, rank, HARPE_BACKWARD_INPUT), 1,
+                                peak_activations(plain, rank, HARPE_BACKWARD));
+                assert_in_range(peak_activations(split, rank, HARPE_BACKWARD_WEIGHT), 1, first);
+            }
+            harpe_schedule_free(split);
+            harpe_schedule_free(plain);
+        }
+    }
+}
+
+static void v_schedules_hold_what_they_promise(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        for (int microbatches = 1; microbatches <= 20; microbatches++) {
+            harpe_schedule *schedule = make("zb-v", ranks, microbatches, 0);
+            for (int rank = 0; rank < ranks; rank++) {
+                assert_in_range(peak_activations(schedule, rank, HARPE_BACKWARD_WEIGHT), 1,
+                                2 * ranks);
+            }
+            harpe_schedule_free(schedule);
+            if (microbatches < 2 * ranks)
+                continue;
+            schedule = make("dualpipe-v", ranks, microbatches, 0);
+            for (int rank = 0; rank < ranks; rank++) {
+                assert_in_range(peak_activations(schedule, rank, HARPE_BACKWARD_WEIGHT), 1,
+                                2 * ranks + 1);
+            }
+            harpe_schedule_free(schedule);
+        }
+    }
+}
+
+/* ---- The table, and what is refused -----------------------------------------------------------*/
+
+static void table_names_every_built_in(void **state) {
+    (void)state;
+    static const char *const expected[] = {
+        "1f1b",      "early-recomputation-1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v",
+        "dualpipe-v"};
+    int count = (int)(sizeof expected / sizeof *expected);
+    for (int i = 0; i < count; i++) {
+        assert_string_equal(harpe_schedule_name_at(i), expected[i]);
+        assert_in_range(strlen(harpe_schedule_description_at(i)), 10, 80);
+    }
+    assert_null(harpe_schedule_name_at(count));
+    assert_null(harpe_schedule_description_at(count));
+    assert_null(harpe_schedule_name_at(-1));
+}
+
+static void refuses_shapes_out_of_range(void **state) {
+    (void)state;
+    harpe_schedule_options options = {.ranks = 0, .microbatches = 4};
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not 0");
+    options.ranks = -3;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not -3");
+    options.ranks = 4097;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "1 to 4096, not 4097");
+    options.ranks = 4;
+    options.microbatches = 0;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "microbatches must be 1 to 1000000, not 0");
+    options.microbatches = -1;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not -1");
+    options.microbatches = 1000001;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not 1000001");
+    options.ranks = 4096;
+    options.microbatches = 1000000;
+    expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "8192000000 instructions");
+    options.name = "2f2b";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "unknown schedule '2f2b'; built in are 1f1b,");
+    options.name = "";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "unknown schedule ''");
+}
+
+static void refuses_shapes_a_schedule_is_not_defined_for(void **state) {
+    (void)state;
+    harpe_schedule_options options = {.name = "1f1b", .ranks = 4, .microbatches = 8, .chunks = 2};
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "exactly 1 stage per rank, not 2");
+    options.chunks = -1;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not -1");
+    options.name = "zb-v";
+    options.chunks = 3;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "exactly 2 stages per rank, not 3");
+    options.name = "interleaved-1f1b";
+    options.chunks = 1;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not 1");
+    options.chunks = 65536;
+    expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "262144 stages");
+    options.chunks = 2;
+    options.microbatches = 10;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "multiple of the 4 ranks");
+    options.name = "dualpipe-v";
+    options.microbatches = 7;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "at least 8 microbatches");
+}
+
+static void refuses_bad_standalone_names(void **state) {
+    (void)state;
+    const char *names[] = {"ok", "two words", NULL};
+    harpe_schedule_options options = {.ranks = 2, .microbatches = 2, .prologue = names};
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "prologue: 'two words'");
+    names[1] = "";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "prologue: ''");
+    names[1] = "forward";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "'forward' is a pipeline instruction");
+    char name[HARPE_INSTRUCTION_NAME_MAX + 2];
+    memset(name, 'a', sizeof name);
+    name[sizeof name - 1] = '\0';
+    names[1] = name;
+    options.prologue = NULL;
+    options.epilogue = names;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "epilogue: 'aaaa");
+    name[HARPE_INSTRUCTION_NAME_MAX] = '\0';
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    harpe_schedule_free(schedule);
+    const char *many[HARPE_STANDALONE_NAMES_MAX + 2] = {NULL};
+    for (int i = 0; i <= HARPE_STANDALONE_NAMES_MAX; i++) {
+        many[i] = "x";
+    }
+    options.epilogue = many;
+    expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "more than 64");
+}
+
+static void accessors_tolerate_the_edges(void **state) {
+    (void)state;
+    harpe_schedule_free(NULL);
+    harpe_schedule *schedule = make("1f1b", 2, 1, 0);
+    size_t count = 7;
+    assert_null(harpe_schedule_rank(schedule, 2, &count));
+    assert_int_equal(count, 0);
+    assert_null(harpe_schedule_rank(schedule, -1, &count));
+    harpe_schedule_free(schedule);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_1f1b),
+        cmocka_unit_test(lists_1f1b_with_fewer_microbatches_than_ranks),
+        cmocka_unit_test(lists_early_recomputation),
+        cmocka_unit_test(fuses_recomputation_exactly_in_the_steady_state),
+        cmocka_unit_test(lists_gpipe),
+        cmocka_unit_test(lists_interleaved_1f1b),
+        cmocka_unit_test(lists_zb_h1),
+        cmocka_unit_test(lists_zb_v),
+        cmocka_unit_test(lists_dualpipe_v),
+        cmocka_unit_test(one_rank_runs_everything),
+        cmocka_unit_test(prologue_and_epilogue_stand_around_every_rank),
+        cmocka_unit_test(every_built_in_runs_every_action_once),
+        cmocka_unit_test(every_built_in_can_finish),
+        cmocka_unit_test(makespans_are_those_of_the_papers),
+        cmocka_unit_test(zero_bubble_is_never_slower_than_1f1b),
+        cmocka_unit_test(zb_h1_holds_no_more_than_1f1b),
+        cmocka_unit_test(v_schedules_hold_what_they_promise),
+        cmocka_unit_test(table_names_every_built_in),
+        cmocka_unit_test(refuses_shapes_out_of_range),
+        cmocka_unit_test(refuses_shapes_a_schedule_is_not_defined_for),
+        cmocka_unit_test(refuses_bad_standalone_names),
+        cmocka_unit_test(accessors_tolerate_the_edges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules from the CSV of torch.distributed.pipelining: what is read, that every built-in comes
+ * back as it was written, and the one line that each bad file gets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <harpe/schedule.h>
+
+#include "base/text.h"
+
+static harpe_schedule *read_text(const char *text) {
+    harpe_schedule *schedule = NULL;
+    harpe_error error;
+    if (harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return schedule;
+}
+
+static void expect_status(const char *text, harpe_status status, const char *message) {
+    harpe_schedule *schedule = NULL;
+    harpe_error error = {0};
+    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error),
+                     status);
+    assert_null(schedule);
+    assert_int_equal(error.status, status);
+    assert_string_equal(error.message, message);
+}
+
+static void expect_bad(const char *text, const char *message) {
+    expect_status(text, HARPE_INVALID_INPUT, message);
+}
+
+static void expect_action(const harpe_action *action, harpe_operation operation, int stage,
+                          int microbatch) {
+    assert_int_equal(action->operation, operation);
+    assert_int_equal(action->stage, stage);
+    assert_int_equal(action->microbatch, microbatch);
+}
+
+/* ---- What is read -----------------------------------------------------------------------------*/
+
+static void reads_1f1b_with_idle_cells(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,,\n");
+    assert_string_equal(harpe_schedule_name(schedule), "file");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 2);
+    assert_int_equal(harpe_schedule_stage_count(schedule), 2);
+    assert_int_equal(harpe_schedule_microbatch_count(schedule), 2);
+    assert_int_equal(harpe_schedule_instruction_count(schedule), 8);
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 1, &count);
+    assert_int_equal(count, 4);
+    expect_action(&list[0].actions[0], HARPE_FORWARD, 1, 0);
+    expect_action(&list[1].actions[0], HARPE_BACKWARD, 1, 0);
+    expect_action(&list[3].actions[0], HARPE_BACKWARD, 1, 1);
+    assert_string_equal(list[0].name, "forward");
+    assert_string_equal(list[1].name, "backward");
+    harpe_schedule_free(schedule);
+}
+
+static void reads_split_backwards_and_overlapped_pairs(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        read_text("0F0,1F0,(0F1;1B0)OVERLAP_F_B,(1F1;0I0)OVERLAP_F_B,0W0,1I1,1W1,0B1\n");
+    assert_int_equal(harpe_schedule_stage_count(schedule), 2);
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
+    assert_int_equal(count, 8);
+    assert_string_equal(list[2].name, "overlap_f_b");
+    assert_int_equal(list[2].action_count, 2);
+    expect_action(&list[2].actions[0], HARPE_FORWARD, 0, 1);
+    expect_action(&list[2].actions[1], HARPE_BACKWARD, 1, 0);
+    expect_action(&list[3].actions[1], HARPE_BACKWARD_INPUT, 0, 0);
+    assert_string_equal(list[4].name, "backward_weight");
+    assert_string_equal(list[5].name, "backward_input");
+    harpe_schedule_free(schedule);
+}
+
+static void reads_files_from_any_system(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("\xEF\xBB\xBF\"0F0\", 0B0 , ,\"\"\r\n,1F0,1B0\r\n\r\n\n");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 2);
+    assert_int_equal(harpe_schedule_instruction_count(schedule), 4);
+    harpe_schedule_free(schedule);
+    schedule = read_text("0F0,0B0");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 1);
+    harpe_schedule_free(schedule);
+}
+
+/* Writes a schedule in the file's form. False when it has an operation that the form lacks. */
+static bool write_csv(const harpe_schedule *schedule, harpe_text *text) {
+    static const char letters[] = {[HARPE_FORWARD] = 'F',
+                                   [HARPE_BACKWARD] = 'B',
+                                   [HARPE_BACKWARD_INPUT] = 'I',
+                                   [HARPE_BACKWARD_WEIGHT] = 'W'};
+    for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        for (size_t i = 0; i < count; i++) {
+            const harpe_action *action = list[i].actions;
+            if (action->operation > HARPE_BACKWARD_WEIGHT)
+                return false;
+            const char *separator = i > 0 ? "," : "";
+            if (list[i].action_count == 1) {
+                harpe_text_printf(text, "%s%d%c%d", separator, action->stage,
+                                  letters[action->operation], action->microbatch);
+            } else {
+                harpe_text_printf(text, "%s(%dF%d;%dB%d)OVERLAP_F_B", separator, action[0].stage,
+                                  action[0].microbatch, action[1].stage, action[1].microbatch);
+            }
+        }
+        harpe_text_append(text, "\r\n", 2);
+    }
+    return true;
+}
+
+static void expect_same(const harpe_schedule *left, const harpe_schedule *right) {
+    assert_int_equal(harpe_schedule_rank_count(left), harpe_schedule_rank_count(right));
+    assert_int_equal(harpe_schedule_stage_count(left), harpe_schedule_stage_count(right));
+    assert_int_equal(harpe_schedule_microbatch_count(left), harpe_schedule_microbatch_count(right));
+    for (int rank = 0; rank < harpe_schedule_rank_count(left); rank++) {
+        size_t left_count, right_count;
+        const harpe_instruction *a = harpe_schedule_rank(left, rank, &left_count);
+        const harpe_instruction *b = harpe_schedule_rank(right, rank, &right_count);
+        assert_int_equal(left_count, right_count);
+        for (size_t i = 0; i < left_count; i++) {
+            assert_string_equal(a[i].name, b[i].name);
+            assert_int_equal(a[i].action_count, b[i].action_count);
+            for (int k = 0; k < a[i].action_count; k++) {
+                expect_action(&b[i].actions[k], a[i].actions[k].operation, a[i].actions[k].stage,
+                              a[i].actions[k].microbatch);
+            }
+        }
+    }
+}
+
+static void every_built_in_comes_back_as_it_was_written(void **state) {
+    (void)state;
+    int compared = 0;
+    for (int k = 0; harpe_schedule_name_at(k) != NULL; k++) {
+        for (int ranks = 1; ranks <= 5; ranks++) {
+            for (int microbatches = 1; microbatches <= 12; microbatches++) {
+                harpe_schedule_options options = {.name = harpe_schedule_name_at(k),
+                                                  .ranks = ranks,
+                                                  .microbatches = microbatches};
+                harpe_schedule *schedule = NULL;
+                if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK)
+                    continue;
+                harpe_text text = {0};
+                if (write_csv(schedule, &text)) {
+                    harpe_schedule *back = read_text(text.data);
+                    expect_same(schedule, back);
+                    harpe_schedule_free(back);
+                    compared++;
+                }
+                harpe_text_free(&text);
+                harpe_schedule_free(schedule);
+            }
+        }
+    }
+    assert_in_range(compared, 4 * 60, 7 * 60);
+}
+
+static void reads_a_file_by_path(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe_test_schedule_XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    const char *good = "0F0,0B0\n";
+    assert_int_equal(write(file, good, strlen(good)), strlen(good));
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_read_csv(path, &schedule, NULL), HARPE_OK);
+    harpe_schedule_free(schedule);
+    schedule = NULL;
+    assert_int_equal(write(file, "x", 1), 1);
+    harpe_error error = {0};
+    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_INVALID_INPUT);
+    assert_memory_equal(error.message, path, strlen(path));
+    close(file);
+    unlink(path);
+    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_NOT_FOUND);
+    assert_null(schedule);
+}
+
+/* ---- What is refused --------------------------------------------------------------------------*/
+
+#define CELL "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
+
+static void refuses_cells_that_are_none(void **state) {
+    (void)state;
+    expect_bad("0F0,0B0\n,1F0,nonsense\n", "s.csv:2:6: " CELL " (found 'nonsense')");
+    expect_bad("F0", "s.csv:1:1: " CELL " (found 'F0')");
+    expect_bad("0F", "s.csv:1:1: " CELL " (found '0F')");
+    expect_bad("0", "s.csv:1:1: " CELL " (found '0')");
+    expect_bad("0f0", "s.csv:1:1: " CELL " (found '0f0')");
+    expect_bad("0Q0", "s.csv:1:1: " CELL " (found '0Q0')");
+    expect_bad("0F0x", "s.csv:1:1: " CELL " (found '0F0x')");
+    expect_bad("-1F0", "s.csv:1:1: " CELL " (found '-1F0')");
+    expect_bad("0F-1", "s.csv:1:1: " CELL " (found '0F-1')");
+    expect_bad("0F0.5", "s.csv:1:1: " CELL " (found '0F0.5')");
+    expect_bad("0F99999999999999999999", "s.csv:1:1: " CELL " (found '0F99999999999999999999')");
+    expect_bad("65536F0", "s.csv:1:1: stage: at most 65535 is supported (found '65536F0')");
+    expect_bad("0F1000000",
+               "s.csv:1:1: microbatch: at most 999999 is supported (found '0F1000000')");
+}
+
+static void refuses_pairs_that_are_none(void **state) {
+    (void)state;
+    expect_bad("(0F0;0B0)", "s.csv:1:1: " CELL " (found '(0F0;0B0)')");
+    expect_bad("(0F0)OVERLAP_F_B", "s.csv:1:1: " CELL " (found '(0F0)OVERLAP_F_B')");
+    expect_bad("(0F0;0B0)OVERLAP_F_B2", "s.csv:1:1: " CELL " (found '(0F0;0B0)OVERLAP_F_B2')");
+    expect_bad("(0B0;0F1)OVERLAP_F_B",
+               "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
+               "(found '(0B0;0F1)OVERLAP_F_B')");
+    expect_bad("(0F0;0W0)OVERLAP_F_B",
+               "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
+               "(found '(0F0;0W0)OVERLAP_F_B')");
+}
+
+static void points_to_the_right_format_for_communication(void **state) {
+    (void)state;
+    expect_bad("0F0,0SEND_F0", "s.csv:1:5: SEND_F is not a computation; dump the schedule in the "
+                               "compute_only format (found '0SEND_F0')");
+    expect_bad("0UNSHARD", "s.csv:1:1: UNSHARD is not a computation; dump the schedule in the "
+                           "compute_only format (found '0UNSHARD')");
+    expect_bad("0REDUCE_GRAD", "s.csv:1:1: REDUCE_GRAD is not a computation; dump the schedule in "
+                               "the compute_only format (found '0REDUCE_GRAD')");
+}
+
+static void refuses_files_without_a_schedule(void **state) {
+    (void)state;
+    const char *message = "s.csv: the schedule is empty; expected one line per rank with cells "
+                          "such as 0F3,1B0";
+    expect_bad("", message);
+    expect_bad("\n\r\n  \n", message);
+    expect_bad("\xEF\xBB\xBF", message);
+}
+
+static void refuses_ranks_with_nothing_to_do(void **state) {
+    (void)state;
+    expect_bad("0F0,0B0\n\n,1F0,1B0\n", "s.csv:2: rank 1 has nothing to do: the line is empty");
+    expect_bad("\n0F0,0B0\n", "s.csv:1: rank 0 has nothing to do: the line is empty");
+    expect_bad("0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: every cell is empty");
+}
+
+static void refuses_wrong_owners_of_stages(void **state) {
+    (void)state;
+    expect_bad("0F0,0B0\n,0F1,0B1\n",
+               "s.csv:2:2: stage 0 is on rank 0 already; a stage is on one rank (found '0F1')");
+    expect_bad("0F0,0B0\n2F0,2B0\n",
+               "s.csv: stage 1 is missing: no rank runs it, though there is a stage 2");
+}
+
+static void refuses_actions_twice(void **state) {
+    (void)state;
+    expect_bad("0F0,0B0,\n,1F0,1B0,1F0\n",
+               "s.csv:2:10: 1F0 comes a second time; every action runs once");
+    expect_bad("0F0,0F1,(0F1;0B0)OVERLAP_F_B,0B1",
+               "s.csv:1:9: 0F1 comes a second time; every action runs once");
+}
+
+static void refuses_incomplete_microbatches(void **state) {
+    (void)state;
+    expect_bad("0F0,0F1,0B1",
+               "s.csv: stage 0 (rank 0) has a forward (F) but no backward (B, or I and W) for "
+               "microbatch 0");
+    expect_bad("0F0,0B0\n1F0,1B0,1W0",
+               "s.csv: stage 1 (rank 1) has both a whole backward (B) and half of one (I or W) for "
+               "microbatch 0");
+    expect_bad("0F0,0I0", "s.csv: stage 0 (rank 0) has the input half of the backward (I) but no "
+                          "weight half (W) for microbatch 0");
+    expect_bad("0F0,0W0", "s.csv: stage 0 (rank 0) has the weight half of the backward (W) but no "
+                          "input half (I) for microbatch 0");
+    expect_bad("0B0", "s.csv: stage 0 (rank 0) has no forward (F) for microbatch 0");
+    expect_bad("0F0,0B0,0F1,0B1\n1F0,1B0",
+               "s.csv: stage 1 (rank 1) has no forward (F) for microbatch 1");
+    expect_bad("0F0,0B0,0F9,0B9", "s.csv: stage 0 does nothing for microbatch 1, though stages run "
+                                  "up to 0 and microbatches up to 9");
+}
+
+static void refuses_an_order_that_cannot_finish(void **state) {
+    (void)state;
+    expect_bad("0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n2F0,2B0,2F1,2B1\n",
+               "s.csv: the order can never finish: rank 1's backward 1B1 waits for rank "
+               "2's backward 2B1, which comes after rank 2's forward 2F0, which waits for rank 1's "
+               "forward 1F0, which comes after rank 1's backward 1B1");
+}
+
+static void refuses_more_ranks_than_supported(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    for (int rank = 0; rank <= 4096; rank++) {
+        harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
+    }
+    expect_status(text.data, HARPE_LIMIT_EXCEEDED, "s.csv:4097: more than 4096 ranks");
+    harpe_text_free(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_1f1b_with_idle_cells),
+        cmocka_unit_test(reads_split_backwards_and_overlapped_pairs),
+        cmocka_unit_test(reads_files_from_any_system),
+        cmocka_unit_test(every_built_in_comes_back_as_it_was_written),
+        cmocka_unit_test(reads_a_file_by_path),
+        cmocka_unit_test(refuses_cells_that_are_none),
+        cmocka_unit_test(refuses_pairs_that_are_none),
+        cmocka_unit_test(points_to_the_right_format_for_communication),
+        cmocka_unit_test(refuses_files_without_a_schedule),
+        cmocka_unit_test(refuses_ranks_with_nothing_to_do),
+        cmocka_unit_test(refuses_wrong_owners_of_stages),
+        cmocka_unit_test(refuses_actions_twice),
+        cmocka_unit_test(refuses_incomplete_microbatches),
+        cmocka_unit_test(refuses_an_order_that_cannot_finish),
+        cmocka_unit_test(refuses_more_ranks_than_supported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
