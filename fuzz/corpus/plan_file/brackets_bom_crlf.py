@@ -1,0 +1,4 @@
+﻿# ranks
+((["forward", 1410,], ("backward", 0)),
+	[],)
+# end

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exponential cost model: a*exp(b*t)+c fitted by least squares to an instruction's energies,
+ * made effective and sampled as a convex curve. It smooths noise at the price of model error; what
+ * cannot be fitted keeps its hull. Real plans never report its numbers. */
+#include <cminpack.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "plan/cost_model.h"
+
+#define DEFAULT_UNIT_TIME_S 0.001
+#define DEFAULT_NOISE_FACTOR 0.95
+#define ENOUGH_POINTS 4 /* fewer on the Pareto front: relax the filter */
+#define GRID_MAX 20000  /* steps of unit time along one curve */
+#define FIT_TOLERANCE 1e-12
+
+/* Times and energies are scaled to 0..1, where the curve is written as
+ *     y(x) = start - fall * (1 - exp(-bend * x)) / bend,    fall > 0, bend > 0
+ * `fall` is how steeply it begins; bend -> 0 is a straight line, so that exactly linear points need
+ * no huge a. The unknowns are start, log(fall), log(bend): the signs hold by themselves. */
+enum { START, LOG_FALL, LOG_BEND, UNKNOWNS };
+
+#define LOG_FALL_LIMIT 30.0
+static const double log_bend_min = -9.2; /* a straight line to 1e-5 of the range */
+static const double log_bend_max = 4.2;  /* over within a twentieth of the range */
+static const double first_bends[] = {0.05, 0.3, 1, 2, 4, 8, 16, 40};
+
+typedef struct sample {
+    double x, y; /* scaled time and energy */
+} sample;
+
+typedef struct scale {
+    double time_s, time_range_s;     /* x = 0, and its unit */
+    double energy_j, energy_range_j; /* y = 0, and its unit */
+} scale;
+
+typedef struct sample_set {
+    sample *items;
+    size_t count;
+} sample_set;
+
+/* ---- Choosing the points to fit ----------------------------------------------------------- */
+
+static int compare_points(const void *left, const void *right) {
+    const harpe_profile_point *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    if (a->energy_j != b->energy_j)
+        return a->energy_j < b->energy_j ? -1 : 1;
+    return (a->frequency_mhz > b->frequency_mhz) - (a->frequency_mhz < b->frequency_mhz);
+}
+
+/* Drops every point for which a strictly faster one costs less than `factor` times its energy;
+ * among equally fast ones keeps the first, which is the cheapest. `sorted` and `kept` may be the
+ * same array. With factor 1 this is the Pareto front, but for ties. */
+static size_t filter_points(const harpe_profile_point *sorted, size_t count, double factor,
+                            harpe_profile_point *kept) {
+    size_t kept_count = 0;
+    double cheapest_j = INFINITY;
+    double last_time_s = -INFINITY;
+    for (size_t i = 0; i < count; i++) {
+        harpe_profile_point point = sorted[i];
+        bool is_slower = point.time_s > last_time_s;
+        if (is_slower && !(cheapest_j < factor * point.energy_j))
+            kept[kept_count++] = point;
+        last_time_s = point.time_s;
+        cheapest_j = fmin(cheapest_j, point.energy_j);
+    }
+    return kept_count;
+}
+
+/* The points to fit, in `kept` (room for point_count). A relaxed front is used only where the true
+ * one is too short, as the published tool (lowtime) does: noise_factor 0.95 lets a point stay that
+ * is up to about 5 % costlier than a faster one. */
+static size_t choose_points(const harpe_profile_point *points, size_t point_count,
+                            double noise_factor, harpe_profile_point *sorted,
+                            harpe_profile_point *kept) {
+    for (size_t i = 0; i < point_count; i++) {
+        sorted[i] = points[i];
+    }
+    qsort(sorted, point_count, sizeof *sorted, compare_points);
+    size_t count = filter_points(sorted, point_count, 1.0, kept);
+    return count >= ENOUGH_POINTS ? count : filter_points(sorted, point_count, noise_factor, kept);
+}
+
+/* False when the points span no time or no energy. */
+static bool scale_points(const harpe_profile_point *points, size_t count, sample *samples,
+                         scale *scaling) {
+    double low_j = INFINITY, high_j = -INFINITY;
+    for (size_t i = 0; i < count; i++) {
+        low_j = fmin(low_j, points[i].energy_j);
+        high_j = fmax(high_j, points[i].energy_j);
+    }
+    *scaling = (scale){.time_s = points[0].time_s,
+                       .time_range_s = points[count - 1].time_s - points[0].time_s,
+                       .energy_j = low_j,
+                       .energy_range_j = high_j - low_j};
+    if (!(scaling->time_range_s > 0 && scaling->energy_range_j > 0))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        samples[i].x = (points[i].time_s - scaling->time_s) / scaling->time_range_s;
+        samples[i].y = (points[i].energy_j - low_j) / scaling->energy_range_j;
+    }
+    return true;
+}
+
+/* ---- Fitting ------------------------------------------------------------------------------ */
+
+static double clamp(double value, double low, double high) { return fmin(fmax(value, low), high); }
+
+/* How far the curve has come down at x, per unit of `fall`. */
+static double descent(double bend, double x) { return -expm1(-bend * x) / bend; }
+
+static double bend_of(const double *unknowns) {
+    return exp(clamp(unknowns[LOG_BEND], log_bend_min, log_bend_max));
+}
+
+static double fall_of(const double *unknowns) {
+    return exp(clamp(unknowns[LOG_FALL], -LOG_FALL_LIMIT, LOG_FALL_LIMIT));
+}
+
+static double curve_y(const double *unknowns, double x) {
+    return unknowns[START] - fall_of(unknowns) * descent(bend_of(unknowns), x);
+}
+
+/* What cminpack calls for residuals (iflag 1) and their derivatives (iflag 2, column by column). */
+static int residuals(void *user, int count, int unknown_count, const double *unknowns,
+                     double *residual, double *jacobian, int row_stride, int iflag) {
+    (void)unknown_count;
+    const sample_set *set = user;
+    double bend = bend_of(unknowns), fall = fall_of(unknowns);
+    for (int i = 0; i < count; i++) {
+        double x = set->items[i].x;
+        if (iflag == 1) {
+            residual[i] = curve_y(unknowns, x) - set->items[i].y;
+        } else if (iflag == 2) {
+            double down = descent(bend, x);
+            jacobian[i + row_stride * START] = 1;
+            jacobian[i + row_stride * LOG_FALL] = -fall * down;
+            jacobian[i + row_stride * LOG_BEND] = -fall * (x * exp(-bend * x) - down);
+        }
+    }
+    return 0;
+}
+
+/* For a given bend the best start and fall are a straight-line regression on the descent. */
+static void first_guess(const sample_set *set, double bend, double *unknowns) {
+    double n = (double)set->count, sum_d = 0, sum_y = 0, sum_dd = 0, sum_dy = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        double d = descent(bend, set->items[i].x), y = set->items[i].y;
+        sum_d += d;
+        sum_y += y;
+        sum_dd += d * d;
+        sum_dy += d * y;
+    }
+    double spread = n * sum_dd - sum_d * sum_d;
+    double fall = spread > 0 ? -(n * sum_dy - sum_d * sum_y) / spread : 1;
+    if (!(fall > 1e-3))
+        fall = 1e-3;
+    unknowns[START] = (sum_y + fall * sum_d) / n;
+    unknowns[LOG_FALL] = log(fall);
+    unknowns[LOG_BEND] = log(bend);
+}
+
+static double squared_error(const sample_set *set, const double *unknowns) {
+    double sum = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        double difference = curve_y(unknowns, set->items[i].x) - set->items[i].y;
+        sum += difference * difference;
+    }
+    return sum;
+}
+
+/* Levenberg-Marquardt from every first bend; the best result is left in `best`, and *fitted says
+ * whether there is one that really falls. */
+static harpe_status fit(sample_set *set, double best[UNKNOWNS], bool *fitted, harpe_error *error) {
+    int count = (int)set->count;
+    int work_count = 5 * UNKNOWNS + count;
+    double *memory =
+        harpe_calloc((size_t)count * (1 + UNKNOWNS) + (size_t)work_count, sizeof *memory);
+    if (memory == NULL)
+        return harpe_fail_memory(error);
+    double *residual = memory, *jacobian = memory + count, *work = jacobian + UNKNOWNS * count;
+    double best_error = INFINITY;
+    for (size_t i = 0; i < sizeof first_bends / sizeof first_bends[0]; i++) {
+        double unknowns[UNKNOWNS];
+        int pivots[UNKNOWNS];
+        first_guess(set, first_bends[i], unknowns);
+        lmder1(residuals, set, count, UNKNOWNS, unknowns, residual, jacobian, count, FIT_TOLERANCE,
+               pivots, work, work_count);
+        /* The smallest error counts, however the search ended. */
+        double squares = squared_error(set, unknowns);
+        if (squares < best_error) {
+            best_error = squares;
+            for (int k = 0; k < UNKNOWNS; k++) {
+                best[k] = unknowns[k];
+            }
+        }
+    }
+    free(memory);
+    double first_y = isfinite(best_error) ? curve_y(best, 0) : 0;
+    *fitted = isfinite(best_error) && first_y - curve_y(best, 1) > 1e-6;
+    return HARPE_OK;
+}
+
+/* ---- From the fit to a curve -------------------------------------------------------------- */
+
+/* a, b, c in seconds and joules; false when they are too large for a double (a nearly vertical
+ * curve far from t = 0). */
+static bool to_coefficients(const double *unknowns, const scale *scaling, double coefficients[3]) {
+    double bend = bend_of(unknowns);
+    double height_j = scaling->energy_range_j * fall_of(unknowns) / bend;
+    coefficients[0] = height_j * exp(bend * scaling->time_s / scaling->time_range_s);
+    coefficients[1] = -bend / scaling->time_range_s;
+    coefficients[2] = scaling->energy_j + scaling->energy_range_j * unknowns[START] - height_j;
+    return isfinite(coefficients[0]) && isfinite(coefficients[1]) && isfinite(coefficients[2]);
+}
+
+/* The fitted curve between two times, `steps` of unit time apart at most, in effective energy. The
+ * hull of the samples drops those between which rounding hides the curvature. */
+static harpe_status sample_curve(const double *unknowns, const scale *scaling,
+                                 const harpe_option *fastest, const harpe_option *slowest,
+                                 double blocking_power_w, double unit_time_s, harpe_curve *out,
+                                 harpe_error *error) {
+    double steps = ceil((slowest->time_s - fastest->time_s) / unit_time_s - 1e-9);
+    if (!(steps <= GRID_MAX))
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "a unit time of %g s cuts durations from %g to %g s into more than %d "
+                          "steps; raise --unit-time to %.2g or more",
+                          unit_time_s, fastest->time_s, slowest->time_s, GRID_MAX,
+                          1.06 * (slowest->time_s - fastest->time_s) / GRID_MAX);
+    size_t step_count = steps > 1 ? (size_t)steps : 1;
+    harpe_option *samples = harpe_calloc(step_count + 1, sizeof *samples);
+    if (samples == NULL)
+        return harpe_fail_memory(error);
+    size_t count = 0;
+    for (size_t i = 0; i <= step_count; i++) {
+        double time_s =
+            i < step_count ? fastest->time_s + (double)i * unit_time_s : slowest->time_s;
+        double x = (time_s - scaling->time_s) / scaling->time_range_s;
+        double energy_j = scaling->energy_j + scaling->energy_range_j * curve_y(unknowns, x);
+        double effective_j = energy_j - blocking_power_w * time_s;
+        if (count > 0 && !(time_s > samples[count - 1].time_s &&
+                           effective_j < samples[count - 1].effective_energy_j))
+            continue; /* too flat to be seen to fall */
+        samples[count++] = (harpe_option){
+            .time_s = time_s, .energy_j = energy_j, .effective_energy_j = effective_j};
+    }
+    harpe_status status = harpe_curve_from_hull(samples, count, out, error);
+    free(samples);
+    return status;
+}
+
+/* Fits; *fitted is false where the points do not allow it. */
+static harpe_status fit_points(const harpe_profile_point *points, size_t point_count,
+                               double noise_factor, scale *scaling, double unknowns[UNKNOWNS],
+                               bool *fitted, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    harpe_profile_point *sorted = harpe_calloc(point_count, sizeof *sorted);
+    harpe_profile_point *kept = harpe_calloc(point_count, sizeof *kept);
+    sample_set set = {.items = harpe_calloc(point_count, sizeof *set.items)};
+    *fitted = false;
+    if (sorted == NULL || kept == NULL || set.items == NULL) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    set.count = choose_points(points, point_count, noise_factor, sorted, kept);
+    if (set.count >= UNKNOWNS && scale_points(kept, set.count, set.items, scaling))
+        status = fit(&set, unknowns, fitted, error);
+done:
+    free(sorted);
+    free(kept);
+    free(set.items);
+    return status;
+}
+
+harpe_status harpe_curve_from_exponential(const harpe_profile_point *points, size_t point_count,
+                                          const harpe_option *options, size_t option_count,
+                                          double blocking_power_w, double unit_time_s,
+                                          double noise_factor, harpe_curve *out, bool *fitted,
+                                          double coefficients[3], harpe_error *error) {
+    if (unit_time_s == 0)
+        unit_time_s = DEFAULT_UNIT_TIME_S;
+    if (noise_factor == 0)
+        noise_factor = DEFAULT_NOISE_FACTOR;
+    if (!(unit_time_s > 0 && isfinite(unit_time_s)))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "unit time must be a positive number of seconds, not %g", unit_time_s);
+    if (!(noise_factor > 0 && noise_factor <= 1))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "noise factor must be above 0 and at most 1, not %g", noise_factor);
+    if (point_count == 0 || option_count == 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a curve needs at least one point");
+
+    scale scaling = {0};
+    double unknowns[UNKNOWNS] = {0}, made[3] = {0};
+    bool is_fitted = false;
+    harpe_status status =
+        fit_points(points, point_count, noise_factor, &scaling, unknowns, &is_fitted, error);
+    if (status != HARPE_OK)
+        return status;
+    is_fitted = is_fitted && option_count > 1 && to_coefficients(unknowns, &scaling, made);
+    status = is_fitted ? sample_curve(unknowns, &scaling, &options[0], &options[option_count - 1],
+                                      blocking_power_w, unit_time_s, out, error)
+                       : harpe_curve_from_hull(options, option_count, out, error);
+    if (status != HARPE_OK)
+        return status;
+    for (int k = 0; k < 3; k++) {
+        coefficients[k] = is_fitted ? made[k] : 0;
+    }
+    *fitted = is_fitted;
+    return HARPE_OK;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instruction profile: sorts the collected rows, aggregates repeats and ranks, and answers what
+ * is known of a (stage, instruction). The first stop after a measurement. It does not read files
+ * (profile_csv.c) and does not judge which frequencies are worth using (options.c). */
+#include <harpe/profile.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "plan/profile_rows.h"
+
+struct harpe_profile {
+    int stage_count;
+    size_t entry_count;
+    harpe_profile_entry *entries; /* sorted by stage, then instruction */
+    harpe_profile_point *points;  /* the entries' points, one after the other */
+    harpe_arena name_memory;
+};
+
+/* ---- Sorting ------------------------------------------------------------------------------ */
+
+/* Rows of one point share this key. Higher frequencies come first. */
+static uint64_t point_key(const harpe_profile_row *row) {
+    return (uint64_t)row->stage << 48 | (uint64_t)row->name << 32 |
+           (UINT32_MAX - (uint32_t)row->frequency_mhz);
+}
+
+/* Rows of one (stage, instruction) share this key. */
+static uint64_t entry_key(const harpe_profile_row *row) { return point_key(row) >> 32; }
+
+/* Stage, name, falling frequency, rank, source: a total order, so that sums are always formed in
+ * the same order whatever the sorting algorithm does. */
+static int compare_rows(const void *left, const void *right) {
+    const harpe_profile_row *a = left, *b = right;
+    uint64_t key_a = point_key(a), key_b = point_key(b);
+    if (key_a != key_b)
+        return key_a < key_b ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->source > b->source) - (a->source < b->source);
+}
+
+static int compare_names(const void *left, const void *right) {
+    const char *const *a = left, *const *b = right;
+    return strcmp(*a, *b);
+}
+
+/* Makes name indices follow the alphabet. The hash of names is not valid any more after it. */
+static harpe_status sort_names(harpe_profile_rows *rows, harpe_error *error) {
+    const char **sorted = harpe_calloc(rows->name_count, sizeof *sorted);
+    uint16_t *new_index = harpe_calloc(rows->name_count, sizeof *new_index);
+    if (sorted == NULL || new_index == NULL) {
+        free(sorted);
+        free(new_index);
+        return harpe_fail_memory(error);
+    }
+    memcpy(sorted, rows->names, rows->name_count * sizeof *sorted);
+    qsort(sorted, rows->name_count, sizeof *sorted, compare_names);
+    for (size_t i = 0; i < rows->name_count; i++) {
+        const char **place =
+            bsearch(&rows->names[i], sorted, rows->name_count, sizeof *sorted, compare_names);
+        new_index[i] = (uint16_t)(place - sorted);
+    }
+    for (size_t i = 0; i < rows->count; i++) {
+        rows->items[i].name = new_index[rows->items[i].name];
+    }
+    memcpy(rows->names, sorted, rows->name_count * sizeof *sorted);
+    free(sorted);
+    free(new_index);
+    return HARPE_OK;
+}
+
+static void sort_rows(harpe_profile_rows *rows) {
+    for (size_t i = 1; i < rows->count; i++) {
+        if (compare_rows(&rows->items[i - 1], &rows->items[i]) > 0) {
+            qsort(rows->items, rows->count, sizeof *rows->items, compare_rows);
+            return;
+        }
+    }
+}
+
+/* ---- Checking all rows -------------------------------------------------------------------- */
+
+/* Where a row came from, as a prefix of an error. */
+typedef struct location {
+    char text[512];
+} location;
+
+static location locate(const char *file_name, const harpe_profile_row *row) {
+    location where;
+    if (file_name != NULL) {
+        snprintf(where.text, sizeof where.text, "%.480s:%u:1", file_name, row->source);
+    } else {
+        snprintf(where.text, sizeof where.text, "row %u", row->source);
+    }
+    return where;
+}
+
+static harpe_status row_status(const char *file_name) {
+    return file_name != NULL ? HARPE_INVALID_INPUT : HARPE_INVALID_ARGUMENT;
+}
+
+static harpe_status check_stages(const harpe_profile_rows *rows, const char *file_name,
+                                 harpe_error *error) {
+    int next = 0; /* lowest stage that has not been seen */
+    for (size_t i = 0; i < rows->count; i++) {
+        const harpe_profile_row *row = &rows->items[i];
+        if (row->stage > next)
+            return harpe_fail(error, row_status(file_name),
+                              "%s: stage %d has no rows although stage %d has; profile every "
+                              "stage and number them from 0 without gaps",
+                              locate(file_name, row).text, next, row->stage);
+        next = row->stage + 1;
+    }
+    return HARPE_OK;
+}
+
+/* Either every row names its rank or none does: a sum over half of the ranks means nothing. */
+static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file_name,
+                                harpe_error *error) {
+    for (size_t i = 1; i < rows->count; i++) {
+        const harpe_profile_row *row = &rows->items[i];
+        if ((row->rank < 0) != (rows->items[0].rank < 0))
+            return harpe_fail(error, row_status(file_name),
+                              "%s: rank %d, but other rows %s a rank; give every row one, or none "
+                              "(-1)",
+                              locate(file_name, row).text, row->rank,
+                              rows->items[0].rank < 0 ? "lack" : "have");
+    }
+    return HARPE_OK;
+}
+
+/* ---- Aggregating -------------------------------------------------------------------------- */
+
+static int compare_ints(const void *left, const void *right) {
+    const int32_t *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+/* How many different ranks measured anything in rows[start .. end). `scratch` has room for them. */
+static size_t count_ranks(const harpe_profile_row *rows, size_t start, size_t end,
+                          int32_t *scratch) {
+    size_t count = 0;
+    for (size_t i = start; i < end; i++) {
+        if (count == 0 || scratch[count - 1] != rows[i].rank)
+            scratch[count++] = rows[i].rank;
+    }
+    qsort(scratch, count, sizeof *scratch, compare_ints);
+    size_t distinct = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || scratch[i] != scratch[i - 1])
+            distinct++;
+    }
+    return distinct;
+}
+
+/* One point from its rows[start .. end), which are sorted by rank: the mean of each rank's
+ * repeats, then the longest time and the sum of the energies. Returns the number of ranks. */
+static size_t aggregate_point(const harpe_profile_row *rows, size_t start, size_t end,
+                              harpe_profile_point *point) {
+    size_t rank_count = 0;
+    *point = (harpe_profile_point){.frequency_mhz = rows[start].frequency_mhz};
+    for (size_t i = start; i < end;) {
+        double time_sum_s = 0, energy_sum_j = 0;
+        size_t first = i;
+        for (; i < end && rows[i].rank == rows[first].rank; i++) {
+            time_sum_s += rows[i].time_s;
+            energy_sum_j += rows[i].energy_j;
+        }
+        double repeats = (double)(i - first);
+        double time_s = time_sum_s / repeats;
+        if (time_s > point->time_s)
+            point->time_s = time_s;
+        point->energy_j += energy_sum_j / repeats;
+        rank_count++;
+    }
+    return rank_count;
+}
+
+/* Appends to `points` the entry in rows[start ..), keeping the frequencies that all of the stage's
+ * ranks measured; returns where its rows end. */
+static size_t aggregate_entry(const harpe_profile_rows *rows, size_t start, size_t stage_ranks,
+                              harpe_profile_point *points, size_t *point_count) {
+    const harpe_profile_row *items = rows->items;
+    size_t end = start;
+    while (end < rows->count && entry_key(&items[end]) == entry_key(&items[start])) {
+        size_t first = end;
+        while (end < rows->count && point_key(&items[end]) == point_key(&items[first])) {
+            end++;
+        }
+        harpe_profile_point point;
+        if (aggregate_point(items, first, end, &point) == stage_ranks)
+            points[(*point_count)++] = point;
+    }
+    return end;
+}
+
+static harpe_status aggregate(const harpe_profile_rows *rows, harpe_profile *profile,
+                              int32_t *scratch, const char *file_name, harpe_error *error) {
+    const harpe_profile_row *items = rows->items;
+    size_t point_count = 0;
+    for (size_t start = 0; start < rows->count;) {
+        size_t stage_end = start;
+        while (stage_end < rows->count && items[stage_end].stage == items[start].stage) {
+            stage_end++;
+        }
+        size_t stage_ranks = count_ranks(items, start, stage_end, scratch);
+        while (start < stage_end) {
+            const harpe_profile_row *first = &items[start];
+            size_t first_point = point_count;
+            start = aggregate_entry(rows, start, stage_ranks, profile->points, &point_count);
+            if (point_count == first_point)
+                return harpe_fail(error, row_status(file_name),
+                                  "%s: stage %d, instruction '%s': no frequency was measured by "
+                                  "all %zu ranks of the stage; profile the same frequencies on "
+                                  "every rank",
+                                  locate(file_name, first).text, first->stage,
+                                  rows->names[first->name], stage_ranks);
+            profile->entries[profile->entry_count++] = (harpe_profile_entry){
+                .stage = first->stage,
+                .instruction = rows->names[first->name],
+                .point_count = point_count - first_point,
+                .points = profile->points + first_point,
+            };
+        }
+    }
+    return HARPE_OK;
+}
+
+/* An empty profile with room for everything that the sorted rows can become. */
+static harpe_profile *new_profile(const harpe_profile_rows *rows) {
+    size_t entry_count = 0, point_count = 0;
+    for (size_t i = 0; i < rows->count; i++) {
+        const harpe_profile_row *row = &rows->items[i];
+        entry_count += i == 0 || entry_key(row) != entry_key(row - 1);
+        point_count += i == 0 || point_key(row) != point_key(row - 1);
+    }
+    harpe_profile *profile = harpe_calloc(1, sizeof *profile);
+    if (profile == NULL)
+        return NULL;
+    profile->stage_count = rows->items[rows->count - 1].stage + 1;
+    profile->entries = harpe_calloc(entry_count, sizeof *profile->entries);
+    profile->points = harpe_calloc(point_count, sizeof *profile->points);
+    if (profile->entries == NULL || profile->points == NULL) {
+        harpe_profile_free(profile);
+        return NULL;
+    }
+    return profile;
+}
+
+harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *file_name,
+                                       harpe_profile **out, harpe_error *error) {
+    harpe_status status = sort_names(rows, error);
+    if (status != HARPE_OK)
+        return status;
+    sort_rows(rows);
+    status = check_stages(rows, file_name, error);
+    if (status == HARPE_OK)
+        status = check_ranks(rows, file_name, error);
+    if (status != HARPE_OK)
+        return status;
+
+    harpe_profile *profile = new_profile(rows);
+    int32_t *scratch = harpe_calloc(rows->count, sizeof *scratch);
+    if (profile == NULL || scratch == NULL) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    status = aggregate(rows, profile, scratch, file_name, error);
+    if (status != HARPE_OK)
+        goto done;
+    profile->name_memory = rows->name_memory; /* the entries' names live there */
+    rows->name_memory = (harpe_arena){0};
+    *out = profile;
+    profile = NULL;
+done:
+    free(scratch);
+    harpe_profile_free(profile);
+    return status;
+}
+
+/* ---- Public ------------------------------------------------------------------------------- */
+
+harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count, harpe_profile **out,
+                               harpe_error *error) {
+    if (out == NULL || rows == NULL || row_count == 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "a profile needs at least one row and a place to put the result");
+    harpe_profile_rows collected = {0};
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < row_count && status == HARPE_OK; i++) {
+        const char *name = rows[i].instruction;
+        size_t name_length = name != NULL ? strnlen(name, HARPE_INSTRUCTION_NAME_MAX + 1) : 0;
+        harpe_profile_field fault = harpe_profile_row_fault(&rows[i], name_length);
+        if (fault != HARPE_FIELD_COUNT) {
+            status = harpe_fail(error, HARPE_INVALID_ARGUMENT, "row %zu: %s", i,
+                                harpe_profile_field_rule(fault));
+        } else {
+            status = harpe_profile_rows_add(&collected, &rows[i], name_length, (uint32_t)i, error);
+        }
+    }
+    if (status == HARPE_OK)
+        status = harpe_profile_rows_finish(&collected, NULL, out, error);
+    harpe_profile_rows_clear(&collected);
+    return status;
+}
+
+void harpe_profile_free(harpe_profile *profile) {
+    if (profile == NULL)
+        return;
+    free(profile->entries);
+    free(profile->points);
+    harpe_arena_free(&profile->name_memory);
+    free(profile);
+}
+
+int harpe_profile_stage_count(const harpe_profile *profile) { return profile->stage_count; }
+
+size_t harpe_profile_entry_count(const harpe_profile *profile) { return profile->entry_count; }
+
+const harpe_profile_entry *harpe_profile_entry_at(const harpe_profile *profile, size_t index) {
+    return index < profile->entry_count ? &profile->entries[index] : NULL;
+}
+
+const harpe_profile_entry *harpe_profile_find(const harpe_profile *profile, int stage,
+                                              const char *instruction) {
+    if (profile == NULL || instruction == NULL)
+        return NULL;
+    size_t low = 0, high = profile->entry_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const harpe_profile_entry *entry = &profile->entries[middle];
+        int order = entry->stage != stage ? (entry->stage > stage) - (entry->stage < stage)
+                                          : strcmp(entry->instruction, instruction);
+        if (order == 0)
+            return entry;
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return NULL;
+}

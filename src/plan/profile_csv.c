@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profiles as CSV: finds the columns, turns every record into a measurement or one error that names
+ * file, line and column, and prints aggregated profiles. What the rows add up to is decided in
+ * profile.c. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/profile.h>
+
+#include "base/csv.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "plan/profile_rows.h"
+
+#define FILE_LIMIT_BYTES ((size_t)256 << 20)
+#define HEADER_TEXT "stage,instruction,frequency,time,energy"
+#define FOUND_COLUMNS_SHOWN 12
+#define FOUND_COLUMN_BYTES 24
+
+/* In the order of harpe_profile_field; all but the last are required. */
+static const char *const column_names[HARPE_FIELD_COUNT] = {"stage", "instruction", "frequency",
+                                                            "time",  "energy",      "rank"};
+
+/* Which field of a record holds what. */
+typedef struct column_map {
+    size_t index[HARPE_FIELD_COUNT]; /* SIZE_MAX: not in this file */
+    size_t count;                    /* fields of the header */
+} column_map;
+
+static bool field_is(const harpe_csv_field *field, const char *text) {
+    return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
+}
+
+/* ---- Header ------------------------------------------------------------------------------- */
+
+/* "missing column 'time', 'energy'; found 'a', 'b'": both lists in full, within reason. */
+static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, harpe_error *error) {
+    harpe_text missing = {0}, found = {0};
+    int missing_count = 0;
+    for (int f = 0; f < HARPE_FIELD_RANK; f++) {
+        if (map->index[f] == SIZE_MAX)
+            harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "", column_names[f]);
+    }
+    for (size_t i = 0; i < csv->field_count && i < FOUND_COLUMNS_SHOWN; i++) {
+        const harpe_csv_field *field = &csv->fields[i];
+        bool is_cut = field->length > FOUND_COLUMN_BYTES;
+        harpe_text_printf(&found, "%s'", i > 0 ? ", " : "");
+        harpe_text_append(&found, field->text, is_cut ? FOUND_COLUMN_BYTES : field->length);
+        harpe_text_printf(&found, "%s'", is_cut ? "..." : "");
+    }
+    if (csv->field_count > FOUND_COLUMNS_SHOWN)
+        harpe_text_printf(&found, " and %zu more", csv->field_count - FOUND_COLUMNS_SHOWN);
+    harpe_status status = HARPE_INVALID_INPUT;
+    if (missing.failed || found.failed) {
+        status = harpe_fail_memory(error);
+    } else {
+        harpe_fail(error, status,
+                   "%s:%d:1: missing column%s %s (found %s); the first line must name the "
+                   "columns " HEADER_TEXT,
+                   csv->name, csv->line, missing_count > 1 ? "s" : "", missing.data, found.data);
+    }
+    harpe_text_free(&missing);
+    harpe_text_free(&found);
+    return status;
+}
+
+static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *error) {
+    bool has_record = false;
+    harpe_status status = harpe_csv_next(csv, &has_record, error);
+    if (status != HARPE_OK)
+        return status;
+    if (!has_record)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:1:1: the file is empty; expected a header line " HEADER_TEXT
+                          " and rows",
+                          csv->name);
+    map->count = csv->field_count;
+    bool is_complete = true;
+    for (int f = 0; f < HARPE_FIELD_COUNT; f++) {
+        map->index[f] = SIZE_MAX;
+        for (size_t i = 0; i < csv->field_count; i++) {
+            if (!field_is(&csv->fields[i], column_names[f]))
+                continue;
+            if (map->index[f] != SIZE_MAX)
+                return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
+            map->index[f] = i;
+        }
+        if (map->index[f] == SIZE_MAX && f != HARPE_FIELD_RANK)
+            is_complete = false;
+    }
+    return is_complete ? HARPE_OK : fail_missing(csv, map, error);
+}
+
+/* ---- Rows --------------------------------------------------------------------------------- */
+
+/* Reads a whole number that fits an int; what it may be beyond that is checked later. */
+static bool parse_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
+    int64_t number = 0;
+    bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
+                                    : harpe_parse_int(field->text, field->length, &number);
+    if (!is_number || number < INT32_MIN || number > INT32_MAX)
+        return false;
+    *value = (int)number;
+    return true;
+}
+
+static bool parse_rank(const harpe_csv *csv, const column_map *map, int *rank) {
+    if (map->index[HARPE_FIELD_RANK] == SIZE_MAX) {
+        *rank = -1;
+        return true;
+    }
+    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_RANK]];
+    return parse_whole(field, false, rank) && *rank >= 0;
+}
+
+/* Reads the current record; returns the first field that is wrong, or HARPE_FIELD_COUNT. */
+static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
+                                     harpe_measurement *row, size_t *name_length) {
+    const harpe_csv_field *fields = csv->fields;
+    const harpe_csv_field *time = &fields[map->index[HARPE_FIELD_TIME]];
+    const harpe_csv_field *energy = &fields[map->index[HARPE_FIELD_ENERGY]];
+    const harpe_csv_field *name = &fields[map->index[HARPE_FIELD_INSTRUCTION]];
+    row->instruction = name->text;
+    *name_length = name->length;
+    if (!parse_whole(&fields[map->index[HARPE_FIELD_STAGE]], false, &row->stage))
+        return HARPE_FIELD_STAGE;
+    if (!parse_whole(&fields[map->index[HARPE_FIELD_FREQUENCY]], true, &row->frequency_mhz))
+        return HARPE_FIELD_FREQUENCY;
+    if (!harpe_parse_double(time->text, time->length, &row->time_s))
+        return HARPE_FIELD_TIME;
+    if (!harpe_parse_double(energy->text, energy->length, &row->energy_j))
+        return HARPE_FIELD_ENERGY;
+    if (!parse_rank(csv, map, &row->rank))
+        return HARPE_FIELD_RANK;
+    return harpe_profile_row_fault(row, *name_length);
+}
+
+static harpe_status read_row(const harpe_csv *csv, const column_map *map, harpe_profile_rows *rows,
+                             harpe_error *error) {
+    if (csv->field_count != map->count) {
+        /* The first field too many, or the last that is there. */
+        size_t at = csv->field_count > map->count ? map->count : csv->field_count - 1;
+        return harpe_csv_fail(csv, at, error, "expected %zu fields as in the header, not %zu",
+                              map->count, csv->field_count);
+    }
+    harpe_measurement row;
+    size_t name_length = 0;
+    harpe_profile_field fault = parse_row(csv, map, &row, &name_length);
+    if (fault != HARPE_FIELD_COUNT)
+        return harpe_csv_fail(csv, map->index[fault], error, "%s", harpe_profile_field_rule(fault));
+    harpe_error detail;
+    harpe_status status =
+        harpe_profile_rows_add(rows, &row, name_length, (uint32_t)csv->line, &detail);
+    if (status != HARPE_OK)
+        return harpe_fail(error, status, "%s:%d:1: %s", csv->name, csv->line, detail.message);
+    return HARPE_OK;
+}
+
+static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_error *error) {
+    column_map map = {0};
+    harpe_status status = read_header(csv, &map, error);
+    if (status != HARPE_OK)
+        return status;
+    int header_line = csv->line;
+    for (;;) {
+        bool has_record = false;
+        status = harpe_csv_next(csv, &has_record, error);
+        if (status != HARPE_OK)
+            return status;
+        if (!has_record)
+            break;
+        status = read_row(csv, &map, rows, error);
+        if (status != HARPE_OK)
+            return status;
+    }
+    if (rows->count == 0)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:%d:1: no rows after the header; expected a row for every stage, "
+                          "instruction and frequency",
+                          csv->name, header_line + 1);
+    return HARPE_OK;
+}
+
+/* ---- Public ------------------------------------------------------------------------------- */
+
+harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char *name,
+                                     harpe_profile **out, harpe_error *error) {
+    if ((text == NULL && length > 0) || name == NULL || out == NULL)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "parsing a profile needs a text, its name and a place for the result");
+    if (length > FILE_LIMIT_BYTES)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%s: larger than %zu MiB; average the repeats before planning", name,
+                          FILE_LIMIT_BYTES >> 20);
+    harpe_csv csv;
+    harpe_profile_rows rows = {0};
+    harpe_csv_open(&csv, text != NULL ? text : "", length, name);
+    harpe_status status = read_rows(&csv, &rows, error);
+    if (status == HARPE_OK)
+        status = harpe_profile_rows_finish(&rows, name, out, error);
+    harpe_csv_close(&csv);
+    harpe_profile_rows_clear(&rows);
+    return status;
+}
+
+harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe_error *error) {
+    if (path == NULL || out == NULL)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "reading a profile needs a path and a place for the result");
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK)
+        return status;
+    status = harpe_profile_parse_csv(text, length, path, out, error);
+    free(text);
+    return status;
+}
+
+void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
+    harpe_text_printf(text, HEADER_TEXT "\n");
+    for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
+        for (size_t k = 0; k < entry->point_count; k++) {
+            const harpe_profile_point *point = &entry->points[k];
+            harpe_text_printf(text, "%d,%s,%d,", entry->stage, entry->instruction,
+                              point->frequency_mhz);
+            harpe_text_number(text, point->time_s);
+            harpe_text_append(text, ",", 1);
+            harpe_text_number(text, point->energy_j);
+            harpe_text_append(text, "\n", 1);
+        }
+    }
+}
+
+harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,
+                                     harpe_error *error) {
+    if (profile == NULL || path == NULL)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "writing a profile needs a profile and a path");
+    harpe_text text = {0};
+    harpe_profile_print_csv(profile, &text);
+    harpe_status status = text.failed ? harpe_fail_memory(error)
+                                      : harpe_file_write(path, text.data, text.length, error);
+    harpe_text_free(&text);
+    return status;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a profile while they are being collected, and the one way from rows to a
+ * harpe_profile. Stands between whoever has rows (the CSV reader, a caller's array) and profile.c,
+ * which sorts, checks and aggregates them. Knows nothing of files. */
+#ifndef HARPE_PLAN_PROFILE_ROWS_H
+#define HARPE_PLAN_PROFILE_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/profile.h>
+
+#include "base/array.h"
+#include "base/text.h"
+
+#define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */
+#define HARPE_PROFILE_NAME_MAX 4096    /* different instruction names in one profile */
+
+/* The numbers of a row, in the order in which they are checked. */
+typedef enum harpe_profile_field {
+    HARPE_FIELD_STAGE = 0,
+    HARPE_FIELD_INSTRUCTION,
+    HARPE_FIELD_FREQUENCY,
+    HARPE_FIELD_TIME,
+    HARPE_FIELD_ENERGY,
+    HARPE_FIELD_RANK,
+    HARPE_FIELD_COUNT,
+} harpe_profile_field;
+
+/* What a field must be, as a sentence that begins with its name. Static storage. */
+const char *harpe_profile_field_rule(harpe_profile_field field);
+
+/* The first field of a row that is outside its range, or HARPE_FIELD_COUNT when all are fine.
+ * `name_length` is that of row->instruction, which need not end in NUL. */
+harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length);
+
+/* One collected row, 32 bytes. */
+typedef struct harpe_profile_row {
+    double time_s;
+    double energy_j;
+    int32_t frequency_mhz;
+    int32_t rank;    /* -1: no rank known */
+    uint32_t source; /* line in the file, or index in the caller's array: for errors and order */
+    uint16_t stage;
+    uint16_t name; /* index into the names seen so far */
+} harpe_profile_row;
+
+/* Zero-initialise, add rows, finish; then harpe_profile_rows_clear in any case. */
+typedef struct harpe_profile_rows {
+    harpe_profile_row *items;
+    size_t count, capacity;
+    const char **names; /* strings live in name_memory */
+    size_t name_count, name_capacity;
+    uint16_t *name_slots; /* open-addressed hash of names: index + 1, 0 = free */
+    harpe_arena name_memory;
+} harpe_profile_rows;
+
+/* Adds a row that has no fault. `source` must not fall from one call to the next. */
+harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measurement *row,
+                                    size_t name_length, uint32_t source, harpe_error *error);
+
+/* Sorts, checks and aggregates; at least one row is needed. Errors begin with
+ * "<file_name>:<source>:1" or, when file_name is NULL, with "row <source>". Reorders the rows;
+ * O(n log n), O(n) when they are already in order. */
+harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *file_name,
+                                       harpe_profile **out, harpe_error *error);
+
+void harpe_profile_rows_clear(harpe_profile_rows *rows);
+
+/* The text that harpe_profile_write_csv writes. */
+void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text);
+
+#endif

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Both curves of the relaxation: the hull, and the exponential fit on points of which the truth is
+ * known, on noisy, linear, flat and too few points, and on measured profiles where they are at
+ * hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plan/cost_model.h"
+
+#define POINTS_MAX 60
+
+typedef struct made_curve {
+    harpe_option *options;
+    size_t option_count;
+    harpe_curve curve;
+    bool fitted;
+    double coefficients[3];
+} made_curve;
+
+static void clear(made_curve *made) {
+    free(made->options);
+    harpe_curve_clear(&made->curve);
+}
+
+static void assert_valid(const made_curve *made) {
+    const harpe_curve *curve = &made->curve;
+    double last_slope = -INFINITY;
+    assert_true(curve->count >= 1);
+    assert_true(curve->time_s[0] == made->options[0].time_s);
+    for (size_t i = 1; i < curve->count; i++) {
+        assert_true(curve->time_s[i] > curve->time_s[i - 1]);
+        double slope = (curve->effective_energy_j[i] - curve->effective_energy_j[i - 1]) /
+                       (curve->time_s[i] - curve->time_s[i - 1]);
+        assert_true(slope < 0);
+        assert_true(slope > last_slope);
+        last_slope = slope;
+    }
+}
+
+static made_curve fit(const harpe_profile_point *points, size_t count, double blocking_w,
+                      double unit_time_s, double noise_factor) {
+    made_curve made = {0};
+    harpe_error error = {.message = ""};
+    harpe_status status = harpe_options_from_points(points, count, blocking_w, &made.options,
+                                                    &made.option_count, &error);
+    if (status == HARPE_OK)
+        status = harpe_curve_from_exponential(points, count, made.options, made.option_count,
+                                              blocking_w, unit_time_s, noise_factor, &made.curve,
+                                              &made.fitted, made.coefficients, &error);
+    if (status != HARPE_OK)
+        fail_msg("%s", error.message);
+    assert_valid(&made);
+    return made;
+}
+
+static double random_share(void) { return (double)rand() / RAND_MAX; }
+
+/* ---- Hull --------------------------------------------------------------------------------- */
+
+static void hull_curve_is_the_corners_of_the_options(void **state) {
+    (void)state;
+    srand(11);
+    for (int round = 0; round < 1000; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        size_t count = (size_t)(1 + rand() % POINTS_MAX);
+        for (size_t i = 0; i < count; i++) {
+            points[i] = (harpe_profile_point){(int)i, 1 + random_share(), 5 + random_share()};
+        }
+        made_curve made = {0};
+        assert_int_equal(
+            harpe_options_from_points(points, count, 3, &made.options, &made.option_count, NULL),
+            HARPE_OK);
+        assert_int_equal(harpe_curve_from_hull(made.options, made.option_count, &made.curve, NULL),
+                         HARPE_OK);
+        assert_valid(&made);
+        size_t corner = 0;
+        for (size_t i = 0; i < made.option_count; i++) {
+            if (!made.options[i].is_on_hull)
+                continue;
+            assert_true(made.curve.time_s[corner] == made.options[i].time_s);
+            assert_true(made.curve.effective_energy_j[corner] ==
+                        made.options[i].effective_energy_j);
+            corner++;
+        }
+        assert_int_equal(corner, made.curve.count);
+        clear(&made);
+    }
+}
+
+static void hull_of_nothing_is_refused(void **state) {
+    (void)state;
+    harpe_curve curve = {0};
+    assert_int_equal(harpe_curve_from_hull(NULL, 0, &curve, NULL), HARPE_INVALID_ARGUMENT);
+    assert_null(curve.time_s);
+    harpe_curve_clear(&curve);
+    harpe_curve_clear(NULL);
+}
+
+/* ---- Exponential -------------------------------------------------------------------------- */
+
+static size_t exponential_points(double a, double b, double c, double noise,
+                                 harpe_profile_point *points) {
+    const size_t count = 38;
+    for (size_t i = 0; i < count; i++) {
+        double time_s = 0.05 * (1 + 0.6 * (double)i / (double)(count - 1));
+        double factor = 1 + noise * (random_share() - 0.5);
+        points[i] =
+            (harpe_profile_point){1410 - 15 * (int)i, time_s, (a * exp(b * time_s) + c) * factor};
+    }
+    return count;
+}
+
+static void known_coefficients_are_found(void **state) {
+    (void)state;
+    static const double bends[] = {-1, -20, -100, -400};
+    for (size_t i = 0; i < 4; i++) {
+        harpe_profile_point points[POINTS_MAX];
+        double a = 10 * exp(-bends[i] * 0.05); /* falls by up to 10 J */
+        size_t count = exponential_points(a, bends[i], 14, 0, points);
+        made_curve made = fit(points, count, 80, 0.001, 0.95);
+        assert_true(made.fitted);
+        assert_true(fabs(made.coefficients[1] / bends[i] - 1) < 1e-3);
+        assert_true(fabs(made.coefficients[0] / a - 1) < 1e-3);
+        assert_true(fabs(made.coefficients[2] - 14) < 1e-2);
+        for (size_t k = 0; k < made.curve.count; k++) {
+            double time_s = made.curve.time_s[k];
+            double truth_j = a * exp(bends[i] * time_s) + 14 - 80 * time_s;
+            assert_true(fabs(made.curve.effective_energy_j[k] - truth_j) < 1e-6);
+        }
+        clear(&made);
+    }
+}
+
+static void noise_is_smoothed(void **state) {
+    (void)state;
+    srand(5);
+    for (int round = 0; round < 200; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        double a = 10 * exp(60 * 0.05);
+        size_t count = exponential_points(a, -60, 14, 0.02, points);
+        made_curve made = fit(points, count, 80, 0.001, 0.95);
+        assert_true(made.fitted);
+        assert_true(made.coefficients[0] > 0 && made.coefficients[1] < 0);
+        for (size_t k = 0; k < made.curve.count; k++) {
+            double time_s = made.curve.time_s[k];
+            double truth_j = a * exp(-60 * time_s) + 14 - 80 * time_s;
+            /* Pareto points are those that noise made cheap: within the noise, but below. */
+            assert_true(fabs(made.curve.effective_energy_j[k] - truth_j) < 0.03 * 24);
+        }
+        clear(&made);
+    }
+}
+
+static void no_start_nearby_gives_a_better_fit(void **state) {
+    (void)state;
+    srand(9);
+    for (int round = 0; round < 100; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        size_t count =
+            exponential_points(4 + 20 * random_share(), -5 - 100 * random_share(), 14, 0, points);
+        /* Strictly falling whatever the noise, so that all points are fitted. */
+        for (size_t i = 1; i < count; i++) {
+            points[i].energy_j = points[i - 1].energy_j - 0.3 * random_share() / (double)i - 1e-6;
+        }
+        made_curve made = fit(points, count, 0, 0.001, 0.95);
+        assert_true(made.fitted);
+        double best = 0;
+        for (int trial = 0; trial <= 300; trial++) {
+            double change[3] = {1, 1, 0};
+            for (int k = 0; k < 3 && trial > 0; k++) {
+                change[k] += 0.02 * (random_share() - 0.5);
+            }
+            double squares = 0;
+            for (size_t i = 0; i < count; i++) {
+                /* Turns about the first point: a alone would move everything. */
+                double from_start_s = points[i].time_s - points[0].time_s;
+                double height_j =
+                    made.coefficients[0] * exp(made.coefficients[1] * points[0].time_s);
+                double fitted_j =
+                    height_j * change[0] * exp(made.coefficients[1] * change[1] * from_start_s) +
+                    made.coefficients[2] + change[2] - height_j * (change[0] - 1);
+                squares += (fitted_j - points[i].energy_j) * (fitted_j - points[i].energy_j);
+            }
+            if (trial == 0)
+                best = squares;
+            assert_true(squares >= best * (1 - 1e-9));
+        }
+        clear(&made);
+    }
+}
+
+static void grid_has_unit_time_and_both_ends(void **state) {
+    (void)state;
+    harpe_profile_point points[POINTS_MAX];
+    size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
+    made_curve made = fit(points, count, 80, 0.0009, 0.95);
+    assert_int_equal(made.curve.count, 35); /* 0.03 s / 0.9 ms = 33.3 steps */
+    assert_true(made.curve.time_s[34] == made.options[made.option_count - 1].time_s);
+    for (size_t i = 1; i < 34; i++) {
+        assert_true(fabs(made.curve.time_s[i] - made.curve.time_s[i - 1] - 0.0009) < 1e-12);
+    }
+    clear(&made);
+    made = fit(points, count, 80, 0.001, 0.95); /* 30 steps, no sliver at the end */
+    assert_int_equal(made.curve.count, 31);
+    clear(&made);
+    made = fit(points, count, 80, 0, 0); /* the defaults */
+    assert_int_equal(made.curve.count, 31);
+    clear(&made);
+    made = fit(points, count, 80, 10, 0.95);
+    assert_int_equal(made.curve.count, 2);
+    clear(&made);
+}
+
+static void too_fine_a_grid_is_refused(void **state) {
+    (void)state;
+    harpe_profile_point points[POINTS_MAX];
+    size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
+    made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
+    assert_true(made.curve.count > 18000);
+    harpe_curve curve = {0};
+    bool fitted = false;
+    double coefficients[3] = {7, 7, 7};
+    harpe_error error;
+    assert_int_equal(harpe_curve_from_exponential(points, count, made.options, made.option_count,
+                                                  80, 1e-7, 0.95, &curve, &fitted, coefficients,
+                                                  &error),
+                     HARPE_LIMIT_EXCEEDED);
+    assert_string_equal(error.message,
+                        "a unit time of 1e-07 s cuts durations from 0.05 to 0.08 s into more than "
+                        "20000 steps; raise --unit-time to 1.6e-06 or more");
+    assert_null(curve.time_s);
+    assert_true(coefficients[0] == 7);
+    clear(&made);
+}
+
+static void one_and_two_points_keep_their_hull(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}};
+    for (size_t count = 1; count <= 2; count++) {
+        made_curve made = fit(points, count, 0, 0.001, 0.95);
+        assert_false(made.fitted);
+        assert_int_equal(made.curve.count, count);
+        assert_true(made.curve.effective_energy_j[0] == 10);
+        clear(&made);
+    }
+}
+
+static void three_points_are_met_exactly(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 0.1, 10}, {1200, 0.15, 7}, {1000, 0.2, 6}};
+    made_curve made = fit(points, 3, 0, 0.05, 0.95);
+    assert_true(made.fitted);
+    assert_int_equal(made.curve.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabs(made.curve.effective_energy_j[i] - points[i].energy_j) < 1e-6);
+    }
+    clear(&made);
+}
+
+static void linear_and_concave_points_work(void **state) {
+    (void)state;
+    for (int shape = 0; shape < 2; shape++) {
+        harpe_profile_point points[20];
+        for (int i = 0; i < 20; i++) {
+            double x = i / 19.0;
+            points[i] =
+                (harpe_profile_point){1410 - i, 0.1 + 0.1 * x, 20 - 5 * (shape == 0 ? x : x * x)};
+        }
+        made_curve made = fit(points, 20, 50, 0.001, 0.95);
+        assert_true(made.fitted);
+        size_t last = made.curve.count - 1;
+        assert_true(fabs(made.curve.effective_energy_j[0] - (20 - 5)) < 1.5);
+        assert_true(fabs(made.curve.effective_energy_j[last] - (15 - 10)) < 1.5);
+        clear(&made);
+    }
+}
+
+static void identical_points_keep_their_hull(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1, 10}, {1200, 1, 10}, {1000, 1, 10}, {800, 1, 10}};
+    made_curve made = fit(points, 4, 70, 0.001, 0.95);
+    assert_false(made.fitted);
+    assert_int_equal(made.curve.count, 1);
+    clear(&made);
+    /* Nothing to gain, only to wait: with blocking power the slow ones are options. */
+    for (int i = 0; i < 4; i++) {
+        points[i].time_s = 1 + 0.1 * i;
+    }
+    made = fit(points, 4, 70, 0.001, 0.95);
+    assert_false(made.fitted);
+    assert_int_equal(made.curve.count, 2);
+    clear(&made);
+}
+
+static void short_fronts_are_filtered_with_the_noise_factor(void **state) {
+    (void)state;
+    /* The true front is the first two; the others cost 2, 4 and 10 % more than the second. */
+    harpe_profile_point points[] = {
+        {1410, 1.0, 12}, {1395, 1.1, 10}, {1380, 1.2, 10.2}, {1365, 1.3, 10.4}, {1350, 1.4, 11}};
+    made_curve strict = fit(points, 5, 20, 0.1, 1);
+    assert_false(strict.fitted);
+    made_curve relaxed = fit(points, 5, 20, 0.1, 0.95);
+    assert_true(relaxed.fitted);
+    /* Least squares over the first four: the tail settles at their mean. */
+    double tail_j =
+        relaxed.coefficients[0] * exp(relaxed.coefficients[1] * 1.3) + relaxed.coefficients[2];
+    assert_true(fabs(tail_j - 10.2) < 0.02);
+    clear(&strict);
+    clear(&relaxed);
+}
+
+static void steep_curves_far_from_zero_time_keep_their_hull_or_fit(void **state) {
+    (void)state;
+    for (int digits = 1; digits < 9; digits++) {
+        harpe_profile_point points[10];
+        for (int i = 0; i < 10; i++) {
+            double x = i / 9.0;
+            points[i] =
+                (harpe_profile_point){1410 - i, 1 + x * pow(10, -digits), 10 + 5 * exp(-6 * x)};
+        }
+        made_curve made = fit(points, 10, 0, 0.001, 0.95);
+        assert_true(made.curve.count >= 2);
+        for (int k = 0; k < 3; k++) {
+            assert_true(isfinite(made.coefficients[k]));
+        }
+        clear(&made);
+    }
+}
+
+static void random_points_always_give_a_valid_curve(void **state) {
+    (void)state;
+    srand(21);
+    static const double blocking_w[] = {0, 1, 83.64, 3000};
+    for (int round = 0; round < 1500; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        size_t count = (size_t)(1 + rand() % POINTS_MAX);
+        for (size_t i = 0; i < count; i++) {
+            points[i] = (harpe_profile_point){(int)i, 0.01 + 0.1 * random_share(),
+                                              1 + 30 * random_share() * random_share()};
+        }
+        made_curve made = fit(points, count, blocking_w[round % 4], 0.002, 0.9);
+        clear(&made);
+    }
+}
+
+static void senseless_arguments_are_refused(void **state) {
+    (void)state;
+    harpe_profile_point point = {1410, 1, 10};
+    harpe_option option = {.time_s = 1, .energy_j = 10, .effective_energy_j = 10};
+    harpe_curve curve = {0};
+    bool fitted = false;
+    double coefficients[3];
+    static const double bad[][2] = {{-1, 0.95}, {NAN, 0.95},  {INFINITY, 0.95},
+                                    {1, -0.1},  {1, 1.00001}, {1, NAN}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(harpe_curve_from_exponential(&point, 1, &option, 1, 0, bad[i][0],
+                                                      bad[i][1], &curve, &fitted, coefficients,
+                                                      NULL),
+                         HARPE_INVALID_ARGUMENT);
+    }
+    assert_int_equal(harpe_curve_from_exponential(&point, 0, &option, 1, 0, 1, 1, &curve, &fitted,
+                                                  coefficients, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    assert_null(curve.time_s);
+}
+
+/* ---- Measured data ------------------------------------------------------------------------ */
+
+static harpe_profile *read_data(const char *name) {
+    const char *folder = getenv("HARPE_DATA");
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s",
+                   folder != NULL ? folder : HARPE_SOURCE_DIR "/../shared/data", name);
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: %s is not there\n", path);
+        skip();
+    }
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return profile;
+}
+
+static void measured_profiles_are_fitted_closely(void **state) {
+    (void)state;
+    static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
+                                        "pipeline/bloom-176b_a100.csv"};
+    for (size_t n = 0; n < 2; n++) {
+        harpe_profile *profile = read_data(names[n]);
+        for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
+            const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
+            made_curve made = fit(entry->points, entry->point_count, 83.64, 0.001, 0.95);
+            assert_true(made.fitted);
+            /* Over the part that was fitted: up to the least energy. */
+            double least_j = INFINITY;
+            for (size_t k = 0; k < entry->point_count; k++) {
+                const harpe_profile_point *point = &entry->points[k];
+                least_j = fmin(least_j, point->energy_j);
+                if (point->energy_j > least_j)
+                    continue;
+                double fitted_j = made.coefficients[0] * exp(made.coefficients[1] * point->time_s) +
+                                  made.coefficients[2];
+                assert_true(fabs(fitted_j / point->energy_j - 1) < 0.03);
+            }
+            clear(&made);
+        }
+        harpe_profile_free(profile);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hull_curve_is_the_corners_of_the_options),
+        cmocka_unit_test(hull_of_nothing_is_refused),
+        cmocka_unit_test(known_coefficients_are_found),
+        cmocka_unit_test(noise_is_smoothed),
+        cmocka_unit_test(no_start_nearby_gives_a_better_fit),
+        cmocka_unit_test(grid_has_unit_time_and_both_ends),
+        cmocka_unit_test(too_fine_a_grid_is_refused),
+        cmocka_unit_test(one_and_two_points_keep_their_hull),
+        cmocka_unit_test(three_points_are_met_exactly),
+        cmocka_unit_test(linear_and_concave_points_work),
+        cmocka_unit_test(identical_points_keep_their_hull),
+        cmocka_unit_test(short_fronts_are_filtered_with_the_noise_factor),
+        cmocka_unit_test(steep_curves_far_from_zero_time_keep_their_hull_or_fit),
+        cmocka_unit_test(random_points_always_give_a_valid_curve),
+        cmocka_unit_test(senseless_arguments_are_refused),
+        cmocka_unit_test(measured_profiles_are_fitted_closely),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pareto options: the sweep against a check of all pairs and, for the hull, of all triples, on
+ * random, noisy, linear and degenerate points. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/cost_model.h"
+
+#define POINTS_MAX 40
+
+typedef struct made_options {
+    harpe_option *items;
+    size_t count;
+} made_options;
+
+static made_options make(const harpe_profile_point *points, size_t count, double blocking_w) {
+    made_options options = {0};
+    harpe_error error = {.message = ""};
+    if (harpe_options_from_points(points, count, blocking_w, &options.items, &options.count,
+                                  &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return options;
+}
+
+static double effective(const harpe_profile_point *point, double blocking_w) {
+    return point->energy_j - blocking_w * point->time_s;
+}
+
+/* Does some other point beat this one, or equal it at a lower frequency? */
+static bool is_beaten(const harpe_profile_point *points, size_t count, size_t index,
+                      double blocking_w) {
+    double time_s = points[index].time_s, effective_j = effective(&points[index], blocking_w);
+    for (size_t k = 0; k < count; k++) {
+        double other_s = points[k].time_s, other_j = effective(&points[k], blocking_w);
+        if (other_s > time_s || other_j > effective_j)
+            continue;
+        if (other_s < time_s || other_j < effective_j ||
+            points[k].frequency_mhz < points[index].frequency_mhz)
+            return true;
+    }
+    return false;
+}
+
+/* Every unbeaten point is an option, and nothing else is. */
+static void assert_pareto(const harpe_profile_point *points, size_t count, double blocking_w,
+                          const made_options *options) {
+    size_t unbeaten = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_beaten(points, count, i, blocking_w))
+            continue;
+        unbeaten++;
+        size_t found = 0;
+        for (size_t k = 0; k < options->count; k++) {
+            const harpe_option *option = &options->items[k];
+            found += option->frequency_mhz == points[i].frequency_mhz &&
+                     option->time_s == points[i].time_s && option->energy_j == points[i].energy_j &&
+                     option->effective_energy_j == effective(&points[i], blocking_w);
+        }
+        assert_int_equal(found, 1);
+    }
+    assert_int_equal(unbeaten, options->count);
+    for (size_t i = 1; i < options->count; i++) {
+        assert_true(options->items[i].time_s > options->items[i - 1].time_s);
+        assert_true(options->items[i].effective_energy_j <
+                    options->items[i - 1].effective_energy_j);
+    }
+}
+
+/* How far an option lies below the lowest chord over it (negative: above one, so not on the hull).
+ * +infinity for the first and the last. */
+static double depth_below_chords(const made_options *options, size_t index) {
+    double depth_j = INFINITY;
+    const harpe_option *items = options->items;
+    for (size_t a = 0; a < index; a++) {
+        for (size_t b = index + 1; b < options->count; b++) {
+            double share =
+                (items[index].time_s - items[a].time_s) / (items[b].time_s - items[a].time_s);
+            double chord_j =
+                items[a].effective_energy_j * (1 - share) + items[b].effective_energy_j * share;
+            depth_j = fmin(depth_j, chord_j - items[index].effective_energy_j);
+        }
+    }
+    return depth_j;
+}
+
+static void assert_hull(const made_options *options) {
+    double last_slope = -INFINITY;
+    size_t last = 0;
+    assert_true(options->items[0].is_on_hull);
+    assert_true(options->items[options->count - 1].is_on_hull);
+    double scale_j = fabs(options->items[0].energy_j) + fabs(options->items[0].effective_energy_j);
+    for (size_t i = 0; i < options->count; i++) {
+        double depth_j = depth_below_chords(options, i);
+        if (depth_j > 1e-10 * scale_j)
+            assert_true(options->items[i].is_on_hull);
+        if (depth_j < -1e-10 * scale_j)
+            assert_false(options->items[i].is_on_hull);
+        if (i == 0 || !options->items[i].is_on_hull)
+            continue;
+        double slope =
+            (options->items[i].effective_energy_j - options->items[last].effective_energy_j) /
+            (options->items[i].time_s - options->items[last].time_s);
+        assert_true(slope > last_slope && slope < 0);
+        last_slope = slope;
+        last = i;
+    }
+}
+
+static double random_share(void) { return (double)rand() / RAND_MAX; }
+
+/* Shapes: coarse grid (many ties), a convex curve, the same with noise, a straight line. */
+static size_t random_points(int shape, harpe_profile_point *points) {
+    size_t count = (size_t)(1 + rand() % POINTS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        double x = random_share();
+        double energy_j = 10 + 20 * exp(-4 * x);
+        if (shape == 0) {
+            x = rand() % 6 / 5.0;
+            energy_j = 1 + rand() % 6;
+        } else if (shape == 2) {
+            energy_j *= 1 + 0.2 * (random_share() - 0.5);
+        } else if (shape == 3) {
+            energy_j = 30 - 20 * x;
+        }
+        points[i] = (harpe_profile_point){
+            .frequency_mhz = 200 + (int)i, .time_s = 0.05 + 0.05 * x, .energy_j = energy_j};
+    }
+    return count;
+}
+
+static void options_are_exactly_the_unbeaten_points(void **state) {
+    (void)state;
+    static const double blocking_w[] = {0, 10, 83.64, 400, 5000};
+    srand(1);
+    for (int round = 0; round < 4000; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        size_t count = random_points(round % 4, points);
+        double waiting_w = blocking_w[rand() % 5];
+        made_options options = make(points, count, waiting_w);
+        assert_pareto(points, count, waiting_w, &options);
+        assert_hull(&options);
+        free(options.items);
+    }
+}
+
+static void one_two_and_three_points_work(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}, {1000, 3, 2}};
+    for (size_t count = 1; count <= 3; count++) {
+        made_options options = make(points, count, 0);
+        assert_int_equal(options.count, count);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(options.items[i].frequency_mhz, points[i].frequency_mhz);
+            assert_true(options.items[i].is_on_hull);
+        }
+        free(options.items);
+    }
+}
+
+static void identical_points_leave_the_lowest_frequency(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1, 10}, {900, 1, 10}, {1200, 1, 10}};
+    made_options options = make(points, 3, 50);
+    assert_int_equal(options.count, 1);
+    assert_int_equal(options.items[0].frequency_mhz, 900);
+    assert_true(options.items[0].energy_j == 10);
+    assert_true(options.items[0].effective_energy_j == -40);
+    free(options.items);
+}
+
+static void collinear_points_are_options_but_no_corners(void **state) {
+    (void)state;
+    harpe_profile_point points[POINTS_MAX];
+    for (int i = 0; i < POINTS_MAX; i++) {
+        points[i] = (harpe_profile_point){1410 - 15 * i, 0.05 + 0.0007 * i, 23.7 - 0.1 * i};
+    }
+    made_options options = make(points, POINTS_MAX, 83.64);
+    assert_int_equal(options.count, POINTS_MAX);
+    for (size_t i = 0; i < options.count; i++) {
+        assert_int_equal(options.items[i].is_on_hull, i == 0 || i + 1 == options.count);
+    }
+    free(options.items);
+}
+
+static void slower_and_costlier_points_are_dropped(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1.02, 10}, {1395, 1, 9}, {1380, 1.1, 9.5}, {600, 2, 12}};
+    made_options options = make(points, 4, 0);
+    assert_int_equal(options.count, 1);
+    assert_int_equal(options.items[0].frequency_mhz, 1395);
+    free(options.items);
+    /* What waits instead would burn 8 W: now the slow one is worth it. */
+    options = make(points, 4, 8);
+    assert_int_equal(options.count, 3);
+    assert_int_equal(options.items[2].frequency_mhz, 600);
+    free(options.items);
+}
+
+static void blocking_power_above_own_power_works(void **state) {
+    (void)state;
+    harpe_profile_point points[] = {{1410, 1, 100}, {1200, 1.2, 90}, {1000, 1.5, 85}};
+    made_options options = make(points, 3, 1000);
+    assert_int_equal(options.count, 3);
+    assert_true(options.items[2].effective_energy_j == 85 - 1500);
+    assert_hull(&options);
+    free(options.items);
+}
+
+static void nearly_equal_times_keep_slopes_in_order(void **state) {
+    (void)state;
+    srand(3);
+    for (int round = 0; round < 2000; round++) {
+        harpe_profile_point points[POINTS_MAX];
+        double time_s = 0.05;
+        for (int i = 0; i < POINTS_MAX; i++) {
+            points[i] = (harpe_profile_point){i, time_s, 20 * (1 + 1e-15 * (rand() % 1000))};
+            for (int step = rand() % 4; step > 0; step--) {
+                time_s = nextafter(time_s, 1);
+            }
+        }
+        made_options options = make(points, POINTS_MAX, round % 2 ? 83.64 : 0);
+        double last_slope = -INFINITY;
+        const harpe_option *last = NULL;
+        for (size_t i = 0; i < options.count; i++) {
+            const harpe_option *option = &options.items[i];
+            if (!option->is_on_hull)
+                continue;
+            if (last != NULL) {
+                double slope = (option->effective_energy_j - last->effective_energy_j) /
+                               (option->time_s - last->time_s);
+                assert_true(slope > last_slope && slope < 0);
+                last_slope = slope;
+            }
+            last = option;
+        }
+        assert_ptr_equal(last, &options.items[options.count - 1]);
+        free(options.items);
+    }
+}
+
+static void senseless_arguments_are_refused(void **state) {
+    (void)state;
+    static const double bad_w[] = {-1, NAN, INFINITY, 2e9};
+    harpe_profile_point point = {1410, 1, 10};
+    harpe_option *options = NULL;
+    size_t count = 77;
+    harpe_error error;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(harpe_options_from_points(&point, 1, bad_w[i], &options, &count, &error),
+                         HARPE_INVALID_ARGUMENT);
+    }
+    assert_int_equal(harpe_options_from_points(&point, 1, -1, &options, &count, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_string_equal(error.message, "blocking power must be 0 to 1e+09 W, not -1");
+    assert_int_equal(harpe_options_from_points(&point, 0, 0, &options, &count, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    assert_null(options);
+    assert_int_equal(count, 77);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_exactly_the_unbeaten_points),
+        cmocka_unit_test(one_two_and_three_points_work),
+        cmocka_unit_test(identical_points_leave_the_lowest_frequency),
+        cmocka_unit_test(collinear_points_are_options_but_no_corners),
+        cmocka_unit_test(slower_and_costlier_points_are_dropped),
+        cmocka_unit_test(blocking_power_above_own_power_works),
+        cmocka_unit_test(nearly_equal_times_keep_slopes_in_order),
+        cmocka_unit_test(senseless_arguments_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

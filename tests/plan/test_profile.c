@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profiles: what is read, how rows are aggregated, and the text of every refusal. Files are made in
+ * a temporary place; measured ones are read where they are, or skipped. Times nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/profile.h>
+
+#include "base/text.h"
+
+#define HEADER "stage,instruction,frequency,time,energy\n"
+#define RANK_HEADER "rank,stage,instruction,frequency,time,energy\n"
+
+static harpe_profile *parse(const char *text) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    harpe_status status = harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error);
+    if (status != HARPE_OK)
+        fail_msg("%s", error.message);
+    return profile;
+}
+
+/* The text is refused, the output untouched, and the message begins with `expected`. */
+static void assert_refused_bytes(const char *text, size_t length, harpe_status status,
+                                 const char *expected) {
+    harpe_profile *const untouched = (harpe_profile *)&status;
+    harpe_profile *profile = untouched;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_parse_csv(text, length, "p.csv", &profile, &error), status);
+    if (strncmp(error.message, expected, strlen(expected)) != 0)
+        fail_msg("expected '%s', got '%s'", expected, error.message);
+    assert_null(strchr(error.message, '\n'));
+    assert_int_equal(error.status, status);
+    assert_ptr_equal(profile, untouched);
+    assert_int_equal(harpe_profile_parse_csv(text, length, "p.csv", &profile, NULL), status);
+}
+
+static void assert_refused(const char *text, const char *expected) {
+    assert_refused_bytes(text, strlen(text), HARPE_INVALID_INPUT, expected);
+}
+
+static void assert_point(const harpe_profile *profile, int stage, const char *instruction,
+                         size_t index, int frequency_mhz, double time_s, double energy_j) {
+    const harpe_profile_entry *entry = harpe_profile_find(profile, stage, instruction);
+    assert_non_null(entry);
+    assert_true(index < entry->point_count);
+    assert_int_equal(entry->points[index].frequency_mhz, frequency_mhz);
+    assert_true(fabs(entry->points[index].time_s - time_s) <= 1e-15 * time_s);
+    assert_true(fabs(entry->points[index].energy_j - energy_j) <= 1e-15 * energy_j);
+}
+
+/* ---- What is accepted --------------------------------------------------------------------- */
+
+static void entries_and_points_are_sorted(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(HEADER "1,forward,1410,0.5,10\n"
+                                          "0,forward,900,2,5\n"
+                                          "0,forward,1410,1,7\n"
+                                          "0,backward,1410,3,8\n"
+                                          "0,forward,1200,1.5,6\n");
+    assert_int_equal(harpe_profile_stage_count(profile), 2);
+    assert_int_equal(harpe_profile_entry_count(profile), 3);
+    assert_string_equal(harpe_profile_entry_at(profile, 0)->instruction, "backward");
+    assert_string_equal(harpe_profile_entry_at(profile, 1)->instruction, "forward");
+    assert_int_equal(harpe_profile_entry_at(profile, 2)->stage, 1);
+    assert_null(harpe_profile_entry_at(profile, 3));
+    assert_point(profile, 0, "forward", 0, 1410, 1, 7);
+    assert_point(profile, 0, "forward", 1, 1200, 1.5, 6);
+    assert_point(profile, 0, "forward", 2, 900, 2, 5);
+    assert_null(harpe_profile_find(profile, 1, "backward"));
+    assert_null(harpe_profile_find(profile, 2, "forward"));
+    assert_null(harpe_profile_find(profile, -1, "forward"));
+    assert_null(harpe_profile_find(profile, 0, "forwar"));
+    assert_null(harpe_profile_find(profile, 0, NULL));
+    assert_null(harpe_profile_find(NULL, 0, "forward"));
+    harpe_profile_free(profile);
+}
+
+static void columns_come_in_any_order_among_others(void **state) {
+    (void)state;
+    harpe_profile *profile = parse("energy,comment,time,\"stage\",frequency,instruction\n"
+                                   "10,\"a, b\",0.5,0,1410,forward\n");
+    assert_point(profile, 0, "forward", 0, 1410, 0.5, 10);
+    harpe_profile_free(profile);
+}
+
+static void windows_and_sloppy_files_are_read(void **state) {
+    (void)state;
+    harpe_profile *profile = parse("\xEF\xBB\xBF\r\n"
+                                   "stage, instruction ,frequency,time,energy\r\n"
+                                   "\r\n"
+                                   "0,forward,1410,0.5,10\r\n"
+                                   "  \r\n"
+                                   " 0 , forward , 1395 , 5.1e-1 , 9 \r\n"
+                                   "\r\n"
+                                   "0,backward,1410,1,20");
+    assert_int_equal(harpe_profile_entry_count(profile), 2);
+    assert_point(profile, 0, "forward", 1, 1395, 0.51, 9);
+    harpe_profile_free(profile);
+}
+
+static void frequency_may_be_written_as_float_or_zero(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(HEADER "0,forward,1410.0,0.5,10\n"
+                                          "0,forward,1410,0.7,12\n"
+                                          "0,load,0,0.1,1\n");
+    assert_int_equal(harpe_profile_find(profile, 0, "forward")->point_count, 1);
+    assert_point(profile, 0, "forward", 0, 1410, 0.6, 11);
+    assert_point(profile, 0, "load", 0, 0, 0.1, 1);
+    harpe_profile_free(profile);
+}
+
+static void limits_themselves_are_accepted(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text_printf(&text, HEADER);
+    for (int stage = 0; stage <= HARPE_STAGE_MAX; stage++) {
+        harpe_text_printf(&text, "%d,Az09_.:-,%d,1e-9,1e9\n", stage, HARPE_FREQUENCY_MAX_MHZ);
+    }
+    harpe_text_printf(&text, "0,%0*d,1,1e6,1\n", HARPE_INSTRUCTION_NAME_MAX, 7);
+    harpe_profile *profile = parse(text.data);
+    assert_int_equal(harpe_profile_stage_count(profile), HARPE_STAGE_MAX + 1);
+    assert_int_equal(harpe_profile_entry_count(profile), HARPE_STAGE_MAX + 2);
+    harpe_profile_free(profile);
+    harpe_text_free(&text);
+}
+
+/* ---- Aggregation -------------------------------------------------------------------------- */
+
+static void repeats_without_rank_are_averaged(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(HEADER "0,forward,1410,1,10\n"
+                                          "0,backward,1410,9,90\n"
+                                          "0,forward,1410,2,20\n"
+                                          "0,forward,1410,6,60\n");
+    assert_point(profile, 0, "forward", 0, 1410, 3, 30);
+    assert_point(profile, 0, "backward", 0, 1410, 9, 90);
+    harpe_profile_free(profile);
+}
+
+static void ranks_give_longest_time_and_energy_sum(void **state) {
+    (void)state;
+    /* Rank 5 repeats its measurement: averaged (2 s, 30 J) before it meets rank 4. */
+    harpe_profile *profile = parse("rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,"
+                                   "energy\n"
+                                   "5,0,0,1,0,forward,1410,1,20\n"
+                                   "4,0,0,0,0,forward,1410,1.5,100\n"
+                                   "5,0,0,1,0,forward,1410,3,40\n"
+                                   "6,0,1,0,1,forward,1410,7,70\n");
+    assert_point(profile, 0, "forward", 0, 1410, 2, 130);
+    assert_point(profile, 1, "forward", 0, 1410, 7, 70);
+    harpe_profile_free(profile);
+}
+
+static void only_frequencies_of_all_ranks_are_kept(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(RANK_HEADER "0,0,forward,1410,1,10\n"
+                                               "1,0,forward,1410,2,10\n"
+                                               "0,0,forward,1395,3,10\n"
+                                               "1,0,forward,1380,4,10\n"
+                                               "1,0,forward,1365,5,10\n"
+                                               "0,0,forward,1365,5,10\n");
+    assert_int_equal(harpe_profile_find(profile, 0, "forward")->point_count, 2);
+    assert_point(profile, 0, "forward", 0, 1410, 2, 20);
+    assert_point(profile, 0, "forward", 1, 1365, 5, 20);
+    harpe_profile_free(profile);
+}
+
+static void ranks_without_common_frequency_are_refused(void **state) {
+    (void)state;
+    assert_refused(RANK_HEADER "0,0,forward,1410,1,10\n"
+                               "1,0,forward,1395,2,10\n",
+                   "p.csv:2:1: stage 0, instruction 'forward': no frequency was measured by all 2 "
+                   "ranks of the stage; profile the same frequencies on every rank");
+    /* A rank of the stage that never measured an instruction is missing from its energy, too. */
+    assert_refused(RANK_HEADER "0,0,forward,1410,1,10\n"
+                               "1,0,forward,1410,2,10\n"
+                               "1,0,backward,1410,2,10\n",
+                   "p.csv:4:1: stage 0, instruction 'backward': no frequency");
+}
+
+static void order_of_rows_does_not_matter(void **state) {
+    (void)state;
+    enum { RANKS = 12, FREQUENCIES = 10, ONCE = RANKS * 2 * FREQUENCIES, COUNT = 3 * ONCE };
+    harpe_measurement rows[COUNT];
+    srand(7);
+    for (int i = 0; i < COUNT; i++) {
+        rows[i] = (harpe_measurement){.stage = i % RANKS % 3,
+                                      .rank = i % RANKS,
+                                      .instruction = i / RANKS % 2 ? "forward" : "backward",
+                                      .frequency_mhz = 1200 + 15 * (i / (2 * RANKS) % FREQUENCIES),
+                                      .time_s = 1 + rand() % 1000 / 7.0,
+                                      .energy_j = 1 + rand() % 1000 / 7.0};
+    }
+    /* Repeats of equal numbers, so that their sum is exact whatever comes first. */
+    for (int i = ONCE; i < COUNT; i++) {
+        rows[i].time_s = rows[i - ONCE].time_s;
+        rows[i].energy_j = rows[i - ONCE].energy_j;
+    }
+    harpe_profile *sorted = NULL, *shuffled = NULL;
+    assert_int_equal(harpe_profile_new(rows, COUNT, &sorted, NULL), HARPE_OK);
+    for (int i = COUNT - 1; i > 0; i--) {
+        int k = rand() % (i + 1);
+        harpe_measurement swap = rows[i];
+        rows[i] = rows[k];
+        rows[k] = swap;
+    }
+    assert_int_equal(harpe_profile_new(rows, COUNT, &shuffled, NULL), HARPE_OK);
+    assert_int_equal(harpe_profile_entry_count(sorted), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const harpe_profile_entry *a = harpe_profile_entry_at(sorted, i);
+        const harpe_profile_entry *b = harpe_profile_entry_at(shuffled, i);
+        assert_int_equal(a->point_count, FREQUENCIES);
+        assert_int_equal(b->point_count, FREQUENCIES);
+        for (size_t k = 0; k < FREQUENCIES; k++) {
+            assert_int_equal(a->points[k].frequency_mhz, b->points[k].frequency_mhz);
+            assert_true(a->points[k].time_s == b->points[k].time_s);
+            assert_true(a->points[k].energy_j == b->points[k].energy_j);
+        }
+    }
+    harpe_profile_free(sorted);
+    harpe_profile_free(shuffled);
+}
+
+/* ---- Rows in memory ----------------------------------------------------------------------- */
+
+static void rows_in_memory_are_checked_by_index(void **state) {
+    (void)state;
+    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10}, {0, -1, "backward", 1410, 1, 10}};
+    harpe_profile *profile = NULL;
+    harpe_error error;
+
+    rows[1].time_s = -1;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_string_equal(error.message,
+                        "row 1: time must be a positive number of seconds, from 1e-9 to 1e6");
+    rows[1].time_s = NAN;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    rows[1].time_s = 1;
+    rows[1].energy_j = INFINITY;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    rows[1].energy_j = 1;
+    rows[1].instruction = NULL;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    rows[1].instruction = "backward";
+    rows[1].stage = 2;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_string_equal(error.message, "row 1: stage 1 has no rows although stage 2 has; profile "
+                                       "every stage and number them from 0 without gaps");
+    rows[1].stage = 0;
+    rows[1].rank = 3;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "other rows"));
+    rows[1].rank = -2;
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_null(profile);
+    assert_int_equal(harpe_profile_new(rows, 0, &profile, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_profile_new(NULL, 1, &profile, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_profile_new(rows, 1, NULL, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_profile_new(rows, 1, &profile, NULL), HARPE_OK);
+    harpe_profile_free(profile);
+    harpe_profile_free(NULL);
+}
+
+static void names_outlive_the_callers_rows(void **state) {
+    (void)state;
+    char name[] = "forward";
+    harpe_measurement row = {0, -1, name, 1410, 1, 10};
+    harpe_profile *profile = NULL;
+    assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
+    memset(name, 'x', sizeof name - 1);
+    assert_non_null(harpe_profile_find(profile, 0, "forward"));
+    harpe_profile_free(profile);
+}
+
+/* ---- What is refused ---------------------------------------------------------------------- */
+
+static void files_without_rows_are_refused(void **state) {
+    (void)state;
+    const char *empty = "p.csv:1:1: the file is empty; expected a header line "
+                        "stage,instruction,frequency,time,energy and rows";
+    assert_refused("", empty);
+    assert_refused("\n\r\n  \n", empty);
+    assert_refused("\xEF\xBB\xBF", empty);
+    assert_refused(HEADER, "p.csv:2:1: no rows after the header");
+    assert_refused("stage,instruction,frequency,time,energy", "p.csv:2:1: no rows");
+}
+
+static void missing_and_doubled_columns_are_named(void **state) {
+    (void)state;
+    assert_refused("stage,frequency,Time,energy\n0,1410,1,1\n",
+                   "p.csv:1:1: missing columns 'instruction', 'time' (found 'stage', 'frequency', "
+                   "'Time', 'energy'); the first line must name the columns "
+                   "stage,instruction,frequency,time,energy");
+    assert_refused("0,forward,1410,1,1\n",
+                   "p.csv:1:1: missing columns 'stage', 'instruction', 'frequency', 'time', "
+                   "'energy' (found '0',");
+    assert_refused("stage,instruction,frequency,time\n", "p.csv:1:1: missing column 'energy' (");
+    assert_refused("time,stage,instruction,frequency,time,energy\n",
+                   "p.csv:1:34: this column is there twice; remove one (found 'time')");
+    assert_refused("rank,stage,instruction,frequency,time,energy,rank\n",
+                   "p.csv:1:46: this column is there twice");
+    assert_refused("a,b,c,d,e,f,g,h,i,j,k,l,m,n\n", "p.csv:1:1: missing columns 'stage'");
+}
+
+static void wrong_numbers_of_fields_are_refused(void **state) {
+    (void)state;
+    assert_refused(HEADER "0,forward,1410,1,1\n0,forward,1395,1\n",
+                   "p.csv:3:16: expected 5 fields as in the header, not 4 (found '1')");
+    assert_refused(HEADER "0,forward,1395,1,2,3\n",
+                   "p.csv:2:20: expected 5 fields as in the header, not 6 (found '3')");
+    assert_refused(HEADER "0,forward,1395,1,2,\n", "p.csv:2:20: expected 5 fields");
+}
+
+typedef struct bad_row {
+    const char *row, *expected;
+} bad_row;
+
+static void bad_values_are_named_with_their_place(void **state) {
+    (void)state;
+    static const char stage[] = "p.csv:2:1: stage must be a whole number from 0 to 65535 (";
+    static const char name[] = "p.csv:2:3: instruction must be a name of 1 to 63 characters from "
+                               "A-Z, a-z, 0-9, '_', '.', ':' and '-' (";
+    static const char frequency[] = "p.csv:2:5: frequency must be a whole number of MHz from 0 "
+                                    "(clock left alone) to 100000 (";
+    static const char time[] =
+        "p.csv:2:7: time must be a positive number of seconds, from 1e-9 to 1e6 (";
+    static const char energy[] =
+        "p.csv:2:9: energy must be a positive number of joules, from 1e-12 to 1e9 (";
+    static const bad_row rows[] = {
+        {"-1,f,9,1,1", stage},       {"1.5,f,9,1,1", stage},       {"x,f,9,1,1", stage},
+        {"65536,f,9,1,1", stage},    {",f,9,1,1", stage},          {"99999999999,f,9,1,1", stage},
+        {"0,,9,1,1", name},          {"0,a b,9,1,1", name},        {"0,\"a,b\",9,1,1", name},
+        {"0,a\xC3\xBC,9,1,1", name}, {"0,\"a\"\"\",9,1,1", name},  {"0,a/b,9,1,1", name},
+        {"0,f,-1,1,1", frequency},   {"0,f,x,1,1", frequency},     {"0,f,100001,1,1", frequency},
+        {"0,f,9.5,1,1", frequency},  {"0,f,1e300,1,1", frequency}, {"0,f,9,x,1", time},
+        {"0,f,9,nan,1", time},       {"0,f,9,inf,1", time},        {"0,f,9,-1,1", time},
+        {"0,f,9,0,1", time},         {"0,f,9,1e-10,1", time},      {"0,f,9,2e6,1", time},
+        {"0,f,9,1e999,1", time},     {"0,f,9,0x1,1", time},        {"0,f,9,1s,1", time},
+        {"0,f,9,,1", time},          {"0,f,9,1,x", energy},        {"0,f,9,1,NaN", energy},
+        {"0,f,9,1,-inf", energy},    {"0,f,9,1,-5", energy},       {"0,f,9,1,0", energy},
+        {"0,f,9,1,0.0", energy},     {"0,f,9,1,2e9", energy},      {"0,f,9,1,1e-20", energy},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text, HEADER "%s\n", rows[i].row);
+        assert_refused(text, rows[i].expected);
+    }
+    assert_refused(HEADER "0,f,9,abc,1\n",
+                   "p.csv:2:7: time must be a positive number of seconds, from 1e-9 to 1e6 (found "
+                   "'abc')");
+    assert_refused(RANK_HEADER "-1,0,f,9,1,1\n",
+                   "p.csv:2:1: rank must be a whole number from 0 to 2147483646 (found '-1')");
+    assert_refused(RANK_HEADER ",0,f,9,1,1\n", "p.csv:2:1: rank must be");
+}
+
+static void too_long_names_are_refused(void **state) {
+    (void)state;
+    char text[256];
+    (void)snprintf(text, sizeof text, HEADER "0,%0*d,9,1,1\n", HARPE_INSTRUCTION_NAME_MAX + 1, 7);
+    assert_refused(text, "p.csv:2:3: instruction must be a name of 1 to 63");
+}
+
+static void gaps_in_the_stages_are_named(void **state) {
+    (void)state;
+    assert_refused(HEADER "0,f,9,1,1\n3,f,9,1,1\n1,f,9,1,1\n",
+                   "p.csv:3:1: stage 2 has no rows although stage 3 has; profile every stage and "
+                   "number them from 0 without gaps");
+    assert_refused(HEADER "1,f,9,1,1\n", "p.csv:2:1: stage 0 has no rows although stage 1 has");
+}
+
+static void binary_junk_is_refused(void **state) {
+    (void)state;
+    static const char elf[] = "\x7F"
+                              "ELF\2\1\1\0\0\0\0\0\n\0";
+    assert_refused_bytes(elf, sizeof elf, HARPE_INVALID_INPUT, "p.csv:1:8: ");
+    static const char utf16[] = "\xFF\xFEs\0t\0a\0g\0e\0";
+    assert_refused_bytes(utf16, sizeof utf16, HARPE_INVALID_INPUT, "p.csv:1:4: ");
+    static const char zero_in_row[] = HEADER "0,f\0,9,1,1\n";
+    assert_refused_bytes(zero_in_row, sizeof zero_in_row - 1, HARPE_INVALID_INPUT, "p.csv:2:4: ");
+    assert_refused("\x80\x81\x82\n", "p.csv:1:1: missing columns");
+    assert_refused("\x1B[31m\n", "p.csv:1:1: missing columns"); /* no escape sequences in errors */
+}
+
+static void too_many_names_are_refused(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text_printf(&text, HEADER);
+    for (int i = 0; i <= 4096; i++) {
+        harpe_text_printf(&text, "0,i%d,9,1,1\n", i);
+    }
+    assert_refused_bytes(text.data, text.length, HARPE_LIMIT_EXCEEDED,
+                         "p.csv:4098:1: more than 4096 different instruction names");
+    text.length -= strlen("0,i4096,9,1,1\n");
+    text.data[text.length] = '\0';
+    harpe_profile *profile = parse(text.data);
+    assert_int_equal(harpe_profile_entry_count(profile), 4096);
+    for (int i = 0; i < 4096; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "i%d", i);
+        assert_non_null(harpe_profile_find(profile, 0, name));
+    }
+    harpe_profile_free(profile);
+    harpe_text_free(&text);
+}
+
+static void files_that_cannot_be_read_are_named(void **state) {
+    (void)state;
+    harpe_profile *profile = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_profile_read_csv("/nonexistent/p.csv", &profile, &error),
+                     HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "/nonexistent/p.csv"));
+    assert_int_not_equal(harpe_profile_read_csv("/", &profile, &error), HARPE_OK);
+    assert_int_not_equal(harpe_profile_read_csv(NULL, &profile, &error), HARPE_OK);
+    assert_null(profile);
+}
+
+/* ---- Writing ------------------------------------------------------------------------------ */
+
+static void assert_same_profile(const harpe_profile *a, const harpe_profile *b) {
+    assert_int_equal(harpe_profile_stage_count(a), harpe_profile_stage_count(b));
+    assert_int_equal(harpe_profile_entry_count(a), harpe_profile_entry_count(b));
+    for (size_t i = 0; i < harpe_profile_entry_count(a); i++) {
+        const harpe_profile_entry *left = harpe_profile_entry_at(a, i);
+        const harpe_profile_entry *right = harpe_profile_entry_at(b, i);
+        assert_int_equal(left->stage, right->stage);
+        assert_string_equal(left->instruction, right->instruction);
+        assert_int_equal(left->point_count, right->point_count);
+        for (size_t k = 0; k < left->point_count; k++) {
+            assert_int_equal(left->points[k].frequency_mhz, right->points[k].frequency_mhz);
+            assert_true(left->points[k].time_s == right->points[k].time_s);
+            assert_true(left->points[k].energy_j == right->points[k].energy_j);
+        }
+    }
+}
+
+static void a_written_profile_reads_back_equal(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-test-profile-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    harpe_profile *profile = parse(HEADER "0,forward,1410,0.1,0.30000000000000004\n"
+                                          "0,forward,1395,1e-9,1e9\n"
+                                          "0,forward,1395,0.7,0.2\n"
+                                          "0,forward,1395,0.1,0.2\n"
+                                          "1,a.b:c-d_e,0,123456.789012345678,1e-12\n");
+    harpe_profile *again = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_write_csv(profile, path, &error), HARPE_OK);
+    assert_int_equal(harpe_profile_read_csv(path, &again, &error), HARPE_OK);
+    assert_same_profile(profile, again);
+    harpe_profile_free(again);
+    harpe_profile_free(profile);
+    unlink(path);
+}
+
+static void a_profile_that_cannot_be_written_says_so(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(HEADER "0,forward,1410,0.1,0.3\n");
+    harpe_error error = {.message = ""};
+    assert_int_not_equal(harpe_profile_write_csv(profile, "/nonexistent/x/p.csv", &error),
+                         HARPE_OK);
+    assert_non_null(strstr(error.message, "/nonexistent/x/p.csv"));
+    assert_int_not_equal(harpe_profile_write_csv(NULL, "/tmp/x", NULL), HARPE_OK);
+    assert_int_not_equal(harpe_profile_write_csv(profile, NULL, NULL), HARPE_OK);
+    harpe_profile_free(profile);
+}
+
+/* ---- Measured data ------------------------------------------------------------------------ */
+
+static harpe_profile *read_data(const char *name) {
+    const char *folder = getenv("HARPE_DATA");
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s",
+                   folder != NULL ? folder : HARPE_SOURCE_DIR "/../shared/data", name);
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: %s is not there\n", path);
+        skip();
+    }
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return profile;
+}
+
+static void assert_shape(const char *name, int stages, size_t frequencies) {
+    harpe_profile *profile = read_data(name);
+    assert_int_equal(harpe_profile_stage_count(profile), stages);
+    assert_int_equal(harpe_profile_entry_count(profile), 2 * stages);
+    for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
+        assert_int_equal(entry->stage, i / 2);
+        assert_string_equal(entry->instruction, i % 2 ? "forward" : "backward");
+        assert_int_equal(entry->point_count, frequencies);
+        assert_int_equal(entry->points[0].frequency_mhz, 1410);
+    }
+    harpe_profile_free(profile);
+}
+
+static void measured_profiles_have_their_shape(void **state) {
+    (void)state;
+    assert_shape("pipeline/gpt3-175b_a100.csv", 8, 38);
+    assert_shape("pipeline/bloom-176b_a100.csv", 8, 38);
+    harpe_profile *profile = read_data("pipeline/gpt3-175b_a100.csv");
+    assert_point(profile, 0, "forward", 0, 1410, 0.05016166687011708, 23.80547200000007);
+    harpe_profile_free(profile);
+}
+
+static void synthetic_profiles_have_their_shape(void **state) {
+    (void)state;
+    assert_shape("synthetic/a100_4s.csv", 4, 55);
+    assert_shape("synthetic/a100_8s.csv", 8, 55);
+    assert_shape("synthetic/a100_16s.csv", 16, 55);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(entries_and_points_are_sorted),
+        cmocka_unit_test(columns_come_in_any_order_among_others),
+        cmocka_unit_test(windows_and_sloppy_files_are_read),
+        cmocka_unit_test(frequency_may_be_written_as_float_or_zero),
+        cmocka_unit_test(limits_themselves_are_accepted),
+        cmocka_unit_test(repeats_without_rank_are_averaged),
+        cmocka_unit_test(ranks_give_longest_time_and_energy_sum),
+        cmocka_unit_test(only_frequencies_of_all_ranks_are_kept),
+        cmocka_unit_test(ranks_without_common_frequency_are_refused),
+        cmocka_unit_test(order_of_rows_does_not_matter),
+        cmocka_unit_test(rows_in_memory_are_checked_by_index),
+        cmocka_unit_test(names_outlive_the_callers_rows),
+        cmocka_unit_test(files_without_rows_are_refused),
+        cmocka_unit_test(missing_and_doubled_columns_are_named),
+        cmocka_unit_test(wrong_numbers_of_fields_are_refused),
+        cmocka_unit_test(bad_values_are_named_with_their_place),
+        cmocka_unit_test(too_long_names_are_refused),
+        cmocka_unit_test(gaps_in_the_stages_are_named),
+        cmocka_unit_test(binary_junk_is_refused),
+        cmocka_unit_test(too_many_names_are_refused),
+        cmocka_unit_test(files_that_cannot_be_read_are_named),
+        cmocka_unit_test(a_written_profile_reads_back_equal),
+        cmocka_unit_test(a_profile_that_cannot_be_written_says_so),
+        cmocka_unit_test(measured_profiles_have_their_shape),
+        cmocka_unit_test(synthetic_profiles_have_their_shape),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Made-up profiles: that they are physically sensible, have the imbalance and noise asked for, and
+ * are the same every time. Compares nothing with real GPUs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <harpe/profile.h>
+
+static const harpe_synth_options usual = {.stages = 8, .imbalance = 1.2, .seed = 1};
+
+static harpe_profile *make(harpe_synth_options options, double *blocking_power_w) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_profile_synthesize(&options, &profile, blocking_power_w, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return profile;
+}
+
+static void assert_refused(harpe_synth_options options, harpe_status status, const char *expected) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    double blocking_power_w = -1;
+    assert_int_equal(harpe_profile_synthesize(&options, &profile, &blocking_power_w, &error),
+                     status);
+    assert_string_equal(error.message, expected);
+    assert_null(profile);
+    assert_true(blocking_power_w == -1);
+}
+
+/* Index of the point with the least energy - waiting_w * time. */
+static size_t cheapest(const harpe_profile_entry *entry, double waiting_w) {
+    size_t best = 0;
+    for (size_t i = 1; i < entry->point_count; i++) {
+        const harpe_profile_point *a = &entry->points[i], *b = &entry->points[best];
+        if (a->energy_j - waiting_w * a->time_s < b->energy_j - waiting_w * b->time_s)
+            best = i;
+    }
+    return best;
+}
+
+static void every_model_is_physically_sensible(void **state) {
+    (void)state;
+    static const double power_limit_w[] = {300, 300, 400, 700};
+    static const int max_mhz[] = {1530, 1740, 1410, 1980};
+    const char *const *models = harpe_synth_gpu_models();
+    size_t count = 0;
+    for (; models[count] != NULL; count++) {
+        harpe_synth_options options = usual;
+        options.gpu_model = models[count];
+        double blocking_w = 0;
+        harpe_profile *profile = make(options, &blocking_w);
+        assert_true(blocking_w > 30 && blocking_w < power_limit_w[count] / 2);
+        for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
+            const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
+            const harpe_profile_point *points = entry->points;
+            size_t last = entry->point_count - 1;
+            assert_int_equal(points[0].frequency_mhz, max_mhz[count]);
+            assert_true(points[last].frequency_mhz >= 0.6 * max_mhz[count]);
+            assert_true(points[last].frequency_mhz < 0.62 * max_mhz[count]);
+            double power_w = points[0].energy_j / points[0].time_s;
+            assert_true(power_w > 0.9 * power_limit_w[count] && power_w < power_limit_w[count]);
+            for (size_t k = 1; k <= last; k++) {
+                assert_true(points[k].time_s > points[k - 1].time_s);
+                assert_true(points[k].energy_j / points[k].time_s <
+                            points[k - 1].energy_j / points[k - 1].time_s);
+            }
+            /* Less than proportional to the clock: memory does not wait for it. */
+            assert_true(points[last].time_s / points[0].time_s <
+                        (double)points[0].frequency_mhz / points[last].frequency_mhz);
+            assert_in_range(cheapest(entry, 0), 1, last - 1);
+        }
+        harpe_profile_free(profile);
+    }
+    assert_int_equal(count, 4);
+}
+
+static void some_lowest_clocks_are_a_waste_even_while_waiting(void **state) {
+    (void)state;
+    const char *const *models = harpe_synth_gpu_models();
+    for (size_t i = 0; models[i] != NULL; i++) {
+        harpe_synth_options options = usual;
+        options.gpu_model = models[i];
+        double blocking_w = 0;
+        harpe_profile *profile = make(options, &blocking_w);
+        const harpe_profile_entry *forward = harpe_profile_find(profile, 0, "forward");
+        const harpe_profile_entry *backward = harpe_profile_find(profile, 0, "backward");
+        assert_in_range(cheapest(forward, blocking_w), 1, forward->point_count - 2);
+        assert_true(cheapest(backward, blocking_w) > cheapest(forward, blocking_w));
+        harpe_profile_free(profile);
+    }
+}
+
+static void clocks_are_those_of_the_drivers(void **state) {
+    (void)state;
+    harpe_synth_options options = usual;
+    harpe_profile *profile = make(options, NULL);
+    const harpe_profile_entry *entry = harpe_profile_entry_at(profile, 0);
+    assert_int_equal(entry->point_count, 38); /* as measured profiles of A100 have */
+    assert_int_equal(entry->points[1].frequency_mhz, 1395);
+    assert_int_equal(entry->points[37].frequency_mhz, 855);
+    harpe_profile_free(profile);
+
+    static const int v100[] = {1530, 1522, 1515, 1507, 1500};
+    options.gpu_model = "V100";
+    profile = make(options, NULL);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(harpe_profile_entry_at(profile, 0)->points[i].frequency_mhz, v100[i]);
+    }
+    harpe_profile_free(profile);
+}
+
+static void imbalance_is_what_was_asked_for(void **state) {
+    (void)state;
+    static const int stages[] = {1, 2, 3, 8, 64};
+    static const double imbalances[] = {1, 1.05, 1.5, 1.9, 7.3};
+    for (size_t s = 0; s < 5; s++) {
+        for (size_t k = 0; k < 5; k++) {
+            if (imbalances[k] > 0.9 * stages[s] + 0.1)
+                continue;
+            harpe_synth_options options = {
+                .stages = stages[s], .imbalance = imbalances[k], .seed = 17 * s + k};
+            harpe_profile *profile = make(options, NULL);
+            double sum_s = 0, slowest_s = 0;
+            for (int stage = 0; stage < stages[s]; stage++) {
+                double time_s = harpe_profile_find(profile, stage, "forward")->points[0].time_s;
+                sum_s += time_s;
+                slowest_s = fmax(slowest_s, time_s);
+            }
+            assert_true(fabs(sum_s / stages[s] - 0.050) < 1e-8);
+            assert_true(fabs(slowest_s / (sum_s / stages[s]) - imbalances[k]) < 1e-6);
+            double last_s = harpe_profile_find(profile, stages[s] - 1, "forward")->points[0].time_s;
+            assert_true(last_s == slowest_s);
+            harpe_profile_free(profile);
+        }
+    }
+}
+
+static void backward_takes_about_twice_as_long(void **state) {
+    (void)state;
+    harpe_synth_options options = usual;
+    options.forward_time_s = 0.2;
+    options.imbalance = 1;
+    harpe_profile *profile = make(options, NULL);
+    assert_int_equal(harpe_profile_entry_count(profile), 16);
+    double forward_s = harpe_profile_find(profile, 3, "forward")->points[0].time_s;
+    double backward_s = harpe_profile_find(profile, 3, "backward")->points[0].time_s;
+    assert_true(fabs(forward_s - 0.2) < 1e-9);
+    assert_true(backward_s > 1.8 * forward_s && backward_s < 2.2 * forward_s);
+    harpe_profile_free(profile);
+}
+
+static void split_backward_adds_halves_and_changes_nothing_else(void **state) {
+    (void)state;
+    harpe_synth_options options = usual;
+    options.noise = 0.02;
+    harpe_profile *whole = make(options, NULL);
+    options.split_backward = true;
+    harpe_profile *split = make(options, NULL);
+    assert_int_equal(harpe_profile_entry_count(split), 32);
+    for (size_t i = 0; i < harpe_profile_entry_count(whole); i++) {
+        const harpe_profile_entry *a = harpe_profile_entry_at(whole, i);
+        const harpe_profile_entry *b = harpe_profile_find(split, a->stage, a->instruction);
+        assert_memory_equal(a->points, b->points, a->point_count * sizeof *a->points);
+    }
+    double whole_s = harpe_profile_find(split, 2, "backward")->points[0].time_s;
+    double input_s = harpe_profile_find(split, 2, "backward_input")->points[0].time_s;
+    double weight_s = harpe_profile_find(split, 2, "backward_weight")->points[0].time_s;
+    assert_true(input_s > weight_s);
+    assert_true(fabs(input_s + weight_s - whole_s) < 0.1 * whole_s);
+    harpe_profile_free(whole);
+    harpe_profile_free(split);
+}
+
+static void noise_has_the_deviation_that_was_asked_for(void **state) {
+    (void)state;
+    harpe_synth_options options = {.stages = 64, .imbalance = 1, .seed = 5};
+    harpe_profile *clean = make(options, NULL);
+    options.noise = 0.05;
+    harpe_profile *noisy = make(options, NULL);
+    double sum[2] = {0, 0}, squares[2] = {0, 0}, product = 0, count = 0;
+    for (size_t i = 0; i < harpe_profile_entry_count(clean); i++) {
+        const harpe_profile_entry *a = harpe_profile_entry_at(clean, i);
+        const harpe_profile_entry *b = harpe_profile_entry_at(noisy, i);
+        for (size_t k = 0; k < a->point_count; k++) {
+            double time = b->points[k].time_s / a->points[k].time_s - 1;
+            double energy = b->points[k].energy_j / a->points[k].energy_j - 1;
+            assert_true(fabs(time) < 0.21 && fabs(energy) < 0.21);
+            sum[0] += time;
+            sum[1] += energy;
+            squares[0] += time * time;
+            squares[1] += energy * energy;
+            product += time * energy;
+            count++;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_true(fabs(sum[i] / count) < 0.003);
+        assert_true(fabs(sqrt(squares[i] / count) - 0.05) < 0.003);
+    }
+    assert_true(fabs(product / count) < 0.1 * 0.05 * 0.05);
+    harpe_profile_free(clean);
+    harpe_profile_free(noisy);
+}
+
+static void same_seed_gives_same_profile(void **state) {
+    (void)state;
+    harpe_synth_options options = usual;
+    options.noise = 0.01;
+    harpe_profile *first = make(options, NULL);
+    harpe_profile *second = make(options, NULL);
+    options.seed = 2;
+    harpe_profile *other = make(options, NULL);
+    const harpe_profile_entry *a = harpe_profile_entry_at(first, 3);
+    const harpe_profile_entry *b = harpe_profile_entry_at(second, 3);
+    const harpe_profile_entry *c = harpe_profile_entry_at(other, 3);
+    assert_memory_equal(a->points, b->points, a->point_count * sizeof *a->points);
+    assert_memory_not_equal(a->points, c->points, a->point_count * sizeof *a->points);
+    harpe_profile_free(first);
+    harpe_profile_free(second);
+    harpe_profile_free(other);
+}
+
+/* Fixed numbers: a profile made elsewhere, or next year, must be this one. */
+static void profiles_are_the_same_on_every_machine(void **state) {
+    (void)state;
+    harpe_synth_options options = {.stages = 2, .imbalance = 1.1, .noise = 0.01, .seed = 42};
+    harpe_profile *profile = make(options, NULL);
+    const harpe_profile_entry *entry = harpe_profile_find(profile, 1, "backward");
+    assert_true(entry->points[0].time_s == 0.106892801);
+    assert_true(entry->points[0].energy_j == 42.331452);
+    assert_true(entry->points[37].time_s == 0.160363925);
+    assert_true(entry->points[37].energy_j == 32.171124);
+    harpe_profile_free(profile);
+}
+
+static void extreme_options_work(void **state) {
+    (void)state;
+    harpe_synth_options options = {.stages = 4096,
+                                   .imbalance = 3686.5,
+                                   .noise = 0.2,
+                                   .seed = UINT64_MAX,
+                                   .forward_time_s = 1e-4,
+                                   .split_backward = true};
+    harpe_profile *profile = make(options, NULL);
+    assert_int_equal(harpe_profile_stage_count(profile), 4096);
+    harpe_profile_free(profile);
+    options = (harpe_synth_options){.stages = 1, .imbalance = 1, .forward_time_s = 1000};
+    profile = make(options, NULL);
+    harpe_profile_free(profile);
+}
+
+static void senseless_options_are_refused(void **state) {
+    (void)state;
+    harpe_synth_options options = usual;
+    options.gpu_model = "TPU";
+    assert_refused(options, HARPE_NOT_FOUND,
+                   "unknown GPU model 'TPU'; known are V100, A40, A100, H100");
+    options = usual;
+    options.stages = 0;
+    assert_refused(options, HARPE_INVALID_ARGUMENT, "stages must be 1 to 4096, not 0");
+    options.stages = 4097;
+    assert_refused(options, HARPE_INVALID_ARGUMENT, "stages must be 1 to 4096, not 4097");
+    options = usual;
+    options.imbalance = 0.9;
+    assert_refused(
+        options, HARPE_INVALID_ARGUMENT,
+        "imbalance (slowest stage over the mean) must be 1 to 7.3 for 8 stages, not 0.9");
+    options.imbalance = 8;
+    assert_refused(options, HARPE_INVALID_ARGUMENT,
+                   "imbalance (slowest stage over the mean) must be 1 to 7.3 for 8 stages, not 8");
+    options.stages = 1;
+    options.imbalance = 1.5;
+    assert_refused(options, HARPE_INVALID_ARGUMENT,
+                   "imbalance (slowest stage over the mean) must be 1 to 1 for 1 stage, not 1.5");
+    options = usual;
+    options.noise = 0.21;
+    assert_refused(options, HARPE_INVALID_ARGUMENT,
+                   "noise (relative standard deviation) must be 0 to 0.2, not 0.21");
+    options.noise = -0.01;
+    assert_refused(options, HARPE_INVALID_ARGUMENT,
+                   "noise (relative standard deviation) must be 0 to 0.2, not -0.01");
+    options = usual;
+    options.forward_time_s = -1;
+    assert_refused(options, HARPE_INVALID_ARGUMENT,
+                   "forward time must be 0.0001 to 1000 s (or 0 for the default), not -1");
+    harpe_profile *profile = NULL;
+    options.forward_time_s = NAN;
+    assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    options = usual;
+    options.imbalance = NAN;
+    assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_profile_synthesize(NULL, &profile, NULL, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_profile_synthesize(&usual, NULL, NULL, NULL), HARPE_INVALID_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_is_physically_sensible),
+        cmocka_unit_test(some_lowest_clocks_are_a_waste_even_while_waiting),
+        cmocka_unit_test(clocks_are_those_of_the_drivers),
+        cmocka_unit_test(imbalance_is_what_was_asked_for),
+        cmocka_unit_test(backward_takes_about_twice_as_long),
+        cmocka_unit_test(split_backward_adds_halves_and_changes_nothing_else),
+        cmocka_unit_test(noise_has_the_deviation_that_was_asked_for),
+        cmocka_unit_test(same_seed_gives_same_profile),
+        cmocka_unit_test(profiles_are_the_same_on_every_machine),
+        cmocka_unit_test(extreme_options_work),
+        cmocka_unit_test(senseless_options_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
