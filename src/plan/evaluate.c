@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an assignment of real frequencies really takes: the longest path over measured times, and
+ * measured energies plus blocking. The last word on every plan; no relaxed number enters here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/problem.h"
+
+/* Points are sorted by frequency, highest first. */
+static const harpe_profile_point *find_point(const harpe_choice *choice, int frequency_mhz) {
+    size_t low = 0, high = choice->point_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int found = choice->points[middle].frequency_mhz;
+        if (found == frequency_mhz) return &choice->points[middle];
+        if (found > frequency_mhz) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return frequency_mhz == 0 ? &choice->points[0] : NULL;
+}
+
+static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
+                                           int frequency_mhz, harpe_error *error) {
+    const harpe_choice *choice = harpe_problem_choice(problem, instruction);
+    int rank = choice->list.rank;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "rank %d, instruction %zu: the profile has no %d MHz for '%s' of stage %d "
+                      "(its highest is %d, its lowest %d MHz)",
+                      rank, (size_t)instruction - problem->rank_offset[rank], frequency_mhz,
+                      choice->list.instruction, choice->list.stage, choice->points[0].frequency_mhz,
+                      choice->points[choice->point_count - 1].frequency_mhz);
+}
+
+/* Starts of the earliest schedule; returns the length of the iteration. */
+static double run_earliest(const harpe_problem *problem, const harpe_profile_point *const *points,
+                           double *start_s) {
+    const harpe_dag *dag = &problem->dag;
+    double length_s = 0;
+    for (int32_t k = 0; k < problem->instruction_count; k++) {
+        int32_t i = dag->topological_order[k];
+        double start = 0;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++) {
+            double end = start_s[dag->arc_from[a]] + points[dag->arc_from[a]]->time_s;
+            if (end > start) start = end;
+        }
+        start_s[i] = start;
+        double end = start + points[i]->time_s;
+        if (end > length_s) length_s = end;
+    }
+    return length_s;
+}
+
+static void add_energies(const harpe_problem *problem, const harpe_profile_point *const *points,
+                         harpe_plan *plan) {
+    for (int r = 0; r < problem->rank_count; r++) {
+        double busy_s = 0, energy_j = 0;
+        for (size_t i = problem->rank_offset[r]; i < problem->rank_offset[r + 1]; i++) {
+            busy_s += points[i]->time_s;
+            energy_j += points[i]->energy_j;
+        }
+        plan->compute_energy_j += energy_j;
+        plan->blocking_energy_j += problem->blocking_power_w[r] * (plan->time_s - busy_s);
+    }
+    plan->energy_j = plan->compute_energy_j + plan->blocking_energy_j;
+    plan->average_power_w = plan->energy_j / (plan->time_s * problem->rank_count);
+}
+
+harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *frequency_mhz,
+                                 harpe_plan *out, double *start_s, harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count;
+    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
+    double *starts = harpe_calloc(count, sizeof *starts);
+    harpe_status status = HARPE_OK;
+    if (!points || !starts) status = harpe_fail_memory(error);
+    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
+        int32_t instruction = (int32_t)i;
+        points[i] = find_point(harpe_problem_choice(problem, instruction), frequency_mhz[i]);
+        if (!points[i]) {
+            status = fail_unknown_frequency(problem, instruction, frequency_mhz[i], error);
+        }
+    }
+    if (status == HARPE_OK) {
+        harpe_plan plan = {.frequency_mhz = frequency_mhz};
+        plan.time_s = run_earliest(problem, points, starts);
+        add_energies(problem, points, &plan);
+        *out = plan;
+        if (start_s) memcpy(start_s, starts, count * sizeof *starts);
+    }
+    free(points);
+    free(starts);
+    return status;
+}
+
+harpe_status harpe_plan_all_maximum(const harpe_problem *problem, harpe_plan *out,
+                                    harpe_error *error) {
+    return harpe_plan_evaluate(problem, problem->maximum_frequency_mhz, out, NULL, error);
+}

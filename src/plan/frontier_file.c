@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frontier.csv and bound.csv. One table of columns says what a row holds, and serves writing and
+ * reading alike. It comes after the plans are made and computes nothing but percentages. */
+#include "plan/frontier_file.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/csv.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#define FRONTIER_LIMIT_BYTES ((size_t)256 << 20)
+
+typedef struct column {
+    const char *name;
+    size_t offset; /* of its double in harpe_frontier_row */
+} column;
+
+/* The first column, `plan`, is the only one that is not a double. */
+static const column columns[] = {
+    {"time_s", offsetof(harpe_frontier_row, time_s)},
+    {"energy_j", offsetof(harpe_frontier_row, energy_j)},
+    {"lower_bound_j", offsetof(harpe_frontier_row, lower_bound_j)},
+    {"gap_percent", offsetof(harpe_frontier_row, gap_percent)},
+    {"compute_energy_j", offsetof(harpe_frontier_row, compute_energy_j)},
+    {"blocking_energy_j", offsetof(harpe_frontier_row, blocking_energy_j)},
+    {"average_power_w", offsetof(harpe_frontier_row, average_power_w)},
+    {"slowdown_percent", offsetof(harpe_frontier_row, slowdown_percent)},
+    {"savings_percent", offsetof(harpe_frontier_row, savings_percent)},
+};
+enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
+
+static double get(const harpe_frontier_row *row, const column *c) {
+    double value;
+    memcpy(&value, (const char *)row + c->offset, sizeof value);
+    return value;
+}
+
+static void set(harpe_frontier_row *row, const column *c, double value) {
+    memcpy((char *)row + c->offset, &value, sizeof value);
+}
+
+/* ---- Writing ------------------------------------------------------------------------------ */
+
+/* 100 * (value / reference - 1) to a millionth of a percent: more would be rounding noise. */
+static double percent_above(double value, double reference) {
+    if (!(reference > 0) || !isfinite(value)) {
+        return 0;
+    }
+    return round(1e8 * (value - reference) / reference) / 1e6 + 0.0;
+}
+
+harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
+                                         const harpe_plan *all_maximum) {
+    return (harpe_frontier_row){
+        .plan = number,
+        .time_s = plan->time_s,
+        .energy_j = plan->energy_j,
+        .lower_bound_j = plan->lower_bound_j,
+        .gap_percent = percent_above(plan->energy_j, plan->lower_bound_j),
+        .compute_energy_j = plan->compute_energy_j,
+        .blocking_energy_j = plan->blocking_energy_j,
+        .average_power_w = plan->average_power_w,
+        .slowdown_percent = percent_above(plan->time_s, all_maximum->time_s),
+        .savings_percent = 0.0 - percent_above(plan->energy_j, all_maximum->energy_j),
+    };
+}
+
+void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count) {
+    harpe_text_printf(text, "plan");
+    for (size_t c = 0; c < COLUMN_COUNT; c++) {
+        harpe_text_printf(text, ",%s", columns[c].name);
+    }
+    harpe_text_printf(text, "\n");
+    for (size_t i = 0; i < row_count; i++) {
+        harpe_text_printf(text, "%d", rows[i].plan);
+        for (size_t c = 0; c < COLUMN_COUNT; c++) {
+            harpe_text_printf(text, ",");
+            harpe_text_number(text, get(&rows[i], &columns[c]));
+        }
+        harpe_text_printf(text, "\n");
+    }
+}
+
+void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count) {
+    harpe_text_printf(text, "time_s,lower_bound_j,marginal_w\n");
+    for (size_t i = 0; i < count; i++) {
+        harpe_text_number(text, vertices[i].time_s);
+        harpe_text_printf(text, ",");
+        harpe_text_number(text, vertices[i].lower_bound_j);
+        harpe_text_printf(text, ",");
+        harpe_text_number(text, vertices[i].marginal_w);
+        harpe_text_printf(text, "\n");
+    }
+}
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+/* Where each column stands in the file at hand. */
+typedef struct layout {
+    size_t plan;
+    size_t columns[COLUMN_COUNT];
+    size_t field_count;
+} layout;
+
+static harpe_status find_column(const harpe_csv *csv, const char *name, size_t *index,
+                                harpe_error *error) {
+    for (size_t i = 0; i < csv->field_count; i++) {
+        const harpe_csv_field *field = &csv->fields[i];
+        if (field->length == strlen(name) && memcmp(field->text, name, field->length) == 0) {
+            *index = i;
+            return HARPE_OK;
+        }
+    }
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s:%d: the column '%s' is missing: not a frontier.csv", csv->name, csv->line,
+                      name);
+}
+
+static harpe_status read_header(harpe_csv *csv, layout *where, harpe_error *error) {
+    bool has_record = false;
+    harpe_status status = harpe_csv_next(csv, &has_record, error);
+    if (status == HARPE_OK && !has_record) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: the file is empty", csv->name);
+    }
+    if (status == HARPE_OK) {
+        where->field_count = csv->field_count;
+        status = find_column(csv, "plan", &where->plan, error);
+    }
+    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++) {
+        status = find_column(csv, columns[c].name, &where->columns[c], error);
+    }
+    return status;
+}
+
+static harpe_status read_row(const harpe_csv *csv, const layout *where, harpe_frontier_row *row,
+                             harpe_error *error) {
+    if (csv->field_count != where->field_count) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:%d: %zu fields, but the header has %zu: the file is damaged",
+                          csv->name, csv->line, csv->field_count, where->field_count);
+    }
+    int64_t number = 0;
+    harpe_status status = harpe_csv_int(csv, where->plan, "plan", &number, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    if (number < 0 || number > INT32_MAX) {
+        return harpe_csv_fail(csv, where->plan, error, "plan: expected a plan's number");
+    }
+    row->plan = (int)number;
+    for (size_t c = 0; c < COLUMN_COUNT; c++) {
+        double value = 0;
+        status = harpe_csv_double(csv, where->columns[c], columns[c].name, &value, error);
+        if (status != HARPE_OK) {
+            return status;
+        }
+        set(row, &columns[c], value);
+    }
+    if (row->time_s <= 0) {
+        return harpe_csv_fail(csv, where->columns[0], error, "time_s: expected a positive time");
+    }
+    return HARPE_OK;
+}
+
+static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t *row_count,
+                              harpe_error *error) {
+    layout where = {0};
+    harpe_frontier_row *items = NULL;
+    size_t count = 0;
+    size_t capacity = 0;
+    bool has_record = false;
+    harpe_status status = read_header(csv, &where, error);
+    while (status == HARPE_OK) {
+        status = harpe_csv_next(csv, &has_record, error);
+        if (status != HARPE_OK || !has_record) {
+            break;
+        }
+        if (!HARPE_ARRAY_RESERVE(items, capacity, count + 1)) {
+            status = harpe_fail_memory(error);
+            break;
+        }
+        status = read_row(csv, &where, &items[count], error);
+        count += status == HARPE_OK;
+    }
+    if (status == HARPE_OK && count == 0) {
+        status = harpe_fail(error, HARPE_NOT_FOUND, "%s: there are no plans in it", csv->name);
+    }
+    if (status != HARPE_OK) {
+        free(items);
+        return status;
+    }
+    *rows = items;
+    *row_count = count;
+    return HARPE_OK;
+}
+
+harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows, size_t *row_count,
+                                     harpe_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_file_read(path, FRONTIER_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    harpe_csv csv;
+    harpe_csv_open(&csv, text, length, path);
+    status = read_rows(&csv, rows, row_count, error);
+    harpe_csv_close(&csv);
+    free(text);
+    return status;
+}

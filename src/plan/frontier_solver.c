@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parametric network simplex behind the frontier; see frontier_solver.h for the idea. The two
+ * hot loops are the path walks in find_leaving_edge and the subtree walk in move_subtree. */
+#include "plan/frontier_solver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ---------------- */
+
+static void sift_up(harpe_frontier_solver *s, int32_t index) {
+    int32_t edge = s->heap[index];
+    int64_t key = s->tight_at_ps[edge];
+    while (index > 0) {
+        int32_t above = (index - 1) / 2;
+        if (s->tight_at_ps[s->heap[above]] >= key) break;
+        s->heap[index] = s->heap[above];
+        s->heap_index[s->heap[index]] = index;
+        index = above;
+    }
+    s->heap[index] = edge;
+    s->heap_index[edge] = index;
+}
+
+static void sift_down(harpe_frontier_solver *s, int32_t index) {
+    int32_t edge = s->heap[index];
+    int64_t key = s->tight_at_ps[edge];
+    for (;;) {
+        int32_t below = 2 * index + 1;
+        if (below >= s->heap_size) break;
+        if (below + 1 < s->heap_size &&
+            s->tight_at_ps[s->heap[below + 1]] > s->tight_at_ps[s->heap[below]]) {
+            below++;
+        }
+        if (s->tight_at_ps[s->heap[below]] <= key) break;
+        s->heap[index] = s->heap[below];
+        s->heap_index[s->heap[index]] = index;
+        index = below;
+    }
+    s->heap[index] = edge;
+    s->heap_index[edge] = index;
+}
+
+static void remove_from_cut(harpe_frontier_solver *s, int32_t edge) {
+    int32_t index = s->heap_index[edge];
+    if (index < 0) return;
+    s->heap_index[edge] = -1;
+    int32_t last = s->heap[--s->heap_size];
+    if (last == edge) return;
+    s->heap[index] = last;
+    s->heap_index[last] = index;
+    sift_up(s, index);
+    sift_down(s, s->heap_index[last]);
+}
+
+static void put_into_cut(harpe_frontier_solver *s, int32_t edge, int64_t tight_at_ps) {
+    s->tight_at_ps[edge] = tight_at_ps;
+    if (s->heap_index[edge] < 0) {
+        s->heap_index[edge] = s->heap_size;
+        s->heap[s->heap_size++] = edge;
+        sift_up(s, s->heap_index[edge]);
+        return;
+    }
+    sift_up(s, s->heap_index[edge]);
+    sift_down(s, s->heap_index[edge]);
+}
+
+/* Computes anew when an edge across the cut becomes tight. A forward edge (early tail, late head)
+ * shrinks to its current segment's length; a backward one, carrying flow, grows to the next slower
+ * segment's. Edges within a side are left alone. */
+static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
+    const harpe_edge_state *state = &s->edges[edge];
+    if (s->is_late[state->tail] == s->is_late[state->head]) return;
+    const harpe_network_curve *curve = &s->network->curves[state->curve];
+    int64_t duration_ps = harpe_frontier_solver_event_ps(s, state->head) -
+                          harpe_frontier_solver_event_ps(s, state->tail);
+    if (s->is_late[state->head]) {
+        put_into_cut(s, edge, s->time_ps - (duration_ps - curve->time_ps[state->segment]));
+    } else if (state->segment < curve->segment_count) {
+        put_into_cut(s, edge, s->time_ps - (curve->time_ps[state->segment + 1] - duration_ps));
+    } else {
+        remove_from_cut(s, edge);
+    }
+}
+
+/* ---- Edges ---------------------------------------------------------------------------------- */
+
+static void set_segment(harpe_frontier_solver *s, harpe_edge_state *state, int32_t segment) {
+    const harpe_network_curve *curve = &s->network->curves[state->curve];
+    state->segment = segment;
+    state->lowest = curve->rate_uw[segment + 1];
+    state->highest = curve->rate_uw[segment];
+}
+
+/* Flow that can still be sent over a tree edge, along it or against it. */
+static int64_t room(const harpe_edge_state *state, bool along) {
+    if (!along) return state->flow - state->lowest;
+    return state->highest == HARPE_FLOW_INFINITE ? HARPE_FLOW_INFINITE
+                                                 : state->highest - state->flow;
+}
+
+/* ---- Start: everything at its slowest and as early as possible, no flow ----------------------- */
+
+static void hang_all_on_source(harpe_frontier_solver *s) {
+    const harpe_network *network = s->network;
+    for (int32_t v = 0; v < network->node_count; v++) {
+        s->parent[v] = -1;
+        s->parent_edge[v] = -1;
+    }
+    for (int32_t i = 0; i < network->node_count; i++) {
+        int32_t v = network->topological_order[i];
+        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
+            int32_t edge = network->incident_edge[a];
+            const harpe_edge_state *state = &s->edges[edge];
+            if (state->tail != v) continue;
+            int64_t arrival =
+                s->position[v] + network->curves[state->curve].time_ps[state->segment];
+            int32_t w = state->head;
+            if (s->parent_edge[w] >= 0 && arrival <= s->position[w]) continue;
+            s->position[w] = arrival;
+            s->parent[w] = v;
+            s->parent_edge[w] = edge;
+        }
+    }
+}
+
+static void reset_edges(harpe_frontier_solver *s) {
+    const harpe_network *network = s->network;
+    for (int32_t e = 0; e < network->edge_count; e++) {
+        harpe_edge_state *state = &s->edges[e];
+        state->tail = network->tail[e];
+        state->head = network->head[e];
+        state->curve = network->curve_of[e];
+        state->flow = 0;
+        set_segment(s, state, network->curves[state->curve].segment_count);
+        s->heap_index[e] = -1;
+    }
+}
+
+uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
+    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 3 * sizeof(int32_t);
+    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 4 * sizeof(int32_t);
+    return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
+}
+
+harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver,
+                                        const harpe_network *network, harpe_error *error) {
+    harpe_frontier_solver s = {.network = network, .entering = -1};
+    size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
+    s.position = harpe_calloc(nodes, sizeof *s.position);
+    s.is_late = harpe_calloc(nodes, sizeof *s.is_late);
+    s.parent = harpe_calloc(nodes, sizeof *s.parent);
+    s.parent_edge = harpe_calloc(nodes, sizeof *s.parent_edge);
+    s.edges = harpe_calloc(edges, sizeof *s.edges);
+    s.heap = harpe_calloc(edges, sizeof *s.heap);
+    s.heap_index = harpe_calloc(edges, sizeof *s.heap_index);
+    s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
+    s.subtree = harpe_calloc(nodes, sizeof *s.subtree);
+    s.boundary = harpe_calloc(edges * 2, sizeof *s.boundary);
+    if (!s.position || !s.is_late || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
+        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.boundary) {
+        harpe_frontier_solver_clear(&s);
+        return harpe_fail_memory(error);
+    }
+    reset_edges(&s);
+    hang_all_on_source(&s);
+    s.time_ps = s.position[network->sink];
+    s.early_end = network->sink;
+    s.late_end = -1;
+    s.work.memory_bytes = harpe_frontier_solver_bytes(network);
+    *solver = s;
+    return HARPE_OK;
+}
+
+void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
+    free(solver->position);
+    free(solver->is_late);
+    free(solver->parent);
+    free(solver->parent_edge);
+    free(solver->edges);
+    free(solver->heap);
+    free(solver->heap_index);
+    free(solver->tight_at_ps);
+    free(solver->subtree);
+    free(solver->boundary);
+    memset(solver, 0, sizeof *solver);
+}
+
+/* ---- One pivot -------------------------------------------------------------------------------- */
+
+/* The tree edge that stops the flow, named by the node it carries. */
+typedef struct leaving_edge {
+    int64_t flow;  /* what can be sent */
+    int32_t node;  /* -1: the entering edge itself fills first */
+    bool on_late_side;
+} leaving_edge;
+
+static bool enters_along(const harpe_frontier_solver *s) {
+    return s->edges[s->entering].tail == s->early_end;
+}
+
+static int64_t entering_room(const harpe_frontier_solver *s) {
+    if (s->entering < 0) return HARPE_FLOW_INFINITE;
+    const harpe_edge_state *state = &s->edges[s->entering];
+    if (enters_along(s)) return room(state, true);
+    const harpe_network_curve *curve = &s->network->curves[state->curve];
+    return state->flow - curve->rate_uw[state->segment + 2];
+}
+
+/* Of the edges that stop the flow, the first on the way from the source: that keeps the tree
+ * strongly feasible. On the late side that is the one nearest the entering edge; when it has no room
+ * at all no flow moves, and the early side, where there always is some, need not be walked. */
+static leaving_edge find_leaving_edge(harpe_frontier_solver *s) {
+    leaving_edge leaving = {.flow = entering_room(s), .node = -1};
+    uint64_t steps = 0;
+    for (int32_t v = s->late_end; v >= 0 && s->parent[v] >= 0; v = s->parent[v], steps++) {
+        const harpe_edge_state *state = &s->edges[s->parent_edge[v]];
+        int64_t most = room(state, state->tail == v);
+        if (most >= leaving.flow) continue;
+        leaving = (leaving_edge){.flow = most, .node = v, .on_late_side = true};
+        if (most == 0) break;
+    }
+    if (leaving.flow > 0) {
+        for (int32_t v = s->early_end; s->parent[v] >= 0; v = s->parent[v], steps++) {
+            const harpe_edge_state *state = &s->edges[s->parent_edge[v]];
+            int64_t most = room(state, state->head == v);
+            if (most > leaving.flow || most == HARPE_FLOW_INFINITE) continue;
+            leaving = (leaving_edge){.flow = most, .node = v, .on_late_side = false};
+        }
+    }
+    s->work.path_steps += steps;
+    return leaving;
+}
+
+static void send_flow(harpe_frontier_solver *s, int64_t flow) {
+    s->flow_uw += flow;
+    for (int32_t v = s->late_end; v >= 0 && s->parent[v] >= 0; v = s->parent[v]) {
+        harpe_edge_state *state = &s->edges[s->parent_edge[v]];
+        state->flow += state->tail == v ? flow : -flow;
+    }
+    for (int32_t v = s->early_end; s->parent[v] >= 0; v = s->parent[v]) {
+        harpe_edge_state *state = &s->edges[s->parent_edge[v]];
+        state->flow += state->head == v ? flow : -flow;
+    }
+    if (s->entering >= 0) s->edges[s->entering].flow += enters_along(s) ? flow : -flow;
+}
+
+/* An edge that is no longer in the tree rests between two segments: the slower one full, the
+ * faster one (its `segment`) empty. */
+static void rest_between_segments(harpe_frontier_solver *s, harpe_edge_state *state) {
+    if (state->segment > 0 && state->flow == state->highest) {
+        set_segment(s, state, state->segment - 1);
+    }
+}
+
+/* Moves the tree below `top` to the other side. Edges that may now cross the cut are collected on
+ * the way: those to nodes that are still on the old side when they are seen, the leaving edge among
+ * them. */
+static void move_subtree(harpe_frontier_solver *s, int32_t top) {
+    const harpe_network *network = s->network;
+    uint8_t old_side = s->is_late[top];
+    int64_t shift = old_side ? s->late_offset : -s->late_offset;
+    int32_t count = 1, boundary_count = 0;
+    s->subtree[0] = top;
+    s->is_late[top] = !old_side;
+    s->position[top] += shift;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t v = s->subtree[i];
+        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
+            int32_t w = network->incident_node[a], edge = network->incident_edge[a];
+            if (s->is_late[w] != old_side) continue;
+            if (s->parent_edge[w] != edge) {
+                s->boundary[boundary_count++] = edge;
+                continue;
+            }
+            s->is_late[w] = !old_side;
+            s->position[w] += shift;
+            s->subtree[count++] = w;
+        }
+    }
+    for (int32_t i = 0; i < boundary_count; i++) {
+        refresh_cut_edge(s, s->boundary[i]);
+    }
+    s->work.nodes_moved += (uint64_t)count;
+}
+
+/* Hangs the subtree of `top` on `new_parent` by its node `joint`: the path between them turns
+ * round. */
+static void rehang(harpe_frontier_solver *s, int32_t top, int32_t joint, int32_t new_parent,
+                   int32_t new_edge) {
+    int32_t v = joint;
+    for (;;) {
+        int32_t old_parent = s->parent[v], old_edge = s->parent_edge[v];
+        s->parent[v] = new_parent;
+        s->parent_edge[v] = new_edge;
+        if (v == top) return;
+        new_parent = v;
+        new_edge = old_edge;
+        v = old_parent;
+    }
+}
+
+/* Exchanges the leaving for the entering edge. */
+static void exchange(harpe_frontier_solver *s, const leaving_edge *leaving) {
+    rest_between_segments(s, &s->edges[s->parent_edge[leaving->node]]);
+    if (s->entering >= 0) {
+        remove_from_cut(s, s->entering);
+        harpe_edge_state *state = &s->edges[s->entering];
+        if (!enters_along(s)) set_segment(s, state, state->segment + 1);
+    }
+    move_subtree(s, leaving->node);
+    if (s->entering < 0) {
+        rehang(s, leaving->node, s->network->sink, -1, -1);
+    } else if (leaving->on_late_side) {
+        rehang(s, leaving->node, s->late_end, s->early_end, s->entering);
+    } else {
+        rehang(s, leaving->node, s->early_end, s->late_end, s->entering);
+    }
+}
+
+/* The entering edge is full before any tree edge: it goes on to its next segment, outside the
+ * tree. */
+static void pass_entering_edge(harpe_frontier_solver *s) {
+    harpe_edge_state *state = &s->edges[s->entering];
+    set_segment(s, state, state->segment + (enters_along(s) ? -1 : 1));
+    refresh_cut_edge(s, s->entering);
+}
+
+/* The edge across the cut that becomes tight next. There always is one: the cut carries the flow,
+ * and above T_min no path of it is at its shortest. */
+static void find_entering_edge(harpe_frontier_solver *s) {
+    for (;;) {
+        int32_t edge = s->heap_size > 0 ? s->heap[0] : -1;
+        if (edge >= 0 && s->is_late[s->edges[edge].tail] == s->is_late[s->edges[edge].head]) {
+            remove_from_cut(s, edge);
+            continue;
+        }
+        s->entering = edge;
+        if (edge < 0) return;
+        const harpe_edge_state *state = &s->edges[edge];
+        bool along = s->is_late[state->head];
+        s->early_end = along ? state->tail : state->head;
+        s->late_end = along ? state->head : state->tail;
+        return;
+    }
+}
+
+/* False at T_min: flow without limit could be sent, so nothing can become shorter. */
+static bool pivot(harpe_frontier_solver *s) {
+    leaving_edge leaving = find_leaving_edge(s);
+    if (leaving.flow >= HARPE_FLOW_INFINITE) return false;
+    s->work.pivots++;
+    if (leaving.flow == 0) s->work.degenerate_pivots++;
+    if (leaving.flow > 0) send_flow(s, leaving.flow);
+    if (leaving.node >= 0) {
+        exchange(s, &leaving);
+    } else {
+        pass_entering_edge(s);
+    }
+    find_entering_edge(s);
+    return s->entering >= 0;
+}
+
+/* ---- The walk --------------------------------------------------------------------------------- */
+
+int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver) {
+    return solver->tight_at_ps[solver->entering];
+}
+
+bool harpe_frontier_solver_next(harpe_frontier_solver *solver, harpe_frontier_segment *segment) {
+    if (solver->at_end) return false;
+    do {
+        if (!pivot(solver)) {
+            solver->at_end = true;
+            return false;
+        }
+    } while (harpe_frontier_solver_segment_end_ps(solver) >= solver->time_ps);
+    segment->from_ps = solver->time_ps;
+    segment->flow_uw = solver->flow_uw;
+    segment->energy_j = harpe_frontier_solver_energy_j(solver);
+    return true;
+}
+
+void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_ps) {
+    int64_t step_ps = solver->time_ps - time_ps;
+    solver->spent += (harpe_int128)step_ps * solver->flow_uw;
+    solver->late_offset -= step_ps;
+    solver->time_ps = time_ps;
+}
+
+double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver) {
+    return solver->network->slowest_energy_j +
+           (double)solver->spent / (HARPE_PS_PER_S * HARPE_UW_PER_W);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the problem's instructions and dependencies to a small network of events. Second stop of
+ * the frontier: option curves become whole numbers here, and nothing after it rounds again. */
+#include "plan/network.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* No iteration is longer than this; keeps every sum of times far from the int64 limit. */
+#define LONGEST_ITERATION_S 1e6
+
+/* ---- Events ------------------------------------------------------------------------------- */
+
+static int32_t find_root(int32_t *leader, int32_t event) {
+    while (leader[event] != event) {
+        leader[event] = leader[leader[event]];
+        event = leader[event];
+    }
+    return event;
+}
+
+static void merge_events(int32_t *leader, int32_t a, int32_t b) {
+    leader[find_root(leader, b)] = find_root(leader, a);
+}
+
+static int32_t start_event(int32_t instruction) { return 2 * instruction; }
+static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
+
+/* Which arcs of the DAG pin two events to one moment: a start with a sole predecessor may as well
+ * follow at once, and an end with a sole successor may as well last until it (cost curves are flat
+ * beyond their slowest point), so neither changes the optimum. */
+typedef struct event_set {
+    int32_t *leader; /* [2 * n + 2], union-find */
+    int32_t *predecessors, *successors; /* [n] counts */
+    int32_t source, sink;
+} event_set;
+
+static harpe_status merge_pinned_events(const harpe_problem *problem, event_set *events,
+                                        harpe_error *error) {
+    const harpe_dag *dag = &problem->dag;
+    int32_t n = problem->instruction_count;
+    events->leader = harpe_calloc((size_t)n * 2 + 2, sizeof *events->leader);
+    events->predecessors = harpe_calloc((size_t)n, sizeof *events->predecessors);
+    events->successors = harpe_calloc((size_t)n, sizeof *events->successors);
+    if (!events->leader || !events->predecessors || !events->successors) {
+        return harpe_fail_memory(error);
+    }
+    events->source = 2 * n;
+    events->sink = 2 * n + 1;
+    for (int32_t event = 0; event < 2 * n + 2; event++) {
+        events->leader[event] = event;
+    }
+    for (int32_t a = 0; a < dag->arc_count; a++) {
+        events->successors[dag->arc_from[a]]++;
+        events->predecessors[dag->arc_to[a]]++;
+    }
+    for (int32_t a = 0; a < dag->arc_count; a++) {
+        int32_t from = dag->arc_from[a], to = dag->arc_to[a];
+        if (events->successors[from] == 1 || events->predecessors[to] == 1) {
+            merge_events(events->leader, end_event(from), start_event(to));
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (events->predecessors[i] == 0) {
+            merge_events(events->leader, events->source, start_event(i));
+        }
+        if (events->successors[i] == 0) {
+            merge_events(events->leader, events->sink, end_event(i));
+        }
+    }
+    return HARPE_OK;
+}
+
+/* Numbers the merged events rank by rank in the order of the ranks' lists, so that neighbours in
+ * time are neighbours in memory. `*node_of` maps an event to its node; the caller frees it. */
+static harpe_status number_nodes(const harpe_problem *problem, event_set *events, int32_t **node_of,
+                                 harpe_network *network, harpe_error *error) {
+    int32_t n = problem->instruction_count;
+    int32_t *numbers = harpe_calloc((size_t)n * 2 + 2, sizeof *numbers);
+    if (!numbers) return harpe_fail_memory(error);
+    memset(numbers, 0xff, ((size_t)n * 2 + 2) * sizeof *numbers);
+    int32_t count = 0;
+    numbers[find_root(events->leader, events->source)] = count++;
+    for (int32_t i = 0; i < n; i++) {
+        for (int32_t event = start_event(i); event <= end_event(i); event++) {
+            int32_t root = find_root(events->leader, event);
+            if (numbers[root] < 0) numbers[root] = count++;
+        }
+    }
+    int32_t sink_root = find_root(events->leader, events->sink);
+    if (numbers[sink_root] < 0) numbers[sink_root] = count++;
+    for (int32_t event = 0; event < 2 * n + 2; event++) {
+        numbers[event] = numbers[find_root(events->leader, event)];
+    }
+    network->source = numbers[events->source];
+    network->sink = numbers[events->sink];
+    network->node_count = count;
+    *node_of = numbers;
+    return HARPE_OK;
+}
+
+/* ---- Curves ------------------------------------------------------------------------------- */
+
+/* Points of a choice's curve become picoseconds and microwatts; a corner that rounding has made
+ * collinear or concave is dropped, so rates strictly decrease. */
+static harpe_status round_curve(const harpe_option_list *list, harpe_arena *arena,
+                                harpe_network_curve *out, harpe_error *error) {
+    size_t count = list->curve_count;
+    int64_t *time_ps = harpe_arena_alloc(arena, count, sizeof *time_ps);
+    int64_t *rate_uw = harpe_arena_alloc(arena, count + 1, sizeof *rate_uw);
+    double *energy_j = harpe_calloc(count, sizeof *energy_j);
+    if (!time_ps || !rate_uw || !energy_j) {
+        free(energy_j);
+        return harpe_fail_memory(error);
+    }
+    int32_t top = -1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t time = llround(list->curve_time_s[i] * HARPE_PS_PER_S);
+        double energy = list->curve_effective_energy_j[i];
+        int64_t rate = HARPE_FLOW_INFINITE;
+        while (top >= 0) {
+            double drop_j = energy_j[top] - energy;
+            if (time <= time_ps[top]) {
+                rate = 0;
+                break;
+            }
+            double watts = drop_j / ((double)(time - time_ps[top]) / HARPE_PS_PER_S);
+            rate = llround(fmin(watts * HARPE_UW_PER_W, 1e17));
+            if (top == 0 || rate < rate_uw[top]) break;
+            top--;
+        }
+        if (top >= 0 && rate <= 0) continue;
+        top++;
+        time_ps[top] = time;
+        energy_j[top] = energy;
+        rate_uw[top] = rate;
+    }
+    rate_uw[0] = HARPE_FLOW_INFINITE;
+    rate_uw[top + 1] = 0;
+    out->segment_count = top;
+    out->time_ps = time_ps;
+    out->rate_uw = rate_uw;
+    out->slowest_energy_j = energy_j[top];
+    free(energy_j);
+    return HARPE_OK;
+}
+
+static harpe_status build_curves(const harpe_problem *problem, harpe_network *network,
+                                 harpe_error *error) {
+    static const int64_t zero_length[1] = {0};
+    static const int64_t unlimited[2] = {HARPE_FLOW_INFINITE, 0};
+    network->curve_count = (int32_t)problem->choice_count + 1;
+    network->curves =
+        harpe_arena_alloc(&network->arena, (size_t)network->curve_count, sizeof *network->curves);
+    if (!network->curves) return harpe_fail_memory(error);
+    network->curves[0].time_ps = harpe_arena_alloc(&network->arena, 1, sizeof zero_length);
+    network->curves[0].rate_uw = harpe_arena_alloc(&network->arena, 1, sizeof unlimited);
+    if (!network->curves[0].time_ps || !network->curves[0].rate_uw) return harpe_fail_memory(error);
+    memcpy(network->curves[0].rate_uw, unlimited, sizeof unlimited);
+    for (size_t c = 0; c < problem->choice_count; c++) {
+        harpe_status status = round_curve(&problem->choices[c].list, &network->arena,
+                                          &network->curves[c + 1], error);
+        if (status != HARPE_OK) return status;
+    }
+    double total_s = 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        const harpe_network_curve *curve = &network->curves[problem->choice_of[i] + 1];
+        total_s += (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
+        network->slowest_energy_j += curve->slowest_energy_j;
+    }
+    if (total_s > LONGEST_ITERATION_S) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "the instructions of one iteration take %.3g s together, the limit is "
+                          "%.0g s: check that the profile's times are in seconds",
+                          total_s, LONGEST_ITERATION_S);
+    }
+    return HARPE_OK;
+}
+
+/* ---- Edges -------------------------------------------------------------------------------- */
+
+static harpe_status build_edges(const harpe_problem *problem, const int32_t *node_of,
+                                harpe_network *network, harpe_error *error) {
+    const harpe_dag *dag = &problem->dag;
+    int32_t n = problem->instruction_count;
+    size_t most = (size_t)n + (size_t)dag->arc_count;
+    network->tail = harpe_arena_alloc(&network->arena, most, sizeof *network->tail);
+    network->head = harpe_arena_alloc(&network->arena, most, sizeof *network->head);
+    network->curve_of = harpe_arena_alloc(&network->arena, most, sizeof *network->curve_of);
+    if (!network->tail || !network->head || !network->curve_of) return harpe_fail_memory(error);
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++, count++) {
+        network->tail[count] = node_of[start_event(i)];
+        network->head[count] = node_of[end_event(i)];
+        network->curve_of[count] = problem->choice_of[i] + 1;
+    }
+    for (int32_t a = 0; a < dag->arc_count; a++) {
+        int32_t tail = node_of[end_event(dag->arc_from[a])];
+        int32_t head = node_of[start_event(dag->arc_to[a])];
+        if (tail == head) continue;
+        network->tail[count] = tail;
+        network->head[count] = head;
+        count++;
+    }
+    network->instruction_count = n;
+    network->edge_count = count;
+    return HARPE_OK;
+}
+
+static harpe_status build_incidence(harpe_network *network, harpe_error *error) {
+    harpe_arena *arena = &network->arena;
+    int32_t nodes = network->node_count, edges = network->edge_count;
+    int32_t *first = harpe_arena_alloc(arena, (size_t)nodes + 2, sizeof *first);
+    network->incident_edge = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof(int32_t));
+    network->incident_node = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof(int32_t));
+    if (!first || !network->incident_edge || !network->incident_node) {
+        return harpe_fail_memory(error);
+    }
+    /* Counting sort: after the second loop first[v + 1] is where node v's incidences begin, and
+     * filling moves it to where they end. */
+    for (int32_t e = 0; e < edges; e++) {
+        first[network->tail[e] + 2]++;
+        first[network->head[e] + 2]++;
+    }
+    for (int32_t v = 1; v < nodes; v++) {
+        first[v + 1] += first[v];
+    }
+    for (int32_t e = 0; e < edges; e++) {
+        int32_t at_tail = first[network->tail[e] + 1]++;
+        network->incident_edge[at_tail] = e;
+        network->incident_node[at_tail] = network->head[e];
+        int32_t at_head = first[network->head[e] + 1]++;
+        network->incident_edge[at_head] = e;
+        network->incident_node[at_head] = network->tail[e];
+    }
+    network->first_incidence = first;
+    return HARPE_OK;
+}
+
+/* Kahn's algorithm; the DAG was proven free of cycles when it was built. */
+static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
+    int32_t nodes = network->node_count;
+    int32_t *waiting = harpe_calloc((size_t)nodes, sizeof *waiting);
+    network->topological_order =
+        harpe_arena_alloc(&network->arena, (size_t)nodes, sizeof *network->topological_order);
+    int32_t *order = network->topological_order;
+    if (!waiting || !order) {
+        free(waiting);
+        return harpe_fail_memory(error);
+    }
+    for (int32_t e = 0; e < network->edge_count; e++) {
+        waiting[network->head[e]]++;
+    }
+    int32_t done = 0, found = 0;
+    for (int32_t v = 0; v < nodes; v++) {
+        if (waiting[v] == 0) order[found++] = v;
+    }
+    for (; done < found; done++) {
+        int32_t v = order[done];
+        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
+            int32_t e = network->incident_edge[a];
+            if (network->tail[e] == v && --waiting[network->head[e]] == 0) {
+                order[found++] = network->head[e];
+            }
+        }
+    }
+    free(waiting);
+    if (found != nodes) return harpe_fail(error, HARPE_INTERNAL, "the event network has a cycle");
+    return HARPE_OK;
+}
+
+harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *out,
+                                 harpe_error *error) {
+    harpe_network network = {0};
+    event_set events = {0};
+    int32_t *node_of = NULL;
+    network.blocking_uw = llround(problem->total_blocking_power_w * HARPE_UW_PER_W);
+    harpe_status status = merge_pinned_events(problem, &events, error);
+    if (status == HARPE_OK) status = number_nodes(problem, &events, &node_of, &network, error);
+    if (status == HARPE_OK) status = build_curves(problem, &network, error);
+    if (status == HARPE_OK) status = build_edges(problem, node_of, &network, error);
+    if (status == HARPE_OK) status = build_incidence(&network, error);
+    if (status == HARPE_OK) status = order_nodes(&network, error);
+    free(events.leader);
+    free(events.predecessors);
+    free(events.successors);
+    free(node_of);
+    if (status != HARPE_OK) {
+        harpe_network_clear(&network);
+        return status;
+    }
+    *out = network;
+    return HARPE_OK;
+}
+
+void harpe_network_clear(harpe_network *network) { harpe_arena_free(&network->arena); }

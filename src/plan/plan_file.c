@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plan files: the literal list of ("forward", 1410) tuples that the ecosystem's servers read. It is
+ * where a plan leaves the planner and where other tools' plans come in. The reader accepts exactly
+ * that literal, three levels deep, by plain scanning: nothing in a file is ever executed. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/plan.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "plan/plan_file.h"
+#include "plan/problem.h"
+
+#define PLAN_FILE_LIMIT_BYTES ((size_t)64 << 20)
+#define RANK_LIMIT (HARPE_STAGE_MAX + 1)
+#define RECENT_NAME_COUNT 8
+
+struct harpe_plan_file {
+    char *name; /* the file's, for messages */
+    size_t entry_count;
+    size_t entry_capacity;
+    harpe_plan_file_entry *entries; /* rank 0's, then rank 1's ... */
+    size_t rank_count;
+    size_t rank_capacity;
+    size_t *rank_end; /* index one past each rank's last entry */
+    harpe_arena names;
+};
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+typedef struct reader {
+    const char *name;
+    const char *cursor;
+    const char *end;
+    const char *line_start;
+    int line;
+    harpe_plan_file *file;
+    harpe_error *error;
+    /* Instruction names seen last: a real file has only a few, so this keeps one copy of each. */
+    const char *recent_names[RECENT_NAME_COUNT];
+    size_t next_recent;
+} reader;
+
+typedef harpe_status (*element_parser)(reader *r);
+
+/* An error where the cursor stands, saying what was found there. */
+static harpe_status fail_here(const reader *r, const char *expected) {
+    int column = (int)(r->cursor - r->line_start) + 1;
+    if (r->cursor == r->end) {
+        return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s:%d:%d: expected %s, found the end",
+                          r->name, r->line, column, expected);
+    }
+    unsigned char found = (unsigned char)*r->cursor;
+    if (found < 0x20 || found > 0x7e) {
+        return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s:%d:%d: expected %s, found byte 0x%02x",
+                          r->name, r->line, column, expected, found);
+    }
+    return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s:%d:%d: expected %s, found '%c'", r->name,
+                      r->line, column, expected, found);
+}
+
+static harpe_status fail_at(const reader *r, const char *position, const char *what) {
+    return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s:%d:%d: %s", r->name, r->line,
+                      (int)(position - r->line_start) + 1, what);
+}
+
+static void skip_blanks(reader *r) {
+    bool in_comment = false;
+    for (; r->cursor < r->end; r->cursor++) {
+        char c = *r->cursor;
+        if (c == '\n') {
+            in_comment = false;
+            r->line++;
+            r->line_start = r->cursor + 1;
+        } else if (c == '#') {
+            in_comment = true;
+        } else if (!in_comment && c != ' ' && c != '\t' && c != '\r' && c != '\f') {
+            return;
+        }
+    }
+}
+
+static bool next_is(reader *r, char c) {
+    skip_blanks(r);
+    return r->cursor < r->end && *r->cursor == c;
+}
+
+static bool next_is_digit(reader *r) {
+    skip_blanks(r);
+    return r->cursor < r->end && *r->cursor >= '0' && *r->cursor <= '9';
+}
+
+/* A list or tuple of whatever `element` reads; `what` names it for the error when it is neither. */
+static harpe_status read_sequence(reader *r, const char *what, const char *element_or_end,
+                                  element_parser element) {
+    bool is_list = next_is(r, '[');
+    if (!is_list && !next_is(r, '(')) {
+        return fail_here(r, what);
+    }
+    r->cursor++;
+    char closing = is_list ? ']' : ')';
+    size_t count = 0;
+    bool after_comma = true;
+    while (!next_is(r, closing)) {
+        if (!after_comma) {
+            return fail_here(r, is_list ? "',' or ']'" : "',' or ')'");
+        }
+        if (r->cursor == r->end) {
+            return fail_here(r, element_or_end);
+        }
+        harpe_status status = element(r);
+        if (status != HARPE_OK) {
+            return status;
+        }
+        count++;
+        after_comma = next_is(r, ',');
+        if (after_comma) {
+            r->cursor++;
+        }
+    }
+    if (!is_list && count == 1 && !after_comma) {
+        return fail_at(r, r->cursor, "a tuple of one element needs a comma before ')'");
+    }
+    r->cursor++;
+    return HARPE_OK;
+}
+
+static bool may_stand_in_name(char c) {
+    return (unsigned char)c > 0x20 && (unsigned char)c != 0x7f && c != ',' && c != '"' &&
+           c != '\'' && c != '\\';
+}
+
+/* One copy of `length` bytes of name, shared with recent equal ones; NULL when out of memory. */
+static const char *keep_name(reader *r, const char *text, size_t length) {
+    for (size_t i = 0; i < RECENT_NAME_COUNT; i++) {
+        const char *known = r->recent_names[i];
+        if (known && strncmp(known, text, length) == 0 && known[length] == '\0') {
+            return known;
+        }
+    }
+    const char *kept = harpe_arena_strdup(&r->file->names, text, length);
+    r->recent_names[r->next_recent] = kept;
+    r->next_recent = (r->next_recent + 1) % RECENT_NAME_COUNT;
+    return kept;
+}
+
+static harpe_status read_name(reader *r, const char **name) {
+    if (!next_is(r, '"') && !next_is(r, '\'')) {
+        return fail_here(r, "an instruction name in quotes");
+    }
+    const char *quote = r->cursor++;
+    const char *start = r->cursor;
+    while (r->cursor < r->end && *r->cursor != *quote) {
+        if (!may_stand_in_name(*r->cursor)) {
+            return fail_here(r, "an instruction name without spaces, commas or escapes");
+        }
+        r->cursor++;
+    }
+    if (r->cursor == r->end) {
+        return fail_at(r, quote, "the quote is never closed");
+    }
+    size_t length = (size_t)(r->cursor - start);
+    if (length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) {
+        return fail_at(r, quote, "an instruction name has 1 to 63 bytes");
+    }
+    r->cursor++;
+    *name = keep_name(r, start, length);
+    return *name ? HARPE_OK : harpe_fail_memory(r->error);
+}
+
+static harpe_status read_frequency(reader *r, int *frequency_mhz) {
+    if (!next_is_digit(r)) {
+        return fail_here(r, "a frequency in MHz (a whole number)");
+    }
+    const char *start = r->cursor;
+    int value = 0;
+    for (; r->cursor < r->end && *r->cursor >= '0' && *r->cursor <= '9'; r->cursor++) {
+        value = value * 10 + (*r->cursor - '0');
+        if (value > HARPE_FREQUENCY_MAX_MHZ) {
+            return fail_at(r, start, "the frequency is above 100000 MHz");
+        }
+    }
+    if (*start == '0' && r->cursor - start > 1) {
+        return fail_at(r, start, "a frequency does not start with 0");
+    }
+    if (r->cursor < r->end && strchr("._eExX", *r->cursor) && *r->cursor) {
+        return fail_at(r, start, "a frequency is a whole number of MHz");
+    }
+    *frequency_mhz = value;
+    return HARPE_OK;
+}
+
+static harpe_status expect(reader *r, char c, const char *expected) {
+    if (!next_is(r, c)) {
+        return fail_here(r, expected);
+    }
+    r->cursor++;
+    return HARPE_OK;
+}
+
+/* ("forward", 1410), or the same in brackets, with or without a trailing comma. */
+static harpe_status read_entry(reader *r) {
+    if (next_is_digit(r)) {
+        return fail_at(r, r->cursor,
+                       "a bare frequency is the older plan form; each entry must be an "
+                       "(\"instruction\", MHz) tuple");
+    }
+    bool is_list = next_is(r, '[');
+    if (!is_list && !next_is(r, '(')) {
+        return fail_here(r, "an (\"instruction\", MHz) tuple");
+    }
+    r->cursor++;
+    harpe_plan_file_entry entry = {0};
+    harpe_status status = read_name(r, &entry.instruction);
+    if (status == HARPE_OK) {
+        status = expect(r, ',', "',' and a frequency in MHz");
+    }
+    if (status == HARPE_OK) {
+        status = read_frequency(r, &entry.frequency_mhz);
+    }
+    if (status == HARPE_OK && next_is(r, ',')) {
+        r->cursor++;
+    }
+    if (status == HARPE_OK) {
+        status = expect(r, is_list ? ']' : ')', is_list ? "']'" : "')'");
+    }
+    if (status != HARPE_OK) {
+        return status;
+    }
+    harpe_plan_file *file = r->file;
+    if (!HARPE_ARRAY_RESERVE(file->entries, file->entry_capacity, file->entry_count + 1)) {
+        return harpe_fail_memory(r->error);
+    }
+    file->entries[file->entry_count++] = entry;
+    return HARPE_OK;
+}
+
+static harpe_status read_rank(reader *r) {
+    harpe_plan_file *file = r->file;
+    if (file->rank_count == RANK_LIMIT) {
+        return harpe_fail(r->error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d ranks", r->name,
+                          r->line, RANK_LIMIT);
+    }
+    if (next_is_digit(r)) {
+        return fail_at(r, r->cursor, "expected one list of (\"instruction\", MHz) tuples per rank");
+    }
+    harpe_status status = read_sequence(r, "one list of (\"instruction\", MHz) tuples per rank",
+                                        "an (\"instruction\", MHz) tuple", read_entry);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    if (!HARPE_ARRAY_RESERVE(file->rank_end, file->rank_capacity, file->rank_count + 1)) {
+        return harpe_fail_memory(r->error);
+    }
+    file->rank_end[file->rank_count++] = file->entry_count;
+    return HARPE_OK;
+}
+
+static harpe_status read_plan(reader *r) {
+    harpe_status status = read_sequence(r, "a plan: a list with one list of tuples per rank",
+                                        "one list per rank", read_rank);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    skip_blanks(r);
+    if (r->cursor < r->end) {
+        return fail_here(r, "nothing after the plan but comments");
+    }
+    if (r->file->rank_count == 0) {
+        return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s: the plan has no ranks", r->name);
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_plan_file_parse(const char *text, size_t length, const char *name,
+                                   harpe_plan_file **out, harpe_error *error) {
+    if (length > PLAN_FILE_LIMIT_BYTES) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: larger than %zu MiB", name,
+                          PLAN_FILE_LIMIT_BYTES >> 20);
+    }
+    harpe_plan_file *file = harpe_calloc(1, sizeof *file);
+    if (!file) {
+        return harpe_fail_memory(error);
+    }
+    file->name = strdup(name);
+    if (!file->name) {
+        harpe_plan_file_free(file);
+        return harpe_fail_memory(error);
+    }
+    reader r = {.name = name, .line = 1, .file = file, .error = error};
+    r.cursor = text;
+    r.end = text + length;
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        r.cursor += 3;
+    }
+    r.line_start = r.cursor;
+    harpe_status status = read_plan(&r);
+    if (status != HARPE_OK) {
+        harpe_plan_file_free(file);
+        return status;
+    }
+    *out = file;
+    return HARPE_OK;
+}
+
+harpe_status harpe_plan_file_read(const char *path, harpe_plan_file **out, harpe_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_file_read(path, PLAN_FILE_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    status = harpe_plan_file_parse(text, length, path, out, error);
+    free(text);
+    return status;
+}
+
+void harpe_plan_file_free(harpe_plan_file *file) {
+    if (!file) {
+        return;
+    }
+    harpe_arena_free(&file->names);
+    free(file->rank_end);
+    free(file->entries);
+    free(file->name);
+    free(file);
+}
+
+int harpe_plan_file_rank_count(const harpe_plan_file *file) { return (int)file->rank_count; }
+
+const harpe_plan_file_entry *harpe_plan_file_rank(const harpe_plan_file *file, int rank,
+                                                  size_t *count) {
+    if (rank < 0 || (size_t)rank >= file->rank_count) {
+        *count = 0;
+        return NULL;
+    }
+    size_t start = rank > 0 ? file->rank_end[rank - 1] : 0;
+    *count = file->rank_end[rank] - start;
+    return file->entries + start;
+}
+
+/* ---- Matching ----------------------------------------------------------------------------- */
+
+static bool is_profiled(const harpe_choice *choice, int frequency_mhz) {
+    for (size_t i = 0; i < choice->point_count; i++) {
+        if (choice->points[i].frequency_mhz == frequency_mhz) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static harpe_status match_entry(const harpe_plan_file *file, const harpe_problem *problem, int rank,
+                                size_t index, const harpe_plan_file_entry *entry,
+                                harpe_error *error) {
+    int32_t instruction = (int32_t)(problem->rank_offset[rank] + index);
+    const harpe_choice *choice = harpe_problem_choice(problem, instruction);
+    if (strcmp(entry->instruction, choice->list.instruction) != 0) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: entry %zu of rank %d is '%s', but the schedule runs '%s' there",
+                          file->name, index, rank, entry->instruction, choice->list.instruction);
+    }
+    if (!is_profiled(choice, entry->frequency_mhz)) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: entry %zu of rank %d runs '%s' at %d MHz, which the profile does "
+                          "not have for stage %d",
+                          file->name, index, rank, entry->instruction, entry->frequency_mhz,
+                          choice->list.stage);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status match_rank(const harpe_plan_file *file, const harpe_problem *problem, int rank,
+                               int *frequency_mhz, harpe_error *error) {
+    size_t count = 0;
+    const harpe_plan_file_entry *entries = harpe_plan_file_rank(file, rank, &count);
+    size_t needed = harpe_problem_rank_length(problem, rank);
+    if (count != needed) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: rank %d has %zu instructions, but the schedule runs %zu there "
+                          "(is the number of microbatches right?)",
+                          file->name, rank, count, needed);
+    }
+    for (size_t i = 0; i < count; i++) {
+        harpe_status status = match_entry(file, problem, rank, i, &entries[i], error);
+        if (status != HARPE_OK) {
+            return status;
+        }
+        frequency_mhz[i] = entries[i].frequency_mhz;
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_plan_file_match(const harpe_plan_file *file, const harpe_problem *problem,
+                                   int *frequency_mhz, harpe_error *error) {
+    int rank_count = harpe_problem_rank_count(problem);
+    if (harpe_plan_file_rank_count(file) != rank_count) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: the plan has %d ranks, the schedule %d",
+                          file->name, harpe_plan_file_rank_count(file), rank_count);
+    }
+    size_t total = harpe_problem_instruction_count(problem);
+    int *matched = harpe_calloc(total, sizeof *matched);
+    if (!matched) {
+        return harpe_fail_memory(error);
+    }
+    harpe_status status = HARPE_OK;
+    size_t offset = 0;
+    for (int rank = 0; rank < rank_count && status == HARPE_OK; rank++) {
+        status = match_rank(file, problem, rank, matched + offset, error);
+        offset += harpe_problem_rank_length(problem, rank);
+    }
+    if (status == HARPE_OK) {
+        memcpy(frequency_mhz, matched, total * sizeof *matched);
+    }
+    free(matched);
+    return status;
+}
+
+/* ---- Writing ------------------------------------------------------------------------------ */
+
+/* A number as Python prints a float: with a point or an exponent in it. */
+static void append_float(harpe_text *text, double value) {
+    size_t start = text->length;
+    harpe_text_number(text, value);
+    if (!text->failed && !strpbrk(text->data + start, ".eE")) {
+        harpe_text_printf(text, ".0");
+    }
+}
+
+static void append_cost_line(harpe_text *text, int number, const char *what, double value) {
+    harpe_text_printf(text, "# Iteration %d %s: ", number, what);
+    append_float(text, value);
+    harpe_text_printf(text, "\n");
+}
+
+void harpe_plan_file_format(harpe_text *text, const harpe_problem *problem, const harpe_plan *plan,
+                            int number, double cost_change_j) {
+    harpe_text_printf(text, "[\n");
+    const int *frequency_mhz = plan->frequency_mhz;
+    for (int rank = 0; rank < harpe_problem_rank_count(problem); rank++) {
+        size_t length = harpe_problem_rank_length(problem, rank);
+        harpe_text_printf(text, "[");
+        for (size_t i = 0; i < length; i++) {
+            harpe_text_printf(text, "%s('%s', %d)", i > 0 ? ", " : "",
+                              harpe_problem_instruction_name(problem, rank, i), *frequency_mhz++);
+        }
+        harpe_text_printf(text, "],\n");
+    }
+    harpe_text_printf(text, "]\n");
+    double waiting_all_along_j = problem->total_blocking_power_w * plan->time_s;
+    append_cost_line(text, number, "cost change", cost_change_j);
+    append_cost_line(text, number, "total cost", plan->energy_j - waiting_all_along_j);
+    append_cost_line(text, number, "total cost with P2P", plan->energy_j);
+}
+
+harpe_status harpe_plan_file_write(const char *path, const harpe_problem *problem,
+                                   const harpe_plan *plan, int number, double cost_change_j,
+                                   harpe_error *error) {
+    harpe_text text = {0};
+    harpe_plan_file_format(&text, problem, plan, number, cost_change_j);
+    harpe_status status = text.failed ? harpe_fail_memory(error)
+                                      : harpe_file_write(path, text.data, text.length, error);
+    harpe_text_free(&text);
+    return status;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joins a profile and a schedule: finds what each instruction may choose from, splits overlapped
+ * pairs that were not profiled as one, and builds the dependencies. Where the two journeys of the
+ * planner's input meet; it solves nothing. */
+#include "plan/problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/cost_model.h"
+
+#define DEFAULT_UNIT_TIME_S 0.001
+#define DEFAULT_NOISE_FACTOR 0.95
+#define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
+/* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
+#define BYTES_PER_INSTRUCTION 600
+
+/* ---- Lists: the schedule's, with overlapped pairs that have no profile row of their own split --- */
+
+typedef struct rank_lists {
+    harpe_instruction *all;           /* every rank's instructions, rank 0 first */
+    const harpe_instruction **lists;  /* [rank_count] into all */
+    size_t *counts;                   /* [rank_count] */
+    size_t total;
+} rank_lists;
+
+static const char *forward_or_backward(const harpe_action *action) {
+    switch (action->operation) {
+    case HARPE_FORWARD: return "forward";
+    case HARPE_BACKWARD_INPUT: return "backward_input";
+    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
+    default: return "backward";
+    }
+}
+
+static size_t split_or_keep(const harpe_profile *profile, const harpe_instruction *instruction,
+                            harpe_instruction *out) {
+    bool keep = instruction->action_count == 1 ||
+                harpe_profile_find(profile, instruction->actions[0].stage, instruction->name);
+    if (keep) {
+        out[0] = *instruction;
+        return 1;
+    }
+    for (int half = 0; half < 2; half++) {
+        out[half] = (harpe_instruction){
+            .name = forward_or_backward(&instruction->actions[half]),
+            .actions = {instruction->actions[half]},
+            .action_count = 1,
+        };
+    }
+    return 2;
+}
+
+static harpe_status expand_lists(const harpe_profile *profile, const harpe_schedule *schedule,
+                                 rank_lists *out, harpe_error *error) {
+    int ranks = harpe_schedule_rank_count(schedule);
+    size_t most = 2 * harpe_schedule_instruction_count(schedule);
+    out->all = harpe_calloc(most, sizeof *out->all);
+    out->lists = harpe_calloc((size_t)ranks, sizeof *out->lists);
+    out->counts = harpe_calloc((size_t)ranks, sizeof *out->counts);
+    if (!out->all || !out->lists || !out->counts) return harpe_fail_memory(error);
+    for (int r = 0; r < ranks; r++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
+        out->lists[r] = out->all + out->total;
+        for (size_t i = 0; i < count; i++) {
+            size_t added = split_or_keep(profile, &list[i], out->all + out->total);
+            out->counts[r] += added;
+            out->total += added;
+        }
+    }
+    return HARPE_OK;
+}
+
+static void clear_lists(rank_lists *lists) {
+    free(lists->all);
+    free(lists->lists);
+    free(lists->counts);
+}
+
+/* ---- Choices ------------------------------------------------------------------------------------ */
+
+static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
+                               const harpe_curve *curve, harpe_error *error) {
+    double *time_s = harpe_arena_alloc(&problem->arena, curve->count, sizeof *time_s);
+    double *energy_j = harpe_arena_alloc(&problem->arena, curve->count, sizeof *energy_j);
+    if (!time_s || !energy_j) return harpe_fail_memory(error);
+    memcpy(time_s, curve->time_s, curve->count * sizeof *time_s);
+    memcpy(energy_j, curve->effective_energy_j, curve->count * sizeof *energy_j);
+    choice->list.curve_count = curve->count;
+    choice->list.curve_time_s = time_s;
+    choice->list.curve_effective_energy_j = energy_j;
+    return HARPE_OK;
+}
+
+static harpe_status fill_curve(harpe_problem *problem, harpe_choice *choice,
+                               const harpe_problem_options *options, harpe_error *error) {
+    harpe_curve curve = {0};
+    harpe_status status;
+    if (options->cost_model == HARPE_COST_EXPONENTIAL) {
+        status = harpe_curve_from_exponential(
+            choice->points, choice->point_count, choice->list.options, choice->list.option_count,
+            choice->blocking_power_w,
+            options->unit_time_s > 0 ? options->unit_time_s : DEFAULT_UNIT_TIME_S,
+            options->noise_factor > 0 ? options->noise_factor : DEFAULT_NOISE_FACTOR, &curve,
+            &choice->is_fitted, choice->coefficients, error);
+    } else {
+        status = harpe_curve_from_hull(choice->list.options, choice->list.option_count, &curve,
+                                       error);
+    }
+    if (status == HARPE_OK) status = copy_curve(problem, choice, &curve, error);
+    harpe_curve_clear(&curve);
+    return status;
+}
+
+static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entry *entry, int rank,
+                                const harpe_problem_options *options, harpe_choice *choice,
+                                harpe_error *error) {
+    harpe_profile_point *points =
+        harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
+    char *name = harpe_arena_strdup(&problem->arena, entry->instruction,
+                                    strlen(entry->instruction));
+    if (!points || !name) return harpe_fail_memory(error);
+    memcpy(points, entry->points, entry->point_count * sizeof *points);
+    choice->points = points;
+    choice->point_count = entry->point_count;
+    choice->blocking_power_w = problem->blocking_power_w[rank];
+
+    harpe_option *found = NULL;
+    size_t count = 0;
+    harpe_status status = harpe_options_from_points(points, entry->point_count,
+                                                    choice->blocking_power_w, &found, &count,
+                                                    error);
+    if (status != HARPE_OK) return status;
+    harpe_option *kept = harpe_arena_alloc(&problem->arena, count, sizeof *kept);
+    if (kept) memcpy(kept, found, count * sizeof *kept);
+    free(found);
+    if (!kept) return harpe_fail_memory(error);
+    choice->list = (harpe_option_list){
+        .stage = entry->stage,
+        .rank = rank,
+        .instruction = name,
+        .option_count = count,
+        .options = kept,
+    };
+    return fill_curve(problem, choice, options, error);
+}
+
+/* Where a (profile entry, rank) was put, to find it again: a stage belongs to one rank, so the
+ * entry alone is the key, except for stages that a caller's schedule gives to two ranks, which the
+ * schedule refuses. */
+static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *profile,
+                                 const rank_lists *lists, const harpe_problem_options *options,
+                                 harpe_error *error) {
+    size_t entries = harpe_profile_entry_count(profile);
+    int32_t *choice_of_entry = harpe_calloc(entries, sizeof *choice_of_entry);
+    problem->choices = harpe_arena_alloc(&problem->arena, entries, sizeof *problem->choices);
+    harpe_status status = HARPE_OK;
+    if (!choice_of_entry || !problem->choices) status = harpe_fail_memory(error);
+    const harpe_profile_entry *first = harpe_profile_entry_at(profile, 0);
+    int32_t next = 0;
+    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++) {
+        for (size_t i = 0; status == HARPE_OK && i < lists->counts[rank]; i++, next++) {
+            const harpe_instruction *instruction = &lists->lists[rank][i];
+            const harpe_profile_entry *entry = harpe_profile_find(
+                profile, instruction->actions[0].stage, instruction->name);
+            if (!entry) {
+                status = harpe_fail(error, HARPE_INVALID_INPUT,
+                                    "the profile has no '%s' for stage %d, which the schedule "
+                                    "runs: measure it, or choose another schedule",
+                                    instruction->name, instruction->actions[0].stage);
+                break;
+            }
+            size_t index = (size_t)(entry - first);
+            if (choice_of_entry[index] == 0) {
+                status = fill_choice(problem, entry, rank, options,
+                                     &problem->choices[problem->choice_count], error);
+                choice_of_entry[index] = (int32_t)++problem->choice_count;
+            }
+            problem->choice_of[next] = choice_of_entry[index] - 1;
+        }
+    }
+    free(choice_of_entry);
+    return status;
+}
+
+/* ---- The object --------------------------------------------------------------------------------- */
+
+static harpe_status fill_blocking_power(harpe_problem *problem,
+                                        const harpe_problem_options *options, harpe_error *error) {
+    size_t given = options->blocking_power_count;
+    if (given > 1 && given != (size_t)problem->rank_count) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%zu blocking powers for %d ranks: give one, or one for each rank", given,
+                          problem->rank_count);
+    }
+    for (int r = 0; r < problem->rank_count; r++) {
+        double watts = given == 0 ? 0 : options->blocking_power_w[given == 1 ? 0 : r];
+        if (!isfinite(watts) || watts < 0 || watts > 1e5) {
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                              "blocking power %g W of rank %d is not between 0 and 100000 W", watts,
+                              r);
+        }
+        problem->blocking_power_w[r] = watts;
+        problem->total_blocking_power_w += watts;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status check_size(const harpe_schedule *schedule, uint64_t limit,
+                               harpe_error *error) {
+    uint64_t instructions = harpe_schedule_instruction_count(schedule);
+    uint64_t bytes = instructions * BYTES_PER_INSTRUCTION;
+    if (instructions <= INT32_MAX / 8 && bytes <= limit) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "%llu instructions need about %llu MiB to plan, the limit is %llu MiB: plan "
+                      "fewer microbatches",
+                      (unsigned long long)instructions, (unsigned long long)(bytes >> 20),
+                      (unsigned long long)(limit >> 20));
+}
+
+static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
+                               harpe_error *error) {
+    problem->instruction_count = (int32_t)lists->total;
+    harpe_arena *arena = &problem->arena;
+    size_t ranks = (size_t)problem->rank_count;
+    problem->rank_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *problem->rank_offset);
+    problem->choice_of = harpe_arena_alloc(arena, lists->total, sizeof *problem->choice_of);
+    problem->maximum_frequency_mhz =
+        harpe_arena_alloc(arena, lists->total, sizeof *problem->maximum_frequency_mhz);
+    problem->blocking_power_w =
+        harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
+    harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
+    if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
+        !problem->blocking_power_w || !actions) {
+        return harpe_fail_memory(error);
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        problem->rank_offset[r + 1] = problem->rank_offset[r] + lists->counts[r];
+    }
+    for (size_t i = 0; i < lists->total; i++) {
+        actions[i] = lists->all[i].actions[0];
+    }
+    problem->action_of = actions;
+    return HARPE_OK;
+}
+
+static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *profile,
+                                 const rank_lists *lists, const harpe_problem_options *options,
+                                 harpe_error *error) {
+    harpe_status status = fill_lists(problem, lists, error);
+    if (status == HARPE_OK) status = fill_blocking_power(problem, options, error);
+    if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
+    if (status == HARPE_OK) {
+        status = harpe_dag_build(lists->lists, lists->counts, problem->rank_count, &problem->dag,
+                                 error);
+    }
+    if (status != HARPE_OK) return status;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        problem->maximum_frequency_mhz[i] = harpe_problem_choice(problem, i)->points[0].frequency_mhz;
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedule *schedule,
+                               const harpe_problem_options *options, harpe_problem **out,
+                               harpe_error *error) {
+    static const harpe_problem_options defaults = {0};
+    if (!options) options = &defaults;
+    uint64_t limit = options->memory_limit_bytes ? options->memory_limit_bytes
+                                                 : DEFAULT_MEMORY_LIMIT;
+    harpe_status status = check_size(schedule, limit, error);
+    if (status != HARPE_OK) return status;
+    harpe_problem *problem = harpe_calloc(1, sizeof *problem);
+    if (!problem) return harpe_fail_memory(error);
+    problem->rank_count = harpe_schedule_rank_count(schedule);
+    problem->memory_limit_bytes = limit;
+    rank_lists lists = {0};
+    status = expand_lists(profile, schedule, &lists, error);
+    if (status == HARPE_OK) status = fill_problem(problem, profile, &lists, options, error);
+    clear_lists(&lists);
+    if (status != HARPE_OK) {
+        harpe_problem_free(problem);
+        return status;
+    }
+    *out = problem;
+    return HARPE_OK;
+}
+
+void harpe_problem_free(harpe_problem *problem) {
+    if (!problem) return;
+    harpe_dag_clear(&problem->dag);
+    harpe_arena_free(&problem->arena);
+    free(problem);
+}
+
+int harpe_problem_rank_count(const harpe_problem *problem) { return problem->rank_count; }
+
+size_t harpe_problem_rank_length(const harpe_problem *problem, int rank) {
+    if (rank < 0 || rank >= problem->rank_count) return 0;
+    return problem->rank_offset[rank + 1] - problem->rank_offset[rank];
+}
+
+size_t harpe_problem_instruction_count(const harpe_problem *problem) {
+    return (size_t)problem->instruction_count;
+}
+
+const char *harpe_problem_instruction_name(const harpe_problem *problem, int rank, size_t index) {
+    if (index >= harpe_problem_rank_length(problem, rank)) return NULL;
+    int32_t instruction = (int32_t)(problem->rank_offset[rank] + index);
+    return harpe_problem_choice(problem, instruction)->list.instruction;
+}
+
+size_t harpe_problem_option_list_count(const harpe_problem *problem) {
+    return problem->choice_count;
+}
+
+const harpe_option_list *harpe_problem_option_list_at(const harpe_problem *problem, size_t index) {
+    return index < problem->choice_count ? &problem->choices[index].list : NULL;
+}

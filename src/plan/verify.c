@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checker that ships with the solver: proves a frontier and its plans from first principles.
+ * It takes the solver's durations and flows as a claim and checks that claim against the network
+ * and the measured options; it never repeats the solver's own reasoning. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/walk.h"
+
+/* Sums of thousands of doubles agree to about this. */
+#define RELATIVE_TOLERANCE 1e-9
+
+static bool agree(double a, double b) {
+    return fabs(a - b) <= RELATIVE_TOLERANCE * fmax(1, fmax(fabs(a), fabs(b)));
+}
+
+/* ---- One point of the frontier --------------------------------------------------------------------- */
+
+typedef struct claim {
+    const harpe_walk *walk;
+    const harpe_network *network;
+    int64_t *event_ps;  /* [node_count] */
+    int64_t *balance;   /* [node_count] scratch: flow in - flow out */
+} claim;
+
+/* Segment a curve is on when it carries `flow` and could carry more (towards_faster) or less. */
+static int32_t segment_of(const harpe_network_curve *curve, int64_t flow, bool towards_faster) {
+    int32_t k = curve->segment_count;
+    while (k > 0 && (towards_faster ? flow >= curve->rate_uw[k] : flow > curve->rate_uw[k])) {
+        k--;
+    }
+    return k;
+}
+
+static harpe_status check_flow(const claim *c, harpe_error *error) {
+    const harpe_network *network = c->network;
+    memset(c->balance, 0, (size_t)network->node_count * sizeof *c->balance);
+    for (int32_t e = 0; e < network->edge_count; e++) {
+        int64_t flow = c->walk->solver.edges[e].flow;
+        if (flow < 0) {
+            return harpe_fail(error, HARPE_INTERNAL, "edge %d carries negative flow %lld uW", e,
+                              (long long)flow);
+        }
+        c->balance[network->tail[e]] -= flow;
+        c->balance[network->head[e]] += flow;
+    }
+    for (int32_t v = 0; v < network->node_count; v++) {
+        int64_t wanted = v == network->sink     ? c->walk->solver.flow_uw
+                         : v == network->source ? -c->walk->solver.flow_uw
+                                                : 0;
+        if (c->balance[v] != wanted) {
+            return harpe_fail(error, HARPE_INTERNAL,
+                              "flow is not conserved at event %d: %lld uW instead of %lld", v,
+                              (long long)c->balance[v], (long long)wanted);
+        }
+    }
+    return HARPE_OK;
+}
+
+/* Every dependency is kept, and no instruction is faster or slower than its flow pays for. */
+static harpe_status check_durations(const claim *c, harpe_error *error) {
+    const harpe_network *network = c->network;
+    int64_t length = c->event_ps[network->sink] - c->event_ps[network->source];
+    if (length != c->walk->solver.time_ps) {
+        return harpe_fail(error, HARPE_INTERNAL, "source and sink lie %lld ps apart, not %lld",
+                          (long long)length, (long long)c->walk->solver.time_ps);
+    }
+    for (int32_t e = 0; e < network->edge_count; e++) {
+        const harpe_network_curve *curve = &network->curves[network->curve_of[e]];
+        int64_t flow = c->walk->solver.edges[e].flow;
+        int64_t duration = c->event_ps[network->head[e]] - c->event_ps[network->tail[e]];
+        int64_t shortest = curve->time_ps[segment_of(curve, flow, true)];
+        int64_t longest = flow > 0 ? curve->time_ps[segment_of(curve, flow, false)] : INT64_MAX;
+        if (duration < shortest || duration > longest) {
+            return harpe_fail(error, HARPE_INTERNAL,
+                              "edge %d lasts %lld ps; with %lld uW it must last %lld to %lld", e,
+                              (long long)duration, (long long)flow, (long long)shortest,
+                              (long long)longest);
+        }
+    }
+    return HARPE_OK;
+}
+
+/* The late side is what moves: all flow crosses to it, and nothing that crosses is in its way. */
+static harpe_status check_cut(const claim *c, harpe_error *error) {
+    const harpe_frontier_solver *solver = &c->walk->solver;
+    const harpe_network *network = c->network;
+    if (!c->walk->in_segment) return HARPE_OK; /* between two trees: no cut to speak of */
+    if (solver->is_late[network->source] || !solver->is_late[network->sink]) {
+        return harpe_fail(error, HARPE_INTERNAL, "the cut does not part source and sink");
+    }
+    int64_t crossing = 0;
+    for (int32_t e = 0; e < network->edge_count; e++) {
+        bool tail_late = solver->is_late[network->tail[e]];
+        bool head_late = solver->is_late[network->head[e]];
+        if (tail_late == head_late) continue;
+        crossing += head_late ? solver->edges[e].flow : -solver->edges[e].flow;
+    }
+    if (crossing == solver->flow_uw) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERNAL, "%lld uW cross the cut, %lld uW flow",
+                      (long long)crossing, (long long)solver->flow_uw);
+}
+
+/* Effective energy of an instruction that lasts `duration_ps`, by its curve. */
+static double curve_energy_j(const harpe_option_list *list, int64_t duration_ps) {
+    double time_s = (double)duration_ps / HARPE_PS_PER_S;
+    const double *times = list->curve_time_s, *energies = list->curve_effective_energy_j;
+    size_t last = list->curve_count - 1;
+    if (time_s >= times[last]) return energies[last];
+    if (time_s <= times[0]) return energies[0];
+    size_t k = 1;
+    while (times[k] < time_s) {
+        k++;
+    }
+    double share = (time_s - times[k - 1]) / (times[k] - times[k - 1]);
+    return energies[k - 1] + share * (energies[k] - energies[k - 1]);
+}
+
+/* The least of energy + price * time over a curve: what the dual credits an instruction with. */
+static double cheapest_j(const harpe_option_list *list, double price_w) {
+    double least = INFINITY;
+    for (size_t k = 0; k < list->curve_count; k++) {
+        double cost = list->curve_effective_energy_j[k] + price_w * list->curve_time_s[k];
+        if (cost < least) least = cost;
+    }
+    return least;
+}
+
+/* Weak duality, from measured numbers only: any durations cost at least the optimum, any conserved
+ * flow proves at most the optimum. When both meet, both are optimal, whoever found them. */
+static harpe_status check_duality(const claim *c, const harpe_frontier *frontier,
+                                  harpe_error *error) {
+    const harpe_problem *problem = c->walk->problem;
+    double time_s = (double)c->walk->solver.time_ps / HARPE_PS_PER_S;
+    double blocking_j = problem->total_blocking_power_w * time_s;
+    double primal_j = blocking_j;
+    double dual_j = blocking_j - (double)c->walk->solver.flow_uw / HARPE_UW_PER_W * time_s;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
+        int64_t duration =
+            c->event_ps[c->network->head[i]] - c->event_ps[c->network->tail[i]];
+        primal_j += curve_energy_j(list, duration);
+        dual_j += cheapest_j(list, (double)c->walk->solver.edges[i].flow / HARPE_UW_PER_W);
+    }
+    double claimed_j = harpe_frontier_bound_at(frontier, time_s);
+    if (agree(primal_j, dual_j) && agree(claimed_j, dual_j)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERNAL,
+                      "at %.9f s the durations cost %.9f J, the flow proves %.9f J and the "
+                      "frontier says %.9f J",
+                      time_s, primal_j, dual_j, claimed_j);
+}
+
+static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
+                                harpe_error *error) {
+    for (int32_t v = 0; v < c->network->node_count; v++) {
+        c->event_ps[v] = harpe_frontier_solver_event_ps(&c->walk->solver, v);
+    }
+    harpe_status status = check_flow(c, error);
+    if (status == HARPE_OK) status = check_durations(c, error);
+    if (status == HARPE_OK) status = check_cut(c, error);
+    if (status == HARPE_OK) status = check_duality(c, frontier, error);
+    return status;
+}
+
+/* ---- The whole frontier ------------------------------------------------------------------------------ */
+
+static harpe_status check_shape(const harpe_frontier *frontier, harpe_error *error) {
+    for (size_t i = 1; i < frontier->count; i++) {
+        const harpe_frontier_vertex *fast = &frontier->vertices[i - 1];
+        const harpe_frontier_vertex *slow = &frontier->vertices[i];
+        if (fast->time_s >= slow->time_s || fast->marginal_w < slow->marginal_w ||
+            fast->lower_bound_j < slow->lower_bound_j) {
+            return harpe_fail(error, HARPE_INTERNAL,
+                              "the frontier is not decreasing and convex at vertex %zu (%.9f s)", i,
+                              slow->time_s);
+        }
+    }
+    return HARPE_OK;
+}
+
+static harpe_status check_samples(claim *c, harpe_walk *walk, const harpe_frontier *frontier,
+                                  size_t samples, harpe_error *error) {
+    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps;
+    for (size_t k = 0;; k++) {
+        harpe_status status = check_point(c, frontier, error);
+        if (status != HARPE_OK || walk->solver.time_ps <= fastest) return status;
+        if (samples == 0) {
+            status = harpe_walk_to_next_vertex(walk, error);
+        } else {
+            double share = (double)(k + 1) / (double)samples;
+            int64_t time_ps = k + 1 >= samples
+                                  ? fastest
+                                  : slowest - (int64_t)((double)(slowest - fastest) * share);
+            status = harpe_walk_to(walk, time_ps, error);
+        }
+        if (status != HARPE_OK) return status;
+    }
+}
+
+harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_frontier *frontier,
+                                   size_t samples, harpe_error *error) {
+    harpe_status status = check_shape(frontier, error);
+    if (status != HARPE_OK) return status;
+    harpe_walk walk;
+    status = harpe_walk_begin(&walk, problem, NULL, error);
+    if (status != HARPE_OK) return status;
+    size_t nodes = (size_t)walk.network.node_count;
+    claim c = {.walk = &walk, .network = &walk.network};
+    c.event_ps = harpe_calloc(nodes, sizeof *c.event_ps);
+    c.balance = harpe_calloc(nodes, sizeof *c.balance);
+    if (c.event_ps && c.balance) {
+        status = check_samples(&c, &walk, frontier, samples, error);
+    } else {
+        status = harpe_fail_memory(error);
+    }
+    free(c.event_ps);
+    free(c.balance);
+    harpe_walk_clear(&walk);
+    return status;
+}
+
+/* ---- One plan ------------------------------------------------------------------------------------------ */
+
+/* Ends of all instructions by going over all arcs until nothing changes; -1 when that does not end
+ * (a cycle). */
+static double relax_until_stable(const harpe_dag *dag, const double *duration_s, double *end_s) {
+    for (int32_t i = 0; i < dag->node_count; i++) {
+        end_s[i] = duration_s[i];
+    }
+    bool changed = true;
+    for (int32_t pass = 0; changed; pass++) {
+        if (pass > dag->node_count) return -1;
+        changed = false;
+        for (int32_t a = 0; a < dag->arc_count; a++) {
+            int32_t from = dag->arc_from[a], to = dag->arc_to[a];
+            if (end_s[from] + duration_s[to] <= end_s[to]) continue;
+            end_s[to] = end_s[from] + duration_s[to];
+            changed = true;
+        }
+    }
+    double length_s = 0;
+    for (int32_t i = 0; i < dag->node_count; i++) {
+        length_s = fmax(length_s, end_s[i]);
+    }
+    return length_s;
+}
+
+/* Looks a frequency up by going through all points; NULL when it was not measured. */
+static const harpe_profile_point *measured_at(const harpe_choice *choice, int frequency_mhz) {
+    for (size_t p = 0; p < choice->point_count; p++) {
+        if (choice->points[p].frequency_mhz == frequency_mhz) return &choice->points[p];
+    }
+    return NULL;
+}
+
+static harpe_status recompute(const harpe_problem *problem, const harpe_plan *plan,
+                              double *duration_s, double *end_s, harpe_plan *out,
+                              harpe_error *error) {
+    double waiting_saved_j = 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        const harpe_choice *choice = harpe_problem_choice(problem, i);
+        const harpe_profile_point *point = measured_at(choice, plan->frequency_mhz[i]);
+        if (!point) {
+            return harpe_fail(error, HARPE_INTERNAL, "instruction %d runs at %d MHz, which was "
+                              "never measured", i, plan->frequency_mhz[i]);
+        }
+        duration_s[i] = point->time_s;
+        out->compute_energy_j += point->energy_j;
+        waiting_saved_j += choice->blocking_power_w * point->time_s;
+    }
+    out->time_s = relax_until_stable(&problem->dag, duration_s, end_s);
+    out->blocking_energy_j = problem->total_blocking_power_w * out->time_s - waiting_saved_j;
+    out->energy_j = out->compute_energy_j + out->blocking_energy_j;
+    return HARPE_OK;
+}
+
+harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontier *frontier,
+                               const harpe_plan *plan, harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count;
+    double *duration_s = harpe_calloc(count, sizeof *duration_s);
+    double *end_s = harpe_calloc(count, sizeof *end_s);
+    harpe_plan found = {0};
+    harpe_status status = HARPE_OK;
+    if (!duration_s || !end_s) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        status = recompute(problem, plan, duration_s, end_s, &found, error);
+    }
+    free(duration_s);
+    free(end_s);
+    if (status != HARPE_OK) return status;
+    double bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
+    if (!agree(found.time_s, plan->time_s) || !agree(found.energy_j, plan->energy_j) ||
+        !agree(found.compute_energy_j, plan->compute_energy_j) ||
+        !agree(found.blocking_energy_j, plan->blocking_energy_j) ||
+        !agree(bound_j, plan->lower_bound_j)) {
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "the plan says %.9f s, %.9f J (bound %.9f J); recomputed %.9f s, "
+                          "%.9f J (bound %.9f J)",
+                          plan->time_s, plan->energy_j, plan->lower_bound_j, found.time_s,
+                          found.energy_j, bound_j);
+    }
+    if (plan->energy_j < bound_j && !agree(plan->energy_j, bound_j)) {
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "the plan of %.9f s needs %.9f J, less than its lower bound %.9f J",
+                          plan->time_s, plan->energy_j, bound_j);
+    }
+    return HARPE_OK;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The walk along the frontier; see walk.h. Adds blocking energy to the solver's compute energy, so
+ * that everything after it sees whole iterations. */
+#include "plan/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* Segments between two reports of progress. */
+#define REPORT_INTERVAL 64
+
+/* The longest path with everything at its fastest. */
+static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
+    const harpe_network *network = &walk->network;
+    int64_t *arrival = harpe_calloc((size_t)network->node_count, sizeof *arrival);
+    if (!arrival) return harpe_fail_memory(error);
+    for (int32_t i = 0; i < network->node_count; i++) {
+        int32_t v = network->topological_order[i];
+        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
+            int32_t e = network->incident_edge[a], w = network->head[e];
+            if (network->tail[e] != v) continue;
+            int64_t time = arrival[v] + network->curves[network->curve_of[e]].time_ps[0];
+            if (time > arrival[w]) arrival[w] = time;
+        }
+    }
+    walk->fastest_ps = arrival[network->sink];
+    free(arrival);
+    return HARPE_OK;
+}
+
+static harpe_status report(harpe_walk *walk, harpe_error *error) {
+    if (!walk->progress || !walk->progress->report) return HARPE_OK;
+    if (walk->steps++ % REPORT_INTERVAL != 0) return HARPE_OK;
+    int64_t range = walk->slowest_ps - walk->fastest_ps;
+    double fraction =
+        range > 0 ? (double)(walk->slowest_ps - walk->solver.time_ps) / (double)range : 1;
+    if (walk->progress->report(walk->progress->user, "solving", fraction)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while solving the frontier");
+}
+
+/* Total energy at the solver's time. */
+static double energy_j(const harpe_walk *walk) {
+    return harpe_frontier_solver_energy_j(&walk->solver) +
+           walk->frontier.blocking_w * ((double)walk->solver.time_ps / HARPE_PS_PER_S);
+}
+
+static harpe_status add_vertex(harpe_walk *walk, harpe_error *error) {
+    harpe_frontier *frontier = &walk->frontier;
+    double flow_w = (double)walk->solver.flow_uw / HARPE_UW_PER_W;
+    if (frontier->count > 0 && frontier->vertices[frontier->count - 1].marginal_w == flow_w &&
+        !walk->solver.at_end) {
+        return HARPE_OK; /* the segment above goes straight on */
+    }
+    if (!HARPE_ARRAY_RESERVE(frontier->vertices, frontier->capacity, frontier->count + 1)) {
+        return harpe_fail_memory(error);
+    }
+    frontier->vertices[frontier->count++] = (harpe_frontier_vertex){
+        .time_s = (double)walk->solver.time_ps / HARPE_PS_PER_S,
+        .lower_bound_j = energy_j(walk),
+        .marginal_w = flow_w,
+    };
+    return HARPE_OK;
+}
+
+/* Stands the solver on the next segment, recording the vertex it begins at; false in `*moved` at
+ * T_min. */
+static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *error) {
+    *moved = true;
+    if (walk->in_segment) return HARPE_OK;
+    harpe_status status = report(walk, error);
+    if (status != HARPE_OK) return status;
+    harpe_frontier_segment segment;
+    *moved = harpe_frontier_solver_next(&walk->solver, &segment);
+    walk->in_segment = *moved;
+    return *moved ? add_vertex(walk, error) : HARPE_OK;
+}
+
+/* From everything at its slowest to T*: as long as a second of the iteration costs less than it
+ * saves. Vertices on the way are of no use to anybody. */
+static harpe_status walk_to_minimum_energy(harpe_walk *walk, harpe_error *error) {
+    harpe_frontier_solver *solver = &walk->solver;
+    harpe_frontier_segment segment;
+    while (harpe_frontier_solver_next(solver, &segment)) {
+        if (segment.flow_uw > walk->network.blocking_uw) {
+            walk->in_segment = true;
+            break;
+        }
+        harpe_frontier_solver_advance(solver, harpe_frontier_solver_segment_end_ps(solver));
+        harpe_status status = report(walk, error);
+        if (status != HARPE_OK) return status;
+    }
+    walk->minimum_energy_ps = solver->time_ps;
+    return walk->in_segment ? add_vertex(walk, error) : HARPE_OK;
+}
+
+harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
+                              const harpe_progress *progress, harpe_error *error) {
+    double began = harpe_clock_s();
+    memset(walk, 0, sizeof *walk);
+    walk->problem = problem;
+    walk->progress = progress;
+    walk->frontier.blocking_w = problem->total_blocking_power_w;
+    harpe_status status = harpe_network_build(problem, &walk->network, error);
+    if (status == HARPE_OK) status = find_fastest(walk, error);
+    if (status == HARPE_OK) {
+        status = harpe_frontier_solver_init(&walk->solver, &walk->network, error);
+    }
+    double built = harpe_clock_s();
+    if (status == HARPE_OK) {
+        walk->slowest_ps = walk->solver.time_ps;
+        status = walk_to_minimum_energy(walk, error);
+    }
+    walk->frontier.work.build_s = built - began;
+    walk->frontier.work.solve_s = harpe_clock_s() - built;
+    if (status != HARPE_OK) harpe_walk_clear(walk);
+    return status;
+}
+
+harpe_status harpe_walk_to(harpe_walk *walk, int64_t time_ps, harpe_error *error) {
+    double began = harpe_clock_s();
+    harpe_frontier_solver *solver = &walk->solver;
+    harpe_status status = HARPE_OK;
+    while (solver->time_ps > time_ps) {
+        bool moved;
+        status = enter_segment(walk, &moved, error);
+        if (status != HARPE_OK || !moved) break;
+        int64_t end_ps = harpe_frontier_solver_segment_end_ps(solver);
+        if (time_ps > end_ps) {
+            harpe_frontier_solver_advance(solver, time_ps);
+        } else {
+            harpe_frontier_solver_advance(solver, end_ps);
+            walk->in_segment = false;
+        }
+    }
+    walk->frontier.work.solve_s += harpe_clock_s() - began;
+    return status;
+}
+
+harpe_status harpe_walk_to_next_vertex(harpe_walk *walk, harpe_error *error) {
+    size_t known = walk->frontier.count;
+    while (walk->frontier.count == known) {
+        bool moved;
+        harpe_status status = enter_segment(walk, &moved, error);
+        if (status != HARPE_OK || !moved) return status;
+        if (walk->frontier.count > known) break;
+        status = harpe_walk_to(walk, harpe_frontier_solver_segment_end_ps(&walk->solver), error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed) {
+    const harpe_network *network = &walk->network;
+    relaxed->time_ps = walk->solver.time_ps;
+    for (int32_t i = 0; i < network->instruction_count; i++) {
+        relaxed->duration_ps[i] =
+            harpe_frontier_solver_event_ps(&walk->solver, network->head[i]) -
+            harpe_frontier_solver_event_ps(&walk->solver, network->tail[i]);
+        relaxed->price_uw[i] = walk->solver.edges[i].flow;
+    }
+}
+
+double harpe_walk_bound_j(const harpe_walk *walk, double time_s) {
+    const harpe_frontier *frontier = &walk->frontier;
+    size_t low = 0, high = frontier->count; /* vertices before `high` are not faster than time_s */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (frontier->vertices[middle].time_s >= time_s) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) return energy_j(walk);
+    const harpe_frontier_vertex *above = &frontier->vertices[low - 1];
+    return above->lower_bound_j +
+           (above->marginal_w - frontier->blocking_w) * (above->time_s - time_s);
+}
+
+harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error) {
+    harpe_status status = harpe_walk_to(walk, walk->fastest_ps, error);
+    if (status != HARPE_OK) return status;
+    if (walk->solver.time_ps != walk->fastest_ps) {
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "the frontier ends at %lld ps, the longest path is %lld ps",
+                          (long long)walk->solver.time_ps, (long long)walk->fastest_ps);
+    }
+    walk->solver.at_end = true;
+    status = add_vertex(walk, error);
+    if (status != HARPE_OK) return status;
+    harpe_frontier *frontier = harpe_calloc(1, sizeof *frontier);
+    if (!frontier) return harpe_fail_memory(error);
+    harpe_frontier *found = &walk->frontier;
+    for (size_t i = 0, j = found->count - 1; i < j; i++, j--) {
+        harpe_frontier_vertex swapped = found->vertices[i];
+        found->vertices[i] = found->vertices[j];
+        found->vertices[j] = swapped;
+    }
+    const harpe_work *solver_work = &walk->solver.work;
+    found->work.pivots = solver_work->pivots;
+    found->work.degenerate_pivots = solver_work->degenerate_pivots;
+    found->work.nodes_moved = solver_work->nodes_moved;
+    found->work.path_steps = solver_work->path_steps;
+    found->work.memory_bytes = solver_work->memory_bytes + walk->network.arena.total_bytes +
+                               found->capacity * sizeof *found->vertices;
+    *frontier = *found;
+    memset(found, 0, sizeof *found);
+    *out = frontier;
+    return HARPE_OK;
+}
+
+void harpe_walk_clear(harpe_walk *walk) {
+    harpe_frontier_solver_clear(&walk->solver);
+    harpe_network_clear(&walk->network);
+    free(walk->frontier.vertices);
+    memset(walk, 0, sizeof *walk);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frontier.csv and bound.csv: what is written reads back to the last digit; a damaged file is
+ * refused with the place named; percentages are what they say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plan/frontier_file.h"
+
+static char path[64]; /* of the file that a test writes and reads */
+
+static int make_path(void **state) {
+    (void)state;
+    strcpy(path, "/tmp/harpe-test-XXXXXX");
+    int fd = mkstemp(path);
+    if (fd < 0) {
+        return -1;
+    }
+    close(fd);
+    return 0;
+}
+
+static int remove_path(void **state) {
+    (void)state;
+    return unlink(path);
+}
+
+static void put(const char *text) {
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+}
+
+static void a_row_compares_with_maximum_frequency(void **state) {
+    (void)state;
+    harpe_plan maximum = {.time_s = 2, .energy_j = 400};
+    harpe_plan plan = {.time_s = 2.1, .energy_j = 300, .lower_bound_j = 240};
+    harpe_frontier_row row = harpe_frontier_row_of(&plan, 5, &maximum);
+    assert_int_equal(row.plan, 5);
+    assert_true(row.slowdown_percent == 5);
+    assert_true(row.savings_percent == 25);
+    assert_true(row.gap_percent == 25);
+    row = harpe_frontier_row_of(&maximum, -1, &maximum);
+    assert_true(row.slowdown_percent == 0 && row.savings_percent == 0);
+    assert_true(row.gap_percent == 0); /* no bound known */
+}
+
+static void what_is_written_reads_back_exactly(void **state) {
+    (void)state;
+    harpe_frontier_row rows[2] = {
+        {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25},
+        {0, 3.5, 4942.11711668, 4892.6959455132, 1.010101, 4159.2, 782.9, 176.2, 17.2, 19.9},
+    };
+    harpe_text text = {0};
+    harpe_frontier_csv_format(&text, rows, 2);
+    assert_false(text.failed);
+    put(text.data);
+    harpe_text_free(&text);
+    harpe_frontier_row *found = NULL;
+    size_t count = 0;
+    assert_int_equal(harpe_frontier_csv_read(path, &found, &count, NULL), HARPE_OK);
+    assert_int_equal(count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(found[i].plan, rows[i].plan);
+        assert_true(found[i].time_s == rows[i].time_s);
+        assert_true(found[i].energy_j == rows[i].energy_j);
+        assert_true(found[i].lower_bound_j == rows[i].lower_bound_j);
+        assert_true(found[i].gap_percent == rows[i].gap_percent);
+        assert_true(found[i].compute_energy_j == rows[i].compute_energy_j);
+        assert_true(found[i].blocking_energy_j == rows[i].blocking_energy_j);
+        assert_true(found[i].average_power_w == rows[i].average_power_w);
+        assert_true(found[i].slowdown_percent == rows[i].slowdown_percent);
+        assert_true(found[i].savings_percent == rows[i].savings_percent);
+    }
+    free(found);
+}
+
+static void the_header_is_the_documented_one(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_frontier_csv_format(&text, NULL, 0);
+    assert_string_equal(text.data,
+                        "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
+                        "blocking_energy_j,average_power_w,slowdown_percent,savings_percent\n");
+    harpe_text_free(&text);
+    const harpe_frontier_vertex vertices[] = {{1.5, 100, 20}, {2, 95.25, 0}};
+    harpe_bound_csv_format(&text, vertices, 2);
+    assert_string_equal(text.data, "time_s,lower_bound_j,marginal_w\n1.5,100,20\n2,95.25,0\n");
+    harpe_text_free(&text);
+}
+
+static void assert_refused(const char *text, const char *message) {
+    put(text);
+    harpe_frontier_row *rows = NULL;
+    size_t count = 7;
+    harpe_error error;
+    assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &error), HARPE_OK);
+    assert_null(rows);
+    assert_int_equal(count, 7);
+    if (!strstr(error.message, message)) {
+        fail_msg("expected: ...%s...\nfound:    %s", message, error.message);
+    }
+}
+
+#define HEADER \
+    "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,blocking_energy_j," \
+    "average_power_w,slowdown_percent,savings_percent\n"
+
+static void damaged_files_are_refused(void **state) {
+    (void)state;
+    assert_refused("", "empty");
+    assert_refused("plan,time_s\n", ":1: the column 'energy_j' is missing");
+    assert_refused("time,energy\n1,2\n", ":1: the column 'plan' is missing");
+    assert_refused(HEADER, "no plans in it");
+    assert_refused(HEADER "0,1,2,3\n", ":2: 4 fields, but the header has 10");
+    assert_refused(HEADER "0,1,x,3,4,5,6,7,8,9\n", ":2:5: energy_j");
+    assert_refused(HEADER "0,1,nan,3,4,5,6,7,8,9\n", ":2:5: energy_j");
+    assert_refused(HEADER "-1,1,2,3,4,5,6,7,8,9\n", ":2:1: plan");
+    assert_refused(HEADER "0,0,2,3,4,5,6,7,8,9\n", ":2:3: time_s");
+}
+
+static void columns_may_stand_in_any_order(void **state) {
+    (void)state;
+    put("savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
+        "blocking_energy_j,average_power_w,slowdown_percent,note\n9,3,1,2,3,4,5,6,7,8,hello\n");
+    harpe_frontier_row *rows = NULL;
+    size_t count = 0;
+    assert_int_equal(harpe_frontier_csv_read(path, &rows, &count, NULL), HARPE_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(rows[0].plan, 3);
+    assert_true(rows[0].savings_percent == 9 && rows[0].slowdown_percent == 8);
+    free(rows);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_row_compares_with_maximum_frequency),
+        cmocka_unit_test(what_is_written_reads_back_exactly),
+        cmocka_unit_test(the_header_is_the_documented_one),
+        cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(columns_may_stand_in_any_order),
+    };
+    return cmocka_run_group_tests(tests, make_path, remove_path);
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plan files: the literal is read and nothing else is; what is written is laid out as the
+ * ecosystem's servers expect and reads back; a plan is matched to the problem it was made for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/plan.h>
+
+#include "base/text.h"
+#include "plan/plan_file.h"
+
+static harpe_status parse(const char *text, harpe_plan_file **file, harpe_error *error) {
+    return harpe_plan_file_parse(text, strlen(text), "p.py", file, error);
+}
+
+static void assert_refused(const char *text, const char *message) {
+    harpe_plan_file *file = NULL;
+    harpe_error error = {0};
+    harpe_status status = parse(text, &file, &error);
+    if (status == HARPE_OK) {
+        fail_msg("accepted: %s", text);
+    }
+    assert_null(file);
+    assert_int_equal(status, error.status);
+    assert_null(strchr(error.message, '\n'));
+    if (!strstr(error.message, message)) {
+        fail_msg("for %s\nexpected: ...%s...\nfound:    %s", text, message, error.message);
+    }
+}
+
+/* Reads a text and returns "rank: name frequency, ...; rank: ..." for comparison. */
+static void assert_reads_as(const char *text, const char *expected) {
+    harpe_plan_file *file = NULL;
+    harpe_error error = {0};
+    if (parse(text, &file, &error) != HARPE_OK) {
+        fail_msg("refused: %s\n%s", text, error.message);
+    }
+    harpe_text found = {0};
+    for (int rank = 0; rank < harpe_plan_file_rank_count(file); rank++) {
+        size_t count = 0;
+        const harpe_plan_file_entry *entries = harpe_plan_file_rank(file, rank, &count);
+        harpe_text_printf(&found, "[");
+        for (size_t i = 0; i < count; i++) {
+            harpe_text_printf(&found, "%s%s %d", i ? ", " : "", entries[i].instruction,
+                              entries[i].frequency_mhz);
+        }
+        harpe_text_printf(&found, "]");
+    }
+    assert_string_equal(found.data, expected);
+    harpe_text_free(&found);
+    harpe_plan_file_free(file);
+}
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+static void the_published_layout_is_read(void **state) {
+    (void)state;
+    assert_reads_as("[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
+                    "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
+                    "[forward 690, backward 780][forward 720]");
+}
+
+static void either_quote_and_either_bracket_are_read(void **state) {
+    (void)state;
+    assert_reads_as("[[(\"forward\", 1410)]]", "[forward 1410]");
+    assert_reads_as("((('f', 1), ['b', 2,],),)", "[f 1, b 2]");
+    assert_reads_as("([['f', 1]],)", "[f 1]");
+    assert_reads_as("[[('f', 1,)]]", "[f 1]");
+}
+
+static void blanks_comments_and_a_byte_order_mark_are_skipped(void **state) {
+    (void)state;
+    assert_reads_as("\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
+                    "\n\n# end",
+                    "[f 1]");
+}
+
+static void a_missing_final_newline_is_fine(void **state) {
+    (void)state;
+    assert_reads_as("[[('f', 1)]]# c", "[f 1]");
+}
+
+static void an_empty_rank_is_read(void **state) {
+    (void)state;
+    assert_reads_as("[[], [('f', 1)]]", "[][f 1]");
+}
+
+static void a_clock_left_alone_is_read(void **state) {
+    (void)state;
+    assert_reads_as("[[('dataload', 0)]]", "[dataload 0]");
+}
+
+static void many_different_names_stay_apart(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_text expected = {0};
+    harpe_text_printf(&text, "[[");
+    harpe_text_printf(&expected, "[");
+    for (int i = 0; i < 50; i++) {
+        harpe_text_printf(&text, "('name%d', %d),", i % 20, i);
+        harpe_text_printf(&expected, "%sname%d %d", i ? ", " : "", i % 20, i);
+    }
+    harpe_text_printf(&text, "]]");
+    harpe_text_printf(&expected, "]");
+    assert_reads_as(text.data, expected.data);
+    harpe_text_free(&text);
+    harpe_text_free(&expected);
+}
+
+static void names_that_begin_alike_stay_apart(void **state) {
+    (void)state;
+    assert_reads_as("[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
+                    "[forward_backward 1, forward 2, forward_backward 3]");
+}
+
+static void the_older_form_is_named(void **state) {
+    (void)state;
+    assert_refused("[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form");
+    assert_refused("[1410, 1410]", "p.py:1:2: expected one list of");
+}
+
+static void anything_that_would_be_executed_is_refused(void **state) {
+    (void)state;
+    assert_refused("__import__('os').system('true')", "p.py:1:1: expected a plan");
+    assert_refused("[[('f', int('1'))]]", "p.py:1:9: expected a frequency");
+    assert_refused("[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan");
+    assert_refused("[[('f', 1)] for _ in range(9)]", "p.py:1:13: expected ',' or ']'");
+    assert_refused("plan = [[('f', 1)]]", "p.py:1:1: expected a plan");
+    assert_refused("[[('f' 'g', 1)]]", "expected ',' and a frequency");
+    assert_refused("[[(f'x', 1)]]", "p.py:1:4: expected an instruction name in quotes");
+    assert_refused("[[('\\x66', 1)]]", "without spaces, commas or escapes");
+}
+
+static void positions_count_lines_and_columns(void **state) {
+    (void)state;
+    assert_refused("[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency");
+    assert_refused("# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end");
+}
+
+static void what_is_not_closed_is_refused(void **state) {
+    (void)state;
+    assert_refused("", "p.py:1:1: expected a plan");
+    assert_refused("# only a comment", "expected a plan");
+    assert_refused("[", "found the end");
+    assert_refused("[[('f', 1),", "found the end");
+    assert_refused("[[('f", "the quote is never closed");
+    assert_refused("[[('f', 1)]", "expected ',' or ']', found the end");
+    assert_refused("[[('f', 1)]}", "expected ',' or ']', found '}'");
+    assert_refused("[[('f', 1])]", "expected ')', found ']'");
+}
+
+static void stray_commas_are_refused(void **state) {
+    (void)state;
+    assert_refused("[,]", "found ','");
+    assert_refused("[[('f', 1),,]]", "found ','");
+    assert_refused("[[('f', 1) ('b', 1)]]", "expected ',' or ']'");
+}
+
+static void a_parenthesised_single_value_is_no_tuple(void **state) {
+    (void)state;
+    assert_refused("([('f', 1)])", "a tuple of one element needs a comma");
+    assert_refused("[(('f', 1))]", "a tuple of one element needs a comma");
+}
+
+static void frequencies_are_whole_numbers_in_range(void **state) {
+    (void)state;
+    assert_reads_as("[[('f', 100000)]]", "[f 100000]");
+    assert_refused("[[('f', 100001)]]", "above 100000 MHz");
+    assert_refused("[[('f', 99999999999999999999)]]", "above 100000 MHz");
+    assert_refused("[[('f', -1)]]", "expected a frequency in MHz (a whole number), found '-'");
+    assert_refused("[[('f', 1410.0)]]", "a frequency is a whole number");
+    assert_refused("[[('f', 1e3)]]", "a frequency is a whole number");
+    assert_refused("[[('f', 0x58)]]", "a frequency is a whole number");
+    assert_refused("[[('f', 01410)]]", "does not start with 0");
+    assert_refused("[[('f', '1410')]]", "expected a frequency");
+    assert_refused("[[('f',)]]", "expected a frequency");
+    assert_refused("[[('f')]]", "expected ',' and a frequency");
+    assert_refused("[[('f', 1, 2)]]", "expected ')', found '2'");
+}
+
+static void names_have_a_length(void **state) {
+    (void)state;
+    assert_reads_as("[[('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1)]]",
+                    "[aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1]");
+    assert_refused("[[('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1)]]",
+                   "1 to 63 bytes");
+    assert_refused("[[('', 1)]]", "1 to 63 bytes");
+    assert_refused("[[('a b', 1)]]", "without spaces");
+    assert_refused("[[('a\nb', 1)]]", "without spaces");
+}
+
+static void deeper_nesting_is_refused_at_once(void **state) {
+    (void)state;
+    char text[100001];
+    memset(text, '[', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_refused(text, "p.py:1:4: expected an instruction name");
+}
+
+static void a_plan_without_ranks_is_refused(void **state) {
+    (void)state;
+    assert_refused("[]", "no ranks");
+}
+
+static void bytes_outside_text_are_named(void **state) {
+    (void)state;
+    harpe_plan_file *file = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_plan_file_parse("[\0]", 3, "p.py", &file, &error), HARPE_INVALID_INPUT);
+    assert_non_null(strstr(error.message, "found byte 0x00"));
+    assert_refused("\xff\xfe[", "p.py:1:1: expected a plan");
+}
+
+static void a_rank_that_is_not_there_is_empty(void **state) {
+    (void)state;
+    harpe_plan_file *file = NULL;
+    assert_int_equal(parse("[[('f', 1)]]", &file, NULL), HARPE_OK);
+    size_t count = 9;
+    assert_null(harpe_plan_file_rank(file, 1, &count));
+    assert_int_equal(count, 0);
+    count = 9;
+    assert_null(harpe_plan_file_rank(file, -1, &count));
+    assert_int_equal(count, 0);
+    harpe_plan_file_free(file);
+    harpe_plan_file_free(NULL);
+}
+
+static void a_missing_file_is_named(void **state) {
+    (void)state;
+    harpe_plan_file *file = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_plan_file_read("no/such/plan.py", &file, &error), HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "no/such/plan.py"));
+    assert_null(file);
+}
+
+/* ---- Against a problem --------------------------------------------------------------------- */
+
+/* Two stages, two microbatches, 1F1B, 10 W on stage 0 and 20 W on stage 1:
+ *     rank 0: forward forward backward backward
+ *     rank 1: forward backward forward backward */
+static harpe_problem *new_problem(void) {
+    harpe_measurement rows[8];
+    size_t count = 0;
+    for (int stage = 0; stage < 2; stage++) {
+        for (int frequency = 1000; frequency <= 1400; frequency += 400) {
+            double time_s = 1400.0 / frequency;
+            double energy_j = frequency / 10.0;
+            rows[count++] = (harpe_measurement){stage, -1, "forward", frequency, time_s, energy_j};
+            rows[count++] =
+                (harpe_measurement){stage, -1, "backward", frequency, 2 * time_s, 2 * energy_j};
+        }
+    }
+    harpe_profile *profile = NULL;
+    harpe_schedule *schedule = NULL;
+    harpe_problem *problem = NULL;
+    const double power_w[] = {10, 20};
+    harpe_schedule_options shape = {.name = "1f1b", .ranks = 2, .microbatches = 2};
+    harpe_problem_options options = {.blocking_power_w = power_w, .blocking_power_count = 2};
+    assert_int_equal(harpe_profile_new(rows, count, &profile, NULL), HARPE_OK);
+    assert_int_equal(harpe_schedule_new(&shape, &schedule, NULL), HARPE_OK);
+    assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, NULL), HARPE_OK);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+    return problem;
+}
+
+static const char matching[] = "[[('forward', 1400), ('forward', 1000), ('backward', 1400), "
+                               "('backward', 1000)],"
+                               "[('forward', 1400), ('backward', 1400), ('forward', 1000), "
+                               "('backward', 1000)]]";
+
+static harpe_status match(const char *text, int frequency_mhz[8], harpe_error *error) {
+    harpe_problem *problem = new_problem();
+    harpe_plan_file *file = NULL;
+    assert_int_equal(parse(text, &file, error), HARPE_OK);
+    harpe_status status = harpe_plan_file_match(file, problem, frequency_mhz, error);
+    harpe_plan_file_free(file);
+    harpe_problem_free(problem);
+    return status;
+}
+
+static void a_plan_matches_its_problem(void **state) {
+    (void)state;
+    int found[8] = {0};
+    const int expected[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
+    assert_int_equal(match(matching, found, NULL), HARPE_OK);
+    assert_memory_equal(found, expected, sizeof expected);
+}
+
+static void assert_does_not_match(const char *text, const char *message) {
+    harpe_error error;
+    int found[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+    assert_int_equal(match(text, found, &error), HARPE_INVALID_INPUT);
+    if (!strstr(error.message, message)) {
+        fail_msg("expected: ...%s...\nfound:    %s", message, error.message);
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(found[i], 7); /* untouched on failure */
+    }
+}
+
+static void the_first_entry_that_does_not_match_is_named(void **state) {
+    (void)state;
+    assert_does_not_match("[[('forward', 1400)]]", "the plan has 1 ranks, the schedule 2");
+    assert_does_not_match("[[('forward', 1400), ('forward', 1000), ('backward', 1400)],"
+                          "[('forward', 1400)]]",
+                          "rank 0 has 3 instructions, but the schedule runs 4");
+    assert_does_not_match("[[('forward', 1400), ('backward', 1000), ('backward', 1400), "
+                          "('backward', 1000)],[('forward', 1400)]]",
+                          "entry 1 of rank 0 is 'backward', but the schedule runs 'forward'");
+    assert_does_not_match("[[('forward', 1400), ('forward', 1200), ('backward', 1400), "
+                          "('backward', 1000)],[('forward', 1400)]]",
+                          "entry 1 of rank 0 runs 'forward' at 1200 MHz, which the profile does "
+                          "not have for stage 0");
+}
+
+static void what_is_written_has_the_published_layout_and_reads_back(void **state) {
+    (void)state;
+    harpe_problem *problem = new_problem();
+    const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
+    harpe_plan plan = {.time_s = 10, .energy_j = 1700.5, .frequency_mhz = frequency_mhz};
+    char path[] = "/tmp/harpe-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(harpe_plan_file_write(path, problem, &plan, 37, 2, NULL), HARPE_OK);
+
+    char text[2048] = {0};
+    FILE *stream = fopen(path, "r");
+    assert_non_null(stream);
+    assert_true(fread(text, 1, sizeof text - 1, stream) > 0);
+    fclose(stream);
+    /* 1700.5 J less (10 + 20) W for 10 s. */
+    assert_string_equal(
+        text, "[\n"
+              "[('forward', 1400), ('forward', 1000), ('backward', 1400), ('backward', 1000)],\n"
+              "[('forward', 1400), ('backward', 1400), ('forward', 1000), ('backward', 1000)],\n"
+              "]\n"
+              "# Iteration 37 cost change: 2.0\n"
+              "# Iteration 37 total cost: 1400.5\n"
+              "# Iteration 37 total cost with P2P: 1700.5\n");
+
+    harpe_plan_file *file = NULL;
+    int found[8] = {0};
+    assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);
+    assert_int_equal(harpe_plan_file_match(file, problem, found, NULL), HARPE_OK);
+    assert_memory_equal(found, frequency_mhz, sizeof found);
+    harpe_plan_file_free(file);
+    harpe_problem_free(problem);
+    unlink(path);
+}
+
+static void a_plan_that_cannot_be_written_leaves_nothing(void **state) {
+    (void)state;
+    harpe_problem *problem = new_problem();
+    const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
+    harpe_plan plan = {.time_s = 10, .energy_j = 1, .frequency_mhz = frequency_mhz};
+    harpe_error error;
+    assert_int_equal(harpe_plan_file_write("/no/such/dir/p.py", problem, &plan, 0, 0, &error),
+                     HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "/no/such/dir/p.py"));
+    harpe_problem_free(problem);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_published_layout_is_read),
+        cmocka_unit_test(either_quote_and_either_bracket_are_read),
+        cmocka_unit_test(blanks_comments_and_a_byte_order_mark_are_skipped),
+        cmocka_unit_test(a_missing_final_newline_is_fine),
+        cmocka_unit_test(an_empty_rank_is_read),
+        cmocka_unit_test(a_clock_left_alone_is_read),
+        cmocka_unit_test(many_different_names_stay_apart),
+        cmocka_unit_test(names_that_begin_alike_stay_apart),
+        cmocka_unit_test(the_older_form_is_named),
+        cmocka_unit_test(anything_that_would_be_executed_is_refused),
+        cmocka_unit_test(positions_count_lines_and_columns),
+        cmocka_unit_test(what_is_not_closed_is_refused),
+        cmocka_unit_test(stray_commas_are_refused),
+        cmocka_unit_test(a_parenthesised_single_value_is_no_tuple),
+        cmocka_unit_test(frequencies_are_whole_numbers_in_range),
+        cmocka_unit_test(names_have_a_length),
+        cmocka_unit_test(deeper_nesting_is_refused_at_once),
+        cmocka_unit_test(a_plan_without_ranks_is_refused),
+        cmocka_unit_test(bytes_outside_text_are_named),
+        cmocka_unit_test(a_rank_that_is_not_there_is_empty),
+        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(a_plan_matches_its_problem),
+        cmocka_unit_test(the_first_entry_that_does_not_match_is_named),
+        cmocka_unit_test(what_is_written_has_the_published_layout_and_reads_back),
+        cmocka_unit_test(a_plan_that_cannot_be_written_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
