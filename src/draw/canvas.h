@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pictures draw on: a handful of shapes and text, in points of 1/96 inch from the top left.
+ * canvas_cairo.c turns them into PNG and PDF, canvas_svg.c into SVG with real text, for a file or
+ * for a page. Drawing calls cannot fail; the first failure is kept and told by the finish. */
+#ifndef HARPE_DRAW_CANVAS_H
+#define HARPE_DRAW_CANVAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "base/text.h"
+#include "draw/draw.h"
+#include "draw/palette.h"
+
+typedef struct harpe_canvas harpe_canvas;
+
+typedef struct harpe_xy {
+    double x, y;
+} harpe_xy;
+
+typedef enum harpe_anchor { HARPE_START = 0, HARPE_MIDDLE, HARPE_END } harpe_anchor;
+
+typedef struct harpe_text_style {
+    double size;
+    harpe_color color;
+    harpe_anchor anchor;
+    bool bold;
+    bool halo;            /* a rim in the paper's colour, where text crosses lines */
+    double angle_degrees; /* clockwise, around the anchor */
+} harpe_text_style;
+
+typedef struct harpe_stroke {
+    harpe_color color;
+    double width;
+    double dash; /* 0: solid */
+} harpe_stroke;
+
+/* An opaque or half transparent picture element made of pixels, premultiplied 0xAARRGGBB. */
+typedef struct harpe_pixels {
+    uint32_t *argb;
+    int width, height;
+} harpe_pixels;
+
+/* `description` says in one line what is to be seen (for readers who cannot). */
+harpe_status harpe_canvas_new(harpe_image_format format, double width, double height,
+                              const char *description, harpe_canvas **out, harpe_error *error);
+/* Appends the picture to `out` and frees the canvas, also on failure (then `out` is as before). */
+harpe_status harpe_canvas_finish(harpe_canvas *canvas, harpe_text *out, harpe_error *error);
+
+/* True where hovering can show something, so that tooltips are worth their bytes. */
+bool harpe_canvas_has_tooltips(const harpe_canvas *canvas);
+/* A number that a page's script finds on the picture as data-<name>. Ignored elsewhere. */
+void harpe_canvas_data(harpe_canvas *canvas, const char *name, double value);
+
+void harpe_canvas_rect(harpe_canvas *canvas, double x, double y, double width, double height,
+                       harpe_color fill, const char *tooltip);
+/* `fill` or `stroke` may be left out (HARPE_NO_COLOR). */
+void harpe_canvas_path(harpe_canvas *canvas, const harpe_xy *points, size_t count, bool closed,
+                       harpe_color fill, harpe_stroke stroke);
+void harpe_canvas_line(harpe_canvas *canvas, double x0, double y0, double x1, double y1,
+                       harpe_stroke stroke);
+void harpe_canvas_circle(harpe_canvas *canvas, double x, double y, double radius, harpe_color fill,
+                         harpe_stroke stroke);
+/* `y` is the baseline. Anything in `text` is safe. */
+void harpe_canvas_text(harpe_canvas *canvas, double x, double y, const harpe_text_style *style,
+                       const char *text);
+double harpe_canvas_text_width(harpe_canvas *canvas, const harpe_text_style *style,
+                               const char *text);
+/* Stretches pixels over a rectangle without smoothing. */
+void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
+                         const harpe_pixels *pixels);
+
+/* ---- for canvas_*.c ---- */
+
+typedef struct harpe_canvas_operations {
+    void (*rect)(harpe_canvas *, double, double, double, double, harpe_color, const char *);
+    void (*path)(harpe_canvas *, const harpe_xy *, size_t, bool, harpe_color, harpe_stroke);
+    void (*circle)(harpe_canvas *, double, double, double, harpe_color, harpe_stroke);
+    void (*text)(harpe_canvas *, double, double, const harpe_text_style *, const char *);
+    void (*pixels)(harpe_canvas *, double, double, double, double, const harpe_pixels *);
+    void (*finish)(harpe_canvas *, harpe_text *); /* appends everything; may set failed states */
+} harpe_canvas_operations;
+
+typedef struct _cairo cairo_t;
+
+struct harpe_canvas {
+    const harpe_canvas_operations *operations;
+    harpe_image_format format;
+    double width, height;
+    cairo_t *cairo;  /* draws PNG and PDF; only measures text for SVG */
+    harpe_text body; /* bytes made so far */
+    harpe_text data; /* attributes of the outermost element */
+    char description[400];
+};
+
+extern const harpe_canvas_operations harpe_canvas_cairo;
+extern const harpe_canvas_operations harpe_canvas_svg;
+
+/* Pixels as a PNG file. */
+bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out);
+/* Appends `bytes` in base64. */
+void harpe_text_base64(harpe_text *text, const void *bytes, size_t length);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pictures of a frontier, of pipelines and of cost models, from plain arrays: nothing here knows
+ * the planner. Times are in seconds, energies in joules, powers in watts. The caller owns all that
+ * it passes; a picture is appended to a harpe_text, from where it can be written to a file.
+ * The same input gives the same bytes; any thread, any number at once. All numbers must be finite.
+ * Time and size are bounded whatever the input: what cannot be seen is not drawn. */
+#ifndef HARPE_DRAW_DRAW_H
+#define HARPE_DRAW_DRAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "base/text.h"
+
+typedef enum harpe_image_format {
+    HARPE_IMAGE_PNG = 0, /* two device pixels per point */
+    HARPE_IMAGE_SVG = 1,
+    HARPE_IMAGE_PDF = 2,
+    HARPE_IMAGE_HTML = 3, /* an <svg> element for a page that defines the colours (report.c) */
+} harpe_image_format;
+
+/* ---- Frontier ----------------------------------------------------------------------------- */
+
+typedef struct harpe_point {
+    double time_s;
+    double energy_j;
+} harpe_point;
+
+/* Zero-initialise, then set what there is. */
+typedef struct harpe_frontier_picture {
+    const char *title;        /* may be NULL */
+    const char *subtitle;     /* may be NULL */
+    const harpe_point *bound; /* the lower bound, fastest first; a line */
+    size_t bound_count;
+    const harpe_point *plans; /* fastest first; dots. The first and the least energy get labels */
+    size_t plan_count;
+    bool has_reference; /* every instruction at its highest frequency; savings refer to it */
+    harpe_point reference;
+    const harpe_point *other; /* a third series, such as another tool's plans */
+    size_t other_count;
+    const char *other_label;
+    double width, height; /* 0: 860 x 500 */
+} harpe_frontier_picture;
+
+/* At least one of bound and plans must have a point. */
+harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, harpe_image_format format,
+                                 harpe_text *out, harpe_error *error);
+
+/* ---- Pipeline ----------------------------------------------------------------------------- */
+
+/* Numbered as harpe_operation where that has the same meaning. */
+typedef enum harpe_box_kind {
+    HARPE_BOX_FORWARD = 0,
+    HARPE_BOX_BACKWARD = 1,
+    HARPE_BOX_BACKWARD_INPUT = 2,
+    HARPE_BOX_BACKWARD_WEIGHT = 3,
+    HARPE_BOX_RECOMPUTATION = 4,
+    HARPE_BOX_FORWARD_BACKWARD = 5,
+    HARPE_BOX_STANDALONE = 6,
+    HARPE_BOX_OVERLAPPED = 7, /* a forward and a backward of two microbatches as one */
+    HARPE_BOX_KIND_COUNT = 8,
+} harpe_box_kind;
+
+/* One instruction as it runs. */
+typedef struct harpe_pipeline_box {
+    int rank;
+    harpe_box_kind kind;
+    int microbatch;    /* -1: none */
+    int frequency_mhz; /* 0: not told */
+    double start_s;
+    double duration_s;
+    double power_w; /* energy / duration */
+} harpe_pipeline_box;
+
+typedef struct harpe_pipeline_panel {
+    const char *title;  /* "Every instruction at its highest frequency", "Plan 37"; may be NULL */
+    const char *detail; /* "4.331 s, 45.2 kJ"; may be NULL */
+    const harpe_pipeline_box *boxes; /* in any order */
+    size_t box_count;
+    double time_s;          /* the iteration's length; 0: where the last box ends */
+    const size_t *critical; /* indices of boxes along one critical path, in time; may be NULL */
+    size_t critical_count;
+} harpe_pipeline_panel;
+
+typedef struct harpe_pipeline_picture {
+    const char *title;       /* may be NULL */
+    int rank_count;          /* >= 1; every box's rank lies below it */
+    double blocking_power_w; /* told in the key; < 0: not told */
+    int panel_count;         /* 1 or 2, drawn below each other on one time axis and power scale */
+    harpe_pipeline_panel panels[2];
+} harpe_pipeline_picture;
+
+harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, harpe_image_format format,
+                                 harpe_text *out, harpe_error *error);
+
+/* One critical path of boxes placed by an earliest-first schedule: from a box that ends last, back
+ * along boxes that end just when the next starts, on the same rank if possible, else with the same
+ * microbatch. `*path` (free with free()) holds box indices in time. O(boxes * log boxes). */
+harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_t box_count,
+                                          size_t **path, size_t *path_count, harpe_error *error);
+
+/* ---- Cost models -------------------------------------------------------------------------- */
+
+typedef struct harpe_cost_point {
+    int frequency_mhz; /* 0: the clock was left alone */
+    double time_s;
+    double effective_energy_j; /* energy - blocking power * time */
+    bool is_option;            /* Pareto-optimal: the planner may choose it */
+} harpe_cost_point;
+
+/* One (stage, instruction). */
+typedef struct harpe_cost_panel {
+    const char *title; /* the instruction's name */
+    const harpe_cost_point *points;
+    size_t point_count;
+    const double *curve_time_s; /* the relaxation's curve, fastest first; may be empty */
+    const double *curve_effective_energy_j;
+    size_t curve_count;
+} harpe_cost_panel;
+
+typedef struct harpe_cost_model_picture {
+    const char *title;              /* "Stage 3"; may be NULL */
+    const char *curve_label;        /* "lower convex hull", "a*exp(b*t)+c" */
+    const harpe_cost_panel *panels; /* drawn side by side, up to three in a row; at most 24 */
+    size_t panel_count;
+    double blocking_power_w;
+} harpe_cost_model_picture;
+
+harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture,
+                                   harpe_image_format format, harpe_text *out, harpe_error *error);
+
+#endif

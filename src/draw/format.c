@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formatting for pictures and the report. snprintf is used for integers and, where a number is too
+ * large for them, for scientific form, because its decimal point follows the locale. */
+#include "draw/format.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+harpe_unit harpe_time_unit(double largest_s) {
+    if (largest_s < 0.5) {
+        return (harpe_unit){"ms", 1e3};
+    }
+    return (harpe_unit){"s", 1.0};
+}
+
+harpe_unit harpe_energy_unit(double largest_j) {
+    if (largest_j >= 1e7) {
+        return (harpe_unit){"MJ", 1e-6};
+    }
+    if (largest_j >= 1e4) {
+        return (harpe_unit){"kJ", 1e-3};
+    }
+    return (harpe_unit){"J", 1.0};
+}
+
+static char *format_scientific(char buffer[HARPE_NUMBER_SIZE], double value) {
+    snprintf(buffer, HARPE_NUMBER_SIZE, "%.3e", value);
+    for (char *at = buffer; *at; at++) {
+        if (!isdigit((unsigned char)*at) && !strchr("+-eE", *at) && (unsigned char)*at < 128) {
+            *at = isalpha((unsigned char)*at) ? *at : '.';
+        }
+    }
+    return buffer;
+}
+
+char *harpe_format_fixed(char buffer[HARPE_NUMBER_SIZE], double value, int decimals) {
+    static const int64_t powers[] = {1,      10,      100,      1000,      10000,
+                                     100000, 1000000, 10000000, 100000000, 1000000000};
+    if (decimals < 0) {
+        decimals = 0;
+    }
+    if (decimals > 9) {
+        decimals = 9;
+    }
+    if (!(fabs(value) < 9e17 / (double)powers[decimals])) {
+        return format_scientific(buffer, value);
+    }
+    int64_t scaled = llround(fabs(value) * (double)powers[decimals]);
+    const char *sign = value < 0.0 && scaled != 0 ? "-" : "";
+    int64_t whole = scaled / powers[decimals];
+    int64_t rest = scaled % powers[decimals];
+    if (decimals == 0) {
+        snprintf(buffer, HARPE_NUMBER_SIZE, "%s%" PRId64, sign, whole);
+    } else {
+        snprintf(buffer, HARPE_NUMBER_SIZE, "%s%" PRId64 ".%0*" PRId64, sign, whole, decimals,
+                 rest);
+    }
+    return buffer;
+}
+
+char *harpe_format_compact(char buffer[HARPE_NUMBER_SIZE], double value, int decimals) {
+    harpe_format_fixed(buffer, value, decimals);
+    if (!strchr(buffer, '.') || strchr(buffer, 'e')) {
+        return buffer;
+    }
+    size_t length = strlen(buffer);
+    while (length > 0 && buffer[length - 1] == '0') {
+        buffer[--length] = '\0';
+    }
+    if (length > 0 && buffer[length - 1] == '.') {
+        buffer[--length] = '\0';
+    }
+    return buffer;
+}
+
+/* Digits behind the point that leave about `significant` digits. */
+static int decimals_for(double value, int significant) {
+    double size = fabs(value);
+    int decimals = significant - 1;
+    while (size >= 10.0 && decimals > 0) {
+        size /= 10.0;
+        decimals--;
+    }
+    while (size < 1.0 && size > 0.0 && decimals < 9) {
+        size *= 10.0;
+        decimals++;
+    }
+    return decimals;
+}
+
+static char *format_with_unit(char buffer[HARPE_NUMBER_SIZE], double value, harpe_unit unit) {
+    double scaled = value * unit.per_si;
+    harpe_format_fixed(buffer, scaled, decimals_for(scaled, 4));
+    size_t length = strlen(buffer);
+    snprintf(buffer + length, HARPE_NUMBER_SIZE - length, " %s", unit.name);
+    return buffer;
+}
+
+char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds) {
+    return format_with_unit(buffer, seconds, harpe_time_unit(fabs(seconds)));
+}
+
+char *harpe_format_energy(char buffer[HARPE_NUMBER_SIZE], double joules) {
+    return format_with_unit(buffer, joules, harpe_energy_unit(fabs(joules)));
+}
+
+char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent) {
+    double size = fabs(percent);
+    harpe_format_fixed(buffer, size, size < 0.95 && size >= 0.005 ? 2 : 1);
+    size_t length = strlen(buffer);
+    snprintf(buffer + length, HARPE_NUMBER_SIZE - length, " %%");
+    return buffer;
+}
+
+/* Length of the valid UTF-8 sequence that starts at `text`, or 0. */
+static size_t utf8_sequence(const unsigned char *text) {
+    if (text[0] < 0x80) {
+        return 1;
+    }
+    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    if (text[0] < 0xc2 || text[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    uint32_t code = length == 2 ? text[0] & 0x1fu : length == 3 ? text[0] & 0x0fu : text[0] & 0x07u;
+    for (size_t i = 1; i < length; i++) {
+        code = code << 6 | (text[i] & 0x3fu);
+    }
+    if (length == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000) || code >= 0xfffe)) {
+        return 0;
+    }
+    if (length == 4 && (code < 0x10000 || code > 0x10ffff || (code & 0xfffe) == 0xfffe)) {
+        return 0;
+    }
+    return length;
+}
+
+char *harpe_clean_text(char *buffer, size_t size, const char *text) {
+    static const char ellipsis[] = "\xe2\x80\xa6";
+    const unsigned char *from = (const unsigned char *)(text ? text : "");
+    size_t used = 0;
+    size_t cut = 0; /* where an ellipsis still fits */
+    while (*from) {
+        size_t length = utf8_sequence(from);
+        size_t taken = length ? length : 1;
+        if (used + sizeof ellipsis <= size) {
+            cut = used;
+        }
+        if (used + taken + 1 > size) {
+            memcpy(buffer + cut, ellipsis, sizeof ellipsis);
+            return buffer;
+        }
+        if (length == 0) {
+            buffer[used] = '?';
+        } else if (length == 1 && (*from < 0x20 || *from == 0x7f)) {
+            buffer[used] = ' ';
+        } else {
+            memcpy(buffer + used, from, taken);
+        }
+        used += taken;
+        from += taken;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}

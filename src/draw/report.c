@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page's frame and its sections, top to bottom. Tables are in report_tables.c, looks and
+ * behaviour in report_style.c. The page is complete without its script. */
+#include "draw/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "draw/axis.h"
+#include "draw/format.h"
+#include "draw/palette.h"
+
+#define COST_PANELS_MAX 24 /* in the page; the rest is in files beside it */
+#define POINTS_MAX 1000000
+
+void harpe_report_put_text(harpe_text *out, const char *text) {
+    size_t size = text ? strlen(text) + 4 : 4;
+    char *clean = harpe_calloc(size, 1);
+    if (!clean) {
+        out->failed = true;
+        return;
+    }
+    harpe_text_html(out, harpe_clean_text(clean, size, text));
+    free(clean);
+}
+
+static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
+
+size_t harpe_report_best_within(const harpe_report *report, double time_s) {
+    size_t best = report->plan_count;
+    for (size_t i = 0; i < report->plan_count; i++) {
+        if (report->plans[i].time_s <= time_s * (1.0 + 1e-9) &&
+            (best == report->plan_count ||
+             report->plans[i].energy_j < report->plans[best].energy_j)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+double harpe_report_savings(const harpe_report *report, const harpe_report_plan *plan) {
+    if (!report->has_reference || report->reference.energy_j <= 0.0) {
+        return 0.0;
+    }
+    return (1.0 - plan->energy_j / report->reference.energy_j) * 100.0;
+}
+
+double harpe_report_slowdown(const harpe_report *report, const harpe_report_plan *plan) {
+    if (!report->has_reference || report->reference.time_s <= 0.0) {
+        return 0.0;
+    }
+    return (plan->time_s / report->reference.time_s - 1.0) * 100.0;
+}
+
+double harpe_report_gap(const harpe_report_plan *plan) {
+    if (plan->lower_bound_j <= 0.0) {
+        return 0.0;
+    }
+    return (plan->energy_j / plan->lower_bound_j - 1.0) * 100.0;
+}
+
+static void put_palette(harpe_text *out, bool dark) {
+    for (int ink = 0; ink < HARPE_INK_COUNT; ink++) {
+        harpe_text_printf(out, "--%s:#%06x;", harpe_ink_name((harpe_ink)ink),
+                          harpe_ink_rgb((harpe_ink)ink, dark));
+    }
+}
+
+static void put_head(const harpe_report *report, harpe_text *out) {
+    put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+             "<meta name=\"color-scheme\" content=\"light dark\">\n"
+             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+             "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<title>");
+    harpe_report_put_text(out, report->title ? report->title : "Frontier");
+    put(out, " \xe2\x80\x93 Harpe</title>\n<style>\n:root{");
+    put_palette(out, false);
+    put(out, "}\n@media (prefers-color-scheme:dark){:root{");
+    put_palette(out, true);
+    put(out, "}}\n@media print{:root{");
+    put_palette(out, false);
+    put(out, "}}\n");
+    put(out, harpe_report_style);
+    put(out, "</style>\n</head>\n<body>\n<main>\n");
+}
+
+static void put_headline(const harpe_report *report, harpe_text *out, const char *name,
+                         size_t index) {
+    char number[HARPE_NUMBER_SIZE];
+    const harpe_report_plan *plan = &report->plans[index];
+    double savings = harpe_report_savings(report, plan);
+    double slowdown = harpe_report_slowdown(report, plan);
+    put(out, "<div class=\"headline\"><div class=\"name\">");
+    put(out, name);
+    put(out, "</div>");
+    if (report->has_reference) {
+        harpe_text_printf(out, "<div class=\"number\">%s</div><div>%s energy, ",
+                          harpe_format_percent(number, savings),
+                          savings >= -0.005 ? "less" : "more");
+        if (fabs(slowdown) < 0.005) {
+            put(out, "the same time");
+        } else {
+            harpe_text_printf(out, "%s %s", harpe_format_percent(number, slowdown),
+                              slowdown > 0.0 ? "slower" : "faster");
+        }
+        put(out, "</div>");
+    } else {
+        harpe_text_printf(out, "<div class=\"number\">%s</div>",
+                          harpe_format_energy(number, plan->energy_j));
+    }
+    harpe_text_printf(out, "<div class=\"detail\">plan %d: %s, ", plan->number,
+                      harpe_format_time(number, plan->time_s));
+    harpe_text_printf(out, "%s</div></div>\n", harpe_format_energy(number, plan->energy_j));
+}
+
+static void put_headlines(const harpe_report *report, harpe_text *out) {
+    double reference_s = report->has_reference ? report->reference.time_s : report->plans[0].time_s;
+    put(out, "<section class=\"headlines\" aria-label=\"Headline numbers\">\n");
+    size_t least = harpe_report_best_within(report, INFINITY);
+    size_t same_time = harpe_report_best_within(report, reference_s);
+    size_t within = harpe_report_best_within(report, reference_s * 1.05);
+    if (same_time < report->plan_count && same_time != least) {
+        put_headline(report, out, "Without any slowdown", same_time);
+    } else if (same_time != least) {
+        put_headline(report, out, "Fastest plan", 0);
+    }
+    if (within < report->plan_count && within != least && within != same_time) {
+        put_headline(report, out, "At most 5 % slower", within);
+    }
+    put_headline(report, out, "Least energy", least);
+    put(out, "</section>\n");
+    if (!report->has_reference) {
+        return;
+    }
+    char number[HARPE_NUMBER_SIZE];
+    harpe_text_printf(out,
+                      "<p class=\"note\">Compared with every instruction at its highest "
+                      "profiled frequency: %s and ",
+                      harpe_format_time(number, report->reference.time_s));
+    harpe_text_printf(out, "%s per iteration.</p>\n",
+                      harpe_format_energy(number, report->reference.energy_j));
+}
+
+static harpe_status put_frontier(const harpe_report *report, harpe_text *out, harpe_error *error) {
+    harpe_point *points = harpe_calloc(report->plan_count, sizeof *points);
+    if (!points) {
+        return harpe_fail_memory(error);
+    }
+    for (size_t i = 0; i < report->plan_count; i++) {
+        points[i] = (harpe_point){report->plans[i].time_s, report->plans[i].energy_j};
+    }
+    harpe_frontier_picture picture = {.bound = report->bound,
+                                      .bound_count = report->bound_count,
+                                      .plans = points,
+                                      .plan_count = report->plan_count,
+                                      .has_reference = report->has_reference,
+                                      .reference = report->reference,
+                                      .width = 900.0,
+                                      .height = 460.0};
+    put(out, "<section>\n<h2>Frontier</h2>\n<figure class=\"frontier wide\">\n");
+    harpe_status status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
+    picture.width = 400.0;
+    picture.height = 380.0;
+    put(out, "</figure>\n<figure class=\"frontier narrow\">\n");
+    if (status == HARPE_OK) {
+        status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
+    }
+    put(out, "</figure>\n");
+    free(points);
+    put(out, "<div class=\"chooser\" id=\"chooser\" hidden><label for=\"slider\">Pick a plan"
+             "</label><input id=\"slider\" type=\"range\" min=\"0\" step=\"1\">"
+             "<output id=\"chosen\" for=\"slider\" aria-live=\"polite\"></output></div>\n");
+    harpe_report_put_tables(report, out);
+    put(out, "</section>\n");
+    return status;
+}
+
+static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (report->pipeline_count == 0) {
+        return status;
+    }
+    put(out, "<section>\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an instruction, its "
+             "colour the power it draws. Instructions beside the critical path run slower and "
+             "cooler, and the iteration does not wait for them.</p>\n");
+    for (size_t i = 0; i < report->pipeline_count && status == HARPE_OK; i++) {
+        put(out, "<figure class=\"scroll\">\n");
+        status = harpe_draw_pipeline(&report->pipelines[i], HARPE_IMAGE_HTML, out, error);
+        put(out, "</figure>\n");
+    }
+    put(out, "</section>\n");
+    return status;
+}
+
+/* A picture per panel, so that the page can flow them. */
+static harpe_status put_cost_model(const harpe_cost_model_picture *model, size_t *room,
+                                   harpe_text *out, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (model->title) {
+        put(out, "<h3>");
+        harpe_report_put_text(out, model->title);
+        put(out, "</h3>\n");
+    }
+    put(out, "<div class=\"panels\">\n");
+    for (size_t i = 0; i<model->panel_count && * room> 0 && status == HARPE_OK; i++) {
+        harpe_cost_model_picture one = *model;
+        one.title = NULL;
+        one.panels = &model->panels[i];
+        one.panel_count = 1;
+        put(out, "<figure>\n");
+        status = harpe_draw_cost_model(&one, HARPE_IMAGE_HTML, out, error);
+        put(out, "</figure>\n");
+        *room -= 1;
+    }
+    put(out, "</div>\n");
+    return status;
+}
+
+static harpe_status put_cost_models(const harpe_report *report, harpe_text *out,
+                                    harpe_error *error) {
+    if (report->cost_model_count == 0) {
+        return HARPE_OK;
+    }
+    put(out, "<section>\n<h2>Cost models</h2>\n<p>What one run of an instruction takes and spends "
+             "at each frequency, beyond what waiting as long would spend. The plans use the filled "
+             "points; the line is what the lower bound rests on.</p>\n");
+    size_t room = COST_PANELS_MAX;
+    size_t shown = 0;
+    harpe_status status = HARPE_OK;
+    while (shown < report->cost_model_count && room > 0 && status == HARPE_OK) {
+        status = put_cost_model(&report->cost_models[shown++], &room, out, error);
+    }
+    if (shown < report->cost_model_count) {
+        put(out, "<p class=\"note\">The other stages are in the cost_model files beside this "
+                 "page.</p>\n");
+    }
+    put(out, "</section>\n");
+    return status;
+}
+
+static bool needs_quotes(const char *argument) {
+    return argument[0] == '\0' ||
+           strspn(argument, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789_-./=:,+@%") != strlen(argument);
+}
+
+/* As one would type it into a shell. */
+static void put_argument(harpe_text *out, const char *argument) {
+    if (!needs_quotes(argument)) {
+        harpe_report_put_text(out, argument);
+        return;
+    }
+    harpe_text quoted = {0};
+    harpe_text_append(&quoted, "'", 1);
+    for (; *argument; argument++) {
+        if (*argument == '\'') {
+            harpe_text_append(&quoted, "'\\''", 4);
+        } else {
+            harpe_text_append(&quoted, argument, 1);
+        }
+    }
+    harpe_text_append(&quoted, "'", 1);
+    if (quoted.failed) {
+        out->failed = true;
+    } else {
+        harpe_report_put_text(out, quoted.data);
+    }
+    harpe_text_free(&quoted);
+}
+
+static void put_use(const harpe_report *report, harpe_text *out) {
+    const char *directory = report->directory ? report->directory : ".";
+    size_t best = harpe_report_best_within(report, report->plans[0].time_s);
+    put(out, "<section>\n<h2>Use a plan</h2>\n<p>Let Harpe choose one, for example the plan of "
+             "least energy that is at most 5 % slower:</p>\n<pre>harpe choose ");
+    put_argument(out, directory);
+    put(out, " --max-slowdown 1.05</pre>\n<p>or hand a plan's file to the training job's frequency "
+             "optimizer, for example</p>\n<pre>");
+    /* the directory and the name in one argument */
+    harpe_text path = {0};
+    harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory, report->plans[best].number);
+    if (path.failed) {
+        out->failed = true;
+    } else {
+        put_argument(out, path.data);
+    }
+    harpe_text_free(&path);
+    put(out, "</pre>\n<p>A larger number is a faster plan. All plans are in frontier.csv, every "
+             "vertex of the lower bound in bound.csv.</p>\n</section>\n");
+}
+
+static void put_reading(harpe_text *out) {
+    put(out,
+        "<section>\n<h2>How to read this</h2>\n<ul>\n"
+        "<li>A plan gives every instruction of every rank its own GPU frequency. Its time and "
+        "energy are those of the measured profile: longest path over measured times, measured "
+        "energies plus what waiting costs.</li>\n"
+        "<li>The lower bound is the exact optimum when an instruction may take any duration along "
+        "its cost model's curve. With the hull cost model no plan that takes the same time can "
+        "need less; the gap says how far a plan is from it at most.</li>\n"
+        "<li>Left of the frontier nothing is possible; right of the plan of least energy an "
+        "iteration is slower and costs more, because waiting costs power too.</li>\n"
+        "<li>When another part of the job is slower anyway, choose the slowest plan that it does "
+        "not have to wait for: <code>harpe choose --straggler</code>.</li>\n</ul>\n</section>\n");
+}
+
+static void put_facts(const harpe_report *report, harpe_text *out) {
+    put(out, "<section>\n<h2>How this was made</h2>\n<dl>\n");
+    for (size_t i = 0; i < report->fact_count; i++) {
+        put(out, "<dt>");
+        harpe_report_put_text(out, report->facts[i].name);
+        put(out, "</dt><dd>");
+        harpe_report_put_text(out, report->facts[i].value);
+        put(out, "</dd>\n");
+    }
+    put(out, "<dt>Harpe</dt><dd>");
+    harpe_report_put_text(out, report->version);
+    put(out, "</dd>\n</dl>\n");
+    if (report->argument_count > 0) {
+        put(out, "<pre>");
+        for (size_t i = 0; i < report->argument_count; i++) {
+            put(out, i > 0 ? " " : "");
+            put_argument(out, report->arguments[i] ? report->arguments[i] : "");
+        }
+        put(out, "</pre>\n");
+    }
+    put(out, "</section>\n");
+}
+
+static harpe_status check_report(const harpe_report *report, harpe_error *error) {
+    if (report->plan_count == 0) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "report: there is no plan to report");
+    }
+    if (report->plan_count > POINTS_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "report: %zu plans, at most %d fit",
+                          report->plan_count, POINTS_MAX);
+    }
+    for (size_t i = 0; i < report->plan_count; i++) {
+        const harpe_report_plan *plan = &report->plans[i];
+        const double numbers[] = {
+            plan->time_s,           plan->energy_j,          plan->lower_bound_j,
+            plan->compute_energy_j, plan->blocking_energy_j, plan->average_power_w};
+        for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
+            if (!harpe_is_drawable(numbers[k])) {
+                return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                                  "report: plan %d has a number that is not usable", plan->number);
+            }
+        }
+    }
+    return HARPE_OK;
+}
+
+static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_error *error) {
+    put_head(report, out);
+    put(out, "<header><p class=\"brand\">Harpe: time and energy of pipeline training</p><h1>");
+    harpe_report_put_text(out, report->title ? report->title : "Frontier");
+    put(out, "</h1></header>\n");
+    put_headlines(report, out);
+    harpe_status status = put_frontier(report, out, error);
+    if (status == HARPE_OK) {
+        status = put_pipelines(report, out, error);
+    }
+    if (status != HARPE_OK) {
+        return status;
+    }
+    put_use(report, out);
+    status = put_cost_models(report, out, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    put_reading(out);
+    put_facts(report, out);
+    put(out, "</main>\n");
+    harpe_report_put_data(report, out);
+    put(out, "<script>\n");
+    put(out, harpe_report_script);
+    put(out, "</script>\n</body>\n</html>\n");
+    return HARPE_OK;
+}
+
+harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error) {
+    harpe_status status = check_report(report, error);
+    if (status != HARPE_OK) {
+        return status;
+    }
+    harpe_text page = {0};
+    status = put_page(report, &page, error);
+    if (status == HARPE_OK && page.failed) {
+        status = harpe_fail_memory(error);
+    }
+    if (status == HARPE_OK) {
+        size_t before = out->length;
+        harpe_text_append(out, page.data, page.length);
+        if (out->failed) {
+            out->length = before;
+            status = harpe_fail_memory(error);
+        }
+    }
+    harpe_text_free(&page);
+    return status;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report's numbers: a short table of the plans one would choose among, a folded one of all, and
+ * the same as data for the page's script. */
+#include <math.h>
+#include <string.h>
+
+#include "draw/format.h"
+#include "draw/report.h"
+
+#define ROWS_MAX 400     /* of the folded table */
+#define SAMPLES_MAX 2000 /* plans that the script knows */
+
+static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
+
+static void put_cell(harpe_text *out, double value, int decimals) {
+    char number[HARPE_NUMBER_SIZE];
+    harpe_text_printf(out, "<td>%s%s</td>", value < 0.0 ? "\xe2\x88\x92" : "",
+                      harpe_format_fixed(number, fabs(value), decimals));
+}
+
+static void put_table_head(const harpe_report *report, harpe_text *out, bool named) {
+    put(out, "<div class=\"scroll\"><table>\n<thead><tr>");
+    if (named) {
+        put(out, "<th class=\"text\"></th>");
+    }
+    put(out, "<th>plan</th><th>time<br><small>s</small></th><th>energy<br><small>J</small></th>");
+    if (report->has_reference) {
+        put(out, "<th>slower<br><small>%</small></th><th>saved<br><small>%</small></th>");
+    }
+    put(out, "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
+             "<th>waiting<br><small>J</small></th><th>per GPU<br><small>W</small></th></tr>"
+             "</thead>\n<tbody>\n");
+}
+
+static void put_row(const harpe_report *report, harpe_text *out, const char *name,
+                    const harpe_report_plan *plan) {
+    int energy_decimals = plan->energy_j < 100.0 ? 3 : plan->energy_j < 1e5 ? 1 : 0;
+    put(out, "<tr>");
+    if (name) {
+        harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
+    }
+    harpe_text_printf(out, "<td>%d</td>", plan->number);
+    put_cell(out, plan->time_s, plan->time_s < 1.0 ? 5 : 4);
+    put_cell(out, plan->energy_j, energy_decimals);
+    if (report->has_reference) {
+        put_cell(out, harpe_report_slowdown(report, plan), 2);
+        put_cell(out, harpe_report_savings(report, plan), 2);
+    }
+    put_cell(out, plan->lower_bound_j, energy_decimals);
+    put_cell(out, harpe_report_gap(plan), 3);
+    put_cell(out, plan->blocking_energy_j, energy_decimals);
+    put_cell(out, plan->average_power_w, 1);
+    put(out, "</tr>\n");
+}
+
+static void put_key_rows(const harpe_report *report, harpe_text *out) {
+    static const struct {
+        const char *name;
+        double slowdown;
+    } rows[] = {
+        {"no slowdown", 0.0},        {"at most 1 % slower", 1.0},   {"at most 2 % slower", 2.0},
+        {"at most 5 % slower", 5.0}, {"at most 10 % slower", 10.0}, {"least energy", INFINITY},
+    };
+    const size_t row_count = sizeof rows / sizeof rows[0];
+    double reference_s = report->has_reference ? report->reference.time_s : report->plans[0].time_s;
+    put_table_head(report, out, true);
+    put_row(report, out, "fastest", &report->plans[0]);
+    size_t least = harpe_report_best_within(report, INFINITY);
+    size_t before = 0;
+    for (size_t i = 0; i < row_count; i++) {
+        bool is_last = i + 1 == row_count;
+        size_t best =
+            is_last
+                ? least
+                : harpe_report_best_within(report, reference_s * (1.0 + rows[i].slowdown / 100.0));
+        if (best == report->plan_count || best == before || (best == least && !is_last)) {
+            continue;
+        }
+        put_row(report, out, rows[i].name, &report->plans[best]);
+        before = best;
+    }
+    put(out, "</tbody></table></div>\n");
+}
+
+static void put_all_rows(const harpe_report *report, harpe_text *out) {
+    size_t step = (report->plan_count + ROWS_MAX - 1) / ROWS_MAX;
+    if (step <= 1) {
+        harpe_text_printf(out, "<details><summary>All %zu plans</summary>\n", report->plan_count);
+    } else {
+        harpe_text_printf(out,
+                          "<details><summary>One in %zu of %zu plans (all are in frontier.csv)"
+                          "</summary>\n",
+                          step, report->plan_count);
+    }
+    put_table_head(report, out, false);
+    for (size_t i = 0; i < report->plan_count; i += step) {
+        put_row(report, out, NULL, &report->plans[i]);
+    }
+    put(out, "</tbody></table></div>\n</details>\n");
+}
+
+void harpe_report_put_tables(const harpe_report *report, harpe_text *out) {
+    put_key_rows(report, out);
+    if (report->plan_count > 1) {
+        put_all_rows(report, out);
+    }
+}
+
+void harpe_report_put_data(const harpe_report *report, harpe_text *out) {
+    size_t step = (report->plan_count + SAMPLES_MAX - 1) / SAMPLES_MAX;
+    put(out, "<script type=\"application/json\" id=\"data\">{\"reference\":");
+    if (report->has_reference) {
+        put(out, "[");
+        harpe_text_number(out, report->reference.time_s);
+        put(out, ",");
+        harpe_text_number(out, report->reference.energy_j);
+        put(out, "]");
+    } else {
+        put(out, "null");
+    }
+    put(out, ",\"plans\":[");
+    for (size_t i = 0; i < report->plan_count; i += step) {
+        const harpe_report_plan *plan = &report->plans[i];
+        harpe_text_printf(out, "%s[%d,", i > 0 ? "," : "", plan->number);
+        harpe_text_number(out, plan->time_s);
+        put(out, ",");
+        harpe_text_number(out, plan->energy_j);
+        put(out, ",");
+        harpe_text_number(out, plan->lower_bound_j);
+        put(out, "]");
+    }
+    put(out, "]}</script>\n");
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks for what pictures are made of: is this XML well-formed, is this a PNG with something on
+ * it. Only for tests; knows just as much XML as the pictures use. */
+#ifndef HARPE_TESTS_DRAW_MARKUP_H
+#define HARPE_TESTS_DRAW_MARKUP_H
+
+#include <cairo.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/* An entity or a plain character that may stand in text; advances past it. */
+static inline bool markup_text_character(const char **at, const char *end) {
+    static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    unsigned char byte = (unsigned char)**at;
+    if (byte == '&') {
+        for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++) {
+            size_t length = strlen(entities[i]);
+            if ((size_t)(end - *at) >= length && memcmp(*at, entities[i], length) == 0) {
+                *at += length;
+                return true;
+            }
+        }
+        return false;
+    }
+    if (byte == '<' || (byte < 0x20 && byte != '\n' && byte != '\t'))
+        return false;
+    *at += 1;
+    return true;
+}
+
+/* The inside of a tag after its name: attributes with double-quoted values. */
+static inline bool markup_attributes(const char **at, const char *end) {
+    while (*at < end && **at != '>' && **at != '/' && **at != '?') {
+        if (**at == ' ') {
+            *at += 1;
+            continue;
+        }
+        const char *equals = memchr(*at, '=', (size_t)(end - *at));
+        if (!equals || equals + 1 >= end || equals[1] != '"')
+            return false;
+        for (const char *name = *at; name < equals; name++)
+            if (strchr(" <>\"'&/", *name))
+                return false;
+        *at = equals + 2;
+        while (*at < end && **at != '"')
+            if (!markup_text_character(at, end))
+                return false;
+        if (*at >= end)
+            return false;
+        *at += 1;
+    }
+    return *at < end;
+}
+
+/* One tag at `<`; keeps the stack of open elements. */
+static inline bool markup_tag(const char **at, const char *end, char stack[][32], size_t *depth) {
+    bool closes = *at + 1 < end && (*at)[1] == '/';
+    bool declares = *at + 1 < end && (*at)[1] == '?';
+    *at += closes || declares ? 2 : 1;
+    char name[32];
+    size_t length = 0;
+    while (*at < end && !strchr(" />?", **at) && length + 1 < sizeof name)
+        name[length++] = *(*at)++;
+    name[length] = '\0';
+    if (length == 0 || !markup_attributes(at, end))
+        return false;
+    if (closes) {
+        if (*depth == 0 || strcmp(stack[*depth - 1], name) != 0)
+            return false;
+        *depth -= 1;
+    } else if (!declares && **at != '/') {
+        if (*depth >= 16)
+            return false;
+        strcpy(stack[(*depth)++], name);
+    }
+    if (**at == '/' || **at == '?')
+        *at += 1;
+    if (*at >= end || **at != '>')
+        return false;
+    *at += 1;
+    return true;
+}
+
+static inline bool markup_is_well_formed(const char *text, size_t length) {
+    char stack[16][32];
+    size_t depth = 0;
+    const char *end = text + length;
+    for (const char *at = text; at < end;) {
+        bool fits =
+            *at == '<' ? markup_tag(&at, end, stack, &depth) : markup_text_character(&at, end);
+        if (!fits)
+            return false;
+    }
+    return depth == 0;
+}
+
+typedef struct markup_reader {
+    const harpe_text *text;
+    size_t at;
+} markup_reader;
+
+static inline cairo_status_t markup_read(void *closure, unsigned char *data, unsigned int length) {
+    markup_reader *reader = closure;
+    if (reader->at + length > reader->text->length)
+        return CAIRO_STATUS_READ_ERROR;
+    memcpy(data, reader->text->data + reader->at, length);
+    reader->at += length;
+    return CAIRO_STATUS_SUCCESS;
+}
+
+/* Decodes the whole file; false unless it has a pixel that differs from the first. */
+static inline bool markup_is_drawn_png(const harpe_text *text) {
+    markup_reader reader = {text, 0};
+    cairo_surface_t *image = cairo_image_surface_create_from_png_stream(markup_read, &reader);
+    bool drawn = false;
+    if (cairo_surface_status(image) == CAIRO_STATUS_SUCCESS) {
+        const unsigned char *pixels = cairo_image_surface_get_data(image);
+        size_t row = (size_t)cairo_image_surface_get_stride(image);
+        size_t rows = (size_t)cairo_image_surface_get_height(image);
+        for (size_t i = 4; i + 4 <= row * rows && !drawn; i += 4)
+            drawn = memcmp(pixels, pixels + i, 3) != 0;
+    }
+    cairo_surface_destroy(image);
+    return drawn;
+}
+
+#endif

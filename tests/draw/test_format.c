@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers, names, ticks and colours as pictures show them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "draw/axis.h"
+#include "draw/format.h"
+#include "draw/palette.h"
+
+static void fixed_numbers_round_and_keep_their_zeros(void **state) {
+    (void)state;
+    char text[HARPE_NUMBER_SIZE];
+    assert_string_equal(harpe_format_fixed(text, 1.005, 1), "1.0");
+    assert_string_equal(harpe_format_fixed(text, 2.96, 1), "3.0");
+    assert_string_equal(harpe_format_fixed(text, -0.04, 1), "0.0");
+    assert_string_equal(harpe_format_fixed(text, -12.5, 2), "-12.50");
+    assert_string_equal(harpe_format_fixed(text, 12345678.0, 0), "12345678");
+    assert_string_equal(harpe_format_fixed(text, 1e30, 2), "1.000e+30");
+}
+
+static void compact_numbers_have_no_trailing_zeros(void **state) {
+    (void)state;
+    char text[HARPE_NUMBER_SIZE];
+    assert_string_equal(harpe_format_compact(text, 10.0, 2), "10");
+    assert_string_equal(harpe_format_compact(text, 1.5, 2), "1.5");
+    assert_string_equal(harpe_format_compact(text, 0.001, 2), "0");
+    assert_string_equal(harpe_format_compact(text, 100.0, 0), "100");
+}
+
+static void quantities_get_a_fitting_unit(void **state) {
+    (void)state;
+    char text[HARPE_NUMBER_SIZE];
+    assert_string_equal(harpe_format_time(text, 4.3312), "4.331 s");
+    assert_string_equal(harpe_format_time(text, 0.05123), "51.23 ms");
+    assert_string_equal(harpe_format_energy(text, 8103.4), "8103 J");
+    assert_string_equal(harpe_format_energy(text, 45234.0), "45.23 kJ");
+    assert_string_equal(harpe_format_energy(text, 2.5e7), "25.00 MJ");
+    assert_string_equal(harpe_format_percent(text, -13.84), "13.8 %");
+    assert_string_equal(harpe_format_percent(text, 0.204), "0.20 %");
+    assert_string_equal(harpe_format_percent(text, 0.0), "0.0 %");
+}
+
+static void foreign_bytes_become_harmless(void **state) {
+    (void)state;
+    char text[64];
+    assert_string_equal(harpe_clean_text(text, sizeof text, NULL), "");
+    assert_string_equal(harpe_clean_text(text, sizeof text,
+                                         "a\tb\x01"
+                                         "c"),
+                        "a b c");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "\xff\xc3&\xc3\xa9"), "??&\xc3\xa9");
+    /* overlong, surrogate, beyond Unicode, cut short */
+    assert_string_equal(harpe_clean_text(text, sizeof text, "\xc0\x80"), "??");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "\xed\xa0\x80"), "???");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "\xf4\x90\x80\x80"), "????");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "x\xe2\x82"), "x??");
+}
+
+static void long_text_is_cut_between_characters(void **state) {
+    (void)state;
+    char text[8];
+    assert_string_equal(harpe_clean_text(text, sizeof text, "1234567"), "1234567");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "12345678"), "1234\xe2\x80\xa6");
+    assert_string_equal(harpe_clean_text(text, sizeof text, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"),
+                        "\xc3\xa9\xc3\xa9\xe2\x80\xa6");
+}
+
+static void ticks_are_round_and_inside(void **state) {
+    (void)state;
+    static const double ranges[][2] = {{2.8, 3.5},   {0, 1},       {-7, 3},       {8000, 9100},
+                                       {1e-6, 3e-6}, {1e12, 3e12}, {4.33, 4.3301}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        double low = ranges[i][0];
+        double high = ranges[i][1];
+        harpe_ticks ticks = harpe_ticks_make(low, high, 6);
+        assert_in_range(ticks.count, 2, 13);
+        double lead = ticks.step / pow(10.0, floor(log10(ticks.step) + 1e-9));
+        assert_true(fabs(lead - 1) < 1e-6 || fabs(lead - 2) < 1e-6 || fabs(lead - 5) < 1e-6);
+        double slack = (high - low) * 1e-6;
+        assert_true(harpe_tick_at(&ticks, 0) >= low - slack);
+        assert_true(harpe_tick_at(&ticks, ticks.count - 1) <= high + slack);
+    }
+}
+
+static void ticks_of_an_empty_range_are_none(void **state) {
+    (void)state;
+    assert_int_equal(harpe_ticks_make(1.0, 1.0, 5).count, 0);
+    assert_int_equal(harpe_ticks_make(2.0, 1.0, 5).count, 0);
+    assert_int_equal(harpe_ticks_make(0.0, INFINITY, 5).count, 0);
+    assert_in_range(harpe_ticks_make(0.0, 1.0, 0).count, 1, 50);
+}
+
+static void padding_opens_an_empty_range(void **state) {
+    (void)state;
+    harpe_range range = {0};
+    harpe_range_add(&range, 5.0);
+    harpe_range_pad(&range, 0.1);
+    assert_true(range.low < 5.0 && range.high > 5.0);
+    harpe_range zero = {0};
+    harpe_range_add(&zero, 0.0);
+    harpe_range_pad(&zero, 0.1);
+    assert_true(zero.low < 0.0 && zero.high > 0.0);
+}
+
+static void labels_do_not_overlap_while_there_is_room(void **state) {
+    (void)state;
+    harpe_label_field field = {.bounds = {0, 0, 600, 400}};
+    for (int i = 0; i < 6; i++) {
+        double overlap = 1.0;
+        harpe_label_place(&field, 300.0, 200.0, 60.0, 14.0, &overlap);
+        assert_true(overlap == 0.0);
+    }
+    harpe_label_field_free(&field);
+}
+
+static double luma(uint32_t rgb) {
+    return 0.2126 * (double)(rgb >> 16 & 255) + 0.7152 * (double)(rgb >> 8 & 255) +
+           0.0722 * (double)(rgb & 255);
+}
+
+static void heat_darkens_steadily(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        assert_true(luma(harpe_heat_rgb(i / 100.0)) > luma(harpe_heat_rgb((i + 1) / 100.0)) - 0.3);
+    }
+    assert_true(luma(harpe_heat_rgb(0.0)) > luma(harpe_heat_rgb(1.0)) + 120.0);
+    assert_int_equal(harpe_heat_rgb(-3.0), harpe_heat_rgb(0.0));
+    assert_int_equal(harpe_heat_rgb(7.0), harpe_heat_rgb(1.0));
+    assert_int_equal(harpe_heat_rgb((double)NAN), harpe_heat_rgb(0.0));
+}
+
+static double contrast(uint32_t a, uint32_t b) {
+    double channels[2] = {0, 0};
+    uint32_t colors[2] = {a, b};
+    static const double weights[3] = {0.2126, 0.7152, 0.0722};
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 3; k++) {
+            double value = (double)(colors[i] >> (16 - 8 * k) & 255) / 255.0;
+            channels[i] +=
+                weights[k] * (value <= 0.04045 ? value / 12.92 : pow((value + 0.055) / 1.055, 2.4));
+        }
+    }
+    return (fmax(channels[0], channels[1]) + 0.05) / (fmin(channels[0], channels[1]) + 0.05);
+}
+
+static void text_is_readable_on_everything(void **state) {
+    (void)state;
+    for (int i = 0; i <= 100; i++) {
+        uint32_t heat = harpe_heat_rgb(i / 100.0);
+        assert_true(contrast(heat, harpe_contrast_rgb(heat)) >= 4.5);
+    }
+    for (int dark = 0; dark < 2; dark++) {
+        uint32_t paper = harpe_ink_rgb(HARPE_INK_PAPER, dark);
+        assert_true(contrast(paper, harpe_ink_rgb(HARPE_INK_TEXT, dark)) >= 7.0);
+        assert_true(contrast(paper, harpe_ink_rgb(HARPE_INK_MUTED, dark)) >= 4.5);
+        assert_true(contrast(paper, harpe_ink_rgb(HARPE_INK_BLUE, dark)) >= 4.5);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_numbers_round_and_keep_their_zeros),
+        cmocka_unit_test(compact_numbers_have_no_trailing_zeros),
+        cmocka_unit_test(quantities_get_a_fitting_unit),
+        cmocka_unit_test(foreign_bytes_become_harmless),
+        cmocka_unit_test(long_text_is_cut_between_characters),
+        cmocka_unit_test(ticks_are_round_and_inside),
+        cmocka_unit_test(ticks_of_an_empty_range_are_none),
+        cmocka_unit_test(padding_opens_an_empty_range),
+        cmocka_unit_test(labels_do_not_overlap_while_there_is_room),
+        cmocka_unit_test(heat_darkens_steadily),
+        cmocka_unit_test(text_is_readable_on_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

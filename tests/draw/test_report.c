@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.html: complete, escaped, self-contained, bounded, and the same every time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "draw/report.h"
+#include "markup.h"
+
+#define HOSTILE "</script><script>alert(1)</script>'\"&\x01\xff"
+
+static harpe_report_plan plans[3] = {
+    {2, 1.00, 90.0, 89.9, 80.0, 10.0, 45.0},
+    {1, 1.04, 80.0, 79.9, 69.0, 11.0, 38.5},
+    {0, 1.20, 75.0, 74.9, 62.0, 13.0, 31.3},
+};
+
+static harpe_report make_report(void) {
+    return (harpe_report){.title = "profile.csv",
+                          .version = "0.1.0",
+                          .directory = "plans",
+                          .plans = plans,
+                          .plan_count = 3,
+                          .has_reference = true,
+                          .reference = {1.0, 100.0}};
+}
+
+static harpe_text write_report(const harpe_report *report) {
+    harpe_text page = {0};
+    harpe_error error = {0};
+    assert_int_equal(harpe_report_write(report, &page, &error), HARPE_OK);
+    assert_non_null(strstr(page.data, "</html>"));
+    return page;
+}
+
+/* Every picture in the page, each on its own. */
+static size_t count_well_formed_pictures(const harpe_text *page) {
+    size_t count = 0;
+    for (const char *at = strstr(page->data, "<svg"); at; at = strstr(at + 1, "<svg")) {
+        const char *end = strstr(at, "</svg>");
+        assert_non_null(end);
+        assert_true(markup_is_well_formed(at, (size_t)(end - at) + strlen("</svg>")));
+        count++;
+    }
+    return count;
+}
+
+static void report_tells_headline_numbers(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    harpe_text page = write_report(&report);
+    assert_non_null(strstr(page.data, "Without any slowdown</div><div class=\"number\">10.0 %"));
+    assert_non_null(strstr(page.data, "At most 5 % slower</div><div class=\"number\">20.0 %"));
+    assert_non_null(strstr(page.data, "Least energy</div><div class=\"number\">25.0 %"));
+    assert_non_null(strstr(page.data, "harpe choose plans --max-slowdown 1.05"));
+    assert_non_null(strstr(page.data, "plans/freqs_pipeline_00002.py"));
+    assert_int_equal(count_well_formed_pictures(&page), 2);
+    harpe_text_free(&page);
+}
+
+static void report_without_reference_gives_absolute_numbers(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    report.has_reference = false;
+    harpe_text page = write_report(&report);
+    assert_null(strstr(page.data, "saved<br>"));
+    assert_non_null(strstr(page.data, "75.00 J"));
+    harpe_text_free(&page);
+}
+
+static void report_of_one_plan_says_it_once(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    report.plan_count = 1;
+    harpe_text page = write_report(&report);
+    assert_null(strstr(page.data, "At most 5 % slower"));
+    assert_null(strstr(page.data, "<details>"));
+    harpe_text_free(&page);
+}
+
+static void report_admits_a_plan_that_costs_more(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    report.reference = (harpe_point){0.9, 70.0};
+    harpe_text page = write_report(&report);
+    assert_non_null(strstr(page.data, "Fastest plan"));
+    assert_non_null(strstr(page.data, "more energy, 11.1 % slower"));
+    harpe_text_free(&page);
+}
+
+static void report_escapes_everything(void **state) {
+    (void)state;
+    harpe_report_fact fact = {HOSTILE, HOSTILE};
+    const char *arguments[] = {"harpe", HOSTILE, "", NULL};
+    harpe_cost_point point = {1410, 0.1, 5.0, true};
+    harpe_cost_panel panel = {HOSTILE, &point, 1, NULL, NULL, 0};
+    harpe_cost_model_picture cost = {HOSTILE, HOSTILE, &panel, 1, 70.0};
+    harpe_pipeline_box box = {.duration_s = 1.0, .power_w = 300.0};
+    harpe_pipeline_picture pipeline = {.title = HOSTILE,
+                                       .rank_count = 1,
+                                       .panel_count = 1,
+                                       .panels = {{HOSTILE, HOSTILE, &box, 1, 0, NULL, 0}}};
+    harpe_report report = make_report();
+    report.title = report.version = report.directory = HOSTILE;
+    report.facts = &fact;
+    report.fact_count = 1;
+    report.arguments = arguments;
+    report.argument_count = 4;
+    report.cost_models = &cost;
+    report.cost_model_count = 1;
+    report.pipelines = &pipeline;
+    report.pipeline_count = 1;
+    harpe_text page = write_report(&report);
+    assert_null(strstr(page.data, "alert(1)</script>"));
+    assert_null(strchr(page.data, '\x01'));
+    assert_int_equal(count_well_formed_pictures(&page), 4);
+    harpe_text_free(&page);
+}
+
+static void report_asks_nothing_of_a_network(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    harpe_text page = write_report(&report);
+    assert_null(strstr(page.data, "src=\"http"));
+    assert_null(strstr(page.data, "@import"));
+    assert_null(strstr(page.data, "url("));
+    assert_null(strstr(page.data, "<link"));
+    assert_non_null(strstr(page.data, "default-src 'none'"));
+    harpe_text_free(&page);
+}
+
+static void report_is_the_same_every_time(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    harpe_text first = write_report(&report);
+    harpe_text second = write_report(&report);
+    assert_int_equal(first.length, second.length);
+    assert_memory_equal(first.data, second.data, first.length);
+    harpe_text_free(&first);
+    harpe_text_free(&second);
+}
+
+static void report_of_many_plans_stays_small(void **state) {
+    (void)state;
+    size_t count = 50000;
+    harpe_report_plan *many = calloc(count, sizeof *many);
+    assert_non_null(many);
+    for (size_t i = 0; i < count; i++) {
+        many[i] = (harpe_report_plan){(int)(count - i),
+                                      1.0 + 1e-5 * (double)i,
+                                      100.0 - 1e-4 * (double)i,
+                                      90.0,
+                                      80.0,
+                                      10.0,
+                                      50.0};
+    }
+    harpe_report report = make_report();
+    report.plans = many;
+    report.plan_count = count;
+    harpe_text page = write_report(&report);
+    assert_true(page.length < 1000000);
+    harpe_text_free(&page);
+    free(many);
+}
+
+static void report_refuses_what_it_cannot_show(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    harpe_text page = {0};
+    harpe_error error = {0};
+    report.plan_count = 0;
+    assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
+    harpe_report_plan broken = {0, (double)NAN, 1.0, 1.0, 1.0, 0.0, 1.0};
+    report.plans = &broken;
+    report.plan_count = 1;
+    assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(page.length, 0);
+    harpe_text_free(&page);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(report_tells_headline_numbers),
+        cmocka_unit_test(report_without_reference_gives_absolute_numbers),
+        cmocka_unit_test(report_of_one_plan_says_it_once),
+        cmocka_unit_test(report_admits_a_plan_that_costs_more),
+        cmocka_unit_test(report_escapes_everything),
+        cmocka_unit_test(report_asks_nothing_of_a_network),
+        cmocka_unit_test(report_is_the_same_every_time),
+        cmocka_unit_test(report_of_many_plans_stays_small),
+        cmocka_unit_test(report_refuses_what_it_cannot_show),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
