@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every subcommand shares: telling a failure, reading the values of flags, printing JSON. It
+ * stands between argp and the subcommands and knows nothing of plans. */
+#include "cli/command.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/terminal_progress.h"
+#include "base/text.h"
+
+/* More digits would only show binary rounding. */
+#define JSON_DIGITS 15
+
+/* ---- Failures ----------------------------------------------------------------------------- */
+
+int harpe_command_fail(const char *command, const harpe_error *error) {
+    fprintf(stderr, "harpe %s: %s\n", command, error->message);
+    if (error->status == HARPE_INTERRUPTED) {
+        int signal_number = harpe_terminal_progress_signal();
+        return signal_number ? HARPE_EXIT_SIGNAL + signal_number : HARPE_EXIT_FAILURE;
+    }
+    /* What the operating system did not like about a path is no question of usage. */
+    bool is_usage = error->status == HARPE_INVALID_ARGUMENT && error->vendor_code == 0;
+    return is_usage ? HARPE_EXIT_USAGE : HARPE_EXIT_FAILURE;
+}
+
+harpe_status harpe_command_check_signal(harpe_error *error) {
+    int signal_number = harpe_terminal_progress_signal();
+    if (!signal_number) {
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_INTERRUPTED, "interrupted by SIG%s; nothing was written",
+                      sigabbrev_np(signal_number));
+}
+
+/* ---- Output ------------------------------------------------------------------------------- */
+
+harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
+    char *text =
+        value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+    json_decref(value);
+    if (!text) {
+        return harpe_fail_memory(error);
+    }
+    puts(text);
+    free(text);
+    return HARPE_OK;
+}
+
+json_t *harpe_command_json_text(const char *text) {
+    json_t *value = json_string(text);
+    char *copy = value ? NULL : strdup(text);
+    if (!copy) {
+        return value;
+    }
+    for (char *c = copy; *c; c++) {
+        if ((unsigned char)*c >= 0x80) {
+            *c = '?';
+        }
+    }
+    value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+static bool stdout_has_colours(void) {
+    const char *no_color = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+}
+
+const char *harpe_bold_start(void) { return stdout_has_colours() ? "\033[1m" : ""; }
+
+const char *harpe_bold_end(void) { return stdout_has_colours() ? "\033[0m" : ""; }
+
+/* ---- Values of flags ---------------------------------------------------------------------- */
+
+void harpe_flag_fail(const struct argp_state *state, const char *format, ...) {
+    fprintf(stderr, "%s: ", state->name);
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(HARPE_EXIT_USAGE);
+}
+
+int harpe_flag_int(const struct argp_state *state, const char *flag, const char *text,
+                   int64_t minimum, int64_t maximum) {
+    int64_t value = 0;
+    bool is_number = harpe_parse_int(text, strlen(text), &value);
+    if (!is_number || value < minimum || value > maximum) {
+        harpe_flag_fail(state,
+                        "%s: expected a whole number from %" PRId64 " to %" PRId64 ", found '%s'",
+                        flag, minimum, maximum, text);
+    }
+    return (int)value;
+}
+
+double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
+                         double minimum, double maximum) {
+    double value = 0;
+    bool is_number = harpe_parse_double(text, strlen(text), &value);
+    if (!is_number || value < minimum || value > maximum) {
+        harpe_flag_fail(state, "%s: expected a number from %g to %g, found '%s'", flag, minimum,
+                        maximum, text);
+    }
+    return value;
+}
+
+double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
+                               double minimum, double maximum) {
+    double value = 0;
+    bool is_number = harpe_parse_double(text, strlen(text), &value);
+    if (!is_number || value <= minimum || value > maximum) {
+        harpe_flag_fail(state, "%s: expected a number above %g, at most %g, found '%s'", flag,
+                        minimum, maximum, text);
+    }
+    return value;
+}
+
+int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
+                      const char *const *names) {
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], text) == 0) {
+            return i;
+        }
+    }
+    harpe_text list = {0};
+    for (int i = 0; names[i]; i++) {
+        harpe_text_printf(&list, "%s%s", i == 0 ? "" : names[i + 1] ? ", " : " or ", names[i]);
+    }
+    harpe_flag_fail(state, "%s: expected %s, found '%s'", flag, list.data ? list.data : "a name",
+                    text);
+}
+
+/* ---- Mistyped names ----------------------------------------------------------------------- */
+
+enum { NAME_LENGTH_MAX = 64 };
+
+/* Letters to insert, delete or replace to turn one name into the other (Levenshtein). */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[NAME_LENGTH_MAX + 1];
+    size_t b_length = strlen(b);
+    for (size_t j = 0; j <= b_length; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < b_length; j++) {
+            size_t best = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            best = best < row[j] + 1 ? best : row[j] + 1;
+            row[j + 1] = best < diagonal + 1 ? best : diagonal + 1;
+        }
+    }
+    return row[b_length];
+}
+
+const char *harpe_closest_name(const char *name, const char *const *names) {
+    if (strlen(name) > NAME_LENGTH_MAX) {
+        return NULL;
+    }
+    const char *closest = NULL;
+    size_t least = NAME_LENGTH_MAX;
+    for (; *names; names++) {
+        size_t distance = edit_distance(name, *names);
+        /* Further away than half of the name it is another word, not a mistyped one. */
+        if (distance < least && 2 * distance <= strlen(*names)) {
+            least = distance;
+            closest = *names;
+        }
+    }
+    return closest;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `harpe`: a table of subcommands and the way into them. It prepares the process
+ * (streams, signals) and leaves everything else to the subcommand. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/version.h>
+
+#include "cli/command.h"
+
+static const harpe_command commands[] = {
+    {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
+    {"choose", "Pick one plan out of a plan directory", harpe_choose_command},
+    {"evaluate", "Real time and energy of plan files", harpe_evaluate_command},
+    {"synth", "Make up a physically sensible profile", harpe_synth_command},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+/* ---- The process -------------------------------------------------------------------------- */
+
+/* A program started with a closed stdin, stdout or stderr would get that number for the next file
+ * it opens, and then print into it. Such a number is taken here, by something that fails when
+ * used. */
+static void occupy_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+            int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+            if (opened != fd) {
+                _exit(HARPE_EXIT_FAILURE);
+            }
+        }
+    }
+}
+
+/* At exit: what could not be printed (disk full, closed pipe) must not pass for success. */
+static void close_stdout(void) {
+    int had_error = ferror(stdout);
+    if (fclose(stdout) != 0 || had_error) {
+        fprintf(stderr, "harpe: writing to standard output failed: %s\n",
+                errno ? strerror(errno) : "unknown error");
+        _exit(HARPE_EXIT_FAILURE);
+    }
+}
+
+static void print_version(FILE *stream, struct argp_state *state) {
+    (void)state;
+    fprintf(stream, "harpe %s\n", harpe_version());
+}
+
+static void prepare_process(void) {
+    occupy_standard_streams();
+    /* Failed writes are met where they happen, with a message, instead of by a signal. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    atexit(close_stdout);
+    argp_err_exit_status = HARPE_EXIT_USAGE;
+    argp_program_version_hook = print_version;
+}
+
+/* ---- The table ---------------------------------------------------------------------------- */
+
+static void print_help(FILE *stream) {
+    fprintf(stream, "Usage: harpe COMMAND [OPTION...]\n"
+                    "Frequency plans for pipeline-parallel training: from a measured profile to "
+                    "the exact\ntime-energy frontier and the plans along it.\n\nCommands:\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(stream, "  %-13s %s\n", commands[i].name, commands[i].summary);
+    }
+    fprintf(stream, "  %-13s %s\n", "help COMMAND", "The same as harpe COMMAND --help");
+    fprintf(stream, "\nOptions:\n"
+                    "  -?, --help     Give this help list\n"
+                    "      --usage    Give a short usage message\n"
+                    "  -V, --version  Print the program's version\n\n"
+                    "A first try, without a file of your own:\n"
+                    "  harpe synth --stages 8 --output profile.csv\n"
+                    "  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power 84 "
+                    "--output-dir plans\n"
+                    "  harpe choose plans --max-slowdown 1.05\n\n"
+                    "See also: man harpe\n");
+}
+
+static int unknown_command(const char *name) {
+    const char *names[COMMAND_COUNT + 1] = {NULL};
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        names[i] = commands[i].name;
+    }
+    const char *closest = harpe_closest_name(name, names);
+    if (closest) {
+        fprintf(stderr, "harpe: there is no command '%s'; did you mean '%s'?\n", name, closest);
+    } else {
+        fprintf(stderr, "harpe: there is no command '%s'; try 'harpe --help'\n", name);
+    }
+    return HARPE_EXIT_USAGE;
+}
+
+static int run_command(const char *name, int argc, char **argv) {
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            char full_name[64];
+            snprintf(full_name, sizeof full_name, "harpe %s", name);
+            argv[0] = full_name; /* what argp calls the program in its messages */
+            return commands[i].run(argc, argv);
+        }
+    }
+    return unknown_command(name);
+}
+
+static int run_help(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stdout);
+        return HARPE_EXIT_OK;
+    }
+    char help[] = "--help";
+    char *help_argv[] = {argv[1], help, NULL};
+    return run_command(argv[1], 2, help_argv);
+}
+
+static bool is_one_of(const char *text, const char *a, const char *b, const char *c) {
+    return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
+}
+
+int main(int argc, char **argv) {
+    prepare_process();
+    if (argc < 2) {
+        print_help(stderr);
+        return HARPE_EXIT_USAGE;
+    }
+    const char *first = argv[1];
+    if (is_one_of(first, "--help", "-?", "-h")) {
+        print_help(stdout);
+        return HARPE_EXIT_OK;
+    }
+    if (is_one_of(first, "--version", "-V", "version")) {
+        print_version(stdout, NULL);
+        return HARPE_EXIT_OK;
+    }
+    if (strcmp(first, "--usage") == 0) {
+        puts("Usage: harpe [-?V] [--help] [--usage] [--version] COMMAND [OPTION...]");
+        return HARPE_EXIT_OK;
+    }
+    if (first[0] == '-') {
+        fprintf(stderr, "harpe: unknown option '%s'; try 'harpe --help'\n", first);
+        return HARPE_EXIT_USAGE;
+    }
+    if (strcmp(first, "help") == 0) {
+        return run_help(argc - 1, argv + 1);
+    }
+    return run_command(first, argc - 1, argv + 1);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the pictures of a plan directory show, as the plain arrays that src/draw takes. Drawing and
+ * writing them is plan_images.c's. */
+#ifndef HARPE_CLI_PLAN_PICTURES_H
+#define HARPE_CLI_PLAN_PICTURES_H
+
+#include <stddef.h>
+
+#include "base/array.h"
+#include "cli/plan_result.h"
+#include "cli/problem_options.h"
+#include "draw/draw.h"
+
+enum {
+    HARPE_PIPELINE_PICTURES_MAX = 2,
+    /* One picture per stage would be a flood for deep pipelines; the first stand for the rest. */
+    HARPE_COST_MODEL_PICTURES_MAX = 16,
+    HARPE_COST_MODEL_PANELS_MAX = 24,
+};
+
+/* Zero-initialise. Everything it points to is in the arena or belongs to problem and result. */
+typedef struct harpe_pictures {
+    harpe_arena arena;
+    harpe_frontier_picture frontier;
+    size_t pipeline_count;
+    harpe_pipeline_picture pipelines[HARPE_PIPELINE_PICTURES_MAX];
+    const char *pipeline_names[HARPE_PIPELINE_PICTURES_MAX]; /* of their files */
+    size_t cost_model_count;
+    harpe_cost_model_picture cost_models[HARPE_COST_MODEL_PICTURES_MAX];
+    int cost_model_stages[HARPE_COST_MODEL_PICTURES_MAX]; /* the first stage each one shows */
+} harpe_pictures;
+
+harpe_status harpe_pictures_collect(const harpe_problem_input *input,
+                                    const harpe_plan_result *result, harpe_pictures *pictures,
+                                    harpe_error *error);
+void harpe_pictures_free(harpe_pictures *pictures);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe synth`: a made-up but physically sensible profile, for people who have none yet. Flags and
+ * output; the model is the library's. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/profile.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/terminal_progress.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "plan/profile_rows.h"
+
+#define STAGES_MAX 4096
+
+typedef struct synth_arguments {
+    harpe_synth_options options;
+    const char *output_path; /* NULL: stdout */
+    bool force;
+    bool json;
+    bool quiet;
+} synth_arguments;
+
+enum flag {
+    FLAG_GPU = 'g',
+    FLAG_STAGES = 'n',
+    FLAG_OUTPUT = 'o',
+    FLAG_FORCE = 'f',
+    FLAG_IMBALANCE = 0x400,
+    FLAG_NOISE,
+    FLAG_SEED,
+    FLAG_FORWARD_TIME,
+    FLAG_SPLIT_BACKWARD,
+};
+
+static const struct argp_option flags[] = {
+    {"gpu", FLAG_GPU, "MODEL", 0, "GPU model (default A100; models below)", 1},
+    {"stages", FLAG_STAGES, "N", 0, "Pipeline stages (default 8)", 1},
+    {"num-stages", FLAG_STAGES, NULL, OPTION_ALIAS, NULL, 1},
+    {"imbalance", FLAG_IMBALANCE, "X", 0,
+     "Work of the slowest stage over the mean (default 1.1; 1: perfectly even)", 1},
+    {"noise", FLAG_NOISE, "X", 0,
+     "Relative standard deviation of each number (default 0.01; 0 to 0.2)", 1},
+    {"seed", FLAG_SEED, "N", 0, "The same seed makes the same profile everywhere (default 1)", 1},
+    {"forward-time", FLAG_FORWARD_TIME, "S", 0,
+     "Mean time of a forward at the highest frequency (default 0.05)", 1},
+    {"split-backward", FLAG_SPLIT_BACKWARD, NULL, 0,
+     "Also backward_input and backward_weight, for zero-bubble schedules", 1},
+    {NULL, 0, NULL, 0, "Output:", 2},
+    {"output", FLAG_OUTPUT, "FILE", 0, "Where to write the CSV (default: standard output)", 2},
+    {"force", FLAG_FORCE, NULL, 0, "Replace an existing file", 2},
+    {"json", 'j', NULL, 0, "Print what was made as JSON (needs --output)", 2},
+    {"quiet", 'q', NULL, 0, "No hint about the blocking power on stderr", 2},
+    {0},
+};
+
+static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
+    synth_arguments *arguments = state->input;
+    switch (key) {
+    case FLAG_OUTPUT:
+        arguments->output_path = argument;
+        return 0;
+    case FLAG_FORCE:
+        arguments->force = true;
+        return 0;
+    case 'j':
+        arguments->json = true;
+        return 0;
+    case 'q':
+        arguments->quiet = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        harpe_flag_fail(state, "'%s' is not a flag; the file to write is --output FILE", argument);
+    case ARGP_KEY_END:
+        if (arguments->json && !arguments->output_path) {
+            harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    harpe_synth_options *options = &((synth_arguments *)state->input)->options;
+    const char *const *models = harpe_synth_gpu_models();
+    switch (key) {
+    case FLAG_GPU:
+        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
+        return 0;
+    case FLAG_STAGES:
+        options->stages = harpe_flag_int(state, "--stages", argument, 1, STAGES_MAX);
+        return 0;
+    case FLAG_IMBALANCE:
+        options->imbalance = harpe_flag_double(state, "--imbalance", argument, 1, 10);
+        return 0;
+    case FLAG_NOISE:
+        options->noise = harpe_flag_double(state, "--noise", argument, 0, 0.2);
+        return 0;
+    case FLAG_SEED:
+        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
+        return 0;
+    case FLAG_FORWARD_TIME:
+        options->forward_time_s =
+            harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
+        return 0;
+    case FLAG_SPLIT_BACKWARD:
+        options->split_backward = true;
+        return 0;
+    default:
+        return parse_output_flag(key, argument, state);
+    }
+}
+
+/* Adds the models' names to --help. */
+static char *extend_help(int key, const char *text, void *input) {
+    (void)input;
+    if (key != ARGP_KEY_HELP_EXTRA) {
+        return (char *)text;
+    }
+    harpe_text help = {0};
+    harpe_text_printf(&help, "GPU models:");
+    for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
+        harpe_text_printf(&help, " %s", *model);
+    }
+    return help.data; /* argp frees it */
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .doc = "Make up a profile that looks like a measured one, to try Harpe without a GPU."
+           "\vExample:\n  harpe synth --stages 8 --output profile.csv\n\nSee also: man harpe-synth",
+    .help_filter = extend_help,
+};
+
+/* ---- Output ------------------------------------------------------------------------------- */
+
+/* A measured profile is costly: one is not overwritten by a made-up one unasked. */
+static harpe_status check_output(const synth_arguments *arguments, harpe_error *error) {
+    const char *path = arguments->output_path;
+    if (path && !arguments->force && access(path, F_OK) == 0) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "%s: already exists (choose another name, or --force to replace it)",
+                          path);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status write_profile(const synth_arguments *arguments, const harpe_profile *profile,
+                                  harpe_error *error) {
+    if (arguments->output_path) {
+        return harpe_profile_write_csv(profile, arguments->output_path, error);
+    }
+    harpe_text text = {0};
+    harpe_profile_print_csv(profile, &text);
+    harpe_status status = HARPE_OK;
+    if (text.failed) {
+        status = harpe_fail_memory(error);
+    } else {
+        fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
+    }
+    harpe_text_free(&text);
+    return status;
+}
+
+static harpe_status print_json(const synth_arguments *arguments, const harpe_profile *profile,
+                               double blocking_power_w, harpe_error *error) {
+    const harpe_synth_options *options = &arguments->options;
+    json_t *object = json_pack(
+        "{s:s, s:i, s:f, s:f, s:I, s:b, s:i, s:f, s:o}", "gpu", options->gpu_model, "stages",
+        options->stages, "imbalance", options->imbalance, "noise", options->noise, "seed",
+        (json_int_t)options->seed, "split_backward", options->split_backward, "entries",
+        (int)harpe_profile_entry_count(profile), "blocking_power_w", blocking_power_w, "output",
+        harpe_command_json_text(arguments->output_path));
+    return harpe_command_print_json(object, error);
+}
+
+static harpe_status synthesize(const synth_arguments *arguments, harpe_error *error) {
+    harpe_profile *profile = NULL;
+    double blocking_power_w = 0;
+    harpe_status status = check_output(arguments, error);
+    if (status == HARPE_OK) {
+        status = harpe_profile_synthesize(&arguments->options, &profile, &blocking_power_w, error);
+    }
+    if (status == HARPE_OK) {
+        status = harpe_command_check_signal(error);
+    }
+    if (status == HARPE_OK) {
+        status = write_profile(arguments, profile, error);
+    }
+    if (status == HARPE_OK && arguments->json) {
+        status = print_json(arguments, profile, blocking_power_w, error);
+    } else if (status == HARPE_OK && !arguments->quiet) {
+        fprintf(stderr, "Blocking power of this %s: plan with --p2p-power %g\n",
+                arguments->options.gpu_model, blocking_power_w);
+    }
+    harpe_profile_free(profile);
+    return status;
+}
+
+int harpe_synth_command(int argc, char **argv) {
+    synth_arguments arguments = {
+        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.01, .seed = 1},
+    };
+    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    harpe_terminal_progress terminal;
+    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_error error;
+    harpe_status status = synthesize(&arguments, &error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("synth", &error);
+}

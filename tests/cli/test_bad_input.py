@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input is met with one clear line on stderr, the right exit code, and nothing written; input
+that only looks bad (few frequencies, noise, identical options) works."""
+import resource
+import shutil
+import time
+
+from program import ProgramTest, os, rows, signal, subprocess, unittest
+
+HEADER = "stage,instruction,frequency,time,energy\n"
+GOOD = HEADER + "".join(
+    f"{stage},{name},{frequency},{work / frequency:.6f},{work * (0.02 + frequency / 5e4):.4f}\n"
+    for stage in range(2) for name, work in (("forward", 50 + stage), ("backward", 100))
+    for frequency in (1400, 1200, 1000, 800))
+
+
+class BadInputTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("good.csv", GOOD)
+
+    def arguments(self, profile="good.csv", mbs=4, power=60, output="plans", more=()):
+        return ["plan", "--inst-profile", profile, "--num-mbs", mbs, "--p2p-power", power,
+                "--output-dir", output, *more]
+
+    def refuse_profile(self, content, message):
+        self.write("bad.csv", content)
+        self.refuse(1, message, *self.arguments(profile="bad.csv"))
+
+    def plan(self, content=GOOD, power=60, mbs=4):
+        self.write("odd.csv", content)
+        self.succeed(*self.arguments(profile="odd.csv", power=power, mbs=mbs,
+                                     more=["--no-pictures", "--verify"]))
+        table = rows(self.path / "plans" / "frontier.csv")
+        shutil.rmtree(self.path / "plans")
+        return table
+
+
+class Profiles(BadInputTest):
+    def test_missing_and_unreadable_files(self):
+        self.refuse(1, "nowhere.csv", *self.arguments(profile="nowhere.csv"))
+        self.refuse(1, ".", *self.arguments(profile="."))
+        if os.geteuid() != 0:
+            os.chmod(self.path / "good.csv", 0)
+            self.refuse(1, "good.csv", *self.arguments())
+
+    def test_empty_files(self):
+        self.refuse_profile("", "bad.csv")
+        self.refuse_profile("\n\n", "bad.csv")
+        self.refuse_profile(HEADER, "bad.csv")
+
+    def test_missing_columns(self):
+        for column in HEADER.strip().split(","):
+            index = HEADER.strip().split(",").index(column)
+            content = "\n".join(",".join(cell for i, cell in enumerate(line.split(","))
+                                         if i != index) for line in GOOD.splitlines())
+            self.refuse_profile(content, f"{column}")
+
+    def test_what_is_no_number_is_named_with_its_place(self):
+        for value in ("fast", "nan", "inf", "-0.05", "0", "", "1e999", "0x10", "1,5"):
+            content = HEADER + f'0,forward,1400,"{value}",5\n'
+            self.refuse_profile(content, "bad.csv:2:16")
+        self.refuse_profile(HEADER + "0,forward,1400,0.05,x\n", "bad.csv:2:21")
+        self.refuse_profile(HEADER + "0,forward,1400.5,0.05,5\n", "bad.csv:2:11")
+        self.refuse_profile(HEADER + "first,forward,1400,0.05,5\n", "bad.csv:2:1")
+        self.refuse_profile(HEADER + "-1,forward,1400,0.05,5\n", "bad.csv:2:1")
+
+    def test_binary_rubbish(self):
+        self.refuse_profile(bytes(range(256)) * 4, "bad.csv")
+
+    def test_a_gap_in_the_stages(self):
+        self.refuse_profile(GOOD.replace("\n1,", "\n3,"), "stage")
+
+    def test_stages_do_not_fit(self):
+        self.refuse(1, "good.csv has 2 stages, but the schedule (1f1b, 4 ranks) has 4",
+                    *self.arguments(more=["--num-stages", 4]))
+        self.refuse(1, "good.csv has 2 stages, but the schedule (1f1b, 1 rank) has 1",
+                    *self.arguments(more=["--num-stages", 1]))
+        one = "".join(line for line in GOOD.splitlines(True) if not line.startswith("1,"))
+        self.refuse_profile_with(one, "cannot be shared out by 2", ["--schedule", "zb-v"])
+
+    def refuse_profile_with(self, content, message, more):
+        self.write("bad.csv", content)
+        self.refuse(1, message, *self.arguments(profile="bad.csv", more=more))
+
+    def test_an_instruction_that_the_schedule_needs_is_missing(self):
+        content = "".join(line for line in GOOD.splitlines(True) if "1,backward" not in line)
+        self.refuse_profile(content, "backward")
+        self.refuse(1, "backward_input", *self.arguments(more=["--schedule", "zb-h1"]))
+        self.refuse(1, "'dataload'", *self.arguments(more=["--prologue", "dataload"]))
+
+
+class OddButFine(BadInputTest):
+    def only(self, *frequencies):
+        return HEADER + "".join(line for line in GOOD.splitlines(True)[1:]
+                                if int(line.split(",")[2]) in frequencies)
+
+    def test_one_two_and_three_frequencies(self):
+        self.assertEqual(len(self.plan(self.only(1400))), 1)
+        self.assertGreaterEqual(len(self.plan(self.only(1400, 800))), 2)
+        self.assertGreaterEqual(len(self.plan(self.only(1400, 1000, 800))), 2)
+
+    def test_few_frequencies_with_the_exponential_model(self):
+        for frequencies in ((1400,), (1400, 800), (1400, 1000, 800)):
+            self.write("few.csv", self.only(*frequencies))
+            self.succeed(*self.arguments(profile="few.csv", output=f"p{len(frequencies)}",
+                                         more=["--cost-model", "exponential", "--no-pictures"]))
+
+    def test_an_exactly_linear_profile(self):
+        content = HEADER + "".join(
+            f"{s},{n},{f},{t},{30 - 100 * t}\n" for s in range(2) for n in ("forward", "backward")
+            for f, t in ((1400, 0.1), (1300, 0.11), (1200, 0.12), (1100, 0.13), (1000, 0.14)))
+        for model in ("hull", "exponential"):
+            self.write("linear.csv", content)
+            self.succeed(*self.arguments(profile="linear.csv", power=20, output=model,
+                                         more=["--cost-model", model, "--no-pictures"]))
+
+    def test_a_very_noisy_profile(self):
+        lines = HEADER
+        state = 12345
+        for stage in range(2):
+            for name in ("forward", "backward"):
+                for frequency in range(1400, 700, -20):
+                    state = (state * 1103515245 + 12345) % 2**31
+                    lines += f"{stage},{name},{frequency},{0.05 + state / 2**31:.6f},"
+                    state = (state * 1103515245 + 12345) % 2**31
+                    lines += f"{5 + 50 * state / 2**31:.5f}\n"
+        self.assertGreaterEqual(len(self.plan(lines)), 2)
+
+    def test_every_option_identical(self):
+        content = HEADER + "".join(f"{s},{n},{f},0.05,10\n" for s in range(2)
+                                   for n in ("forward", "backward") for f in (1400, 1200, 1000))
+        self.assertEqual(len(self.plan(content)), 1)
+
+    def test_blocking_power_above_the_instructions_own(self):
+        self.assertGreaterEqual(len(self.plan(power=100000)), 1)
+        self.assertGreaterEqual(len(self.plan(power=0)), 2)
+
+    def test_one_microbatch_and_one_stage(self):
+        self.plan(mbs=1)
+        self.plan("".join(line for line in GOOD.splitlines(True) if not line.startswith("1,")))
+
+
+class Values(BadInputTest):
+    def test_numbers_of_microbatches(self):
+        for value in ("0", "-4", "many", "4.5", "", "99999999999999999999", "2000000", " 4"):
+            self.refuse(2, f"--num-mbs: expected a whole number from 1 to 1000000, found '{value}'",
+                        *self.arguments(mbs=value))
+
+    def test_a_huge_number_of_microbatches_has_an_estimate_and_a_limit(self):
+        message = self.refuse(1, "MiB", *self.arguments(mbs=1000000,
+                              more=["--memory-limit", 1])).err
+        self.assertIn("microbatches", message)
+
+    def test_other_flags(self):
+        for flag, value, message in [
+                ("--num-stages", "0", "--num-stages"), ("--num-stages", "x", "--num-stages"),
+                ("--p2p-power", "-1", "--p2p-power"), ("--p2p-power", "60,", "--p2p-power"),
+                ("--p2p-power", "nan", "--p2p-power"), ("--p2p-power", "60W", "--p2p-power"),
+                ("--p2p-power", "60,60,60", "3 values for 2 ranks"),
+                ("--unit-time", "0", "--unit-time"), ("--noise-factor", "0", "--noise-factor"),
+                ("--noise-factor", "1.1", "--noise-factor"),
+                ("--cost-model", "cubic", "--cost-model: expected hull or exponential"),
+                ("--schedule", "1f2b", "did you mean '1f1b'?"),
+                ("--schedule", "whatever", "--schedule: expected"),
+                ("--chunks", "0", "--chunks"), ("--chunks", "3", "1f1b"),
+                ("--prologue", "a,,b", "--prologue"), ("--prologue", "forward", "forward"),
+                ("--plans", "some", "--plans"), ("--plans", "0", "--plans"),
+                ("--plans", "-3", "--plans"), ("--memory-limit", "0", "--memory-limit")]:
+            self.refuse(2, message, *self.arguments(more=[f"{flag}={value}"]))
+
+    def test_what_is_missing_is_named(self):
+        full = self.arguments()
+        for flag in ("--inst-profile", "--num-mbs", "--p2p-power", "--output-dir"):
+            at = full.index(flag)
+            self.refuse(2, f"{flag} is missing", *full[:at], *full[at + 2:])
+        self.refuse(2, "'stray' is not a flag", *full, "stray")
+
+    def test_values_are_checked_before_any_file(self):
+        self.refuse(2, "--num-mbs", *self.arguments(profile="nowhere.csv", mbs=0))
+
+
+class Outputs(BadInputTest):
+    def test_an_existing_directory(self):
+        os.mkdir(self.path / "plans")
+        self.write("plans/mine.txt", "precious")
+        self.refuse(1, "--force", *self.arguments())
+        self.refuse(1, "no plan directory", *self.arguments(more=["--force"]))
+        self.assertEqual((self.path / "plans" / "mine.txt").read_text(), "precious")
+
+    def test_an_existing_directory_is_met_before_the_work(self):
+        os.mkdir(self.path / "plans")
+        self.refuse(1, "already exists", *self.arguments(profile="nowhere.csv"))
+
+    def test_an_existing_file(self):
+        self.write("plans", "precious")
+        self.refuse(1, "plans", *self.arguments())
+        self.refuse(1, "plans", *self.arguments(more=["--force"]))
+        self.assertEqual((self.path / "plans").read_text(), "precious")
+
+    def test_a_failure_leaves_a_replaced_directory_alone(self):
+        self.succeed(*self.arguments(more=["--no-pictures"]))
+        self.refuse(1, "nowhere.csv", *self.arguments(profile="nowhere.csv", more=["--force"]))
+
+    def test_a_directory_that_cannot_be_made(self):
+        self.refuse(1, "/proc", *self.arguments(output="/proc/plans"))
+        self.refuse(1, "good.csv", *self.arguments(output="good.csv/plans"))
+        self.refuse(1, "", *self.arguments(output="x" * 5000))
+        self.refuse(2, "name a directory", *self.arguments(output="/"))
+
+    def test_a_file_size_limit_leaves_nothing(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+        self.refuse(1, "cannot write", *self.arguments(mbs=40), preexec_fn=limit)
+        self.refuse(1, "", "synth", "--output", "p.csv", preexec_fn=limit)
+
+    def test_a_full_disk_leaves_nothing(self):
+        disk = self.path / "disk"
+        disk.mkdir()
+        script = ('mount -t tmpfs -o size=64k none "$1" || exit 77; "$2" plan --inst-profile '
+                  'good.csv --num-mbs 40 --p2p-power 60 --output-dir "$1/plans"; code=$?; '
+                  'find "$1" -mindepth 1; exit $code')
+        process = subprocess.run(["unshare", "-rm", "sh", "-c", script, "sh", str(disk),
+                                  os.path.abspath(os.environ.get("HARPE", "harpe"))],
+                                 cwd=self.path, capture_output=True, text=True, timeout=60)
+        if process.returncode == 77 or "unshare" in process.stderr:
+            self.skipTest("no small file system can be mounted here")
+        self.assertEqual(process.returncode, 1, process.stderr)
+        self.assertEqual(process.stdout, "")
+        self.assertIn("No space left", process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+
+
+class Interruption(BadInputTest):
+    def interrupt(self, number, code, name):
+        """Signals at many moments of a long run; wherever it lands, all or nothing is there."""
+        self.succeed("synth", "--stages", 16, "--noise", "0.02", "--quiet", "--force", "--output",
+                     "big.csv")
+        before = self.files()
+        for delay in (0.05, 0.3, 1.0):
+            process = subprocess.Popen(
+                [os.environ.get("HARPE", "harpe"), "plan", "--inst-profile", "big.csv",
+                 "--num-mbs", "400", "--p2p-power", "84", "--output-dir", "plans", "--plans", "all"],
+                cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(delay)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=120)
+            if process.returncode == -number:  # before the handlers were there
+                self.assertEqual(delay, 0.05)
+                continue
+            if process.returncode == 0:  # a fast machine was done before: then all is there
+                self.assertTrue((self.path / "plans" / "report.html").is_file())
+                return
+            self.assertEqual(process.returncode, code, err)
+            self.assertEqual(err, f"harpe plan: interrupted by {name}; nothing was written\n")
+            self.assertEqual(out, "")
+            self.assertEqual(self.files(), before)
+
+    def test_ctrl_c(self):
+        self.interrupt(signal.SIGINT, 130, "SIGINT")
+
+    def test_termination(self):
+        self.interrupt(signal.SIGTERM, 143, "SIGTERM")
+
+
+class PlanFiles(BadInputTest):
+    def evaluate(self, content, message):
+        self.write("plan.py", content)
+        self.refuse(1, message, "evaluate", "--inst-profile", "good.csv", "--num-mbs", 1,
+                    "--p2p-power", 60, "--plan", "plan.py")
+
+    def test_a_plan_file_that_is_not_one(self):
+        self.evaluate("", "plan.py:1:1")
+        self.evaluate("print('hello')", "plan.py:1:1: expected a plan")
+        self.evaluate(b"\x7fELF\x00\x00", "plan.py:1:1")
+        self.evaluate("[[1400, 1400], [1400, 1400]]", "older plan form")
+        self.evaluate("[\n[('forward', 1400)],\n[(__import__('os'), 1)]]", "plan.py:3:3")
+        self.evaluate("[" * 100000, "plan.py:1:4")
+        self.refuse(1, "/", "evaluate", "--inst-profile", "good.csv", "--num-mbs", 1,
+                    "--p2p-power", 60, "--plan", "good.csv/x")
+
+
+class ScheduleFiles(BadInputTest):
+    def schedule(self, content, message):
+        self.write("schedule.csv", content)
+        self.refuse(1, message, "plan", "--inst-profile", "good.csv", "--p2p-power", 60,
+                    "--schedule", "schedule.csv", "--output-dir", "plans")
+
+    def test_a_cycle(self):
+        self.schedule("0B0,0F0\n1F0,1B0\n", "schedule.csv")
+
+    def test_an_unknown_stage(self):
+        self.schedule("0F0,0B0\n5F0,5B0\n", "schedule.csv")
+        self.schedule("0F0,1F0,,,1B0,0B0\n,,2F0,2B0,,\n", "good.csv has 2 stages")
+
+    def test_what_is_no_schedule(self):
+        self.schedule("", "schedule.csv")
+        self.schedule("hello,world\n", "schedule.csv:1:1")
+        self.schedule("0F0,0F0,0B0\n1F0,1B0\n", "schedule.csv")
+        self.refuse(1, "nowhere.csv", "plan", "--inst-profile", "good.csv", "--p2p-power", 60,
+                    "--schedule", "nowhere.csv", "--output-dir", "plans")
+
+    def test_flags_that_a_file_answers_itself(self):
+        self.write("schedule.csv", "0F0,,,0B0\n,1F0,1B0,\n")
+        self.refuse(2, "do not go with a schedule file", *self.arguments(
+            mbs=1, more=["--schedule", "schedule.csv", "--chunks", 2]))
+
+
+if __name__ == "__main__":
+    unittest.main()

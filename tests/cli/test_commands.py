@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the program does when all is well: help, the plan directory, choosing, evaluating, JSON."""
+import ast
+import re
+
+from program import ProgramTest, environment, json, os, rows, subprocess, unittest
+
+COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
+           "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent"]
+COMMANDS = ["plan", "choose", "evaluate", "synth"]
+
+
+class Help(ProgramTest):
+    def test_help_names_every_command(self):
+        result = self.succeed("--help")
+        for command in COMMANDS:
+            self.assertIn(command, result.out)
+        self.assertEqual(result.err, "")
+
+    def test_every_command_has_help_in_both_ways(self):
+        for command in COMMANDS:
+            out = self.succeed(command, "--help").out
+            self.assertTrue(out.startswith(f"Usage: harpe {command} "), out)
+            self.assertEqual(out, self.succeed("help", command).out)
+            self.assertIn("Usage:", self.succeed(command, "--usage").out)
+
+    def test_help_lists_schedules_within_80_columns(self):
+        out = self.succeed("plan", "--help").out
+        for name in ["1f1b", "gpipe", "interleaved-1f1b", "zb-v"]:
+            self.assertIn(f"\n  {name}", out)
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+    def test_version(self):
+        for arguments in (["--version"], ["plan", "--version"]):
+            self.assertRegex(self.succeed(*arguments).out, r"^harpe \d+\.\d+\.\d+\n$")
+
+    def test_no_command_shows_help_and_fails(self):
+        result = self.run_harpe()
+        self.assertEqual((result.code, result.out), (2, ""))
+        self.assertIn("Usage: harpe", result.err)
+
+    def test_a_mistyped_command_is_suggested(self):
+        self.refuse(2, "did you mean 'plan'?", "paln")
+        self.refuse(2, "did you mean 'evaluate'?", "help", "evalute")
+        self.refuse(2, "try 'harpe --help'", "frobnicate")
+        self.refuse(2, "unknown option '--frob'", "--frob")
+
+    def test_an_unknown_flag_of_a_command(self):
+        result = self.run_harpe("plan", "--frob")
+        self.assertEqual((result.code, result.out), (2, ""))
+        self.assertIn("--frob", result.err)
+
+
+class Synth(ProgramTest):
+    def test_the_same_seed_gives_the_same_profile(self):
+        a = self.succeed("synth", "--stages", 3, "--seed", 7).out
+        self.assertEqual(a, self.succeed("synth", "--stages", 3, "--seed", 7).out)
+        self.assertNotEqual(a, self.succeed("synth", "--stages", 3, "--seed", 8).out)
+        self.assertEqual(a.splitlines()[0], "stage,instruction,frequency,time,energy")
+
+    def test_the_hint_is_on_stderr_unless_quiet(self):
+        self.assertRegex(self.succeed("synth").err, r"--p2p-power \d")
+        self.assertEqual(self.succeed("synth", "--quiet").err, "")
+
+    def test_a_file_is_replaced_only_with_force(self):
+        self.write("p.csv", "mine")
+        self.refuse(1, "already exists", "synth", "--output", "p.csv")
+        self.assertEqual((self.path / "p.csv").read_text(), "mine")
+        self.succeed("synth", "--output", "p.csv", "--force")
+        self.assertNotEqual((self.path / "p.csv").read_text(), "mine")
+
+    def test_json_tells_the_blocking_power(self):
+        answer = self.succeed("synth", "--output", "p.csv", "--json", "--split-backward").json()
+        self.assertGreater(answer["blocking_power_w"], 0)
+        self.assertTrue(answer["split_backward"])
+        self.assertIn("backward_weight", (self.path / "p.csv").read_text())
+        self.refuse(2, "--json needs --output", "synth", "--json")
+
+    def test_bad_values(self):
+        self.refuse(2, "--gpu: expected V100", "synth", "--gpu", "Voodoo2")
+        self.refuse(2, "--stages", "synth", "--stages", "0")
+        self.refuse(2, "--noise", "synth", "--noise", "0.5")
+        self.refuse(2, "--imbalance", "synth", "--imbalance", "0.9")
+        self.refuse(2, "'extra' is not a flag", "synth", "extra")
+
+
+class Plan(ProgramTest):
+    def plan(self, *more, directory="plans", **popen):
+        return self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+                            84, "--output-dir", directory, *more, **popen)
+
+    def setUp(self):
+        super().setUp()
+        self.profile()
+
+    def test_the_directory_is_complete(self):
+        self.plan()
+        found = {p.name for p in (self.path / "plans").iterdir()}
+        for name in ["frontier.csv", "bound.csv", "plan.json", "report.html", "frontier.png",
+                     "frontier.svg", "pipeline_fastest.png", "pipeline_fastest.svg",
+                     "pipeline_minimum_energy.png", "cost_model_stage_00.png"]:
+            self.assertIn(name, found)
+        count = len(rows(self.path / "plans" / "frontier.csv"))
+        self.assertGreater(count, 10)
+        for number in range(count):
+            self.assertIn(f"freqs_pipeline_{number:05d}.py", found)
+        self.assertEqual(self.files(), sorted(["profile.csv", "plans"] +
+                                              [f"plans/{name}" for name in found]))
+
+    def test_frontier_csv_is_fastest_first_and_adds_up(self):
+        self.plan("--no-pictures")
+        table = rows(self.path / "plans" / "frontier.csv")
+        self.assertEqual(list(table[0]), COLUMNS)
+        values = [{k: float(v) for k, v in row.items()} for row in table]
+        self.assertEqual([int(v["plan"]) for v in values], list(range(len(values)))[::-1])
+        summary = json.loads((self.path / "plans" / "plan.json").read_text())["summary"]
+        maximum = summary["all_maximum"]
+        for faster, slower in zip(values, values[1:]):
+            self.assertLess(faster["time_s"], slower["time_s"])
+            self.assertGreater(faster["energy_j"], slower["energy_j"])
+        for v in values:
+            self.assertAlmostEqual(v["energy_j"], v["compute_energy_j"] + v["blocking_energy_j"], 6)
+            self.assertGreaterEqual(v["gap_percent"], -1e-6)
+            self.assertAlmostEqual(v["gap_percent"],
+                                   100 * (v["energy_j"] / v["lower_bound_j"] - 1), 5)
+            self.assertAlmostEqual(v["slowdown_percent"],
+                                   100 * (v["time_s"] / maximum["time_s"] - 1), 5)
+            self.assertAlmostEqual(v["savings_percent"],
+                                   100 * (1 - v["energy_j"] / maximum["energy_j"]), 5)
+            self.assertAlmostEqual(v["average_power_w"], v["energy_j"] / v["time_s"] / 4, 6)
+
+    def test_bound_csv_is_convex_and_meets_the_frontier(self):
+        self.plan("--no-pictures")
+        bound = [{k: float(v) for k, v in row.items()}
+                 for row in rows(self.path / "plans" / "bound.csv")]
+        self.assertEqual(list(bound[0]), ["time_s", "lower_bound_j", "marginal_w"])
+        for a, b in zip(bound, bound[1:]):
+            self.assertLess(a["time_s"], b["time_s"])
+            self.assertGreaterEqual(a["marginal_w"] + 1e-9, b["marginal_w"])
+        fastest = rows(self.path / "plans" / "frontier.csv")[0]
+        self.assertAlmostEqual(float(fastest["time_s"]), bound[0]["time_s"], 6)
+
+    def test_plan_files_are_python_literals_with_the_cost_lines(self):
+        self.plan("--no-pictures", "--plans", 5)
+        table = rows(self.path / "plans" / "frontier.csv")
+        cost = {}
+        for row in table:
+            number = int(row["plan"])
+            text = (self.path / "plans" / f"freqs_pipeline_{number:05d}.py").read_text()
+            plan = ast.literal_eval(text)
+            self.assertEqual([len(rank) for rank in plan], [12] * 4)
+            self.assertTrue(all(isinstance(f, int) and n in ("forward", "backward")
+                                for rank in plan for n, f in rank))
+            match = re.search(rf"\]\n# Iteration {number} cost change: (\S+)\n"
+                              rf"# Iteration {number} total cost: (\S+)\n"
+                              rf"# Iteration {number} total cost with P2P: (\S+)\n$", text)
+            self.assertIsNotNone(match, text[-300:])
+            change, total, with_p2p = map(float, match.groups())
+            cost[number] = (change, total)
+            self.assertAlmostEqual(with_p2p, float(row["energy_j"]), 6)
+            self.assertAlmostEqual(total, with_p2p - 4 * 84 * float(row["time_s"]), 6)
+        self.assertEqual(cost[0][0], 0)
+        for number in range(1, len(table)):
+            self.assertAlmostEqual(cost[number][0], cost[number][1] - cost[number - 1][1], 6)
+
+    def test_plan_json_tells_what_was_asked_and_kept(self):
+        self.plan("--no-pictures", "--plans", 5)
+        content = json.loads((self.path / "plans" / "plan.json").read_text())
+        self.assertEqual(content["arguments"]["num_mbs"], 6)
+        self.assertEqual(content["arguments"]["plans"], "5")
+        self.assertEqual(content["problem"]["ranks"], 4)
+        self.assertEqual(content["problem"]["blocking_power_w"], [84] * 4)
+        self.assertEqual(len(content["options"]), 8)
+        for option_list in content["options"]:
+            times = [option["time_s"] for option in option_list["options"]]
+            self.assertEqual(times, sorted(times))
+        self.assertIn("pivots", content["work"])
+
+    def test_numbers_of_plans(self):
+        self.plan("--no-pictures", "--plans", "all", directory="all")
+        self.plan("--no-pictures", "--plans", 3, directory="three")
+        self.plan("--plans", "none", directory="none")
+        every = len(rows(self.path / "all" / "frontier.csv"))
+        self.assertGreater(every, len(rows(self.path / "three" / "frontier.csv")))
+        self.assertEqual(rows(self.path / "none" / "frontier.csv"), [])
+        self.assertEqual(list((self.path / "none").glob("freqs*")), [])
+        self.refuse(1, "no plans in it", "choose", "none", "--min-energy")
+
+    def test_bound_only_writes_just_the_bound(self):
+        self.plan("--bound-only")
+        self.assertEqual([p.name for p in (self.path / "plans").iterdir()], ["bound.csv"])
+
+    def test_bound_only_needs_no_directory(self):
+        answer = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+                              "--p2p-power", 84, "--bound-only", "--json").json()
+        self.assertIsNone(answer["output_dir"])
+        self.assertEqual(self.files(), ["profile.csv"])
+
+    def test_json_has_the_key_rows(self):
+        answer = self.plan("--no-pictures", "--json").json()
+        summary = answer["summary"]
+        table = rows(self.path / "plans" / "frontier.csv")
+        self.assertAlmostEqual(summary["fastest"]["time_s"], float(table[0]["time_s"]), 9)
+        self.assertEqual(summary["minimum_energy"]["plan"], 0)
+        self.assertLessEqual(summary["within_1.05x"]["time_s"],
+                             1.05 * summary["all_maximum"]["time_s"])
+        self.assertEqual(summary["plans"], len(table))
+
+    def test_verify_says_so(self):
+        self.assertIn("verified", self.plan("--no-pictures", "--verify").out)
+
+    def test_the_summary_names_rows_and_report(self):
+        out = self.plan().out
+        for text in ["4 stages x 6 microbatches", "all at maximum frequency", "fastest",
+                     "within 1.05x", "minimum energy", "Report: plans/report.html"]:
+            self.assertIn(text, out)
+
+    def test_output_to_a_pipe_has_no_colours_and_no_progress(self):
+        result = self.plan("--no-pictures", env=environment(TERM="xterm"))
+        self.assertNotIn("\x1b", result.out + result.err)
+        self.assertEqual(result.err, "")
+
+    def test_force_replaces_the_whole_directory(self):
+        self.plan("--no-pictures", "--plans", "all")
+        self.plan("--no-pictures", "--plans", 2, "--force")
+        self.assertLess(len(list((self.path / "plans").glob("freqs*"))), 10)
+        self.assertEqual([f for f in self.files() if "/" not in f], ["plans", "profile.csv"])
+
+    def test_the_same_call_writes_the_same_files(self):
+        self.plan("--no-pictures", directory="a")
+        self.plan("--no-pictures", directory="b")
+        for path in (self.path / "a").iterdir():
+            if path.name != "plan.json":  # has the times that solving took
+                self.assertEqual(path.read_bytes(), (self.path / "b" / path.name).read_bytes())
+
+    def test_one_blocking_power_per_rank(self):
+        one = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+                           "84,84,84,84", "--bound-only", "--json").json()
+        all_ = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+                            84, "--bound-only", "--json").json()
+        self.assertEqual(one["summary"]["fastest"], all_["summary"]["fastest"])
+        other = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+                             "--p2p-power", "84,84,84,90", "--bound-only", "--json").json()
+        self.assertNotEqual(other["summary"]["fastest"], all_["summary"]["fastest"])
+
+    def test_every_schedule_and_cost_model(self):
+        self.profile("split.csv", 4, "--split-backward")
+        for schedule in ["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v"]:
+            answer = self.succeed("plan", "--inst-profile", "split.csv", "--num-mbs", 8,
+                                  "--p2p-power", 84, "--schedule", schedule, "--bound-only",
+                                  "--json").json()
+            ranks = 4 if schedule in ("1f1b", "gpipe", "zb-h1") else 2
+            self.assertEqual(answer["problem"]["ranks"], ranks, schedule)
+        self.plan("--no-pictures", "--cost-model", "exponential", "--unit-time", "0.01")
+
+    def test_standalone_instructions(self):
+        with open(self.path / "profile.csv", "a") as stream:
+            for stage in range(4):
+                stream.write(f"{stage},dataload,0,0.01,1\n{stage},optimizer,1410,0.02,3\n")
+        self.plan("--no-pictures", "--plans", 2, "--prologue", "dataload", "--epilogue", "optimizer")
+        plan = ast.literal_eval((self.path / "plans" / "freqs_pipeline_00000.py").read_text())
+        for rank in plan:
+            self.assertEqual((rank[0], rank[-1]), (("dataload", 0), ("optimizer", 1410)))
+
+    def test_a_schedule_file(self):
+        self.write("s.csv", "0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,,\n")
+        self.profile("two.csv", 2)
+        answer = self.succeed("plan", "--inst-profile", "two.csv", "--p2p-power", 84, "--schedule",
+                              "s.csv", "--output-dir", "file", "--json").json()
+        self.assertEqual(answer["problem"]["microbatches"], 2)
+        self.refuse(2, "--num-mbs 3, but s.csv has 2", "plan", "--inst-profile", "two.csv",
+                    "--num-mbs", 3, "--p2p-power", 84, "--schedule", "s.csv", "--bound-only")
+
+
+class Choose(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.profile()
+        self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84,
+                     "--output-dir", "plans", "--no-pictures")
+        self.rows = [{k: float(v) for k, v in row.items()}
+                     for row in rows(self.path / "plans" / "frontier.csv")]
+
+    def choose(self, *arguments):
+        answer = self.succeed("choose", "plans", *arguments, "--json").json()
+        self.assertTrue((self.path / answer["path"]).is_file())
+        row = next(row for row in self.rows if row["plan"] == answer["plan"])
+        for key, value in row.items():
+            self.assertAlmostEqual(answer[key], value, 9, key)
+        return answer
+
+    def test_by_time(self):
+        middle = self.rows[len(self.rows) // 2]
+        for flag in ("--time", "--deadline"):
+            self.assertEqual(self.choose(flag, middle["time_s"])["plan"], middle["plan"])
+            self.assertEqual(self.choose(flag, middle["time_s"] * (1 - 1e-6))["plan"],
+                             middle["plan"] + 1)
+            self.assertEqual(self.choose(flag, 1e6)["plan"], 0)
+
+    def test_by_slowdown(self):
+        maximum = json.loads((self.path / "plans" / "plan.json").read_text())["summary"]
+        allowed = 1.05 * maximum["all_maximum"]["time_s"]
+        best = min((row for row in self.rows if row["time_s"] <= allowed),
+                   key=lambda row: row["energy_j"])
+        self.assertEqual(self.choose("--max-slowdown", 1.05)["plan"], best["plan"])
+
+    def test_by_energy(self):
+        self.assertEqual(self.choose("--min-energy")["plan"], 0)
+
+    def test_by_power(self):
+        middle = self.rows[len(self.rows) // 2]
+        chosen = self.choose("--power-cap", middle["average_power_w"])
+        self.assertLessEqual(chosen["average_power_w"], middle["average_power_w"])
+        faster = [row for row in self.rows if row["time_s"] < chosen["time_s"]]
+        self.assertTrue(all(row["average_power_w"] > middle["average_power_w"] for row in faster))
+
+    def test_by_straggler_counts_the_waiting(self):
+        fastest = self.rows[0]["time_s"]
+        for factor in (1, 1.1, 100):
+            chosen = self.choose("--straggler", factor)
+            self.assertLessEqual(chosen["time_s"], factor * fastest)
+            waiting = 4 * 84 * (factor * fastest - chosen["time_s"])
+            self.assertAlmostEqual(chosen["waiting_energy_j"], waiting, 5)
+            self.assertAlmostEqual(chosen["iteration_energy_j"], chosen["energy_j"] + waiting, 5)
+        self.assertEqual(self.choose("--straggler", 1)["plan"], self.rows[0]["plan"])
+        self.assertEqual(self.choose("--straggler", 100)["plan"], 0)
+
+    def test_for_people_it_ends_with_the_path(self):
+        out = self.succeed("choose", "plans/", "--min-energy").out
+        self.assertTrue(out.endswith("\nplans/freqs_pipeline_00000.py\n"), out)
+
+    def test_what_cannot_be_had_names_the_nearest(self):
+        self.refuse(1, "the fastest, plan", "choose", "plans", "--time", "0.001")
+        self.refuse(1, "the fastest, plan", "choose", "plans", "--max-slowdown", "0.5")
+        self.refuse(1, "the least, plan 0, draws", "choose", "plans", "--power-cap", "1")
+
+    def test_usage(self):
+        self.refuse(2, "say what to choose by", "choose", "plans")
+        self.refuse(2, "give only one", "choose", "plans", "--time", 3, "--min-energy")
+        self.refuse(2, "plan directory is missing", "choose", "--min-energy")
+        self.refuse(2, "'more' is a second", "choose", "plans", "more", "--min-energy")
+        self.refuse(2, "--straggler: expected", "choose", "plans", "--straggler", "0.9")
+        self.refuse(2, "--time: expected", "choose", "plans", "--time", "soon")
+        self.refuse(2, "--time: expected", "choose", "plans", "--time", "-3")
+
+    def test_damaged_directories(self):
+        self.refuse(1, "nowhere", "choose", "nowhere", "--min-energy")
+        frontier = self.path / "plans" / "frontier.csv"
+        lines = frontier.read_text().splitlines()
+        frontier.write_text("\n".join([lines[0], lines[1].replace(",", ",x", 1)]))
+        self.refuse(1, "frontier.csv:2:", "choose", "plans", "--min-energy")
+        frontier.write_text("\n".join(lines))
+        (self.path / "plans" / "freqs_pipeline_00000.py").unlink()
+        self.refuse(1, "file is missing", "choose", "plans", "--min-energy")
+        for content, message in [("{", "not JSON"), ("{}", "all_maximum"), ("[]", "all_maximum")]:
+            self.write("plans/plan.json", content)
+            self.refuse(1, message, "choose", "plans", "--min-energy")
+
+
+class Evaluate(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.profile()
+        self.problem = ["--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84]
+        self.succeed("plan", *self.problem, "--output-dir", "plans", "--no-pictures", "--plans", 4)
+
+    def test_it_agrees_with_the_planner(self):
+        answer = self.succeed("evaluate", *self.problem, "--plan", "plans", "--json").json()
+        table = {f"plans/freqs_pipeline_{int(row['plan']):05d}.py": row
+                 for row in rows(self.path / "plans" / "frontier.csv")}
+        self.assertEqual([plan["file"] for plan in answer["plans"]], sorted(table))
+        for plan in answer["plans"]:
+            for key in COLUMNS[1:]:
+                self.assertAlmostEqual(plan[key], float(table[plan["file"]][key]), 5, key)
+
+    def test_several_files_in_the_order_given(self):
+        files = ["plans/freqs_pipeline_00001.py", "plans/freqs_pipeline_00000.py"]
+        answer = self.succeed("evaluate", *self.problem, "--plan", files[0], "--plan", files[1],
+                              "--json").json()
+        self.assertEqual([plan["file"] for plan in answer["plans"]], files)
+        out = self.succeed("evaluate", *self.problem, "--plan", *files).out
+        self.assertIn("all at maximum frequency", out)
+        self.assertLess(out.index("pipeline_00001"), out.index("pipeline_00000"))
+
+    def test_plans_that_do_not_fit(self):
+        plan = "plans/freqs_pipeline_00000.py"
+        self.refuse(1, "rank 0 has 12 instructions, but the schedule runs 14", "evaluate",
+                    "--inst-profile", "profile.csv", "--num-mbs", 7, "--p2p-power", 84, "--plan",
+                    plan)
+        self.profile("two.csv", 2)
+        self.refuse(1, "the plan has 4 ranks, the schedule 2", "evaluate", "--inst-profile",
+                    "two.csv", "--num-mbs", 6, "--p2p-power", 84, "--plan", plan)
+        text = (self.path / plan).read_text()
+        self.write("odd.py", re.sub(r"\('backward', \d+\)", "('backward', 1234)", text))
+        self.refuse(1, "at 1234 MHz, which the profile does not have", "evaluate", *self.problem,
+                    "--plan", "odd.py")
+
+    def test_usage(self):
+        self.refuse(2, "--plan is missing", "evaluate", *self.problem)
+        os.mkdir(self.path / "empty")
+        self.refuse(1, "no plan files", "evaluate", *self.problem, "--plan", "empty")
+        self.refuse(1, "nowhere.py", "evaluate", *self.problem, "--plan", "nowhere.py")
+
+
+class Streams(ProgramTest):
+    def test_a_full_standard_output_is_noticed(self):
+        with open("/dev/full", "w") as full:
+            for arguments in (["--help"], ["synth", "--quiet"], ["plan", "--help"]):
+                result = self.run_harpe(*arguments, stdout=full)
+                self.assertEqual(result.code, 1, result)
+                self.assertIn("standard output", result.err)
+
+    def test_a_closed_standard_output_is_noticed(self):
+        result = self.run_harpe("synth", "--quiet", preexec_fn=lambda: os.close(1))
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("standard output", result.err)
+
+    def test_a_closed_pipe_is_noticed(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        try:
+            result = self.run_harpe("synth", "--quiet", stdout=write_end)
+        finally:
+            os.close(write_end)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("standard output", result.err)
+
+    def test_closed_streams_do_not_end_up_in_files(self):
+        def close_all():
+            for fd in (0, 1, 2):
+                os.close(fd)
+
+        process = subprocess.Popen([os.environ.get("HARPE", "harpe"), "synth", "--output", "p.csv"],
+                                   cwd=self.path, preexec_fn=close_all, env=environment())
+        process.wait(timeout=60)
+        text = (self.path / "p.csv").read_text()
+        self.assertTrue(text.startswith("stage,instruction"))
+        self.assertNotIn("p2p-power", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
