@@ -302,14 +302,15 @@ static double saving_rank(const harpe_assignment *a, int32_t i, int64_t price_uw
 }
 
 /* Goes through all instructions, best savings first, and slows each as far as its room allows,
- * until a pass finds nothing. */
+ * until a pass finds nothing. Without a relaxed solution savings alone decide. */
 static bool spend_all_slack(harpe_assignment *a, const harpe_relaxed *relaxed) {
     bool found = true;
     while (found) {
         found = false;
         int32_t candidates = 0;
         for (int32_t i = 0; i < a->count; i++) {
-            a->rank_key[i] = saving_rank(a, i, relaxed->price_uw[a->instruction_at[i]]);
+            int64_t price_uw = relaxed ? relaxed->price_uw[a->instruction_at[i]] : 0;
+            a->rank_key[i] = saving_rank(a, i, price_uw);
             if (a->rank_key[i] <= 0) continue;
             const int64_t *times = a->option_time_ps + a->first_option[i];
             if (times[a->option[i] + 1] <= room_ps(a, i)) a->order[candidates++] = i;
@@ -337,6 +338,24 @@ harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_re
     }
     compute_times(a);
     return spend_all_slack(a, relaxed) ? HARPE_OK : harpe_fail_memory(error);
+}
+
+int64_t harpe_assignment_run(harpe_assignment *assignment, const int32_t *option) {
+    harpe_assignment *a = assignment;
+    int64_t length = 0;
+    for (int32_t i = 0; i < a->count; i++) {
+        a->end_ps[i] = start_ps(a, i) + a->option_time_ps[a->first_option[i] + option[i]];
+        if (a->end_ps[i] > length) length = a->end_ps[i];
+    }
+    a->visits += (uint64_t)a->count;
+    return length;
+}
+
+harpe_status harpe_assignment_settle(harpe_assignment *assignment, int64_t deadline_ps,
+                                     harpe_error *error) {
+    assignment->deadline_ps = deadline_ps;
+    compute_times(assignment);
+    return spend_all_slack(assignment, NULL) ? HARPE_OK : harpe_fail_memory(error);
 }
 
 void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *option,
@@ -368,11 +387,8 @@ static int32_t best_touched(const harpe_assignment *a, int32_t *option) {
 
 typedef enum trial_outcome { TRIAL_KEPT, TRIAL_UNDONE, TRIAL_NO_MEMORY } trial_outcome;
 
-/* Speeds one instruction up and spends the slack that this frees where it saves most. */
-static trial_outcome try_faster(harpe_assignment *a, int32_t position, int32_t faster) {
-    double before = a->energy_j;
-    a->change_count = 0;
-    if (!set_option(a, position, faster)) return TRIAL_NO_MEMORY;
+/* Spends the slack that a trial has freed where it saves most; keeps the trial if it pays. */
+static trial_outcome spend_touched(harpe_assignment *a, double energy_before_j) {
     int32_t option = 0;
     for (;;) {
         a->visits += a->change_count;
@@ -380,9 +396,17 @@ static trial_outcome try_faster(harpe_assignment *a, int32_t position, int32_t f
         if (i < 0) break;
         if (!set_option(a, i, option)) return TRIAL_NO_MEMORY;
     }
-    if (a->energy_j < before - SMALLEST_SAVING_J) return TRIAL_KEPT;
-    undo(a, before);
+    if (a->energy_j < energy_before_j - SMALLEST_SAVING_J) return TRIAL_KEPT;
+    undo(a, energy_before_j);
     return TRIAL_UNDONE;
+}
+
+/* Speeds one instruction up and spends the slack that this frees. */
+static trial_outcome try_faster(harpe_assignment *a, int32_t position, int32_t faster) {
+    double before = a->energy_j;
+    a->change_count = 0;
+    if (!set_option(a, position, faster)) return TRIAL_NO_MEMORY;
+    return spend_touched(a, before);
 }
 
 harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t visit_budget,

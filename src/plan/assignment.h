@@ -59,6 +59,14 @@ harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_re
 void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *option,
                               int64_t deadline_ps);
 
+/* Earliest ends of `option` (by position) into end_ps; returns the length of the iteration. Leaves
+ * everything else as it is, so that other functions need the assignment settled again. */
+int64_t harpe_assignment_run(harpe_assignment *assignment, const int32_t *option);
+
+/* Takes the options as they are, for a deadline that they meet, and spends all slack. */
+harpe_status harpe_assignment_settle(harpe_assignment *assignment, int64_t deadline_ps,
+                                     harpe_error *error);
+
 /* Local search from there: speeds one instruction up by a step or two and spends the slack that
  * this frees around it, keeps what saves energy; stops when a whole pass brings nothing or after
  * `visit_budget` recomputed positions. */

@@ -104,31 +104,43 @@ static harpe_status number_nodes(const harpe_problem *problem, event_set *events
 
 /* ---- Curves ------------------------------------------------------------------------------- */
 
-/* Points of a choice's curve become picoseconds and microwatts; a corner that rounding has made
- * collinear or concave is dropped, so rates strictly decrease. */
-static harpe_status round_curve(const harpe_option_list *list, harpe_arena *arena,
-                                harpe_network_curve *out, harpe_error *error) {
-    size_t count = list->curve_count;
-    int64_t *time_ps = harpe_arena_alloc(arena, count, sizeof *time_ps);
-    int64_t *rate_uw = harpe_arena_alloc(arena, count + 1, sizeof *rate_uw);
-    double *energy_j = harpe_calloc(count, sizeof *energy_j);
-    if (!time_ps || !rate_uw || !energy_j) {
-        free(energy_j);
-        return harpe_fail_memory(error);
+/* What is saved per second of stretching, rounded down: the curve, drawn from its slowest point,
+ * is then nowhere above the real one, and a lower bound stays one. */
+static int64_t rate_between(int64_t fast_ps, double fast_j, int64_t slow_ps, double slow_j) {
+    double watts = (fast_j - slow_j) / ((double)(slow_ps - fast_ps) / HARPE_PS_PER_S);
+    return watts > 0 ? (int64_t)floor(fmin(watts, 2 * HARPE_STEEPEST_W) * HARPE_UW_PER_W) : 0;
+}
+
+static harpe_status check_steepness(const harpe_option_list *list, harpe_error *error) {
+    for (size_t i = 1; i < list->curve_count; i++) {
+        double fast_s = list->curve_time_s[i - 1], slow_s = list->curve_time_s[i];
+        double fast_j = list->curve_effective_energy_j[i - 1];
+        double slow_j = list->curve_effective_energy_j[i];
+        double watts = (fast_j - slow_j) / (slow_s - fast_s);
+        if (slow_s - fast_s < 1 / HARPE_PS_PER_S || watts <= HARPE_STEEPEST_W) continue;
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "stage %d, '%s': from %.12g s to %.12g s its energy less blocking falls "
+                          "from %.6g J to %.6g J, %.2g W where %.0e W is the limit: check the "
+                          "units, or take one of the two rows out of the profile",
+                          list->stage, list->instruction, fast_s, slow_s, fast_j, slow_j, watts,
+                          HARPE_STEEPEST_W);
     }
+    return HARPE_OK;
+}
+
+/* Points of a choice's curve become picoseconds and microwatts; of points at the same picosecond
+ * the cheaper one is kept, and a corner that rounding has made collinear or concave is dropped, so
+ * rates strictly decrease. Returns the number of segments. */
+static int32_t round_points(const harpe_option_list *list, int64_t *time_ps, int64_t *rate_uw,
+                            double *energy_j) {
     int32_t top = -1;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < list->curve_count; i++) {
         int64_t time = llround(list->curve_time_s[i] * HARPE_PS_PER_S);
         double energy = list->curve_effective_energy_j[i];
         int64_t rate = HARPE_FLOW_INFINITE;
+        if (top >= 0 && time == time_ps[top]) top--;
         while (top >= 0) {
-            double drop_j = energy_j[top] - energy;
-            if (time <= time_ps[top]) {
-                rate = 0;
-                break;
-            }
-            double watts = drop_j / ((double)(time - time_ps[top]) / HARPE_PS_PER_S);
-            rate = llround(fmin(watts * HARPE_UW_PER_W, 1e17));
+            rate = rate_between(time_ps[top], energy_j[top], time, energy);
             if (top == 0 || rate < rate_uw[top]) break;
             top--;
         }
@@ -140,11 +152,54 @@ static harpe_status round_curve(const harpe_option_list *list, harpe_arena *aren
     }
     rate_uw[0] = HARPE_FLOW_INFINITE;
     rate_uw[top + 1] = 0;
-    out->segment_count = top;
+    return top;
+}
+
+static harpe_status round_curve(const harpe_option_list *list, harpe_arena *arena,
+                                harpe_network_curve *out, harpe_error *error) {
+    harpe_status status = check_steepness(list, error);
+    if (status != HARPE_OK) return status;
+    size_t count = list->curve_count;
+    int64_t *time_ps = harpe_arena_alloc(arena, count, sizeof *time_ps);
+    int64_t *rate_uw = harpe_arena_alloc(arena, count + 1, sizeof *rate_uw);
+    double *energy_j = harpe_calloc(count, sizeof *energy_j);
+    if (!time_ps || !rate_uw || !energy_j) {
+        free(energy_j);
+        return harpe_fail_memory(error);
+    }
+    out->segment_count = round_points(list, time_ps, rate_uw, energy_j);
     out->time_ps = time_ps;
     out->rate_uw = rate_uw;
-    out->slowest_energy_j = energy_j[top];
+    out->slowest_energy_j = list->curve_effective_energy_j[count - 1];
     free(energy_j);
+    return HARPE_OK;
+}
+
+/* Keeps every sum of times and of flows well inside 64 bits: no flow is larger than what all
+ * instructions together can pass without being at their fastest. */
+static harpe_status check_sums(const harpe_problem *problem, harpe_network *network,
+                               harpe_error *error) {
+    double total_s = 0, total_uw = 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        const harpe_network_curve *curve = &network->curves[problem->choice_of[i] + 1];
+        total_s += (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
+        if (curve->segment_count > 0) total_uw += (double)curve->rate_uw[1];
+        network->slowest_energy_j += curve->slowest_energy_j;
+    }
+    if (total_s > LONGEST_ITERATION_S) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "the instructions of one iteration take %.3g s together, the limit is "
+                          "%.0g s: check that the profile's times are in seconds",
+                          total_s, LONGEST_ITERATION_S);
+    }
+    if (total_uw > (double)(HARPE_FLOW_INFINITE / 2)) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "shortening every instruction at once would draw %.2g W more, the limit "
+                          "is %.2g W: check that the profile's times are in seconds and its "
+                          "energies in joules",
+                          total_uw / HARPE_UW_PER_W,
+                          (double)(HARPE_FLOW_INFINITE / 2) / HARPE_UW_PER_W);
+    }
     return HARPE_OK;
 }
 
@@ -165,19 +220,7 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
                                           &network->curves[c + 1], error);
         if (status != HARPE_OK) return status;
     }
-    double total_s = 0;
-    for (int32_t i = 0; i < problem->instruction_count; i++) {
-        const harpe_network_curve *curve = &network->curves[problem->choice_of[i] + 1];
-        total_s += (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
-        network->slowest_energy_j += curve->slowest_energy_j;
-    }
-    if (total_s > LONGEST_ITERATION_S) {
-        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "the instructions of one iteration take %.3g s together, the limit is "
-                          "%.0g s: check that the profile's times are in seconds",
-                          total_s, LONGEST_ITERATION_S);
-    }
-    return HARPE_OK;
+    return check_sums(problem, network, error);
 }
 
 /* ---- Edges -------------------------------------------------------------------------------- */

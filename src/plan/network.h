@@ -13,6 +13,8 @@
 #define HARPE_PS_PER_S 1e12
 #define HARPE_UW_PER_W 1e6
 #define HARPE_FLOW_INFINITE (INT64_C(1) << 60)
+/* No GPU saves more than this by slowing down; a profile that says so is refused. */
+#define HARPE_STEEPEST_W 1e9
 
 /* A convex cost in whole numbers. Segment k (0 .. segment_count) is an arc of length time_ps[k]
  * that carries flow between rate_uw[k + 1] and rate_uw[k]: rate_uw[k] is what stretching from

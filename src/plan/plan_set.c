@@ -7,262 +7,442 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "plan/splice.h"
 #include "plan/walk.h"
 
 #define DEFAULT_COUNT 100
 #define MOST_PLANS 1000000
-/* Roundings tried for each plan, at times spread over the distance to the next. */
-#define TRIES_PER_PLAN 4
+/* Relaxed solutions that are rounded for each plan: the one at its own time, and those at the
+ * sharpest vertices between it and the next plan, where most instructions stand on real options. */
+#define SNAPSHOTS_PER_PLAN 8
 /* Positions that local search may recompute for each plan; about 10 ms. */
 #define VISITS_PER_PLAN UINT64_C(600000)
+/* Times over the whole set that plans are joined from their neighbours. */
+#define SPLICE_ROUNDS 2
 
 struct harpe_plan_set {
     harpe_plan *plans;
-    size_t count, capacity;
+    size_t count;
 };
 
-/* A rounding that may become the next plan. */
-typedef struct candidate {
-    int32_t *option; /* by position */
-    int64_t deadline_ps;
+/* A plan in the making. */
+typedef struct draft {
+    int32_t *option;     /* by position */
+    int64_t deadline_ps; /* not slower than this */
     double time_s, energy_j; /* blocking included */
-} candidate;
+    size_t index;        /* in the request; SIZE_MAX: only helps others */
+} draft;
 
 typedef struct maker {
     const harpe_problem *problem;
     harpe_walk walk;
     harpe_assignment assignment;
-    harpe_relaxed relaxed;
-    candidate tries[TRIES_PER_PLAN];
-    int try_count;
-    harpe_plan_set *set;
-    double began_s;
-    size_t planned, wanted; /* for progress */
+    harpe_splicer splicer;
+    harpe_relaxed snapshots[SNAPSHOTS_PER_PLAN];
+    int64_t kink_uw[SNAPSHOTS_PER_PLAN]; /* how sharp the vertex is */
+    int snapshot_count;
+    draft best, attempt; /* scratch with options of their own */
+    draft *drafts;
+    size_t draft_count, draft_capacity;
+    size_t *hull; /* [draft_count]: drafts on the lower hull, fastest first */
+    size_t hull_count;
+    size_t done, wanted; /* for progress */
 } maker;
 
-/* ---- Making one plan --------------------------------------------------------------------------- */
+/* ---- Drafts -------------------------------------------------------------------------------------- */
 
 static harpe_status report_planning(maker *m, harpe_error *error) {
     const harpe_progress *progress = m->walk.progress;
-    double fraction = m->wanted > 0 ? fmin(1, (double)m->planned / (double)m->wanted) : 1;
-    m->planned++;
+    double fraction = m->wanted > 0 ? fmin(1, (double)m->done / (double)m->wanted) : 1;
+    m->done++;
     if (!progress || !progress->report || progress->report(progress->user, "planning", fraction)) {
         return HARPE_OK;
     }
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
 }
 
-/* Rounds the relaxed solution at the walk's current time into the list of tries. */
-static harpe_status try_here(maker *m, harpe_error *error) {
-    harpe_assignment *assignment = &m->assignment;
-    harpe_walk_read(&m->walk, &m->relaxed);
-    harpe_status status = harpe_assignment_round(assignment, &m->relaxed, error);
-    if (status != HARPE_OK) return status;
-    candidate *found = &m->tries[m->try_count++];
-    memcpy(found->option, assignment->option, (size_t)assignment->count * sizeof *found->option);
-    found->deadline_ps = assignment->deadline_ps;
-    found->time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S;
-    found->energy_j = assignment->energy_j + m->problem->total_blocking_power_w * found->time_s;
-    return HARPE_OK;
+/* Copies what the assignment holds into a draft whose options have been allocated. */
+static void take_down(const maker *m, draft *into) {
+    const harpe_assignment *a = &m->assignment;
+    memcpy(into->option, a->option, (size_t)a->count * sizeof *into->option);
+    into->deadline_ps = a->deadline_ps;
+    into->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
+    into->energy_j = a->energy_j + m->problem->total_blocking_power_w * into->time_s;
 }
 
-/* The try that lies least above the lower bound at its own time. */
-static const candidate *best_try(const maker *m) {
-    const candidate *best = NULL;
-    double best_gap = INFINITY;
-    for (int t = 0; t < m->try_count; t++) {
-        double bound_j = harpe_walk_bound_j(&m->walk, m->tries[t].time_s);
-        double gap = (m->tries[t].energy_j - bound_j) / fabs(bound_j);
-        if (!best || gap < best_gap) {
-            best = &m->tries[t];
-            best_gap = gap;
+/* How far above the lower bound at its own time, relative to it. */
+static double gap_of(const maker *m, const draft *d) {
+    double bound_j = harpe_walk_bound_j(&m->walk, d->time_s);
+    return (d->energy_j - bound_j) / fabs(bound_j);
+}
+
+/* At a vertex: keeps its relaxed solution if it is among the sharpest since the last plan. */
+static void keep_sharpest(void *user, int64_t kink_uw) {
+    maker *m = user;
+    int at = m->snapshot_count;
+    if (at < SNAPSHOTS_PER_PLAN) {
+        m->snapshot_count++;
+    } else {
+        at = 1; /* [0] is the plan's own time */
+        for (int k = 2; k < SNAPSHOTS_PER_PLAN; k++) {
+            if (m->kink_uw[k] < m->kink_uw[at]) at = k;
+        }
+        if (kink_uw <= m->kink_uw[at]) return;
+    }
+    m->kink_uw[at] = kink_uw;
+    harpe_walk_read(&m->walk, &m->snapshots[at]);
+}
+
+/* Rounds all snapshots; leaves the best rounding in `best`. */
+static harpe_status round_snapshots(maker *m, harpe_error *error) {
+    for (int k = 0; k < m->snapshot_count; k++) {
+        harpe_status status = harpe_assignment_round(&m->assignment, &m->snapshots[k], error);
+        if (status != HARPE_OK) return status;
+        draft *into = k == 0 ? &m->best : &m->attempt;
+        take_down(m, into);
+        if (k > 0 && gap_of(m, &m->attempt) < gap_of(m, &m->best)) {
+            draft swapped = m->best;
+            m->best = m->attempt;
+            m->attempt = swapped;
         }
     }
-    return best;
-}
-
-static harpe_status add_plan(maker *m, harpe_error *error) {
-    harpe_plan_set *set = m->set;
-    size_t count = (size_t)m->problem->instruction_count;
-    if (!HARPE_ARRAY_RESERVE(set->plans, set->capacity, set->count + 1)) {
-        return harpe_fail_memory(error);
-    }
-    int *frequencies = harpe_calloc(count, sizeof *frequencies);
-    if (!frequencies) return harpe_fail_memory(error);
-    harpe_assignment_frequencies(&m->assignment, frequencies);
-    harpe_status status =
-        harpe_plan_evaluate(m->problem, frequencies, &set->plans[set->count], NULL, error);
-    if (status != HARPE_OK) {
-        free(frequencies);
-        return status;
-    }
-    set->count++;
     return HARPE_OK;
 }
 
-/* Turns the best try into a plan and forgets the others. */
-static harpe_status settle(maker *m, harpe_error *error) {
-    const candidate *best = best_try(m);
-    harpe_assignment_restore(&m->assignment, best->option, best->deadline_ps);
-    m->try_count = 0;
-    harpe_status status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
-    if (status == HARPE_OK) status = add_plan(m, error);
+static harpe_status add_draft(maker *m, harpe_error *error) {
+    size_t count = (size_t)m->assignment.count;
+    if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1)) {
+        return harpe_fail_memory(error);
+    }
+    draft *added = &m->drafts[m->draft_count];
+    *added = (draft){0};
+    added->option = harpe_calloc(count, sizeof *added->option);
+    if (!added->option) return harpe_fail_memory(error);
+    take_down(m, added);
+    m->draft_count++;
+    return HARPE_OK;
+}
+
+/* Makes the draft for `target_ps`, the next one being for `next_ps`. */
+static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps,
+                               harpe_error *error) {
+    harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
+    if (status != HARPE_OK) return status;
+    m->snapshot_count = 1;
+    harpe_walk_read(&m->walk, &m->snapshots[0]);
+    m->walk.at_vertex = keep_sharpest;
+    m->walk.user = m;
+    if (next_ps < target_ps) status = harpe_walk_to(&m->walk, next_ps + 1, error);
+    m->walk.at_vertex = NULL;
+    if (status == HARPE_OK) status = round_snapshots(m, error);
+    if (status != HARPE_OK) return status;
+    harpe_assignment_restore(&m->assignment, m->best.option, m->best.deadline_ps);
+    status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
+    if (status == HARPE_OK) status = add_draft(m, error);
+    if (status == HARPE_OK) m->drafts[m->draft_count - 1].deadline_ps = target_ps;
     if (status == HARPE_OK) status = report_planning(m, error);
     return status;
 }
 
-/* Makes the plan for `target_ps`; tries roundings down to, but not at, `next_ps`. */
-static harpe_status make_plan(maker *m, int64_t target_ps, int64_t next_ps, harpe_error *error) {
-    for (int t = 0; t < TRIES_PER_PLAN; t++) {
-        int64_t time_ps = target_ps - (target_ps - next_ps) * t / TRIES_PER_PLAN;
-        if (t > 0 && time_ps >= m->walk.solver.time_ps) continue;
-        harpe_status status = harpe_walk_to(&m->walk, time_ps, error);
-        if (status == HARPE_OK) status = try_here(m, error);
-        if (status != HARPE_OK) return status;
-    }
-    return settle(m, error);
+/* ---- Joining neighbours ---------------------------------------------------------------------------- */
+
+static int compare_drafts(const void *a, const void *b) {
+    const draft *x = a, *y = b;
+    if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
+    if (x->energy_j != y->energy_j) return x->energy_j < y->energy_j ? -1 : 1;
+    if (x->deadline_ps != y->deadline_ps) return x->deadline_ps < y->deadline_ps ? -1 : 1;
+    return 0;
 }
 
-/* ---- Choosing the times -------------------------------------------------------------------------- */
+/* Lower convex hull of the drafts in (time, energy); they are sorted by time. */
+static void find_hull(maker *m) {
+    m->hull_count = 0;
+    for (size_t i = 0; i < m->draft_count; i++) {
+        const draft *d = &m->drafts[i];
+        while (m->hull_count > 0) {
+            const draft *last = &m->drafts[m->hull[m->hull_count - 1]];
+            if (m->hull_count == 1) {
+                if (d->time_s > last->time_s || d->energy_j >= last->energy_j) break;
+                m->hull_count--;
+                continue;
+            }
+            const draft *before = &m->drafts[m->hull[m->hull_count - 2]];
+            double turn = (last->time_s - before->time_s) * (d->energy_j - before->energy_j) -
+                          (d->time_s - before->time_s) * (last->energy_j - before->energy_j);
+            if (turn > 0) break;
+            m->hull_count--;
+        }
+        m->hull[m->hull_count++] = i;
+    }
+}
 
-static harpe_status make_spread(maker *m, int count, harpe_error *error) {
-    int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
-    int64_t steps = slowest > fastest ? (count > 1 ? count - 1 : 1) : 0;
-    m->wanted = (size_t)steps + 1;
-    for (int64_t k = steps; k >= 0; k--) {
-        int64_t target = steps > 0 ? fastest + (slowest - fastest) / steps * k : fastest;
-        if (k == steps) target = slowest;
-        int64_t next = k > 0 ? fastest + (slowest - fastest) / steps * (k - 1) : target;
-        harpe_status status = make_plan(m, target, next, error);
+/* Joins the two neighbours on the hull that a draft lies between, either first, and keeps what is
+ * closer to the lower bound. */
+static harpe_status join_neighbours(maker *m, draft *d, const draft *fast, const draft *slow,
+                                    harpe_error *error) {
+    for (int slow_first = 0; slow_first < 2; slow_first++) {
+        harpe_status status = harpe_splice(&m->splicer, &m->assignment, fast->option, slow->option,
+                                           slow_first, d->deadline_ps, error);
+        if (status == HARPE_OK) {
+            status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
+        }
+        if (status != HARPE_OK) return status;
+        take_down(m, &m->attempt);
+        if (gap_of(m, &m->attempt) < gap_of(m, d)) take_down(m, d);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status splice_round(maker *m, harpe_error *error) {
+    qsort(m->drafts, m->draft_count, sizeof *m->drafts, compare_drafts);
+    find_hull(m);
+    size_t edge = 0; /* hull[edge] .. hull[edge + 1] */
+    for (size_t i = 0; i < m->draft_count; i++) {
+        draft *d = &m->drafts[i];
+        double deadline_s = (double)d->deadline_ps / HARPE_PS_PER_S;
+        while (edge + 1 < m->hull_count && m->drafts[m->hull[edge + 1]].time_s <= d->time_s) {
+            edge++;
+        }
+        if (m->hull[edge] == i || edge + 1 >= m->hull_count) continue;
+        const draft *fast = &m->drafts[m->hull[edge]], *slow = &m->drafts[m->hull[edge + 1]];
+        if (fast->time_s > deadline_s) continue;
+        harpe_status status = join_neighbours(m, d, fast, slow, error);
+        if (status == HARPE_OK) status = report_planning(m, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
 
-static harpe_status make_all(maker *m, harpe_error *error) {
+static harpe_status splice_all(maker *m, harpe_error *error) {
+    m->hull = harpe_calloc(m->draft_count, sizeof *m->hull);
+    if (!m->hull) return harpe_fail_memory(error);
+    for (int round = 0; round < SPLICE_ROUNDS; round++) {
+        harpe_status status = splice_round(m, error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+/* ---- Choosing the times ---------------------------------------------------------------------------- */
+
+typedef struct wanted_time {
+    int64_t time_ps;
+    int64_t next_ps; /* where the next plan's tries begin */
+    size_t index;    /* in the request; SIZE_MAX: only helps others */
+} wanted_time;
+
+typedef struct wanted_times {
+    wanted_time *items; /* slowest first */
+    size_t count;
+} wanted_times;
+
+static int compare_slowest_first(const void *a, const void *b) {
+    const wanted_time *x = a, *y = b;
+    if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
+    if (x->index != y->index) return x->index < y->index ? -1 : 1;
+    return 0;
+}
+
+/* `count` times evenly spread from T* to T_min, both among them. */
+static size_t spread_times(const maker *m, size_t count, wanted_time *items, size_t index) {
+    int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
+    if (slowest == fastest) count = 1;
+    int64_t steps = count > 1 ? (int64_t)count - 1 : 1;
+    for (int64_t k = 0; k < (int64_t)count; k++) {
+        int64_t time = slowest - (slowest - fastest) / steps * k;
+        int64_t next = slowest - (slowest - fastest) / steps * (k + 1);
+        if (k + 1 == (int64_t)count && count > 1) time = fastest;
+        if (next < fastest || time == fastest) next = time;
+        items[k] = (wanted_time){.time_ps = time, .next_ps = next, .index = index};
+    }
+    return count;
+}
+
+static harpe_status asked_times(const maker *m, const harpe_plan_request *request,
+                                wanted_time *items, harpe_error *error) {
+    double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
+    for (size_t i = 0; i < request->time_count; i++) {
+        double time_s = request->times_s[i];
+        if (!(time_s >= fastest_s - 1e-9)) {
+            return harpe_fail(error, HARPE_INFEASIBLE,
+                              "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
+                              fastest_s);
+        }
+        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.minimum_energy_ps);
+        int64_t time_ps = llround(most_ps);
+        if (time_ps < m->walk.fastest_ps) time_ps = m->walk.fastest_ps;
+        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps, .index = i};
+    }
+    return HARPE_OK;
+}
+
+static harpe_status list_times(const maker *m, const harpe_plan_request *request,
+                               wanted_times *out, harpe_error *error) {
+    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_COUNT;
+    size_t asked = request->choice == HARPE_PLANS_AT ? request->time_count : 0;
+    out->items = harpe_calloc(spread + asked, sizeof *out->items);
+    if (!out->items) return harpe_fail_memory(error);
+    harpe_status status = asked_times(m, request, out->items, error);
+    if (status != HARPE_OK) return status;
+    size_t index = request->choice == HARPE_PLANS_AT ? SIZE_MAX : 0;
+    out->count = asked + spread_times(m, spread, out->items + asked, index);
+    qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
+    return HARPE_OK;
+}
+
+static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
+                                   harpe_error *error) {
+    wanted_times times = {0};
+    harpe_status status = list_times(m, request, &times, error);
+    m->wanted = times.count * (1 + SPLICE_ROUNDS);
+    for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
+        int64_t next_ps = times.items[i].next_ps;
+        if (i + 1 < times.count && next_ps < times.items[i + 1].time_ps) {
+            next_ps = times.items[i + 1].time_ps;
+        }
+        status = make_draft(m, times.items[i].time_ps, next_ps, error);
+        if (status == HARPE_OK) m->drafts[m->draft_count - 1].index = times.items[i].index;
+    }
+    free(times.items);
+    return status;
+}
+
+static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     for (;;) {
         int64_t time_ps = m->walk.solver.time_ps;
-        harpe_status status = make_plan(m, time_ps, time_ps, error);
+        harpe_status status = make_draft(m, time_ps, time_ps, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
         if (status != HARPE_OK) return status;
     }
 }
 
-typedef struct wanted_time {
-    int64_t time_ps;
-    size_t index;
-} wanted_time;
+/* ---- Finishing --------------------------------------------------------------------------------------- */
 
-static int compare_slowest_first(const void *a, const void *b) {
-    const wanted_time *x = a, *y = b;
-    if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
-    return x->index < y->index ? -1 : 1;
-}
-
-static harpe_status sort_wanted(const maker *m, const harpe_plan_request *request,
-                                wanted_time *wanted, harpe_error *error) {
-    for (size_t i = 0; i < request->time_count; i++) {
-        double time_s = request->times_s[i];
-        double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
-        if (!(time_s >= fastest_s - 1e-9)) {
-            return harpe_fail(error, HARPE_INFEASIBLE,
-                              "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
-                              fastest_s);
-        }
-        double clamped_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.minimum_energy_ps);
-        int64_t time_ps = llround(clamped_ps);
-        if (time_ps < m->walk.fastest_ps) time_ps = m->walk.fastest_ps;
-        wanted[i] = (wanted_time){.time_ps = time_ps, .index = i};
-    }
-    qsort(wanted, request->time_count, sizeof *wanted, compare_slowest_first);
-    return HARPE_OK;
-}
-
-static harpe_status make_at(maker *m, const harpe_plan_request *request, harpe_error *error) {
-    wanted_time *wanted = harpe_calloc(request->time_count, sizeof *wanted);
-    harpe_plan *in_order = harpe_calloc(request->time_count, sizeof *in_order);
-    harpe_status status = HARPE_OK;
-    if (!wanted || !in_order) status = harpe_fail_memory(error);
-    m->wanted = request->time_count;
-    if (status == HARPE_OK) status = sort_wanted(m, request, wanted, error);
-    for (size_t i = 0; status == HARPE_OK && i < request->time_count; i++) {
-        status = make_plan(m, wanted[i].time_ps, wanted[i].time_ps, error);
-    }
-    if (status == HARPE_OK) {
-        for (size_t i = 0; i < request->time_count; i++) {
-            in_order[wanted[i].index] = m->set->plans[i];
-        }
-        memcpy(m->set->plans, in_order, request->time_count * sizeof *in_order);
-    }
-    free(wanted);
-    free(in_order);
+static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe_error *error) {
+    int *frequencies = harpe_calloc((size_t)m->problem->instruction_count, sizeof *frequencies);
+    if (!frequencies) return harpe_fail_memory(error);
+    harpe_assignment_restore(&m->assignment, d->option, d->deadline_ps);
+    harpe_assignment_frequencies(&m->assignment, frequencies);
+    harpe_status status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
+    if (status != HARPE_OK) free(frequencies);
     return status;
 }
 
-/* ---- Finishing ------------------------------------------------------------------------------------- */
-
-static int compare_plans(const void *a, const void *b) {
-    const harpe_plan *x = a, *y = b;
-    if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
-    if (x->energy_j != y->energy_j) return x->energy_j < y->energy_j ? -1 : 1;
-    return 0;
+/* Every draft that no faster one beats in energy too. */
+static harpe_status finish_undominated(maker *m, harpe_plan_set *set, harpe_error *error) {
+    qsort(m->drafts, m->draft_count, sizeof *m->drafts, compare_drafts);
+    double least_j = INFINITY;
+    for (size_t i = 0; i < m->draft_count; i++) {
+        if (m->drafts[i].energy_j >= least_j) continue;
+        least_j = m->drafts[i].energy_j;
+        harpe_status status = finish_plan(m, &m->drafts[i], &set->plans[set->count], error);
+        if (status != HARPE_OK) return status;
+        set->count++;
+    }
+    return HARPE_OK;
 }
 
-/* Sorts by time and drops every plan that a faster one beats in energy too. */
-static void keep_undominated(harpe_plan_set *set) {
-    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
-    size_t kept = 0;
-    for (size_t i = 0; i < set->count; i++) {
-        if (kept > 0 && set->plans[i].energy_j >= set->plans[kept - 1].energy_j) {
-            free((void *)set->plans[i].frequency_mhz);
-        } else {
-            set->plans[kept++] = set->plans[i];
-        }
+/* For every asked time the best draft that is not slower. */
+static harpe_status finish_asked(maker *m, size_t asked, harpe_plan_set *set,
+                                 harpe_error *error) {
+    const draft **best = harpe_calloc(asked, sizeof *best);
+    if (!best) return harpe_fail_memory(error);
+    for (size_t i = 0; i < m->draft_count; i++) {
+        if (m->drafts[i].index != SIZE_MAX) best[m->drafts[i].index] = &m->drafts[i];
     }
-    set->count = kept;
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; status == HARPE_OK && k < asked; k++) {
+        int64_t deadline_ps = best[k]->deadline_ps;
+        for (size_t i = 0; i < m->draft_count; i++) {
+            const draft *d = &m->drafts[i];
+            bool is_in_time = d->time_s * HARPE_PS_PER_S <= (double)deadline_ps + 0.5;
+            if (is_in_time && d->energy_j < best[k]->energy_j) best[k] = d;
+        }
+        status = finish_plan(m, best[k], &set->plans[set->count], error);
+        if (status == HARPE_OK) set->count++;
+    }
+    free(best);
+    return status;
+}
+
+static harpe_status finish(maker *m, const harpe_plan_request *request,
+                           const harpe_frontier *frontier, harpe_plan_set **out,
+                           harpe_error *error) {
+    bool is_asked = request->choice == HARPE_PLANS_AT;
+    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
+    if (set) set->plans = harpe_calloc(is_asked ? request->time_count : m->draft_count,
+                                       sizeof *set->plans);
+    harpe_status status;
+    if (!set || !set->plans) {
+        status = harpe_fail_memory(error);
+    } else if (is_asked) {
+        status = finish_asked(m, request->time_count, set, error);
+    } else {
+        status = finish_undominated(m, set, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_plan_set_free(set);
+        return status;
+    }
+    for (size_t i = 0; i < set->count; i++) {
+        set->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, set->plans[i].time_s);
+    }
+    *out = set;
+    return HARPE_OK;
 }
 
 static harpe_status maker_init(maker *m, const harpe_problem *problem,
                                const harpe_progress *progress, harpe_error *error) {
     memset(m, 0, sizeof *m);
     m->problem = problem;
-    m->began_s = harpe_clock_s();
     harpe_status status = harpe_walk_begin(&m->walk, problem, progress, error);
     if (status != HARPE_OK) return status;
     size_t count = (size_t)problem->instruction_count;
-    m->set = harpe_calloc(1, sizeof *m->set);
-    m->relaxed.duration_ps = harpe_calloc(count, sizeof(int64_t));
-    m->relaxed.price_uw = harpe_calloc(count, sizeof(int64_t));
-    bool complete = m->set && m->relaxed.duration_ps && m->relaxed.price_uw;
-    for (int t = 0; t < TRIES_PER_PLAN; t++) {
-        m->tries[t].option = harpe_calloc(count, sizeof(int32_t));
-        complete = complete && m->tries[t].option;
+    m->best.option = harpe_calloc(count, sizeof(int32_t));
+    m->attempt.option = harpe_calloc(count, sizeof(int32_t));
+    bool complete = m->best.option && m->attempt.option;
+    for (int k = 0; k < SNAPSHOTS_PER_PLAN; k++) {
+        m->snapshots[k].duration_ps = harpe_calloc(count, sizeof(int64_t));
+        m->snapshots[k].price_uw = harpe_calloc(count, sizeof(int64_t));
+        complete = complete && m->snapshots[k].duration_ps && m->snapshots[k].price_uw;
     }
     if (!complete) return harpe_fail_memory(error);
-    return harpe_assignment_init(&m->assignment, problem, error);
+    status = harpe_splicer_init(&m->splicer, problem->instruction_count, error);
+    if (status == HARPE_OK) status = harpe_assignment_init(&m->assignment, problem, error);
+    return status;
 }
 
 static void maker_clear(maker *m) {
-    harpe_plan_set_free(m->set);
+    for (size_t i = 0; i < m->draft_count; i++) {
+        free(m->drafts[i].option);
+    }
+    free(m->drafts);
+    free(m->hull);
+    harpe_splicer_clear(&m->splicer);
     harpe_assignment_clear(&m->assignment);
     harpe_walk_clear(&m->walk);
-    free(m->relaxed.duration_ps);
-    free(m->relaxed.price_uw);
-    for (int t = 0; t < TRIES_PER_PLAN; t++) {
-        free(m->tries[t].option);
+    free(m->best.option);
+    free(m->attempt.option);
+    for (int k = 0; k < SNAPSHOTS_PER_PLAN; k++) {
+        free(m->snapshots[k].duration_ps);
+        free(m->snapshots[k].price_uw);
     }
 }
 
-static harpe_status make_plans(maker *m, const harpe_plan_request *request, harpe_error *error) {
-    switch (request->choice) {
-    case HARPE_PLANS_SPREAD:
-        return make_spread(m, request->count > 0 ? request->count : DEFAULT_COUNT, error);
-    case HARPE_PLANS_ALL: return make_all(m, error);
-    case HARPE_PLANS_AT: return make_at(m, request, error);
+static harpe_status check_request(const harpe_plan_request *request, harpe_error *error) {
+    if (request->count < 0 || request->count > MOST_PLANS || request->time_count > MOST_PLANS) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "too many plans: ask for 1 to %d",
+                          MOST_PLANS);
     }
-    return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
-                      (int)request->choice);
+    if (request->choice == HARPE_PLANS_AT && request->time_count == 0) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "no iteration times to make plans for");
+    }
+    if (request->choice < HARPE_PLANS_SPREAD || request->choice > HARPE_PLANS_AT) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
+                          (int)request->choice);
+    }
+    return HARPE_OK;
 }
 
 harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_request *request,
@@ -270,28 +450,26 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
                                 harpe_plan_set **out, harpe_error *error) {
     static const harpe_plan_request defaults = {.choice = HARPE_PLANS_SPREAD};
     if (!request) request = &defaults;
-    if (request->count < 0 || request->count > MOST_PLANS) {
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%d plans: ask for 1 to %d",
-                          request->count, MOST_PLANS);
-    }
+    harpe_status status = check_request(request, error);
+    if (status != HARPE_OK) return status;
+    double began_s = harpe_clock_s();
     maker m;
     harpe_frontier *solved = NULL;
-    harpe_status status = maker_init(&m, problem, progress, error);
-    if (status == HARPE_OK) status = make_plans(&m, request, error);
+    status = maker_init(&m, problem, progress, error);
+    if (status == HARPE_OK) {
+        status = request->choice == HARPE_PLANS_ALL ? draft_at_vertices(&m, error)
+                                                    : draft_at_times(&m, request, error);
+    }
+    if (status == HARPE_OK) status = splice_all(&m, error);
     if (status == HARPE_OK) status = harpe_walk_finish(&m.walk, &solved, error);
+    if (status == HARPE_OK) status = finish(&m, request, solved, out, error);
+    maker_clear(&m);
     if (status != HARPE_OK) {
-        maker_clear(&m);
+        harpe_frontier_free(solved);
         return status;
     }
     solved->work.assign_s =
-        harpe_clock_s() - m.began_s - solved->work.build_s - solved->work.solve_s;
-    if (request->choice != HARPE_PLANS_AT) keep_undominated(m.set);
-    for (size_t i = 0; i < m.set->count; i++) {
-        m.set->plans[i].lower_bound_j = harpe_frontier_bound_at(solved, m.set->plans[i].time_s);
-    }
-    *out = m.set;
-    m.set = NULL;
-    maker_clear(&m);
+        harpe_clock_s() - began_s - solved->work.build_s - solved->work.solve_s;
     if (frontier) {
         *frontier = solved;
     } else {

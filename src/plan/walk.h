@@ -28,6 +28,10 @@ typedef struct harpe_walk {
     int64_t minimum_energy_ps; /* T* */
     int64_t fastest_ps;    /* T_min */
     uint32_t steps;        /* segments since progress was last reported */
+    /* Called (unless NULL) at every vertex below T*, the solver standing on it; `kink_uw` is how
+     * much steeper the frontier becomes there. */
+    void (*at_vertex)(void *user, int64_t kink_uw);
+    void *user;
 } harpe_walk;
 
 /* Builds the network and walks to T*. On failure there is nothing to clear. */
