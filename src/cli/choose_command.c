@@ -299,13 +299,16 @@ static harpe_status fail_too_hungry(const plan_directory *plans, double allowed_
                       allowed_w, least->plan, least->average_power_w);
 }
 
-/* The row for a criterion that allows a time. */
+/* The row for a criterion that allows a time, any time for least energy. */
 static harpe_status choose_by_time(const choose_arguments *arguments, const plan_directory *plans,
                                    choice *out, harpe_error *error) {
     double allowed_s = arguments->value;
     switch (arguments->criterion) {
     case CRITERION_TIME:
         out->row = slowest_within(plans, allowed_s);
+        break;
+    case CRITERION_MINIMUM_ENERGY:
+        out->row = least_energy_within(plans, INFINITY);
         break;
     case CRITERION_SLOWDOWN:
         allowed_s *= plans->all_maximum.time_s;
@@ -330,15 +333,13 @@ static harpe_status choose_by_time(const choose_arguments *arguments, const plan
 static harpe_status choose(const choose_arguments *arguments, const plan_directory *plans,
                            choice *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    if (arguments->criterion == CRITERION_MINIMUM_ENERGY) {
-        out->row = least_energy_within(plans, INFINITY);
-    } else if (arguments->criterion == CRITERION_POWER_CAP) {
+    if (arguments->criterion == CRITERION_POWER_CAP) {
         out->row = fastest_under(plans, arguments->value);
         status = out->row ? HARPE_OK : fail_too_hungry(plans, arguments->value, error);
     } else {
         status = choose_by_time(arguments, plans, out, error);
     }
-    if (status != HARPE_OK) {
+    if (status != HARPE_OK || !out->row) {
         return status;
     }
     if (out->iteration_s > 0) {

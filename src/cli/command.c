@@ -82,12 +82,14 @@ const char *harpe_bold_end(void) { return stdout_has_colours() ? "\033[0m" : "";
 /* ---- Values of flags ---------------------------------------------------------------------- */
 
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) {
-    fprintf(stderr, "%s: ", state->name);
+    char text[HARPE_ERROR_MESSAGE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    harpe_error error; /* makes one line of it, whatever the value held */
+    (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT, "%s", text);
+    fprintf(stderr, "%s: %s\n", state->name, error.message);
     exit(HARPE_EXIT_USAGE);
 }
 

@@ -11,6 +11,7 @@
 
 #include <harpe/version.h>
 
+#include "base/error.h"
 #include "cli/command.h"
 
 static const harpe_command commands[] = {
@@ -90,11 +91,23 @@ static int unknown_command(const char *name) {
         names[i] = commands[i].name;
     }
     const char *closest = harpe_closest_name(name, names);
+    harpe_error error; /* makes one line of it, whatever the name held */
     if (closest) {
-        fprintf(stderr, "harpe: there is no command '%s'; did you mean '%s'?\n", name, closest);
+        (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
+                         "there is no command '%.100s'; did you mean '%s'?", name, closest);
     } else {
-        fprintf(stderr, "harpe: there is no command '%s'; try 'harpe --help'\n", name);
+        (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
+                         "there is no command '%.100s'; try 'harpe --help'", name);
     }
+    fprintf(stderr, "harpe: %s\n", error.message);
+    return HARPE_EXIT_USAGE;
+}
+
+static int unknown_option(const char *option) {
+    harpe_error error;
+    (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT, "unknown option '%.100s'; try 'harpe --help'",
+                     option);
+    fprintf(stderr, "harpe: %s\n", error.message);
     return HARPE_EXIT_USAGE;
 }
 
@@ -144,8 +157,7 @@ int main(int argc, char **argv) {
         return HARPE_EXIT_OK;
     }
     if (first[0] == '-') {
-        fprintf(stderr, "harpe: unknown option '%s'; try 'harpe --help'\n", first);
-        return HARPE_EXIT_USAGE;
+        return unknown_option(first);
     }
     if (strcmp(first, "help") == 0) {
         return run_help(argc - 1, argv + 1);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws the pictures of a plan directory into its files, and writes report.html around them. What
  * they show is collected in plan_pictures.c. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,15 +87,11 @@ typedef struct fact_list {
     size_t count;
 } fact_list;
 
-static void add_fact(fact_list *list, const char *name, const char *format, ...) HARPE_PRINTF(3, 4);
-
-static void add_fact(fact_list *list, const char *name, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(list->values[list->count], FACT_SIZE, format, arguments);
-    va_end(arguments);
-    list->facts[list->count] = (harpe_report_fact){name, list->values[list->count]};
-    list->count++;
+/* The buffer for the value of the next fact, which is named here. */
+static char *next_fact(fact_list *list, const char *name) {
+    char *value = list->values[list->count];
+    list->facts[list->count++] = (harpe_report_fact){name, value};
+    return value;
 }
 
 static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
@@ -104,24 +99,27 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
     harpe_work work = harpe_frontier_work(result->frontier);
     size_t vertices = 0;
     (void)harpe_frontier_vertices(result->frontier, &vertices);
-    add_fact(list, "Profile", "%s", input->profile_path);
-    add_fact(list, "Pipeline", "%d stages on %d ranks, %d microbatches, %zu instructions",
+    snprintf(next_fact(list, "Profile"), FACT_SIZE, "%s", input->profile_path);
+    snprintf(next_fact(list, "Pipeline"), FACT_SIZE,
+             "%d stages on %d ranks, %d microbatches, %zu instructions",
              harpe_schedule_stage_count(input->schedule),
              harpe_schedule_rank_count(input->schedule),
              harpe_schedule_microbatch_count(input->schedule),
              harpe_problem_instruction_count(input->problem));
-    add_fact(list, "Schedule", "%s", input->schedule_name);
+    snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
     double total_w = harpe_problem_input_total_blocking_power_w(input);
     if (input->blocking_power_count == 1) {
-        add_fact(list, "Blocking power", "%g W per GPU", input->blocking_power_w[0]);
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W per GPU",
+                 input->blocking_power_w[0]);
     } else {
-        add_fact(list, "Blocking power", "%g W in all", total_w);
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W in all", total_w);
     }
-    add_fact(list, "Cost model", "%s",
+    snprintf(next_fact(list, "Cost model"), FACT_SIZE, "%s",
              input->cost_model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull");
-    add_fact(list, "Frontier", "%zu vertices, solved in %.3g ms%s", vertices,
+    snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %.3g ms%s", vertices,
              (work.build_s + work.solve_s) * 1e3, result->verified ? ", verified" : "");
-    add_fact(list, "Plans", "%zu, assigned in %.3g ms", result->row_count, work.assign_s * 1e3);
+    snprintf(next_fact(list, "Plans"), FACT_SIZE, "%zu, assigned in %.3g ms", result->row_count,
+             work.assign_s * 1e3);
 }
 
 static harpe_report_plan *collect_plans(const harpe_plan_result *result) {

@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 import unittest
 
-HARPE = os.environ.get("HARPE", "harpe")
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
+HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
 DATA = pathlib.Path(os.environ.get("HARPE_DATA", SOURCE.parent / "shared" / "data"))
 
 

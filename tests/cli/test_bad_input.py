@@ -5,7 +5,7 @@ import resource
 import shutil
 import time
 
-from program import ProgramTest, os, rows, signal, subprocess, unittest
+from program import HARPE, ProgramTest, environment, os, rows, signal, subprocess, unittest
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 GOOD = HEADER + "".join(
@@ -176,6 +176,11 @@ class Values(BadInputTest):
             self.refuse(2, f"{flag} is missing", *full[:at], *full[at + 2:])
         self.refuse(2, "'stray' is not a flag", *full, "stray")
 
+    def test_odd_values_still_make_one_line(self):
+        self.refuse(2, "found '4?5'", *self.arguments(mbs="4\n5"))
+        self.refuse(2, "no command 'a?b'", "a\nb")
+        self.refuse(1, "no?where.csv", *self.arguments(profile="no\nwhere.csv"))
+
     def test_values_are_checked_before_any_file(self):
         self.refuse(2, "--num-mbs", *self.arguments(profile="nowhere.csv", mbs=0))
 
@@ -220,9 +225,8 @@ class Outputs(BadInputTest):
         script = ('mount -t tmpfs -o size=64k none "$1" || exit 77; "$2" plan --inst-profile '
                   'good.csv --num-mbs 40 --p2p-power 60 --output-dir "$1/plans"; code=$?; '
                   'find "$1" -mindepth 1; exit $code')
-        process = subprocess.run(["unshare", "-rm", "sh", "-c", script, "sh", str(disk),
-                                  os.path.abspath(os.environ.get("HARPE", "harpe"))],
-                                 cwd=self.path, capture_output=True, text=True, timeout=60)
+        process = subprocess.run(["unshare", "-rm", "sh", "-c", script, "sh", str(disk), HARPE],
+                                 env=environment(), cwd=self.path, capture_output=True, text=True, timeout=60)
         if process.returncode == 77 or "unshare" in process.stderr:
             self.skipTest("no small file system can be mounted here")
         self.assertEqual(process.returncode, 1, process.stderr)
@@ -239,9 +243,9 @@ class Interruption(BadInputTest):
         before = self.files()
         for delay in (0.05, 0.3, 1.0):
             process = subprocess.Popen(
-                [os.environ.get("HARPE", "harpe"), "plan", "--inst-profile", "big.csv",
+                [HARPE, "plan", "--inst-profile", "big.csv",
                  "--num-mbs", "400", "--p2p-power", "84", "--output-dir", "plans", "--plans", "all"],
-                cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                cwd=self.path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(delay)
             process.send_signal(number)
             out, err = process.communicate(timeout=120)

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from program import ProgramTest, environment, json, os, rows, subprocess, unittest
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
 
 COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
            "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent"]
@@ -430,7 +430,7 @@ class Streams(ProgramTest):
             for fd in (0, 1, 2):
                 os.close(fd)
 
-        process = subprocess.Popen([os.environ.get("HARPE", "harpe"), "synth", "--output", "p.csv"],
+        process = subprocess.Popen([HARPE, "synth", "--output", "p.csv"],
                                    cwd=self.path, preexec_fn=close_all, env=environment())
         process.wait(timeout=60)
         text = (self.path / "p.csv").read_text()
