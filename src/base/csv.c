@@ -14,7 +14,10 @@
 #include "base/error.h"
 #include "base/text.h"
 
-enum { SHOWN_FIELD_BYTES = 40 }; /* of a bad field in a message */
+enum {
+    SHOWN_FIELD_BYTES = 40, /* of a bad field in a message */
+    FIELDS_MAX = 1 << 20,   /* of a record; a schedule has a cell for every step of a rank */
+};
 
 /* Where the scan stands: lines and columns count from 1, columns in bytes. */
 typedef struct scan {
@@ -70,6 +73,10 @@ static void pass_line_end(scan *s, size_t length) {
 
 static harpe_status add_field(scan *s, harpe_csv_field field, harpe_error *error) {
     harpe_csv *csv = s->csv;
+    if (csv->field_count == FIELDS_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d:%d: more than %d fields in one row",
+                          csv->name, field.line, field.column, FIELDS_MAX);
+    }
     if (!HARPE_ARRAY_RESERVE(csv->fields, csv->field_capacity, csv->field_count + 1)) {
         return harpe_fail_memory(error);
     }

@@ -34,7 +34,8 @@ typedef struct harpe_csv {
 void harpe_csv_open(harpe_csv *csv, const char *text, size_t length, const char *name);
 void harpe_csv_close(harpe_csv *csv);
 
-/* Moves to the next record that is not blank. `*has_record` is false at the end of the text. */
+/* Moves to the next record that is not blank. `*has_record` is false at the end of the text. At
+ * most 1,048,576 fields in a record. */
 harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error);
 /* The same, but a blank line is a record with one empty field (where rows have positions). */
 harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *error);

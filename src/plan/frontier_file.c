@@ -14,6 +14,7 @@
 #include "base/file.h"
 
 #define FRONTIER_LIMIT_BYTES ((size_t)256 << 20)
+#define ROWS_MAX 1000000
 
 typedef struct column {
     const char *name;
@@ -178,6 +179,11 @@ static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t 
     while (status == HARPE_OK) {
         status = harpe_csv_next(csv, &has_record, error);
         if (status != HARPE_OK || !has_record) {
+            break;
+        }
+        if (count == ROWS_MAX) {
+            status = harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d plans", csv->name,
+                                csv->line, ROWS_MAX);
             break;
         }
         if (!HARPE_ARRAY_RESERVE(items, capacity, count + 1)) {

@@ -112,7 +112,7 @@ static void hang_all_on_source(harpe_frontier_solver *s) {
     for (int32_t i = 0; i < network->node_count; i++) {
         int32_t v = network->topological_order[i];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t edge = network->incident_edge[a];
+            int32_t edge = network->incidences[a].edge;
             const harpe_edge_state *state = &s->edges[edge];
             if (state->tail != v) continue;
             int64_t arrival =
@@ -157,8 +157,8 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver,
     s.heap = harpe_calloc(edges, sizeof *s.heap);
     s.heap_index = harpe_calloc(edges, sizeof *s.heap_index);
     s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
-    s.subtree = harpe_calloc(nodes, sizeof *s.subtree);
-    s.boundary = harpe_calloc(edges * 2, sizeof *s.boundary);
+    s.subtree = harpe_calloc(nodes + 1, sizeof *s.subtree);
+    s.boundary = harpe_calloc(edges * 2 + 1, sizeof *s.boundary);
     if (!s.position || !s.is_late || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
         !s.heap_index || !s.tight_at_ps || !s.subtree || !s.boundary) {
         harpe_frontier_solver_clear(&s);
@@ -257,31 +257,38 @@ static void rest_between_segments(harpe_frontier_solver *s, harpe_edge_state *st
 
 /* Moves the tree below `top` to the other side. Edges that may now cross the cut are collected on
  * the way: those to nodes that are still on the old side when they are seen, the leaving edge among
- * them. */
+ * them. The hot loop of the planner. Whether a neighbour is a child is as good as random, so both
+ * lists are written without a branch (they have one element to spare); and all arrays are in
+ * locals, since a store to the byte array could otherwise be to any of the pointers. */
 static void move_subtree(harpe_frontier_solver *s, int32_t top) {
-    const harpe_network *network = s->network;
-    uint8_t old_side = s->is_late[top];
-    int64_t shift = old_side ? s->late_offset : -s->late_offset;
+    const int32_t *restrict first_incidence = s->network->first_incidence;
+    const harpe_incidence *restrict incidences = s->network->incidences;
+    const int32_t *restrict parent_edge = s->parent_edge;
+    uint8_t *restrict is_late = s->is_late;
+    int32_t *restrict subtree = s->subtree, *restrict boundary = s->boundary;
+    uint8_t old_side = is_late[top];
     int32_t count = 1, boundary_count = 0;
-    s->subtree[0] = top;
-    s->is_late[top] = !old_side;
-    s->position[top] += shift;
+    subtree[0] = top;
+    is_late[top] = !old_side;
     for (int32_t i = 0; i < count; i++) {
-        int32_t v = s->subtree[i];
-        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t w = network->incident_node[a], edge = network->incident_edge[a];
-            if (s->is_late[w] != old_side) continue;
-            if (s->parent_edge[w] != edge) {
-                s->boundary[boundary_count++] = edge;
-                continue;
-            }
-            s->is_late[w] = !old_side;
-            s->position[w] += shift;
-            s->subtree[count++] = w;
+        int32_t v = subtree[i], last = first_incidence[v + 1];
+        for (int32_t a = first_incidence[v]; a < last; a++) {
+            int32_t w = incidences[a].node, edge = incidences[a].edge;
+            int32_t is_old = is_late[w] == old_side;
+            int32_t is_child = is_old & (parent_edge[w] == edge);
+            subtree[count] = w;
+            count += is_child;
+            boundary[boundary_count] = edge;
+            boundary_count += is_old & !is_child;
+            is_late[w] ^= (uint8_t)is_child;
         }
     }
+    int64_t shift = old_side ? s->late_offset : -s->late_offset;
+    for (int32_t i = 0; i < count; i++) {
+        s->position[subtree[i]] += shift;
+    }
     for (int32_t i = 0; i < boundary_count; i++) {
-        refresh_cut_edge(s, s->boundary[i]);
+        refresh_cut_edge(s, boundary[i]);
     }
     s->work.nodes_moved += (uint64_t)count;
 }

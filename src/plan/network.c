@@ -257,11 +257,8 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
     harpe_arena *arena = &network->arena;
     int32_t nodes = network->node_count, edges = network->edge_count;
     int32_t *first = harpe_arena_alloc(arena, (size_t)nodes + 2, sizeof *first);
-    network->incident_edge = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof(int32_t));
-    network->incident_node = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof(int32_t));
-    if (!first || !network->incident_edge || !network->incident_node) {
-        return harpe_fail_memory(error);
-    }
+    harpe_incidence *incidences = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof *incidences);
+    if (!first || !incidences) return harpe_fail_memory(error);
     /* Counting sort: after the second loop first[v + 1] is where node v's incidences begin, and
      * filling moves it to where they end. */
     for (int32_t e = 0; e < edges; e++) {
@@ -272,14 +269,12 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
         first[v + 1] += first[v];
     }
     for (int32_t e = 0; e < edges; e++) {
-        int32_t at_tail = first[network->tail[e] + 1]++;
-        network->incident_edge[at_tail] = e;
-        network->incident_node[at_tail] = network->head[e];
-        int32_t at_head = first[network->head[e] + 1]++;
-        network->incident_edge[at_head] = e;
-        network->incident_node[at_head] = network->tail[e];
+        int32_t tail = network->tail[e], head = network->head[e];
+        incidences[first[tail + 1]++] = (harpe_incidence){.edge = e, .node = head};
+        incidences[first[head + 1]++] = (harpe_incidence){.edge = e, .node = tail};
     }
     network->first_incidence = first;
+    network->incidences = incidences;
     return HARPE_OK;
 }
 
@@ -304,7 +299,7 @@ static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
     for (; done < found; done++) {
         int32_t v = order[done];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t e = network->incident_edge[a];
+            int32_t e = network->incidences[a].edge;
             if (network->tail[e] == v && --waiting[network->head[e]] == 0) {
                 order[found++] = network->head[e];
             }

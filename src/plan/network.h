@@ -26,6 +26,12 @@ typedef struct harpe_network_curve {
     double slowest_energy_j; /* effective energy at time_ps[K] */
 } harpe_network_curve;
 
+/* An edge as one of its ends sees it. */
+typedef struct harpe_incidence {
+    int32_t edge;
+    int32_t node; /* the other end */
+} harpe_incidence;
+
 typedef struct harpe_network {
     harpe_arena arena;
     int32_t node_count;
@@ -37,8 +43,7 @@ typedef struct harpe_network {
     int32_t curve_count;
     harpe_network_curve *curves; /* [0] is the dependency's: one segment of length 0 */
     int32_t *first_incidence;    /* [node_count + 1] */
-    int32_t *incident_edge;      /* [2 * edge_count], by node */
-    int32_t *incident_node;      /* the other end of that edge */
+    harpe_incidence *incidences; /* [2 * edge_count], by node */
     int32_t *topological_order;  /* [node_count] nodes */
     int64_t blocking_uw;         /* all ranks' blocking power together */
     double slowest_energy_j;     /* sum of effective energies with everything at its slowest */

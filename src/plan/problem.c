@@ -16,6 +16,8 @@
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
 #define BYTES_PER_INSTRUCTION 600
+/* Nodes, arcs and their ends are numbered with 32 bits. */
+#define INSTRUCTIONS_MAX (INT32_MAX / 64)
 
 /* ---- Lists: the schedule's, with overlapped pairs that have no profile row of their own split --- */
 
@@ -148,6 +150,16 @@ static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entr
     return fill_curve(problem, choice, options, error);
 }
 
+/* The exponential model's curves grow with the profile, not with the schedule. */
+static harpe_status check_curves(const harpe_problem *problem, harpe_error *error) {
+    if (problem->arena.total_bytes <= problem->memory_limit_bytes) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "the cost curves of %zu instructions already need more than the limit of "
+                      "%llu MiB: take a longer unit time, or the hull model",
+                      problem->choice_count,
+                      (unsigned long long)(problem->memory_limit_bytes >> 20));
+}
+
 /* Where a (profile entry, rank) was put, to find it again: a stage belongs to one rank, so the
  * entry alone is the key, except for stages that a caller's schedule gives to two ranks, which the
  * schedule refuses. */
@@ -178,6 +190,7 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
                 status = fill_choice(problem, entry, rank, options,
                                      &problem->choices[problem->choice_count], error);
                 choice_of_entry[index] = (int32_t)++problem->choice_count;
+                if (status == HARPE_OK) status = check_curves(problem, error);
             }
             problem->choice_of[next] = choice_of_entry[index] - 1;
         }
@@ -209,15 +222,20 @@ static harpe_status fill_blocking_power(harpe_problem *problem,
     return HARPE_OK;
 }
 
-static harpe_status check_size(const harpe_schedule *schedule, uint64_t limit,
-                               harpe_error *error) {
-    uint64_t instructions = harpe_schedule_instruction_count(schedule);
-    uint64_t bytes = instructions * BYTES_PER_INSTRUCTION;
-    if (instructions <= INT32_MAX / 8 && bytes <= limit) return HARPE_OK;
+harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memory_limit_bytes,
+                                      harpe_error *error) {
+    uint64_t limit = memory_limit_bytes > 0 ? memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
+    if (instruction_count > INSTRUCTIONS_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%llu instructions, at most %d can be planned: plan fewer microbatches",
+                          (unsigned long long)instruction_count, INSTRUCTIONS_MAX);
+    }
+    uint64_t bytes = instruction_count * BYTES_PER_INSTRUCTION;
+    if (bytes <= limit) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                       "%llu instructions need about %llu MiB to plan, the limit is %llu MiB: plan "
                       "fewer microbatches",
-                      (unsigned long long)instructions, (unsigned long long)(bytes >> 20),
+                      (unsigned long long)instruction_count, (unsigned long long)(bytes >> 20),
                       (unsigned long long)(limit >> 20));
 }
 
@@ -271,7 +289,8 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
     if (!options) options = &defaults;
     uint64_t limit = options->memory_limit_bytes ? options->memory_limit_bytes
                                                  : DEFAULT_MEMORY_LIMIT;
-    harpe_status status = check_size(schedule, limit, error);
+    harpe_status status =
+        harpe_problem_check_size(harpe_schedule_instruction_count(schedule), limit, error);
     if (status != HARPE_OK) return status;
     harpe_problem *problem = harpe_calloc(1, sizeof *problem);
     if (!problem) return harpe_fail_memory(error);

@@ -39,6 +39,11 @@ struct harpe_problem {
     uint64_t memory_limit_bytes;
 };
 
+/* HARPE_LIMIT_EXCEEDED, with an estimate, when so many instructions need more memory than the limit
+ * (0: the default's 4 GiB). Schedules can be refused by it before they are made. */
+harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memory_limit_bytes,
+                                      harpe_error *error);
+
 /* The choice of an instruction. */
 static inline const harpe_choice *harpe_problem_choice(const harpe_problem *problem,
                                                        int32_t instruction) {

@@ -20,7 +20,7 @@ static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
     for (int32_t i = 0; i < network->node_count; i++) {
         int32_t v = network->topological_order[i];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t e = network->incident_edge[a], w = network->head[e];
+            int32_t e = network->incidences[a].edge, w = network->head[e];
             if (network->tail[e] != v) continue;
             int64_t time = arrival[v] + network->curves[network->curve_of[e]].time_ps[0];
             if (time > arrival[w]) arrival[w] = time;
