@@ -31,6 +31,12 @@ const char *harpe_status_name(harpe_status status) {
         return "not supported";
     case HARPE_INTERNAL:
         return "internal error";
+    case HARPE_GPU_LOST:
+        return "GPU lost";
+    case HARPE_DRIVER_ERROR:
+        return "driver error";
+    case HARPE_UNAVAILABLE:
+        return "unavailable";
     }
     return "unknown status";
 }

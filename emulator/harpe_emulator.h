@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The emulator's own API, beside NVML's: how a simulated training rank says that a GPU is busy. The
+ * functions are exported by the emulated libnvidia-ml.so.1 and looked up with dlsym; a real driver
+ * library does not have them. GPUs are named by NVML index. Any thread, any process of the machine
+ * that names the same cluster. Return 0, or an NVML error code. */
+#ifndef HARPE_EMULATOR_H
+#define HARPE_EMULATOR_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Emulated monotonic time in ns; runs HARPE_EMULATOR_TIME_SCALE times as fast as the real clock. */
+int64_t harpe_emulator_now_ns(void);
+
+/* Keeps the GPU busy with work that takes `full_speed_s` emulated seconds at the highest clock, of
+ * which `compute_share` (0..1) scales with the clock; blocks until it is done (or lost), at whatever
+ * clocks and power limits hold on the way. `elapsed_s` (may be NULL) receives emulated seconds. */
+int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
+                        double *elapsed_s);
+
+/* The same for a row of a measured profile (HARPE_EMULATOR_PROFILE, stage, instruction): takes the
+ * time and draws the power measured at the clock that holds. */
+int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
+                               double *elapsed_s);
+
+/* The GPU waits for a peer (blocking power) from now on, until work comes or `waiting` is 0. */
+int harpe_emulator_wait(unsigned int gpu, int waiting);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
