@@ -16,8 +16,9 @@ extern "C" {
 int64_t harpe_emulator_now_ns(void);
 
 /* Keeps the GPU busy with work that takes `full_speed_s` emulated seconds at the highest clock, of
- * which `compute_share` (0..1) scales with the clock; blocks until it is done (or lost), at whatever
- * clocks and power limits hold on the way. `elapsed_s` (may be NULL) receives emulated seconds. */
+ * which `compute_share` (0..1) scales with the clock; blocks until it is done (or lost), at
+ * whatever clocks and power limits hold on the way. `elapsed_s` (may be NULL) receives emulated
+ * seconds. */
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s);
 
@@ -28,6 +29,10 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
 
 /* The GPU waits for a peer (blocking power) from now on, until work comes or `waiting` is 0. */
 int harpe_emulator_wait(unsigned int gpu, int waiting);
+
+/* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE and _FAULTS make sense? 0, or an NVML error code
+ * and one line in `message` that says which does not, and why. Attaches to nothing. */
+int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus
 }

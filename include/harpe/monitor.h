@@ -18,14 +18,16 @@ typedef struct harpe_monitor harpe_monitor;
 
 /* Zero-initialise, then set what matters. */
 typedef struct harpe_monitor_options {
-    harpe_gpus *gpus;        /* NULL: CPUs only; must outlive the monitor */
-    const int *gpu_indices;  /* which of them; NULL: all */
+    harpe_gpus *gpus;       /* NULL: CPUs only; must outlive the monitor */
+    const int *gpu_indices; /* which of them; NULL: all */
     size_t gpu_count;
-    bool with_cpu;           /* also RAPL packages and DRAM, where readable */
-    const char *rapl_path;   /* NULL: /sys/class/powercap */
+    bool with_cpu;                   /* also RAPL packages and DRAM, where readable */
+    const char *rapl_path;           /* NULL: /sys/class/powercap */
     bool approximate_instant_energy; /* a window of zero counter energy becomes power * time */
-    const char *log_path;    /* NULL: none; CSV, a line per ended window, flushed */
-    double sample_period_s;  /* of the sampler for GPUs without an energy counter; 0: 0.02 */
+    /* NULL: none. CSV, a line per ended window, flushed; an existing file is emptied. A line that
+     * cannot be written is told once through `log`; the measurement is returned all the same. */
+    const char *log_path;
+    double sample_period_s; /* of the sampler for GPUs without an energy counter; 0: 0.02 */
     /* Waits until the GPUs have done what was asked of them (the caller knows its framework);
      * called first at begin and at end. NULL: nothing. */
     void (*synchronize)(void *user, const int *gpu_indices, size_t gpu_count);
@@ -47,7 +49,8 @@ typedef struct harpe_window_measurement {
 
 HARPE_API harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
                                          harpe_error *error);
-/* Open windows are discarded. */
+/* Open windows are discarded. A monitor with a sampler or CPUs does not survive fork(): in the
+ * child its windows are HARPE_NOT_SUPPORTED, and it can be freed. */
 HARPE_API void harpe_monitor_free(harpe_monitor *monitor);
 
 /* Opens a window; a name is open once (HARPE_ALREADY_EXISTS) unless `restart`, which discards the

@@ -74,7 +74,7 @@ typedef struct harpe_power_limit_options {
     harpe_status (*all_reduce)(void *user, double *values, size_t count, bool maximum,
                                harpe_error *error);
     void *all_reduce_user;
-    int world_size; /* GPUs in the job; 0: the device's */
+    int world_size; /* GPUs in the job; 0: the sum of all ranks' devices */
     harpe_log log;
 } harpe_power_limit_options;
 
@@ -94,11 +94,21 @@ HARPE_API void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optim
 HARPE_API void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer);
 HARPE_API void harpe_power_limit_on_step_end(harpe_power_limit_optimizer *optimizer);
 
+/* True once the optimum is held. */
 HARPE_API bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *optimizer);
+/* True once something went wrong (the log has it): limits are put back and nothing more is done. */
+HARPE_API bool harpe_power_limit_has_failed(const harpe_power_limit_optimizer *optimizer);
+/* The limit that the optimizer has set; 0 after a failure. */
 HARPE_API int harpe_power_limit_current_w(const harpe_power_limit_optimizer *optimizer);
 HARPE_API int harpe_power_limit_optimum_w(const harpe_power_limit_optimizer *optimizer); /* 0: not yet */
 HARPE_API const harpe_power_limit_measurement *harpe_power_limit_measurements(
     const harpe_power_limit_optimizer *optimizer, size_t *count);
+
+/* For a program that runs under `harpe power-limit run`, instead of an optimizer of its own: says
+ * that a step begins, or that an epoch has ended (one line to the pipe that HARPE_STEP_FD names).
+ * Does nothing elsewhere. */
+HARPE_API void harpe_power_limit_mark_step(void);
+HARPE_API void harpe_power_limit_mark_epoch(void);
 
 /* The device of real (or emulated) GPUs: all visible GPUs, one model. `with_guard` starts a small
  * process that outlives the trainer and puts the limits back within a second however the trainer ends

@@ -19,6 +19,10 @@ static const harpe_command commands[] = {
     {"choose", "Pick one plan out of a plan directory", harpe_choose_command},
     {"evaluate", "Real time and energy of plan files", harpe_evaluate_command},
     {"synth", "Make up a physically sensible profile", harpe_synth_command},
+    {"gpus", "What GPUs are there, and what to do about problems", harpe_gpus_command},
+    {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
+    {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
+    {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

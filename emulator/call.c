@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame of every driver call. NVML's interface is global by nature (nvmlInit has no handle), so
+ * this file holds the one object that a process has: `process`. Everything shared between
+ * processes is in cluster.c. */
+#include "call.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FAULTS_FILE_MAX 4096
+
+static struct {
+    pthread_mutex_t mutex;
+    bool has_fork_handler;
+    bool is_sticky;            /* attached for the emulator's own API: stays until shut down */
+    int init_count;            /* nvmlInit less nvmlShutdown */
+    int users;                 /* calls under way */
+    emulator_cluster *cluster; /* NULL: not attached */
+    int fd;
+    emulator_faults environment_faults, faults;
+    struct stat faults_file; /* as it was read; st_ino 0: there was none */
+    int64_t armed_ns;        /* when the faults came into force */
+    int64_t calls[EMULATOR_GPU_MAX];
+    bool has_restarted[EMULATOR_GPU_MAX];
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Faults ------------------------------------------------------------------------------- */
+
+static void put_in_force(const emulator_faults *faults) {
+    process.faults = *faults;
+    process.armed_ns = emulator_now_ns(process.cluster);
+    memset(process.calls, 0, sizeof process.calls);
+    memset(process.has_restarted, 0, sizeof process.has_restarted);
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b) {
+    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* The file's faults take the place of the environment's; without the file those hold again. */
+static void reread_faults(void) {
+    const char *path = getenv("HARPE_EMULATOR_FAULTS_FILE");
+    struct stat status = {0};
+    if (!path || !*path)
+        return;
+    if (stat(path, &status) == -1)
+        memset(&status, 0, sizeof status);
+    if (is_same_file(&status, &process.faults_file))
+        return;
+    process.faults_file = status;
+    if (status.st_ino == 0) {
+        put_in_force(&process.environment_faults);
+        return;
+    }
+    char text[FAULTS_FILE_MAX + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t length = fd == -1 ? -1 : read(fd, text, FAULTS_FILE_MAX);
+    if (fd != -1)
+        close(fd);
+    if (length < 0)
+        return;
+    text[length] = '\0';
+    emulator_faults faults;
+    (void)emulator_faults_parse(text, &faults);
+    put_in_force(&faults);
+}
+
+/* ---- Attaching ---------------------------------------------------------------------------- */
+
+static void after_fork_in_child(void) {
+    pthread_mutex_init(&process.mutex, NULL);
+    process.users = 0;
+}
+
+static nvmlReturn_t attach(void) {
+    if (process.cluster)
+        return NVML_SUCCESS;
+    const char *list = getenv("HARPE_EMULATOR_FAULTS");
+    if (!emulator_faults_parse(list ? list : "", &process.environment_faults)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    int result = emulator_cluster_attach(&process.cluster, &process.fd);
+    if (result != NVML_SUCCESS)
+        return (nvmlReturn_t)result;
+    if (!process.has_fork_handler) {
+        process.has_fork_handler = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+    }
+    memset(&process.faults_file, 0, sizeof process.faults_file);
+    put_in_force(&process.environment_faults);
+    return NVML_SUCCESS;
+}
+
+static void detach_if_unused(void) {
+    if (process.cluster && process.users == 0 && process.init_count == 0 && !process.is_sticky) {
+        emulator_cluster_detach(process.cluster, process.fd);
+        process.cluster = NULL;
+    }
+}
+
+__attribute__((destructor)) static void detach_at_unload(void) {
+    pthread_mutex_lock(&process.mutex);
+    process.init_count = 0;
+    process.is_sticky = false;
+    detach_if_unused();
+    pthread_mutex_unlock(&process.mutex);
+}
+
+nvmlReturn_t emulator_initialize(void) {
+    pthread_mutex_lock(&process.mutex);
+    nvmlReturn_t result = attach();
+    if (result == NVML_SUCCESS) {
+        process.init_count++;
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return result;
+}
+
+nvmlReturn_t emulator_shut_down(void) {
+    pthread_mutex_lock(&process.mutex);
+    nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (result == NVML_SUCCESS && --process.init_count == 0) {
+        process.is_sticky = false;
+        detach_if_unused();
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return result;
+}
+
+static void use(emulator_cluster **cluster, emulator_faults *faults) {
+    process.users++;
+    reread_faults();
+    *cluster = process.cluster;
+    if (faults) {
+        *faults = process.faults;
+    }
+}
+
+nvmlReturn_t emulator_enter(emulator_cluster **cluster, emulator_faults *faults) {
+    pthread_mutex_lock(&process.mutex);
+    nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (result == NVML_SUCCESS) {
+        use(cluster, faults);
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return result;
+}
+
+nvmlReturn_t emulator_enter_always(emulator_cluster **cluster, emulator_faults *faults) {
+    pthread_mutex_lock(&process.mutex);
+    nvmlReturn_t result = attach();
+    if (result == NVML_SUCCESS) {
+        process.is_sticky = true;
+        use(cluster, faults);
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return result;
+}
+
+void emulator_leave(void) {
+    pthread_mutex_lock(&process.mutex);
+    process.users--;
+    detach_if_unused();
+    pthread_mutex_unlock(&process.mutex);
+}
+
+/* ---- Calls on a GPU ----------------------------------------------------------------------- */
+
+/* A handle is the address of one of these bytes: never NULL, and a stray pointer is not one. */
+static const char handles[EMULATOR_GPU_MAX];
+
+nvmlDevice_t emulator_handle(unsigned int index) {
+    return (nvmlDevice_t)(uintptr_t)&handles[index];
+}
+
+bool emulator_handle_index(nvmlDevice_t device, const emulator_cluster *cluster,
+                           unsigned int *index) {
+    uintptr_t offset = (uintptr_t)device - (uintptr_t)handles;
+    if (offset >= cluster->gpu_count)
+        return false;
+    *index = (unsigned int)offset;
+    return true;
+}
+
+static bool is_lost_now(const emulator_call *call) {
+    const emulator_faults *faults = &call->faults;
+    if (faults->lost_after < 0)
+        return false;
+    if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index)
+        return false;
+    pthread_mutex_lock(&process.mutex);
+    bool is_due = process.calls[call->index]++ >= faults->lost_after;
+    pthread_mutex_unlock(&process.mutex);
+    return is_due;
+}
+
+bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int gpu,
+                                     int64_t now_ns) {
+    if (faults->counter_restart_after_s < 0)
+        return false;
+    pthread_mutex_lock(&process.mutex);
+    double since_s = 1e-9 * (double)(now_ns - process.armed_ns);
+    bool is_due = !process.has_restarted[gpu] && since_s >= faults->counter_restart_after_s;
+    process.has_restarted[gpu] = process.has_restarted[gpu] || is_due;
+    pthread_mutex_unlock(&process.mutex);
+    return is_due;
+}
+
+/* Half of a slow call goes by before its effect and half after it. */
+static void be_slow(const emulator_call *call) {
+    double slow_s =
+        call->access == EMULATOR_SET ? call->faults.slow_set_s : call->faults.slow_get_s;
+    if (slow_s > 0) {
+        emulator_sleep(call->cluster, slow_s / 2);
+    }
+}
+
+nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
+    emulator_unlock(call->cluster, call->index,
+                    call->access == EMULATOR_SET && result == NVML_SUCCESS);
+    be_slow(call);
+    emulator_leave();
+    return result;
+}
+
+nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_feature feature,
+                            emulator_access access, const void *output) {
+    nvmlReturn_t result = emulator_enter(&call->cluster, &call->faults);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!emulator_handle_index(device, call->cluster, &call->index) || !output) {
+        emulator_leave();
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    call->access = access;
+    call->gpu = &call->cluster->gpu[call->index];
+    call->model = emulator_model_at(call->gpu->model);
+    bool is_lost = is_lost_now(call);
+    be_slow(call);
+    call->state = emulator_lock(call->cluster, call->index, call->faults.energy_step_s);
+    call->state->is_lost = call->state->is_lost || is_lost;
+    if (call->state->is_lost) {
+        result = NVML_ERROR_GPU_IS_LOST;
+    } else if (emulator_is_unsupported(&call->faults, feature)) {
+        result = NVML_ERROR_NOT_SUPPORTED;
+    } else if (access == EMULATOR_SET && call->faults.no_permission) {
+        result = NVML_ERROR_NO_PERMISSION;
+    }
+    return result == NVML_SUCCESS ? NVML_SUCCESS : emulator_end(call, result);
+}

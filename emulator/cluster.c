@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The emulated machine in shared memory. Its file is locked shared by everybody who uses it, so
+ * that a newcomer can tell whether it may start it anew; the kernel drops the locks of killed
+ * processes. Physics is next door (physics.c), the driver's calls are above. */
+#include "cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "gpu/nvml_abi.h"
+
+/* "harpe" and the layout's version: another build's cluster is never misread. */
+#define MAGIC (UINT64_C(0x6861727065000000) ^ (sizeof(emulator_cluster) << 8) ^ 1)
+#define DEFAULT_GPUS "1xA100"
+#define TIME_SCALE_MIN 0.001
+#define TIME_SCALE_MAX 1e6
+
+/* ---- Time --------------------------------------------------------------------------------- */
+
+int64_t emulator_real_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns) {
+    int64_t since_ns = real_ns - cluster->epoch_ns;
+    if (cluster->time_scale == 1.0)
+        return real_ns;
+    return cluster->epoch_ns + (int64_t)((double)since_ns * cluster->time_scale);
+}
+
+void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
+    double real_s = emulated_s / cluster->time_scale;
+    struct timespec left = {.tv_sec = (time_t)real_s,
+                            .tv_nsec = (long)((real_s - floor(real_s)) * 1e9)};
+    while (nanosleep(&left, &left) == -1 && errno == EINTR) {
+    }
+}
+
+/* ---- Processes ---------------------------------------------------------------------------- */
+
+/* Start time of a living process in clock ticks, or 0. */
+static uint64_t process_start(int32_t pid) {
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    char *field = strrchr(text, ')'); /* the name may hold anything */
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
+        return 0;
+    field += 2; /* field 3, the state; the start time is field 22 */
+    for (int i = 3; i < 22 && field; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+static bool is_alive(const emulator_owner *owner) {
+    if (kill(owner->pid, 0) == -1 && errno == ESRCH)
+        return false;
+    return process_start(owner->pid) == owner->start_ticks;
+}
+
+emulator_owner emulator_this_process(void) {
+    static _Thread_local emulator_owner self; /* reading /proc costs some microseconds */
+    pid_t pid = getpid();
+    if (self.pid != pid) {
+        self.start_ticks = process_start(pid);
+        self.pid = pid;
+    }
+    return self;
+}
+
+/* ---- Making a cluster --------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* The same cluster name and GPU have the same UUID, always. */
+static void make_uuid(const char *cluster_name, unsigned int gpu, char *uuid, size_t size) {
+    uint64_t state = gpu + 1;
+    for (const char *c = cluster_name; *c; c++) {
+        state = next_random(&state) ^ (unsigned char)*c;
+    }
+    uint64_t a = next_random(&state), b = next_random(&state);
+    snprintf(uuid, size, "GPU-%08x-%04x-%04x-%04x-%012llx", (unsigned int)(a >> 32),
+             (unsigned int)(a >> 16) & 0xffff, ((unsigned int)a & 0xfff) | 0x4000,
+             ((unsigned int)(b >> 48) & 0x3fff) | 0x8000,
+             (unsigned long long)(b & UINT64_C(0xffffffffffff)));
+}
+
+/* "2xA100,1xV100" or "A100": models[] of at most EMULATOR_GPU_MAX GPUs. 0 when it makes no sense.
+ */
+static unsigned int parse_gpus(const char *text, uint32_t *models) {
+    unsigned int total = 0;
+    while (true) {
+        size_t length = strcspn(text, ",");
+        const char *x = memchr(text, 'x', length);
+        int64_t count = 1;
+        const char *key = text;
+        if (x && harpe_parse_int(text, (size_t)(x - text), &count)) {
+            key = x + 1;
+        }
+        int model = emulator_model_find(key, length - (size_t)(key - text));
+        if (model < 0 || count < 1 || count > (int64_t)(EMULATOR_GPU_MAX - total))
+            return 0;
+        for (int64_t i = 0; i < count; i++) {
+            models[total++] = (uint32_t)model;
+        }
+        if (text[length] == '\0')
+            return total;
+        text += length + 1;
+    }
+}
+
+static void start_mutex(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+typedef struct configuration {
+    char name[128];
+    char text[EMULATOR_CONFIGURATION_MAX]; /* what a cluster must have been made from to be kept */
+    bool is_given;                         /* the environment says anything about GPUs or time */
+    uint32_t gpu_count;
+    uint32_t model[EMULATOR_GPU_MAX];
+    double time_scale;
+} configuration;
+
+/* NULL, or what is wrong. */
+static const char *read_configuration(configuration *to) {
+    const char *name = getenv("HARPE_EMULATOR_CLUSTER");
+    const char *gpus = getenv("HARPE_EMULATOR_GPUS");
+    const char *scale = getenv("HARPE_EMULATOR_TIME_SCALE");
+    memset(to, 0, sizeof *to);
+    to->is_given = gpus || scale;
+    if (!name || !*name)
+        name = "default";
+    if (!gpus || !*gpus)
+        gpus = DEFAULT_GPUS;
+    if (!scale || !*scale)
+        scale = "1";
+    if (strlen(name) >= sizeof to->name || strchr(name, '/')) {
+        return "a cluster's name is at most 127 characters, without a slash";
+    }
+    snprintf(to->name, sizeof to->name, "%s", name);
+    int length = snprintf(to->text, sizeof to->text, "%s;%s", gpus, scale);
+    if (length >= 0 && (size_t)length < sizeof to->text) {
+        to->gpu_count = parse_gpus(gpus, to->model);
+    }
+    if (to->gpu_count == 0) {
+        return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 16 of the models "
+               "V100, A40, A100, H100";
+    }
+    if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
+        to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX) {
+        return "the time scale is a number from 0.001 to 1000000";
+    }
+    return NULL;
+}
+
+const char *emulator_cluster_problem(void) {
+    configuration unused;
+    return read_configuration(&unused);
+}
+
+static void start_cluster(emulator_cluster *cluster, const configuration *from) {
+    if (madvise(cluster, sizeof *cluster, MADV_REMOVE) == -1) { /* zeros that take no memory */
+        memset(cluster, 0, sizeof *cluster);
+    }
+    memcpy(cluster->configuration, from->text, sizeof cluster->configuration);
+    cluster->gpu_count = from->gpu_count;
+    cluster->time_scale = from->time_scale;
+    cluster->epoch_ns = emulator_real_ns();
+    for (unsigned int i = 0; i < from->gpu_count; i++) {
+        emulator_gpu *gpu = &cluster->gpu[i];
+        start_mutex(&gpu->mutex);
+        gpu->model = from->model[i];
+        gpu->pci_bus = 0x07 + 8 * i;
+        make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
+        emulator_state_start(&gpu->state[0], emulator_model_at(gpu->model), cluster->epoch_ns);
+    }
+    atomic_store(&cluster->magic, MAGIC);
+}
+
+/* Nobody else is here: a lost GPU comes back as with a restarted driver, dead owners' locks go. */
+static void restart_driver(emulator_cluster *cluster) {
+    for (unsigned int i = 0; i < cluster->gpu_count; i++) {
+        start_mutex(&cluster->gpu[i].mutex);
+        cluster->gpu[i].state[atomic_load(&cluster->gpu[i].current) & 1].is_lost = false;
+    }
+}
+
+static bool is_usable(const emulator_cluster *cluster) {
+    return atomic_load(&cluster->magic) == MAGIC && cluster->gpu_count <= EMULATOR_GPU_MAX;
+}
+
+/* With the file mapped and nobody else using it. */
+static void take_over(emulator_cluster *cluster, const configuration *from) {
+    bool is_wanted =
+        is_usable(cluster) && (!from->is_given || strcmp(cluster->configuration, from->text) == 0);
+    if (is_wanted) {
+        restart_driver(cluster);
+    } else {
+        start_cluster(cluster, from);
+    }
+}
+
+static int open_shared(const configuration *from, int *fd) {
+    char path[200];
+    snprintf(path, sizeof path, "/harpe-emulator-%u-%s", (unsigned int)getuid(), from->name);
+    *fd = shm_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return *fd == -1 ? NVML_ERROR_OPERATING_SYSTEM : NVML_SUCCESS;
+}
+
+/* Takes the lock: alone (true in `*alone`) or with others. */
+static int lock_file(int fd, bool *alone) {
+    *alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (*alone)
+        return NVML_SUCCESS;
+    while (flock(fd, LOCK_SH) == -1) {
+        if (errno != EINTR)
+            return NVML_ERROR_OPERATING_SYSTEM;
+    }
+    return NVML_SUCCESS;
+}
+
+int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
+    configuration wanted;
+    if (read_configuration(&wanted))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    int fd;
+    int result = open_shared(&wanted, &fd);
+    if (result != NVML_SUCCESS)
+        return result;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        bool alone;
+        struct stat status;
+        result = lock_file(fd, &alone);
+        if (result != NVML_SUCCESS)
+            break;
+        result = NVML_ERROR_OPERATING_SYSTEM;
+        if (alone && ftruncate(fd, sizeof(emulator_cluster)) == -1)
+            break;
+        if (fstat(fd, &status) == -1 || status.st_uid != getuid())
+            break; /* never another user's */
+        if ((size_t)status.st_size != sizeof(emulator_cluster)) {
+            flock(fd, LOCK_UN); /* its maker died, or is another build's */
+            usleep(2000);
+            continue;
+        }
+        void *memory =
+            mmap(NULL, sizeof(emulator_cluster), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (memory == MAP_FAILED)
+            break;
+        if (alone) {
+            take_over(memory, &wanted);
+            flock(fd, LOCK_SH);
+        }
+        if (is_usable(memory)) {
+            *out = memory;
+            *fd_out = fd;
+            return NVML_SUCCESS;
+        }
+        munmap(memory, sizeof(emulator_cluster));
+        flock(fd, LOCK_UN);
+        usleep(2000);
+    }
+    close(fd);
+    return result;
+}
+
+void emulator_cluster_detach(emulator_cluster *cluster, int fd) {
+    munmap(cluster, sizeof *cluster);
+    close(fd);
+}
+
+/* ---- One GPU ------------------------------------------------------------------------------ */
+
+/* The work of a killed process ends one heartbeat after the last. */
+static void bury_dead(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *state,
+                      double step_s, int64_t silence_ns) {
+    int64_t real_ns = emulator_real_ns();
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        emulator_work *work = &state->work[i];
+        if (work->id == 0 || real_ns - work->heartbeat_ns < silence_ns)
+            continue;
+        if (is_alive(&work->owner))
+            continue;
+        emulator_advance(
+            state, emulator_model_at(gpu->model), gpu->points, step_s,
+            emulator_from_real_ns(cluster, work->heartbeat_ns + EMULATOR_HEARTBEAT_NS));
+        memset(work, 0, sizeof *work);
+    }
+    if (state->is_waiting && real_ns - state->waiting_checked_ns > EMULATOR_HEARTBEAT_NS) {
+        state->waiting_checked_ns = real_ns;
+        state->is_waiting = is_alive(&state->waiting_owner);
+    }
+}
+
+emulator_state *emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    const emulator_model *model = emulator_model_at(gpu->model);
+    double step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s;
+    if (pthread_mutex_lock(&gpu->mutex) == EOWNERDEAD) {
+        pthread_mutex_consistent(&gpu->mutex);
+    }
+    uint32_t current = atomic_load(&gpu->current) & 1;
+    emulator_state *state = &gpu->state[1 - current];
+    memcpy(state, &gpu->state[current], sizeof *state);
+    bury_dead(cluster, gpu, state, step_s, 3 * EMULATOR_HEARTBEAT_NS);
+    emulator_advance(state, model, gpu->points, step_s, emulator_now_ns(cluster));
+    return state;
+}
+
+void emulator_bury_all_dead(emulator_cluster *cluster, unsigned int index, emulator_state *state) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    bury_dead(cluster, gpu, state, emulator_model_at(gpu->model)->energy_step_s, 0);
+}
+
+void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    atomic_store(&gpu->current, 1 - (atomic_load(&gpu->current) & 1));
+    pthread_mutex_unlock(&gpu->mutex);
+    if (wake) {
+        atomic_fetch_add(&gpu->changes, 1);
+        syscall(SYS_futex, &gpu->changes, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+}
+
+void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
+    if (real_ns <= 0)
+        return;
+    struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};
+    syscall(SYS_futex, &gpu->changes, FUTEX_WAIT, seen, &timeout, NULL, 0);
+}

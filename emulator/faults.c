@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a list of faults, comma or white space separated; '#' begins a comment up to the line's
+ * end. What each fault does is in call.c and in the calls. */
+#include "faults.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+static const char *const feature_names[EMULATOR_FEATURE_COUNT] = {
+    [EMULATOR_POWER_LIMIT] = "power_limit",
+    [EMULATOR_PERSISTENCE] = "persistence",
+    [EMULATOR_CLOCK_LOCKS] = "clock_locks",
+    [EMULATOR_MEMORY_LOCKS] = "memory_locks",
+    [EMULATOR_SUPPORTED_CLOCKS] = "supported_clocks",
+    [EMULATOR_CLOCKS] = "clocks",
+    [EMULATOR_POWER] = "power",
+    [EMULATOR_INSTANT_POWER] = "instant_power",
+    [EMULATOR_AVERAGE_POWER] = "average_power",
+    [EMULATOR_FIELD_VALUES] = "field_values",
+    [EMULATOR_ENERGY] = "energy",
+    [EMULATOR_TEMPERATURE] = "temperature",
+    [EMULATOR_REASONS] = "reasons",
+    [EMULATOR_LOAD] = "load",
+};
+
+static bool is_word(const char *text, size_t length, const char *word) {
+    return strlen(word) == length && memcmp(text, word, length) == 0;
+}
+
+static bool parse_feature(const char *text, size_t length, emulator_faults *faults) {
+    for (int i = 1; i < EMULATOR_FEATURE_COUNT; i++) {
+        if (is_word(text, length, feature_names[i])) {
+            faults->unsupported |= UINT32_C(1) << i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_lost(const char *text, size_t length, emulator_faults *faults) {
+    const char *at = memchr(text, '@', length);
+    size_t calls_length = at ? (size_t)(at - text) : length;
+    int64_t calls, gpu = -1;
+    if (!harpe_parse_int(text, calls_length, &calls) || calls < 0)
+        return false;
+    if (at && (!harpe_parse_int(at + 1, length - calls_length - 1, &gpu) || gpu < 0 || gpu > 15)) {
+        return false;
+    }
+    faults->lost_after = calls;
+    faults->lost_gpu = (int)gpu;
+    return true;
+}
+
+static bool parse_number(const char *text, size_t length, double unit, double *value) {
+    double number;
+    if (!harpe_parse_double(text, length, &number) || number < 0 || number > 1e9)
+        return false;
+    *value = number * unit;
+    return true;
+}
+
+static bool parse_entry(const char *text, size_t length, emulator_faults *faults) {
+    const char *equals = memchr(text, '=', length);
+    size_t name_length = equals ? (size_t)(equals - text) : length;
+    if (!equals) {
+        if (is_word(text, length, "no_permission")) {
+            faults->no_permission = true;
+        } else if (is_word(text, length, "no_energy_counter")) {
+            faults->unsupported |= UINT32_C(1) << EMULATOR_ENERGY;
+        } else {
+            return false;
+        }
+        return true;
+    }
+    const char *value = equals + 1;
+    size_t value_length = length - name_length - 1;
+    if (is_word(text, name_length, "not_supported")) {
+        return parse_feature(value, value_length, faults);
+    }
+    if (is_word(text, name_length, "lost_after"))
+        return parse_lost(value, value_length, faults);
+    double *target = NULL;
+    double unit = 1e-3;
+    if (is_word(text, name_length, "slow_set")) {
+        target = &faults->slow_set_s;
+    } else if (is_word(text, name_length, "slow_get")) {
+        target = &faults->slow_get_s;
+    } else if (is_word(text, name_length, "energy_step")) {
+        target = &faults->energy_step_s;
+    } else if (is_word(text, name_length, "counter_restart_after")) {
+        target = &faults->counter_restart_after_s;
+        unit = 1;
+    }
+    return target && parse_number(value, value_length, unit, target);
+}
+
+bool emulator_faults_parse(const char *text, emulator_faults *faults) {
+    *faults = (emulator_faults){
+        .lost_after = -1, .lost_gpu = -1, .energy_step_s = -1, .counter_restart_after_s = -1};
+    bool is_good = true;
+    while (*text) {
+        text += strspn(text, ", \t\r\n");
+        if (*text == '#') {
+            text += strcspn(text, "\n");
+            continue;
+        }
+        size_t length = strcspn(text, ", \t\r\n#");
+        if (length > 0) {
+            is_good = parse_entry(text, length, faults) && is_good;
+        }
+        text += length;
+    }
+    return is_good;
+}
+
+bool emulator_is_unsupported(const emulator_faults *faults, emulator_feature feature) {
+    return (faults->unsupported >> feature & 1) != 0;
+}

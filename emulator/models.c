@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU models that can be emulated. Clock ranges, steps, memory clocks and power limits are
+ * those of NVIDIA's data sheets and of `nvidia-smi -q -d SUPPORTED_CLOCKS,POWER`; what is split
+ * into static and dynamic power, knee, idle and blocking power are plausible numbers chosen for
+ * this model (those of `harpe synth`, so that its profiles and the emulator agree), not
+ * measurements. */
+#include "models.h"
+
+#include <strings.h>
+
+#include "gpu/nvml_abi.h"
+
+enum { BRAND_TESLA = 2, BRAND_NVIDIA = 14 };
+#define GIB (UINT64_C(1) << 30)
+
+static const emulator_model models[] = {
+    {
+        .key = "V100",
+        .name = "Tesla V100-SXM2-32GB",
+        .architecture = NVML_DEVICE_ARCH_VOLTA,
+        .compute_major = 7,
+        .compute_minor = 0,
+        .pci_device_id = 0x1db510de,
+        .pci_subsystem_id = 0x124910de,
+        .brand = BRAND_TESLA,
+        .core_count = 5120,
+        .memory_bus_bits = 4096,
+        .pcie_generation = 3,
+        .memory_bytes = 32 * GIB,
+        .static_w = 71,
+        .dynamic_w = 215,
+        .blocking_w = 61,
+        .idle_w = 42,
+        .knee = 0.74,
+        .knee_voltage = 0.76,
+        .limit_minimum_mw = 150000,
+        .limit_maximum_mw = 300000,
+        .limit_default_mw = 300000,
+        .base_half_mhz = 2 * 135,
+        .step_half_mhz = 15, /* 7 and 8 MHz */
+        .highest_mhz = 1530,
+        .idle_memory_mhz = 877,
+        .memory_clock_count = 1,
+        .memory_mhz = {877},
+        .locks_memory_clocks = false,
+        .averages_power_usage = false,
+        .energy_step_s = 0.020,
+    },
+    {
+        .key = "A40",
+        .name = "NVIDIA A40",
+        .architecture = NVML_DEVICE_ARCH_AMPERE,
+        .compute_major = 8,
+        .compute_minor = 6,
+        .pci_device_id = 0x223510de,
+        .pci_subsystem_id = 0x145a10de,
+        .brand = BRAND_NVIDIA,
+        .core_count = 10752,
+        .memory_bus_bits = 384,
+        .pcie_generation = 4,
+        .memory_bytes = 48 * GIB,
+        .static_w = 86,
+        .dynamic_w = 203,
+        .blocking_w = 76,
+        .idle_w = 31,
+        .knee = 0.75,
+        .knee_voltage = 0.74,
+        .limit_minimum_mw = 100000,
+        .limit_maximum_mw = 300000,
+        .limit_default_mw = 300000,
+        .base_half_mhz = 2 * 210,
+        .step_half_mhz = 2 * 15,
+        .highest_mhz = 1740,
+        .idle_memory_mhz = 405,
+        .memory_clock_count = 5,
+        .memory_mhz = {7251, 6251, 5001, 810, 405},
+        .locks_memory_clocks = true,
+        .averages_power_usage = true,
+        .energy_step_s = 0.050,
+    },
+    {
+        .key = "A100",
+        .name = "NVIDIA A100-SXM4-80GB",
+        .architecture = NVML_DEVICE_ARCH_AMPERE,
+        .compute_major = 8,
+        .compute_minor = 0,
+        .pci_device_id = 0x20b210de,
+        .pci_subsystem_id = 0x147f10de,
+        .brand = BRAND_NVIDIA,
+        .core_count = 6912,
+        .memory_bus_bits = 5120,
+        .pcie_generation = 4,
+        .memory_bytes = 80 * GIB,
+        .static_w = 98,
+        .dynamic_w = 290,
+        .blocking_w = 84,
+        .idle_w = 62,
+        .knee = 0.76,
+        .knee_voltage = 0.75,
+        .limit_minimum_mw = 100000,
+        .limit_maximum_mw = 400000,
+        .limit_default_mw = 400000,
+        .base_half_mhz = 2 * 210,
+        .step_half_mhz = 2 * 15,
+        .highest_mhz = 1410,
+        .idle_memory_mhz = 1593,
+        .memory_clock_count = 1,
+        .memory_mhz = {1593},
+        .locks_memory_clocks = true,
+        .averages_power_usage = false, /* GA100 */
+        .energy_step_s = 0.050,
+    },
+    {
+        .key = "H100",
+        .name = "NVIDIA H100 80GB HBM3",
+        .architecture = NVML_DEVICE_ARCH_HOPPER,
+        .compute_major = 9,
+        .compute_minor = 0,
+        .pci_device_id = 0x233010de,
+        .pci_subsystem_id = 0x16c110de,
+        .brand = BRAND_NVIDIA,
+        .core_count = 16896,
+        .memory_bus_bits = 5120,
+        .pcie_generation = 5,
+        .memory_bytes = 80 * GIB,
+        .static_w = 141,
+        .dynamic_w = 535,
+        .blocking_w = 115,
+        .idle_w = 71,
+        .knee = 0.72,
+        .knee_voltage = 0.73,
+        .limit_minimum_mw = 200000,
+        .limit_maximum_mw = 700000,
+        .limit_default_mw = 700000,
+        .base_half_mhz = 2 * 210,
+        .step_half_mhz = 2 * 15,
+        .highest_mhz = 1980,
+        .idle_memory_mhz = 2619,
+        .memory_clock_count = 2,
+        .memory_mhz = {2619, 1593},
+        .locks_memory_clocks = true,
+        .averages_power_usage = true,
+        .energy_step_s = 0.100,
+    },
+};
+enum { MODEL_COUNT = sizeof models / sizeof models[0] };
+
+const emulator_model *emulator_model_at(unsigned int index) {
+    return index < MODEL_COUNT ? &models[index] : NULL;
+}
+
+int emulator_model_find(const char *key, size_t length) {
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        if (strncasecmp(models[i].key, key, length) == 0 && models[i].key[length] == '\0') {
+            return i;
+        }
+    }
+    return -1;
+}
+
+unsigned int emulator_clock_count(const emulator_model *model) {
+    return (2 * model->highest_mhz - model->base_half_mhz) / model->step_half_mhz + 1;
+}
+
+unsigned int emulator_clock_mhz(const emulator_model *model, unsigned int index) {
+    unsigned int from_lowest = emulator_clock_count(model) - 1 - index;
+    return (model->base_half_mhz + from_lowest * model->step_half_mhz) / 2;
+}
+
+unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz) {
+    unsigned int count = emulator_clock_count(model);
+    unsigned int index = 0;
+    while (index + 1 < count && emulator_clock_mhz(model, index) > mhz) {
+        index++;
+    }
+    return index;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The law of an emulated GPU. Between two events (a call that changes something, a work that ends)
+ * clock and power are constant, so energy, work and temperature have closed forms and nobody needs
+ * to tick. The formulas and their constants are told in docs/emulator.md. */
+#include "physics.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AMBIENT_C 28.0
+#define TEMPERATURE_AT_LIMIT_C 68.0 /* in the long run, at the highest power limit */
+#define THERMAL_TIME_S 18.0
+#define AVERAGE_NS INT64_C(1000000000)
+/* Power of the memory at its lowest clock, as a share of static power that goes away. */
+#define MEMORY_SHARE_OF_STATIC 0.2
+
+void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns) {
+    memset(state, 0, sizeof *state);
+    state->now_ns = now_ns;
+    state->power_limit_mw = model->limit_default_mw;
+    state->temperature_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * model->idle_w *
+                                           1000.0 / model->limit_maximum_mw;
+}
+
+/* ---- Power and speed ---------------------------------------------------------------------- */
+
+static double memory_ratio(const emulator_model *model, uint32_t memory_mhz) {
+    return (double)memory_mhz / model->memory_mhz[0];
+}
+
+static double model_power_w(const emulator_model *model, double clock_mhz, double memory) {
+    double x = clock_mhz / model->highest_mhz;
+    double rise = x <= model->knee ? 0.0 : (x - model->knee) / (1.0 - model->knee);
+    double voltage = model->knee_voltage + (1.0 - model->knee_voltage) * rise;
+    double static_w = model->static_w * (1.0 - MEMORY_SHARE_OF_STATIC * (1.0 - memory));
+    return static_w + model->dynamic_w * x * voltage * voltage;
+}
+
+/* Time and power of a profile row at a clock: the measured point, or between two of them. */
+static void interpolate(const emulator_points *points, double clock_mhz, double *time_s,
+                        double *power_w) {
+    uint32_t above = 0;
+    while (above < points->count && points->point[above].clock_mhz < clock_mhz) {
+        above++;
+    }
+    uint32_t high = above < points->count ? above : points->count - 1;
+    uint32_t low = above > 0 ? above - 1 : 0;
+    double span = points->point[high].clock_mhz - points->point[low].clock_mhz;
+    double t = span > 0 ? fmin((clock_mhz - points->point[low].clock_mhz) / span, 1.0) : 0.0;
+    *time_s =
+        points->point[low].time_s + t * (points->point[high].time_s - points->point[low].time_s);
+    *power_w =
+        points->point[low].power_w + t * (points->point[high].power_w - points->point[low].power_w);
+}
+
+/* Duration of a whole work, alone on the GPU, and the power it draws. */
+static void work_at(const emulator_work *work, const emulator_model *model,
+                    const emulator_points *points, double clock_mhz, double memory, double *time_s,
+                    double *power_w) {
+    if (work->has_points) {
+        interpolate(points, clock_mhz, time_s, power_w);
+        return;
+    }
+    double share = work->compute_share;
+    *time_s =
+        work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
+    *power_w = model_power_w(model, clock_mhz, memory);
+}
+
+static bool is_running(const emulator_work *work) { return work->id != 0 && !work->is_done; }
+
+/* Works share the GPU evenly, so the power is the mean of what each would draw. */
+static double busy_power_w(const emulator_state *state, const emulator_model *model,
+                           const emulator_points *points, double clock_mhz, double memory) {
+    double sum_w = 0;
+    unsigned int count = 0;
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        if (is_running(&state->work[i])) {
+            double time_s, power_w;
+            work_at(&state->work[i], model, &points[i], clock_mhz, memory, &time_s, &power_w);
+            sum_w += power_w;
+            count++;
+        }
+    }
+    return sum_w / count;
+}
+
+/* ---- What it does now --------------------------------------------------------------------- */
+
+static unsigned int running_count(const emulator_state *state) {
+    unsigned int count = 0;
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        count += is_running(&state->work[i]);
+    }
+    return count;
+}
+
+static uint32_t memory_clock(const emulator_state *state, const emulator_model *model,
+                             bool is_idle) {
+    uint32_t wanted = is_idle ? model->idle_memory_mhz : model->memory_mhz[0];
+    if (state->memory_lock_maximum_mhz == 0)
+        return wanted;
+    uint32_t maximum = state->memory_lock_maximum_mhz;
+    for (unsigned int i = 0; i < model->memory_clock_count; i++) {
+        if (model->memory_mhz[i] <= maximum) {
+            return model->memory_mhz[i];
+        }
+    }
+    return model->memory_mhz[model->memory_clock_count - 1];
+}
+
+static uint32_t idle_clock(const emulator_state *state, const emulator_model *model) {
+    uint32_t lowest = model->base_half_mhz / 2;
+    uint32_t minimum = state->graphics_lock_minimum_mhz;
+    return minimum > lowest ? emulator_clock_mhz(model, emulator_clock_index(model, minimum))
+                            : lowest;
+}
+
+emulator_operation emulator_operate(const emulator_state *state, const emulator_model *model,
+                                    const emulator_points *points) {
+    emulator_operation operation = {.work_count = running_count(state)};
+    operation.is_busy = operation.work_count > 0;
+    operation.is_waiting = !operation.is_busy && state->is_waiting;
+    bool is_idle = !operation.is_busy && !operation.is_waiting;
+    operation.memory_mhz = memory_clock(state, model, is_idle);
+    if (is_idle) {
+        operation.graphics_mhz = idle_clock(state, model);
+        operation.power_w = model->idle_w;
+        return operation;
+    }
+    unsigned int index = 0;
+    if (state->graphics_lock_maximum_mhz != 0) {
+        index = emulator_clock_index(model, state->graphics_lock_maximum_mhz);
+        operation.is_user_capped = index > 0;
+    }
+    double memory = memory_ratio(model, operation.memory_mhz);
+    operation.power_w = model->blocking_w;
+    if (operation.is_busy) {
+        double limit_w = state->power_limit_mw / 1000.0;
+        unsigned int lowest = emulator_clock_count(model) - 1;
+        double power_w;
+        while ((power_w = busy_power_w(state, model, points, emulator_clock_mhz(model, index),
+                                       memory)) > limit_w &&
+               index < lowest) {
+            operation.is_power_capped = true;
+            index++;
+        }
+        operation.power_w = power_w;
+    }
+    operation.graphics_mhz = emulator_clock_mhz(model, index);
+    return operation;
+}
+
+static double time_left_at_s(const emulator_state *state, const emulator_model *model,
+                             const emulator_points *points, unsigned int slot,
+                             const emulator_operation *operation) {
+    double time_s, power_w;
+    work_at(&state->work[slot], model, &points[slot], operation->graphics_mhz,
+            memory_ratio(model, operation->memory_mhz), &time_s, &power_w);
+    return state->work[slot].remaining * time_s * operation->work_count;
+}
+
+double emulator_time_left_s(const emulator_state *state, const emulator_model *model,
+                            const emulator_points *points, unsigned int slot) {
+    emulator_operation operation = emulator_operate(state, model, points);
+    return time_left_at_s(state, model, points, slot, &operation);
+}
+
+/* ---- Moving on ---------------------------------------------------------------------------- */
+
+static void remember(emulator_state *state, double power_w) {
+    if (state->history_count > 0 && power_w == state->last_power_w)
+        return;
+    uint32_t place = state->history_count % EMULATOR_HISTORY_MAX;
+    state->history[place].at_ns = state->now_ns;
+    state->history[place].energy_mj = state->energy_mj;
+    state->history[place].busy_s = state->busy_s;
+    state->history_count++;
+    state->last_power_w = power_w;
+}
+
+/* The counter shows the energy of the last whole step. */
+static void step_counter(emulator_state *state, double power_w, double step_s, int64_t to_ns) {
+    if (step_s <= 0) {
+        state->counter_mj = state->energy_mj + power_w * 1e-6 * (double)(to_ns - state->now_ns);
+        return;
+    }
+    int64_t step_ns = (int64_t)(step_s * 1e9);
+    if (step_ns < 1)
+        step_ns = 1;
+    int64_t boundary_ns = to_ns - to_ns % step_ns;
+    if (boundary_ns > state->now_ns) {
+        state->counter_mj =
+            state->energy_mj + power_w * 1e-6 * (double)(boundary_ns - state->now_ns);
+    }
+}
+
+/* One stretch of constant clock and power; mW times s is mJ, W times ns is 1e-6 mJ. */
+static void integrate(emulator_state *state, const emulator_model *model, double step_s,
+                      const emulator_operation *operation, int64_t to_ns) {
+    double power_w = operation->power_w;
+    double span_s = 1e-9 * (double)(to_ns - state->now_ns);
+    remember(state, power_w);
+    step_counter(state, power_w, step_s, to_ns);
+    state->energy_mj += power_w * 1e3 * span_s;
+    state->busy_s += operation->is_busy ? span_s : 0.0;
+    double final_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * power_w * 1000.0 /
+                                     model->limit_maximum_mw;
+    state->temperature_c =
+        final_c + (state->temperature_c - final_c) * exp(-span_s / THERMAL_TIME_S);
+    state->now_ns = to_ns;
+}
+
+/* Takes `span_s` off every running work; those that reach the end are done. */
+static void progress(emulator_state *state, const emulator_model *model,
+                     const emulator_points *points, const emulator_operation *operation,
+                     double span_s) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        emulator_work *work = &state->work[i];
+        if (!is_running(work))
+            continue;
+        double left_s = time_left_at_s(state, model, points, i, operation);
+        work->remaining *= left_s > span_s ? 1.0 - span_s / left_s : 0.0;
+        if (left_s - span_s < 1e-9) {
+            work->remaining = 0;
+            work->is_done = true;
+            work->finished_ns = state->now_ns;
+        }
+    }
+}
+
+void emulator_advance(emulator_state *state, const emulator_model *model,
+                      const emulator_points *points, double energy_step_s, int64_t to_ns) {
+    while (state->now_ns < to_ns) {
+        emulator_operation operation = emulator_operate(state, model, points);
+        double span_s = 1e-9 * (double)(to_ns - state->now_ns);
+        int64_t end_ns = to_ns;
+        for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+            if (!is_running(&state->work[i]))
+                continue;
+            double left_s = time_left_at_s(state, model, points, i, &operation);
+            if (left_s < span_s) {
+                span_s = left_s;
+                int64_t left_ns = llround(left_s * 1e9);
+                end_ns = state->now_ns + (left_ns > 0 ? left_ns : 1);
+            }
+        }
+        if (end_ns > to_ns)
+            end_ns = to_ns;
+        integrate(state, model, energy_step_s, &operation, end_ns);
+        progress(state, model, points, &operation, span_s);
+    }
+}
+
+/* ---- The last second ---------------------------------------------------------------------- */
+
+/* Energy and busy time at a moment, from the remembered changes; between them both are straight. */
+static void recall(const emulator_state *state, int64_t *at_ns, double *energy_mj, double *busy_s) {
+    uint32_t kept =
+        state->history_count < EMULATOR_HISTORY_MAX ? state->history_count : EMULATOR_HISTORY_MAX;
+    int64_t after_ns = state->now_ns;
+    double after_mj = state->energy_mj, after_s = state->busy_s;
+    for (uint32_t back = 1; back <= kept; back++) {
+        uint32_t place = (state->history_count - back) % EMULATOR_HISTORY_MAX;
+        int64_t before_ns = state->history[place].at_ns;
+        if (before_ns <= *at_ns) {
+            double t = after_ns > before_ns
+                           ? (double)(*at_ns - before_ns) / (double)(after_ns - before_ns)
+                           : 0.0;
+            *energy_mj =
+                state->history[place].energy_mj + t * (after_mj - state->history[place].energy_mj);
+            *busy_s = state->history[place].busy_s + t * (after_s - state->history[place].busy_s);
+            return;
+        }
+        after_ns = before_ns;
+        after_mj = state->history[place].energy_mj;
+        after_s = state->history[place].busy_s;
+    }
+    *at_ns = after_ns;
+    *energy_mj = after_mj;
+    *busy_s = after_s;
+}
+
+double emulator_average_power_w(const emulator_state *state, double instant_power_w) {
+    int64_t at_ns = state->now_ns - AVERAGE_NS;
+    double energy_mj, busy_s;
+    recall(state, &at_ns, &energy_mj, &busy_s);
+    if (at_ns >= state->now_ns)
+        return instant_power_w;
+    return (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
+}
+
+double emulator_busy_share(const emulator_state *state, bool is_busy) {
+    int64_t at_ns = state->now_ns - AVERAGE_NS;
+    double energy_mj, busy_s;
+    recall(state, &at_ns, &energy_mj, &busy_s);
+    if (at_ns >= state->now_ns)
+        return is_busy ? 1.0 : 0.0;
+    return fmin((state->busy_s - busy_s) * 1e9 / (double)(state->now_ns - at_ns), 1.0);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads rows of a measured profile (see harpe-profile(5)): a clock's rows are averaged. The
+ * planner's reader, which also knows ranks and aggregates them, is not used: the emulator stands
+ * apart. */
+#include "profile_points.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/csv.h"
+#include "base/file.h"
+#include "gpu/nvml_abi.h"
+
+#define PROFILE_BYTES_MAX (16U << 20)
+
+enum column { COLUMN_STAGE, COLUMN_INSTRUCTION, COLUMN_FREQUENCY, COLUMN_TIME, COLUMN_ENERGY };
+static const char *const column_names[] = {"stage", "instruction", "frequency", "time", "energy"};
+enum { COLUMN_COUNT = sizeof column_names / sizeof column_names[0] };
+
+static bool is_text(const harpe_csv_field *field, const char *text) {
+    return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
+}
+
+static bool read_header(harpe_csv *csv, size_t *column) {
+    bool has_record;
+    if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK || !has_record)
+        return false;
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        column[i] = SIZE_MAX;
+        for (size_t f = 0; f < csv->field_count; f++) {
+            if (is_text(&csv->fields[f], column_names[i])) {
+                column[i] = f;
+            }
+        }
+        if (column[i] == SIZE_MAX)
+            return false;
+    }
+    return true;
+}
+
+typedef struct sums {
+    uint32_t count;
+    struct {
+        double clock_mhz, time_s, energy_j, rows;
+    } point[EMULATOR_POINT_MAX];
+} sums;
+
+static bool add_row(sums *sum, double clock_mhz, double time_s, double energy_j) {
+    uint32_t i = 0;
+    while (i < sum->count && sum->point[i].clock_mhz < clock_mhz) {
+        i++;
+    }
+    if (i == sum->count || sum->point[i].clock_mhz != clock_mhz) {
+        if (sum->count == EMULATOR_POINT_MAX)
+            return false;
+        memmove(&sum->point[i + 1], &sum->point[i], (sum->count - i) * sizeof sum->point[0]);
+        memset(&sum->point[i], 0, sizeof sum->point[0]);
+        sum->point[i].clock_mhz = clock_mhz;
+        sum->count++;
+    }
+    sum->point[i].time_s += time_s;
+    sum->point[i].energy_j += energy_j;
+    sum->point[i].rows += 1;
+    return true;
+}
+
+static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stage,
+                     const char *instruction, sums *sum) {
+    int64_t stage, frequency;
+    double time_s, energy_j;
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        if (column[i] >= csv->field_count)
+            return false;
+    }
+    if (harpe_csv_int(csv, column[COLUMN_STAGE], "stage", &stage, NULL) != HARPE_OK ||
+        harpe_csv_int(csv, column[COLUMN_FREQUENCY], "frequency", &frequency, NULL) != HARPE_OK ||
+        harpe_csv_double(csv, column[COLUMN_TIME], "time", &time_s, NULL) != HARPE_OK ||
+        harpe_csv_double(csv, column[COLUMN_ENERGY], "energy", &energy_j, NULL) != HARPE_OK ||
+        frequency < 0 || time_s <= 0 || energy_j <= 0) {
+        return false;
+    }
+    if (stage != wanted_stage || !is_text(&csv->fields[column[COLUMN_INSTRUCTION]], instruction)) {
+        return true;
+    }
+    return add_row(sum, (double)frequency, time_s, energy_j);
+}
+
+static int read_rows(harpe_csv *csv, int stage, const char *instruction, sums *sum) {
+    size_t column[COLUMN_COUNT];
+    if (!read_header(csv, column))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool has_record;
+    for (;;) {
+        if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK)
+            return NVML_ERROR_INVALID_ARGUMENT;
+        if (!has_record)
+            return sum->count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+        if (!read_row(csv, column, stage, instruction, sum))
+            return NVML_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+int emulator_read_points(const char *path, int stage, const char *instruction,
+                         emulator_points *points) {
+    char *text;
+    size_t length;
+    if (!path || !*path || !instruction)
+        return NVML_ERROR_NOT_FOUND;
+    if (harpe_file_read(path, PROFILE_BYTES_MAX, &text, &length, NULL) != HARPE_OK) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    sums sum = {0};
+    harpe_csv csv;
+    harpe_csv_open(&csv, text, length, path);
+    int result = read_rows(&csv, stage, instruction, &sum);
+    harpe_csv_close(&csv);
+    free(text);
+    if (result != NVML_SUCCESS)
+        return result;
+    points->count = sum.count;
+    for (uint32_t i = 0; i < sum.count; i++) {
+        points->point[i].clock_mhz = sum.point[i].clock_mhz;
+        points->point[i].time_s = sum.point[i].time_s / sum.point[i].rows;
+        points->point[i].power_w = sum.point[i].energy_j / sum.point[i].time_s;
+    }
+    return NVML_SUCCESS;
+}

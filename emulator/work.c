@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The emulator's own API (harpe_emulator.h): simulated work. Work lives in the shared state, so
+ * that any process's change of clocks or limits meets it; the caller sleeps until its work is done,
+ * waking when something changes and, as a sign of life, every heartbeat. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call.h"
+#include "profile_points.h"
+
+#pragma GCC visibility push(default)
+#include "harpe_emulator.h"
+#pragma GCC visibility pop
+
+#define WORK_MEMORY_BYTES (UINT64_C(8) << 30)
+#define WORK_MAX_S 1e6
+
+typedef struct work_order {
+    emulator_cluster *cluster;
+    emulator_faults faults;
+    unsigned int gpu, slot;
+    uint64_t id;
+    int64_t started_ns;
+} work_order;
+
+int64_t harpe_emulator_now_ns(void) {
+    emulator_cluster *cluster;
+    if (emulator_enter_always(&cluster, NULL) != NVML_SUCCESS)
+        return emulator_real_ns();
+    int64_t now_ns = emulator_now_ns(cluster);
+    emulator_leave();
+    return now_ns;
+}
+
+/* When all are taken, finished work goes whose owner has not asked for it for long (it replaced
+ * itself by another program). */
+static unsigned int free_slot(const emulator_state *state) {
+    int64_t forgotten_ns = emulator_real_ns() - 100 * (int64_t)EMULATOR_HEARTBEAT_NS;
+    unsigned int forgotten = EMULATOR_WORK_MAX;
+    for (unsigned int slot = 0; slot < EMULATOR_WORK_MAX; slot++) {
+        if (state->work[slot].id == 0)
+            return slot;
+        if (state->work[slot].is_done && state->work[slot].heartbeat_ns < forgotten_ns) {
+            forgotten = slot;
+        }
+    }
+    return forgotten;
+}
+
+/* Puts the work into the GPU's state. */
+static int start(work_order *job, const emulator_work *work, const emulator_points *points) {
+    emulator_state *state = emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s);
+    unsigned int slot = free_slot(state);
+    if (slot == EMULATOR_WORK_MAX) {
+        emulator_bury_all_dead(job->cluster, job->gpu, state);
+        slot = free_slot(state);
+    }
+    if (state->is_lost || slot == EMULATOR_WORK_MAX) {
+        int result = state->is_lost ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_INSUFFICIENT_RESOURCES;
+        emulator_unlock(job->cluster, job->gpu, 0);
+        return result;
+    }
+    if (points) {
+        job->cluster->gpu[job->gpu].points[slot] = *points;
+    }
+    job->slot = slot;
+    job->id = ++state->works_started;
+    job->started_ns = state->now_ns;
+    state->is_waiting = false;
+    state->work[slot] = *work;
+    state->work[slot].id = job->id;
+    state->work[slot].owner = emulator_this_process();
+    state->work[slot].remaining = 1.0;
+    state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
+    state->work[slot].heartbeat_ns = emulator_real_ns();
+    emulator_unlock(job->cluster, job->gpu, 1);
+    return NVML_SUCCESS;
+}
+
+/* One look at the work. True when it is over, one way or the other; otherwise `*real_ns` says how
+ * long to sleep at most. */
+static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_ns) {
+    emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
+    const emulator_model *model = emulator_model_at(gpu->model);
+    emulator_state *state = emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s);
+    emulator_work *work = &state->work[job->slot];
+    bool is_over = true;
+    if (state->is_lost || work->id != job->id) {
+        *result = NVML_ERROR_GPU_IS_LOST;
+    } else if (work->is_done) {
+        *result = NVML_SUCCESS;
+        *elapsed_s = 1e-9 * (double)(work->finished_ns - job->started_ns);
+    } else {
+        is_over = false;
+        work->heartbeat_ns = emulator_real_ns();
+        double left_s = emulator_time_left_s(state, model, gpu->points, job->slot);
+        double real_s = left_s / job->cluster->time_scale;
+        *real_ns = real_s * 1e9 < EMULATOR_HEARTBEAT_NS ? (int64_t)(real_s * 1e9) + 1
+                                                        : EMULATOR_HEARTBEAT_NS;
+    }
+    if (is_over && work->id == job->id) {
+        memset(work, 0, sizeof *work);
+    }
+    emulator_unlock(job->cluster, job->gpu, is_over);
+    return is_over;
+}
+
+static int run(unsigned int gpu, const emulator_work *work, const emulator_points *points,
+               double *elapsed_s) {
+    work_order job = {.gpu = gpu};
+    int result = (int)emulator_enter_always(&job.cluster, &job.faults);
+    if (result != NVML_SUCCESS)
+        return result;
+    result = gpu < job.cluster->gpu_count ? start(&job, work, points) : NVML_ERROR_INVALID_ARGUMENT;
+    double took_s = 0;
+    while (result == NVML_SUCCESS) {
+        uint32_t seen = atomic_load(&job.cluster->gpu[gpu].changes);
+        int64_t real_ns = 0;
+        if (look(&job, &result, &took_s, &real_ns))
+            break;
+        emulator_wait_for_change(&job.cluster->gpu[gpu], seen, real_ns);
+    }
+    emulator_leave();
+    if (result == NVML_SUCCESS && elapsed_s) {
+        *elapsed_s = took_s;
+    }
+    return result;
+}
+
+int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
+                        double *elapsed_s) {
+    /* written so that NaN is refused */
+    if (!(full_speed_s > 0 && full_speed_s <= WORK_MAX_S))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!(compute_share >= 0 && compute_share <= 1))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    emulator_work work = {.full_speed_s = full_speed_s, .compute_share = compute_share};
+    return run(gpu, &work, NULL, elapsed_s);
+}
+
+int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
+                               double *elapsed_s) {
+    emulator_points points;
+    int result =
+        emulator_read_points(getenv("HARPE_EMULATOR_PROFILE"), stage, instruction, &points);
+    if (result != NVML_SUCCESS)
+        return result;
+    emulator_work work = {.has_points = true};
+    return run(gpu, &work, &points, elapsed_s);
+}
+
+int harpe_emulator_wait(unsigned int gpu, int waiting) {
+    emulator_cluster *cluster;
+    emulator_faults faults;
+    int result = (int)emulator_enter_always(&cluster, &faults);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (gpu < cluster->gpu_count) {
+        emulator_state *state = emulator_lock(cluster, gpu, faults.energy_step_s);
+        state->is_waiting = waiting != 0;
+        state->waiting_owner = emulator_this_process();
+        state->waiting_checked_ns = emulator_real_ns();
+        emulator_unlock(cluster, gpu, 0);
+    } else {
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    emulator_leave();
+    return result;
+}
+
+int harpe_emulator_check(char *message, unsigned int size) {
+    const char *list = getenv("HARPE_EMULATOR_FAULTS");
+    const char *problem = emulator_cluster_problem();
+    emulator_faults faults;
+    if (!problem && list && !emulator_faults_parse(list, &faults)) {
+        problem = "a fault is unknown or its value makes no sense; known are no_permission, "
+                  "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], slow_set=MS, "
+                  "slow_get=MS, energy_step=MS, counter_restart_after=S";
+    }
+    if (!problem)
+        return NVML_SUCCESS;
+    if (message && size > 0) {
+        snprintf(message, size, "%s", problem);
+    }
+    return NVML_ERROR_INVALID_ARGUMENT;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The power limit optimizer's flags, and the table and JSON of what it measured. Stands between
+ * argp and the two subcommands that run an optimizer. */
+#include "cli/power_limit_options.h"
+
+#include "cli/command.h"
+
+enum {
+    FLAG_SELECTOR = 0x400,
+    FLAG_ETA,
+    FLAG_FACTOR,
+    FLAG_WAIT,
+    FLAG_WARMUP,
+    FLAG_PROFILE,
+    FLAG_STEP,
+    STEPS_MAX = 1000000000,
+};
+
+static const char *const selector_names[] = {"zeus-cost", "energy", "time", "max-slowdown", NULL};
+
+static const struct argp_option flags_table[] = {
+    {NULL, 0, NULL, 0, "What suits you best:", 2},
+    {"selector", FLAG_SELECTOR, "NAME", 0,
+     "zeus-cost (default): least mixture of energy and time; energy: least energy; time: least "
+     "time; max-slowdown: the lowest limit that is not too slow",
+     2},
+    {"eta", FLAG_ETA, "X", 0, "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2},
+    {"factor", FLAG_FACTOR, "X", 0,
+     "max-slowdown: at most X times the time at the highest limit (default 1.1)", 2},
+    {NULL, 0, NULL, 0, "How it is measured:", 3},
+    {"wait-steps", FLAG_WAIT, "N", 0, "Steps at the start that are left alone (default 1)", 3},
+    {"warmup-steps", FLAG_WARMUP, "N", 0, "Steps to settle at a limit (default 10)", 3},
+    {"profile-steps", FLAG_PROFILE, "N", 0, "Steps measured at a limit (default 40)", 3},
+    {"pl-step", FLAG_STEP, "W", 0, "Watts from one limit to the next (default 25)", 3},
+    {0},
+};
+
+static void initialise(harpe_power_limit_flags *flags) {
+    *flags = (harpe_power_limit_flags){
+        .parameters = {.eta = 0.5, .maximum_slowdown = 1.1, .world_size = 1},
+        .options = {.wait_steps = -1, .warmup_steps = -1, .profile_steps = -1},
+    };
+}
+
+static void check_complete(const struct argp_state *state, const harpe_power_limit_flags *flags) {
+    if (flags->has_eta && flags->kind != HARPE_SELECTOR_ZEUS_COST) {
+        harpe_flag_fail(state, "--eta belongs to --selector zeus-cost");
+    }
+    if (flags->has_factor && flags->kind != HARPE_SELECTOR_MAX_SLOWDOWN) {
+        harpe_flag_fail(state, "--factor belongs to --selector max-slowdown");
+    }
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    harpe_power_limit_flags *flags = state->input;
+    harpe_power_limit_options *options = &flags->options;
+    switch (key) {
+    case ARGP_KEY_INIT: initialise(flags); return 0;
+    case FLAG_SELECTOR:
+        flags->kind =
+            (harpe_selector_kind)harpe_flag_choice(state, "--selector", argument, selector_names);
+        return 0;
+    case FLAG_ETA:
+        flags->parameters.eta = harpe_flag_double(state, "--eta", argument, 0, 1);
+        flags->has_eta = true;
+        return 0;
+    case FLAG_FACTOR:
+        flags->parameters.maximum_slowdown = harpe_flag_double(state, "--factor", argument, 1, 1e6);
+        flags->has_factor = true;
+        return 0;
+    case FLAG_WAIT:
+        options->wait_steps = harpe_flag_int(state, "--wait-steps", argument, 0, STEPS_MAX);
+        return 0;
+    case FLAG_WARMUP:
+        options->warmup_steps = harpe_flag_int(state, "--warmup-steps", argument, 0, STEPS_MAX);
+        return 0;
+    case FLAG_PROFILE:
+        options->profile_steps = harpe_flag_int(state, "--profile-steps", argument, 1, STEPS_MAX);
+        return 0;
+    case FLAG_STEP:
+        options->step_w = harpe_flag_int(state, "--pl-step", argument, 1, 1000000);
+        return 0;
+    case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp harpe_power_limit_argp = {.options = flags_table, .parser = parse_flag};
+
+harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int gpu_count,
+                                            harpe_error *error) {
+    harpe_power_limit_selector *selector = &flags->options.selector;
+    flags->parameters.world_size = gpu_count;
+    switch (flags->kind) {
+    case HARPE_SELECTOR_ENERGY: *selector = harpe_selector_energy(); return HARPE_OK;
+    case HARPE_SELECTOR_TIME: *selector = harpe_selector_time(); return HARPE_OK;
+    case HARPE_SELECTOR_MAX_SLOWDOWN:
+        return harpe_selector_max_slowdown(&flags->parameters, selector, error);
+    case HARPE_SELECTOR_ZEUS_COST:
+    default: return harpe_selector_zeus_cost(&flags->parameters, selector, error);
+    }
+}
+
+const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags) {
+    return selector_names[flags->kind];
+}
+
+/* ---- Telling ------------------------------------------------------------------------------- */
+
+static double cost_of(const harpe_power_limit_flags *flags, int highest_w,
+                      const harpe_power_limit_measurement *one) {
+    double eta = flags->parameters.eta;
+    return eta * one->energy_j + (1 - eta) * highest_w * flags->parameters.world_size * one->time_s;
+}
+
+void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
+                                   const harpe_power_limit_measurement *measurements, size_t count,
+                                   int optimum_w) {
+    bool has_cost = flags->kind == HARPE_SELECTOR_ZEUS_COST;
+    fprintf(stream, "    %7s %14s %15s%s\n", "limit", "time", "energy",
+            has_cost ? "            cost" : "");
+    for (size_t i = 0; i < count; i++) {
+        const harpe_power_limit_measurement *one = &measurements[i];
+        bool is_chosen = one->power_limit_w == optimum_w;
+        fprintf(stream, "  %c %5d W %12.3f s %13.1f J", is_chosen ? '*' : ' ', one->power_limit_w,
+                one->time_s, one->energy_j);
+        if (has_cost) {
+            fprintf(stream, " %13.1f J", cost_of(flags, measurements[0].power_limit_w, one));
+        }
+        fputs(is_chosen ? "  chosen\n" : "\n", stream);
+    }
+}
+
+json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count) {
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < count; i++) {
+        const harpe_power_limit_measurement *one = &measurements[i];
+        if (json_array_append_new(array,
+                                  json_pack("{s:i, s:f, s:f}", "power_limit", one->power_limit_w,
+                                            "energy", one->energy_j, "time", one->time_s)) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe power-limit run -- CMD`: finds and holds the best power limit for a command that marks its
+ * steps through a pipe. It drives the optimizer by what the command writes, and knows nothing of
+ * how limits are set or windows measured. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/power_limit_options.h"
+
+typedef struct run_arguments {
+    harpe_power_limit_flags flags;
+    const char *profile_path;
+    char **command;
+    bool json;
+    bool without_guard;
+} run_arguments;
+
+/* The command while it runs. */
+typedef struct run_child {
+    pid_t id;
+    int marks;     /* read end of the pipe */
+    int signals;   /* signalfd */
+    int wait_code; /* once it has ended */
+    bool has_ended;
+    char line[32]; /* of the pipe, not complete yet */
+    size_t line_length;
+    int64_t step_count, epoch_count, unknown_count;
+} run_child;
+
+/* ---- Flags --------------------------------------------------------------------------------- */
+
+enum { FLAG_PROFILE_PATH = 0x600, FLAG_NO_GUARD };
+
+static const struct argp_option flags_table[] = {
+    {"profile", FLAG_PROFILE_PATH, "FILE", 0,
+     "Use what an earlier run measured, or keep it there for the next", 1},
+    {"no-guard", FLAG_NO_GUARD, NULL, 0, "No process that puts limits back when this one is killed",
+     1},
+    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 4},
+    {0},
+};
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    run_arguments *arguments = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->flags; return 0;
+    case FLAG_PROFILE_PATH: arguments->profile_path = argument; return 0;
+    case FLAG_NO_GUARD: arguments->without_guard = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case ARGP_KEY_ARG:
+        arguments->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_END:
+        if (!arguments->command) {
+            harpe_flag_fail(state, "the command is missing: harpe power-limit run -- CMD");
+        }
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&harpe_power_limit_argp, 0, NULL, 0}, {0}};
+
+static const struct argp argument_parser = {
+    .options = flags_table,
+    .parser = parse_flag,
+    .args_doc = "-- CMD [ARG...]",
+    .doc = "Find and hold the best power limit for a command, which says where its steps are: a "
+           "line 'step' as each begins, a line 'epoch' as each epoch ends, to the file descriptor "
+           "that HARPE_STEP_FD names."
+           "\vExample:\n  harpe power-limit run --profile resnet18.json -- ./train\n\n"
+           "See also: man harpe-power-limit",
+    .children = children,
+};
+
+/* ---- The command ---------------------------------------------------------------------------- */
+
+static int spawn_with(char *const *command, int marks, const sigset_t *mask, pid_t *id) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t to_default; /* what this program ignores, the command need not */
+    sigemptyset(&to_default);
+    sigaddset(&to_default, SIGPIPE);
+    sigaddset(&to_default, SIGXFSZ);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, marks, marks); /* stays open beyond exec */
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &to_default);
+    posix_spawnattr_setsigmask(&attributes, mask);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    int failure = posix_spawnp(id, command[0], &actions, &attributes, command, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return failure;
+}
+
+static harpe_status start_command(char *const *command, run_child *child, harpe_error *error) {
+    int marks[2];
+    char number[16];
+    sigset_t mask;
+    sigset_t before;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGHUP);
+    sigaddset(&mask, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &mask, &before);
+    child->signals = signalfd(-1, &mask, SFD_CLOEXEC);
+    if (child->signals < 0 || pipe2(marks, O_CLOEXEC) != 0) {
+        return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
+    }
+    child->marks = marks[0];
+    snprintf(number, sizeof number, "%d", marks[1]);
+    setenv("HARPE_STEP_FD", number, 1);
+    int failure = spawn_with(command, marks[1], &before, &child->id);
+    close(marks[1]);
+    if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
+    return HARPE_OK;
+}
+
+/* ---- What it marks --------------------------------------------------------------------------- */
+
+static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->line[child->line_length] = '\0';
+    if (strcmp(child->line, "step") == 0) {
+        if (child->step_count++ > 0) {
+            harpe_power_limit_on_step_end(optimizer);
+        }
+        harpe_power_limit_on_step_begin(optimizer);
+    } else if (strcmp(child->line, "epoch") == 0) {
+        child->epoch_count++;
+        harpe_power_limit_on_epoch_end(optimizer);
+    } else if (child->line_length > 0 && child->unknown_count++ == 0) {
+        fprintf(stderr, "harpe power-limit run: a line to HARPE_STEP_FD was neither 'step' nor "
+                        "'epoch'\n");
+    }
+    child->line_length = 0;
+}
+
+/* False once nobody can write any more. */
+static bool take_marks(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    char bytes[4096];
+    ssize_t got = read(child->marks, bytes, sizeof bytes);
+    for (ssize_t i = 0; i < got; i++) {
+        if (bytes[i] == '\n') {
+            take_line(child, optimizer);
+        } else if (child->line_length < sizeof child->line - 1) {
+            child->line[child->line_length++] = bytes[i];
+        }
+    }
+    return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+}
+
+/* What a terminal sends reaches the command by itself; what is sent to this process is passed on.
+ */
+static void take_signal(run_child *child) {
+    struct signalfd_siginfo info;
+    if (read(child->signals, &info, sizeof info) != (ssize_t)sizeof info) return;
+    if (info.ssi_signo == SIGCHLD) {
+        child->has_ended = waitpid(child->id, &child->wait_code, WNOHANG) == child->id;
+    } else if (info.ssi_code != SI_KERNEL) {
+        (void)kill(child->id, (int)info.ssi_signo);
+    }
+}
+
+static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    struct pollfd ends[2] = {{.fd = child->marks, .events = POLLIN},
+                             {.fd = child->signals, .events = POLLIN}};
+    while (!child->has_ended) {
+        if (poll(ends, 2, -1) < 0) continue;
+        if (ends[0].revents && !take_marks(child, optimizer)) {
+            ends[0].fd = -1;
+        }
+        if (ends[1].revents) {
+            take_signal(child);
+        }
+    }
+}
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+static harpe_status tell(const run_arguments *arguments, const run_child *child,
+                         const harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    size_t count = 0;
+    const harpe_power_limit_measurement *measurements =
+        harpe_power_limit_measurements(optimizer, &count);
+    int optimum_w = harpe_power_limit_optimum_w(optimizer);
+    bool is_done = harpe_power_limit_is_done(optimizer);
+    if (arguments->json) {
+        json_t *optimum = is_done ? json_integer(optimum_w) : json_null();
+        return harpe_command_print_json(
+            json_pack("{s:o, s:o, s:s, s:b, s:b, s:I, s:I}", "optimum_w", optimum, "measurements",
+                      harpe_power_limit_json(measurements, count), "selector",
+                      harpe_power_limit_selector_name(&arguments->flags), "is_done", is_done,
+                      "has_failed", harpe_power_limit_has_failed(optimizer), "steps",
+                      (json_int_t)child->step_count, "epochs", (json_int_t)child->epoch_count),
+            error);
+    }
+    harpe_power_limit_print_table(stderr, &arguments->flags, measurements, count, optimum_w);
+    if (is_done) {
+        fprintf(stderr, "Optimum: %d W\n", optimum_w);
+    } else if (child->step_count == 0) {
+        fprintf(stderr,
+                "harpe power-limit run: the command marked no steps: it should write a line "
+                "'step' to the file descriptor in HARPE_STEP_FD as each begins\n");
+    } else {
+        fprintf(stderr,
+                "harpe power-limit run: ended after %lld steps, before all limits were "
+                "measured\n",
+                (long long)child->step_count);
+    }
+    return HARPE_OK;
+}
+
+static void write_log(void *user, harpe_log_level level, const char *line) {
+    (void)user;
+    if (level >= HARPE_LOG_WARNING) {
+        fprintf(stderr, "harpe power-limit run: %s\n", line);
+    }
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static harpe_status run_optimized(run_arguments *arguments, run_child *child,
+                                  harpe_power_limit_gpus *device, const char *model,
+                                  harpe_error *error) {
+    harpe_power_limit_optimizer *optimizer = NULL;
+    const harpe_power_limit_device *functions = harpe_power_limit_gpus_device(device);
+    harpe_power_limit_options *options = &arguments->flags.options;
+    options->profile_path = arguments->profile_path;
+    options->device_model = model;
+    options->log.write = write_log;
+    harpe_status status =
+        harpe_power_limit_flags_finish(&arguments->flags, functions->gpu_count, error);
+    if (status == HARPE_OK) {
+        status = harpe_power_limit_optimizer_new(functions, options, &optimizer, error);
+    }
+    if (status == HARPE_OK) {
+        status = start_command(arguments->command, child, error);
+    }
+    if (status == HARPE_OK) {
+        follow(child, optimizer);
+        status = tell(arguments, child, optimizer, error);
+    }
+    harpe_power_limit_optimizer_free(optimizer);
+    return status;
+}
+
+static int exit_code(const run_child *child) {
+    if (WIFSIGNALED(child->wait_code)) return HARPE_EXIT_SIGNAL + WTERMSIG(child->wait_code);
+    return WEXITSTATUS(child->wait_code);
+}
+
+int harpe_power_limit_run_command(int argc, char **argv) {
+    run_arguments arguments = {0};
+    run_child child = {0};
+    harpe_gpus *gpus = NULL;
+    harpe_power_limit_gpus *device = NULL;
+    harpe_error error;
+    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    harpe_gpus_options options = {.log = {.write = write_log}};
+    harpe_status status = harpe_gpus_open(&options, &gpus, &error);
+    if (status == HARPE_OK) {
+        status = harpe_power_limit_gpus_new(gpus, !arguments.without_guard, &device, &error);
+    }
+    if (status == HARPE_OK) {
+        status =
+            run_optimized(&arguments, &child, device, harpe_gpu_info_at(gpus, 0)->name, &error);
+    }
+    harpe_power_limit_gpus_free(device);
+    harpe_gpus_close(gpus);
+    return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
+}

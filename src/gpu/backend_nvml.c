@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NVIDIA GPUs through NVML, whose library is opened at run time. The last stop of a plan and the
+ * first of a measurement: here a frequency is written to a GPU and its energy counter read. It
+ * skips, counts and remembers nothing; gpus.c does. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "gpu/backend.h"
+#include "gpu/nvml_abi.h"
+#include "gpu/nvml_errors.h"
+
+enum { DEVICES_MAX = 1024, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
+
+/* ---- Symbols ------------------------------------------------------------------------------ */
+
+typedef struct nvml_functions {
+    nvmlReturn_t (*init)(void);
+    nvmlReturn_t (*shutdown)(void);
+    nvmlReturn_t (*driver_version)(char *text, unsigned int length);
+    nvmlReturn_t (*count)(unsigned int *count);
+    nvmlReturn_t (*handle)(unsigned int index, nvmlDevice_t *device);
+    nvmlReturn_t (*name)(nvmlDevice_t device, char *text, unsigned int length);
+    nvmlReturn_t (*uuid)(nvmlDevice_t device, char *text, unsigned int length);
+    nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
+    nvmlReturn_t (*mig_mode)(nvmlDevice_t device, unsigned int *current, unsigned int *pending);
+    nvmlReturn_t (*architecture)(nvmlDevice_t device, unsigned int *architecture);
+    nvmlReturn_t (*limit_range)(nvmlDevice_t device, unsigned int *minimum, unsigned int *maximum);
+    nvmlReturn_t (*limit)(nvmlDevice_t device, unsigned int *limit);
+    nvmlReturn_t (*default_limit)(nvmlDevice_t device, unsigned int *limit);
+    nvmlReturn_t (*set_limit)(nvmlDevice_t device, unsigned int limit);
+    nvmlReturn_t (*persistence)(nvmlDevice_t device, nvmlEnableState_t *mode);
+    nvmlReturn_t (*set_persistence)(nvmlDevice_t device, nvmlEnableState_t mode);
+    nvmlReturn_t (*memory_clocks)(nvmlDevice_t device, unsigned int *count, unsigned int *clocks);
+    nvmlReturn_t (*graphics_clocks)(nvmlDevice_t device, unsigned int memory, unsigned int *count,
+                                    unsigned int *clocks);
+    nvmlReturn_t (*clock)(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz);
+    nvmlReturn_t (*lock_graphics)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
+    nvmlReturn_t (*reset_graphics)(nvmlDevice_t device);
+    nvmlReturn_t (*lock_memory)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
+    nvmlReturn_t (*reset_memory)(nvmlDevice_t device);
+    nvmlReturn_t (*power)(nvmlDevice_t device, unsigned int *power);
+    nvmlReturn_t (*fields)(nvmlDevice_t device, int count, nvmlFieldValue_t *values);
+    nvmlReturn_t (*energy)(nvmlDevice_t device, unsigned long long *energy);
+    nvmlReturn_t (*temperature)(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                unsigned int *celsius);
+    nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);
+    int64_t (*emulator_now_ns)(void);
+} nvml_functions;
+
+typedef struct nvml_symbol {
+    const char *name;
+    const char *older_name; /* tried when the first is missing; same arguments as far as used */
+    bool is_required;
+    size_t offset; /* in nvml_functions */
+} nvml_symbol;
+
+#define REQUIRED(member, name, older_name) \
+    { name, older_name, true, offsetof(nvml_functions, member) }
+#define OPTIONAL(member, name, older_name) \
+    { name, older_name, false, offsetof(nvml_functions, member) }
+
+static const nvml_symbol symbols[] = {
+    REQUIRED(init, "nvmlInit_v2", "nvmlInit"), REQUIRED(shutdown, "nvmlShutdown", NULL),
+    REQUIRED(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
+    REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
+    REQUIRED(name, "nvmlDeviceGetName", NULL), REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
+    /* The older struct is shorter; domain, bus and device are at the same places. */
+    REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
+    OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
+    OPTIONAL(mig_mode, "nvmlDeviceGetMigMode", NULL),
+    OPTIONAL(architecture, "nvmlDeviceGetArchitecture", NULL),
+    OPTIONAL(limit_range, "nvmlDeviceGetPowerManagementLimitConstraints", NULL),
+    OPTIONAL(limit, "nvmlDeviceGetPowerManagementLimit", NULL),
+    OPTIONAL(default_limit, "nvmlDeviceGetPowerManagementDefaultLimit", NULL),
+    OPTIONAL(set_limit, "nvmlDeviceSetPowerManagementLimit", NULL),
+    OPTIONAL(persistence, "nvmlDeviceGetPersistenceMode", NULL),
+    OPTIONAL(set_persistence, "nvmlDeviceSetPersistenceMode", NULL),
+    OPTIONAL(memory_clocks, "nvmlDeviceGetSupportedMemoryClocks", NULL),
+    OPTIONAL(graphics_clocks, "nvmlDeviceGetSupportedGraphicsClocks", NULL),
+    OPTIONAL(clock, "nvmlDeviceGetClockInfo", NULL),
+    OPTIONAL(lock_graphics, "nvmlDeviceSetGpuLockedClocks", NULL),
+    OPTIONAL(reset_graphics, "nvmlDeviceResetGpuLockedClocks", NULL),
+    OPTIONAL(lock_memory, "nvmlDeviceSetMemoryLockedClocks", NULL),
+    OPTIONAL(reset_memory, "nvmlDeviceResetMemoryLockedClocks", NULL),
+    OPTIONAL(power, "nvmlDeviceGetPowerUsage", NULL),
+    OPTIONAL(fields, "nvmlDeviceGetFieldValues", NULL),
+    OPTIONAL(energy, "nvmlDeviceGetTotalEnergyConsumption", NULL),
+    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
+    OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
+             "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL), /* only Harpe's emulator has it */
+};
+
+/* ---- State -------------------------------------------------------------------------------- */
+
+/* What a handle points to. */
+typedef struct nvml_device {
+    const nvml_functions *nvml;
+    nvmlDevice_t device;
+    bool usage_is_average; /* nvmlDeviceGetPowerUsage is a 1 s average on this GPU */
+} nvml_device;
+
+typedef struct nvml_state {
+    void *library;
+    nvml_functions nvml;
+    char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+    int device_count;
+    nvml_device *devices;
+} nvml_state;
+
+static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
+
+/* "libnvidia-ml.so.1: cannot open shared object file: No such file or directory" */
+static harpe_status open_library(const char *path, void **library, harpe_error *error) {
+    const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
+    if (chosen && *chosen) {
+        *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
+        if (*library)
+            return HARPE_OK;
+        const char *reason = dlerror();
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "cannot open the NVML library that %s names: %s",
+                          path ? "the caller" : "HARPE_NVML_LIBRARY", reason ? reason : chosen);
+    }
+    const char *reason = NULL;
+    for (size_t i = 0; library_names[i]; i++) {
+        *library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
+        if (*library)
+            return HARPE_OK;
+        reason = dlerror();
+    }
+    return harpe_fail(error, HARPE_UNAVAILABLE,
+                      "no NVIDIA driver library (%s): install the NVIDIA driver, start the "
+                      "container with --gpus all, or try emulated GPUs with 'harpe emulate'",
+                      reason ? reason : library_names[0]);
+}
+
+static harpe_status look_up(nvml_state *state, harpe_error *error) {
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+        void *address = dlsym(state->library, symbols[i].name);
+        if (!address && symbols[i].older_name) {
+            address = dlsym(state->library, symbols[i].older_name);
+        }
+        if (!address && symbols[i].is_required)
+            return harpe_fail(error, HARPE_UNAVAILABLE,
+                              "the driver library lacks %s: it is no NVML library, or too old a "
+                              "driver",
+                              symbols[i].name);
+        /* Copied, since ISO C does not convert between object and function pointers. */
+        memcpy((char *)&state->nvml + symbols[i].offset, &address, sizeof address);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status fail_start(const char *what, int code, harpe_error *error) {
+    harpe_status status =
+        harpe_fail(error, harpe_nvml_status(code), "%s: %s (%d): %s", what,
+                   harpe_nvml_error_name(code), code, harpe_nvml_error_advice(code));
+    if (error)
+        error->vendor_code = code;
+    return status;
+}
+
+static void close_state(void *opened) {
+    nvml_state *state = opened;
+    if (!state)
+        return;
+    if (state->devices)
+        (void)state->nvml.shutdown();
+    if (state->library)
+        dlclose(state->library);
+    free(state->devices);
+    free(state);
+}
+
+static harpe_status start(nvml_state *state, harpe_error *error) {
+    nvmlReturn_t code = state->nvml.init();
+    if (code != NVML_SUCCESS)
+        return fail_start("cannot start NVML", (int)code, error);
+    unsigned int count = 0;
+    code = state->nvml.count(&count);
+    if (code != NVML_SUCCESS || count > DEVICES_MAX) {
+        (void)state->nvml.shutdown();
+        return fail_start("cannot count GPUs", code ? (int)code : NVML_ERROR_UNKNOWN, error);
+    }
+    state->devices = harpe_calloc(count + 1, sizeof *state->devices);
+    if (!state->devices) {
+        (void)state->nvml.shutdown();
+        return harpe_fail_memory(error);
+    }
+    state->device_count = (int)count;
+    if (!state->nvml.driver_version ||
+        state->nvml.driver_version(state->driver_version, sizeof state->driver_version)) {
+        state->driver_version[0] = '\0';
+    }
+    state->driver_version[sizeof state->driver_version - 1] = '\0';
+    return HARPE_OK;
+}
+
+static harpe_status open_state(const char *library_path, void **out, harpe_error *error) {
+    nvml_state *state = calloc(1, sizeof *state);
+    if (!state)
+        return harpe_fail_memory(error);
+    harpe_status status = open_library(library_path, &state->library, error);
+    if (status == HARPE_OK)
+        status = look_up(state, error);
+    if (status == HARPE_OK)
+        status = start(state, error);
+    if (status != HARPE_OK) {
+        close_state(state);
+        return status;
+    }
+    *out = state;
+    return HARPE_OK;
+}
+
+static const char *driver_version(const void *state) {
+    return ((const nvml_state *)state)->driver_version;
+}
+
+static bool is_emulated(const void *state) {
+    return ((const nvml_state *)state)->nvml.emulator_now_ns != NULL;
+}
+
+static int64_t clock_ns(const void *state) {
+    const nvml_state *opened = state;
+    return opened->nvml.emulator_now_ns ? opened->nvml.emulator_now_ns() : harpe_clock_ns();
+}
+
+static void explain(int code, harpe_status *status, const char **name, const char **advice) {
+    *status = harpe_nvml_status(code);
+    *name = harpe_nvml_error_name(code);
+    *advice = harpe_nvml_error_advice(code);
+}
+
+/* ---- Devices ------------------------------------------------------------------------------ */
+
+static int device_count(void *state, int *count) {
+    *count = ((nvml_state *)state)->device_count;
+    return NVML_SUCCESS;
+}
+
+/* nvmlDeviceGetPowerUsage averages over 1 s from Ampere on, except GA100 (A100, A30, A800), whose
+ * PCI device ids are 0x20xx; elsewhere it is the momentary power. Source: NVML's documentation. */
+static bool usage_is_average(const nvml_functions *nvml, nvmlDevice_t device,
+                             const nvmlPciInfo_t *pci) {
+    unsigned int architecture = 0;
+    if (!nvml->architecture || nvml->architecture(device, &architecture))
+        return false;
+    bool is_ga100 = pci->pciDeviceId >> 24 == 0x20;
+    return architecture >= NVML_DEVICE_ARCH_AMPERE && architecture < 0x10000 && !is_ga100;
+}
+
+static int find_device(void *opened, int driver_index, harpe_backend_device *out) {
+    nvml_state *state = opened;
+    const nvml_functions *nvml = &state->nvml;
+    nvmlDevice_t device = NULL;
+    nvmlPciInfo_t pci;
+    memset(&pci, 0, sizeof pci);
+    harpe_backend_device found = {.driver_index = driver_index};
+    if (driver_index < 0 || driver_index >= state->device_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t code = nvml->handle((unsigned int)driver_index, &device);
+    if (!code)
+        code = nvml->name(device, found.name, sizeof found.name);
+    if (!code)
+        code = nvml->uuid(device, found.uuid, sizeof found.uuid);
+    if (!code)
+        code = nvml->pci_info(device, &pci);
+    if (code)
+        return (int)code;
+    unsigned int mig_mode = NVML_DEVICE_MIG_DISABLE;
+    unsigned int pending_mode = NVML_DEVICE_MIG_DISABLE;
+    if (nvml->mig_mode && !nvml->mig_mode(device, &mig_mode, &pending_mode)) {
+        found.is_mig_enabled = mig_mode == NVML_DEVICE_MIG_ENABLE;
+    }
+    found.name[sizeof found.name - 1] = '\0';
+    found.uuid[sizeof found.uuid - 1] = '\0';
+    found.pci = (harpe_pci_address){pci.domain, pci.bus, pci.device};
+    nvml_device *handle = &state->devices[driver_index];
+    *handle = (nvml_device){nvml, device, usage_is_average(nvml, device, &pci)};
+    found.handle = handle;
+    *out = found;
+    return NVML_SUCCESS;
+}
+
+/* Calls an optional function: NVML_ERROR_FUNCTION_NOT_FOUND when the library lacks it. */
+#define CALL(handle, function, ...) \
+    ((handle)->nvml->function ? (int)(handle)->nvml->function((handle)->device, __VA_ARGS__) \
+                              : NVML_ERROR_FUNCTION_NOT_FOUND)
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+static int power_limit_range(void *handle, uint32_t *minimum_mw, uint32_t *maximum_mw) {
+    const nvml_device *gpu = handle;
+    unsigned int minimum = 0;
+    unsigned int maximum = 0;
+    int code = CALL(gpu, limit_range, &minimum, &maximum);
+    if (code)
+        return code;
+    *minimum_mw = minimum;
+    *maximum_mw = maximum;
+    return NVML_SUCCESS;
+}
+
+static int power_limit(void *handle, uint32_t *limit_mw) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, limit, limit_mw);
+}
+
+static int default_power_limit(void *handle, uint32_t *limit_mw) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, default_limit, limit_mw);
+}
+
+static int persistence_mode(void *handle, bool *is_enabled) {
+    const nvml_device *gpu = handle;
+    nvmlEnableState_t mode = NVML_FEATURE_DISABLED;
+    int code = CALL(gpu, persistence, &mode);
+    if (code)
+        return code;
+    *is_enabled = mode == NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+/* One list by NVML's two-call protocol: the first call tells how many there are. */
+typedef int (*list_function)(const nvml_device *gpu, uint32_t memory_mhz, unsigned int *count,
+                             unsigned int *clocks);
+
+static int read_list(const nvml_device *gpu, list_function list, uint32_t memory_mhz,
+                     uint32_t **out, size_t *out_count) {
+    unsigned int count = 0;
+    int code = list(gpu, memory_mhz, &count, NULL);
+    uint32_t *clocks = NULL;
+    for (int i = 0; i < LIST_ATTEMPTS && code == NVML_ERROR_INSUFFICIENT_SIZE; i++) {
+        if (count > CLOCKS_MAX)
+            break;
+        free(clocks);
+        clocks = calloc((size_t)count + 1, sizeof *clocks);
+        if (!clocks)
+            return NVML_ERROR_MEMORY;
+        code = list(gpu, memory_mhz, &count, clocks);
+    }
+    if (code == NVML_SUCCESS && (!clocks || count == 0))
+        code = NVML_ERROR_NOT_SUPPORTED;
+    if (code) {
+        free(clocks);
+        return code;
+    }
+    *out = clocks;
+    *out_count = count;
+    return NVML_SUCCESS;
+}
+
+static int list_memory(const nvml_device *gpu, uint32_t unused, unsigned int *count,
+                       unsigned int *clocks) {
+    (void)unused;
+    return CALL(gpu, memory_clocks, count, clocks);
+}
+
+static int list_graphics(const nvml_device *gpu, uint32_t memory_mhz, unsigned int *count,
+                         unsigned int *clocks) {
+    return CALL(gpu, graphics_clocks, memory_mhz, count, clocks);
+}
+
+static int memory_clocks(void *handle, uint32_t **clocks_mhz, size_t *count) {
+    return read_list(handle, list_memory, 0, clocks_mhz, count);
+}
+
+static int graphics_clocks(void *handle, uint32_t memory_mhz, uint32_t **clocks_mhz,
+                           size_t *count) {
+    return read_list(handle, list_graphics, memory_mhz, clocks_mhz, count);
+}
+
+static int current_graphics_clock(void *handle, uint32_t *mhz) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, clock, NVML_CLOCK_GRAPHICS, mhz);
+}
+
+static int current_memory_clock(void *handle, uint32_t *mhz) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, clock, NVML_CLOCK_MEM, mhz);
+}
+
+/* A field that holds a power: the call's code, else the value's own. */
+static int power_field(const nvml_device *gpu, unsigned int field, uint32_t *power_mw) {
+    nvmlFieldValue_t value;
+    memset(&value, 0, sizeof value);
+    value.fieldId = field;
+    value.scopeId = NVML_POWER_SCOPE_GPU;
+    int code = CALL(gpu, fields, 1, &value);
+    if (!code)
+        code = (int)value.nvmlReturn;
+    if (code)
+        return code;
+    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_INT)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *power_mw = value.value.uiVal;
+    return NVML_SUCCESS;
+}
+
+/* True when a driver does not know a field, whichever way it says so. */
+static bool is_unknown_field(int code) {
+    return code == NVML_ERROR_NOT_SUPPORTED || code == NVML_ERROR_INVALID_ARGUMENT ||
+           code == NVML_ERROR_FUNCTION_NOT_FOUND || code == NVML_ERROR_NOT_FOUND;
+}
+
+/* Drivers before 530 do not know the field. Then nvmlDeviceGetPowerUsage is the best there is: the
+ * momentary power before Ampere and on GA100, but an average over 1 s elsewhere. */
+static int instant_power(void *handle, uint32_t *power_mw) {
+    const nvml_device *gpu = handle;
+    int code = power_field(gpu, NVML_FI_DEV_POWER_INSTANT, power_mw);
+    return is_unknown_field(code) ? CALL(gpu, power, power_mw) : code;
+}
+
+/* Falls back to nvmlDeviceGetPowerUsage only where that is an average too. */
+static int average_power(void *handle, uint32_t *power_mw) {
+    const nvml_device *gpu = handle;
+    int code = power_field(gpu, NVML_FI_DEV_POWER_AVERAGE, power_mw);
+    return is_unknown_field(code) && gpu->usage_is_average ? CALL(gpu, power, power_mw) : code;
+}
+
+static int total_energy(void *handle, uint64_t *energy_mj) {
+    const nvml_device *gpu = handle;
+    unsigned long long energy = 0;
+    int code = CALL(gpu, energy, &energy);
+    if (!code)
+        *energy_mj = energy;
+    return code;
+}
+
+static int temperature(void *handle, uint32_t *celsius) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, temperature, NVML_TEMPERATURE_GPU, celsius);
+}
+
+static int throttle_reasons(void *handle, uint64_t *reasons) {
+    const nvml_device *gpu = handle;
+    unsigned long long bits = 0;
+    int code = CALL(gpu, reasons, &bits);
+    if (!code)
+        *reasons = bits;
+    return code;
+}
+
+/* ---- Setting ------------------------------------------------------------------------------ */
+
+static int set_power_limit(void *handle, uint32_t limit_mw) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, set_limit, limit_mw);
+}
+
+static int set_persistence_mode(void *handle, bool is_enabled) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, set_persistence, is_enabled ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
+}
+
+/* Here a planned frequency reaches the GPU. */
+static int lock_graphics_clocks(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, lock_graphics, minimum_mhz, maximum_mhz);
+}
+
+static int reset_graphics_clocks(void *handle) {
+    const nvml_device *gpu = handle;
+    if (!gpu->nvml->reset_graphics)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    return (int)gpu->nvml->reset_graphics(gpu->device);
+}
+
+static int lock_memory_clocks(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz) {
+    const nvml_device *gpu = handle;
+    return CALL(gpu, lock_memory, minimum_mhz, maximum_mhz);
+}
+
+static int reset_memory_clocks(void *handle) {
+    const nvml_device *gpu = handle;
+    if (!gpu->nvml->reset_memory)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    return (int)gpu->nvml->reset_memory(gpu->device);
+}
+
+/* ---- The table ---------------------------------------------------------------------------- */
+
+const harpe_backend harpe_backend_nvml = {
+    .name = "nvml",
+    .visible_devices_variable = "CUDA_VISIBLE_DEVICES",
+    .device_order_variable = "CUDA_DEVICE_ORDER",
+    .open = open_state,
+    .close = close_state,
+    .driver_version = driver_version,
+    .is_emulated = is_emulated,
+    .clock_ns = clock_ns,
+    .explain = explain,
+    .device_count = device_count,
+    .device = find_device,
+    .power_limit_range = power_limit_range,
+    .power_limit = power_limit,
+    .default_power_limit = default_power_limit,
+    .persistence_mode = persistence_mode,
+    .memory_clocks = memory_clocks,
+    .graphics_clocks = graphics_clocks,
+    .current_graphics_clock = current_graphics_clock,
+    .current_memory_clock = current_memory_clock,
+    .instant_power = instant_power,
+    .average_power = average_power,
+    .total_energy = total_energy,
+    .temperature = temperature,
+    .throttle_reasons = throttle_reasons,
+    .set_power_limit = set_power_limit,
+    .set_persistence_mode = set_persistence_mode,
+    .lock_graphics_clocks = lock_graphics_clocks,
+    .reset_graphics_clocks = reset_graphics_clocks,
+    .lock_memory_clocks = lock_memory_clocks,
+    .reset_memory_clocks = reset_memory_clocks,
+};

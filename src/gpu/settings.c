@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changing a GPU: power limit, persistence mode, clock locks. Skips what would change nothing (a
+ * set takes 10 to 20 ms, and frequent ones were seen to stall collectives), counts what is written,
+ * and remembers what was found so that it can be put back. Reads are in gpus.c. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "gpu/gpus.h"
+
+/* Calls of one GPU's settings exclude each other; different GPUs can be set at the same time. */
+
+/* Counts a write by its outcome. */
+static int counted(harpe_gpu *gpu, int code) {
+    if (code) {
+        gpu->writes.failed++;
+    } else {
+        gpu->writes.written++;
+    }
+    return code;
+}
+
+/* ---- Power limit -------------------------------------------------------------------------- */
+
+static harpe_status fail_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, int code, uint32_t limit_mw,
+                                     harpe_error *error) {
+    harpe_status status = HARPE_DRIVER_ERROR;
+    const char *name = NULL;
+    const char *advice = NULL;
+    gpus->backend->explain(code, &status, &name, &advice);
+    uint32_t minimum = 0;
+    uint32_t maximum = 0;
+    char what[160];
+    if (status == HARPE_INVALID_ARGUMENT &&
+        gpus->backend->power_limit_range(gpu->handle, &minimum, &maximum) == 0) {
+        snprintf(what, sizeof what,
+                 "setting the power limit to %.10g W (its range is %.10g to %.10g W)",
+                 limit_mw / 1e3, minimum / 1e3, maximum / 1e3);
+    } else {
+        snprintf(what, sizeof what, "setting the power limit to %.10g W", limit_mw / 1e3);
+    }
+    return harpe_gpus_fail(gpus, gpu, code, what, error);
+}
+
+/* A driver may round: then what it made of the limit that was asked for counts as that limit. */
+static bool is_limit(const harpe_gpu *gpu, uint32_t current_mw, uint32_t limit_mw) {
+    return current_mw == limit_mw || (limit_mw == gpu->asked_power_limit_mw && limit_mw != 0 &&
+                                      current_mw == gpu->made_power_limit_mw);
+}
+
+static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t limit_mw,
+                                    harpe_error *error) {
+    uint32_t current_mw = 0;
+    int code = gpus->backend->power_limit(gpu->handle, &current_mw);
+    if (code) {
+        gpu->writes.failed++;
+        return fail_power_limit(gpus, gpu, code, limit_mw, error);
+    }
+    if (is_limit(gpu, current_mw, limit_mw)) {
+        gpu->writes.skipped++;
+        return HARPE_OK;
+    }
+    if (!gpu->power_limit_changed) {
+        /* Before the call: one that fails (a timeout) may still have had its effect. */
+        gpu->power_limit_changed = true;
+        gpu->found_power_limit_mw = current_mw;
+    }
+    code = counted(gpu, gpus->backend->set_power_limit(gpu->handle, limit_mw));
+    if (code)
+        return fail_power_limit(gpus, gpu, code, limit_mw, error);
+    gpu->asked_power_limit_mw = limit_mw;
+    gpu->made_power_limit_mw = limit_mw;
+    (void)gpus->backend->power_limit(gpu->handle, &gpu->made_power_limit_mw);
+    return HARPE_OK;
+}
+
+harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t limit_mw,
+                                       harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status = set_power_limit(gpus, gpu, limit_mw, error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+/* ---- Persistence mode --------------------------------------------------------------------- */
+
+static harpe_status set_persistence(harpe_gpus *gpus, harpe_gpu *gpu, bool is_enabled,
+                                    harpe_error *error) {
+    bool current = false;
+    const char *what = is_enabled ? "turning persistence mode on" : "turning persistence mode off";
+    int code = gpus->backend->persistence_mode(gpu->handle, &current);
+    if (code) {
+        gpu->writes.failed++;
+        return harpe_gpus_fail(gpus, gpu, code, what, error);
+    }
+    if (current == is_enabled) {
+        gpu->writes.skipped++;
+        return HARPE_OK;
+    }
+    if (!gpu->persistence_changed) {
+        gpu->persistence_changed = true;
+        gpu->found_persistence = current;
+    }
+    code = counted(gpu, gpus->backend->set_persistence_mode(gpu->handle, is_enabled));
+    if (code)
+        return harpe_gpus_fail(gpus, gpu, code, what, error);
+    return HARPE_OK;
+}
+
+harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is_enabled,
+                                            harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status = set_persistence(gpus, gpu, is_enabled, error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+/* ---- Clock locks -------------------------------------------------------------------------- */
+
+/* The two kinds of lock differ only in these. */
+typedef struct lock_kind {
+    const char *name;
+    int (*lock)(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz);
+    int (*reset)(void *handle);
+} lock_kind;
+
+static lock_kind graphics_kind(const harpe_gpus *gpus) {
+    return (lock_kind){"graphics", gpus->backend->lock_graphics_clocks,
+                       gpus->backend->reset_graphics_clocks};
+}
+
+static lock_kind memory_kind(const harpe_gpus *gpus) {
+    return (lock_kind){"memory", gpus->backend->lock_memory_clocks,
+                       gpus->backend->reset_memory_clocks};
+}
+
+/* The driver declined before doing anything. */
+static bool is_refusal(harpe_status status) {
+    return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
+           status == HARPE_INVALID_ARGUMENT;
+}
+
+static harpe_status lock_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lock *lock,
+                                lock_kind kind, uint32_t minimum_mhz, uint32_t maximum_mhz,
+                                harpe_error *error) {
+    if (lock->state == HARPE_LOCK_SET && lock->minimum_mhz == minimum_mhz &&
+        lock->maximum_mhz == maximum_mhz) {
+        gpu->writes.skipped++;
+        return HARPE_OK;
+    }
+    int code = counted(gpu, kind.lock(gpu->handle, minimum_mhz, maximum_mhz));
+    if (code) {
+        char what[96];
+        snprintf(what, sizeof what, "locking %s clocks to %" PRIu32 "-%" PRIu32 " MHz", kind.name,
+                 minimum_mhz, maximum_mhz);
+        harpe_status status = harpe_gpus_fail(gpus, gpu, code, what, error);
+        /* Which lock holds now is not known; after anything but a refusal it may be this one. */
+        lock->state = HARPE_LOCK_UNKNOWN;
+        lock->must_reset = lock->must_reset || !is_refusal(status);
+        return status;
+    }
+    *lock = (harpe_clock_lock){HARPE_LOCK_SET, minimum_mhz, maximum_mhz, true};
+    return HARPE_OK;
+}
+
+static harpe_status reset_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lock *lock,
+                                 lock_kind kind, harpe_error *error) {
+    if (lock->state == HARPE_LOCK_RESET) {
+        gpu->writes.skipped++;
+        return HARPE_OK;
+    }
+    int code = counted(gpu, kind.reset(gpu->handle));
+    if (code) {
+        lock->state = HARPE_LOCK_UNKNOWN;
+        char what[64];
+        snprintf(what, sizeof what, "resetting %s clocks", kind.name);
+        return harpe_gpus_fail(gpus, gpu, code, what, error);
+    }
+    *lock = (harpe_clock_lock){.state = HARPE_LOCK_RESET};
+    return HARPE_OK;
+}
+
+static harpe_status check_clocks(const harpe_gpu *gpu, const char *kind, uint32_t minimum_mhz,
+                                 uint32_t maximum_mhz, harpe_error *error) {
+    if (minimum_mhz != 0 && minimum_mhz <= maximum_mhz)
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "GPU %d (%s): %s clocks cannot be locked to %" PRIu32 "-%" PRIu32
+                      " MHz: expected a minimum above 0 and no lower maximum",
+                      gpu->info.index, gpu->info.name, kind, minimum_mhz, maximum_mhz);
+}
+
+harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
+                                            uint32_t maximum_mhz, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status == HARPE_OK)
+        status = check_clocks(gpu, "graphics", minimum_mhz, maximum_mhz, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status = lock_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), minimum_mhz, maximum_mhz,
+                         error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+harpe_status harpe_gpu_reset_graphics_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
+                                          uint32_t maximum_mhz, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status == HARPE_OK)
+        status = check_clocks(gpu, "memory", minimum_mhz, maximum_mhz, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status =
+        lock_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), minimum_mhz, maximum_mhz, error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK)
+        return status;
+    pthread_mutex_lock(&gpu->mutex);
+    status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), error);
+    pthread_mutex_unlock(&gpu->mutex);
+    return status;
+}
+
+/* ---- Restoring ---------------------------------------------------------------------------- */
+
+/* Keeps the first failure, with its text. */
+static void note(harpe_status status, const harpe_error *told, harpe_status *first,
+                 harpe_error *error) {
+    if (status == HARPE_OK || *first != HARPE_OK)
+        return;
+    *first = status;
+    if (error)
+        *error = *told;
+}
+
+/* What cannot be put back stays remembered, so that a later call tries again. */
+static void restore(harpe_gpus *gpus, harpe_gpu *gpu, harpe_status *first, harpe_error *error) {
+    harpe_error told;
+    harpe_status status = HARPE_OK;
+    if (gpu->graphics.must_reset) {
+        status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), &told);
+        note(status, &told, first, error);
+    }
+    if (gpu->memory.must_reset) {
+        status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), &told);
+        note(status, &told, first, error);
+    }
+    if (gpu->power_limit_changed) {
+        status = set_power_limit(gpus, gpu, gpu->found_power_limit_mw, &told);
+        gpu->power_limit_changed = status != HARPE_OK;
+        note(status, &told, first, error);
+    }
+    if (gpu->persistence_changed) {
+        status = set_persistence(gpus, gpu, gpu->found_persistence, &told);
+        gpu->persistence_changed = status != HARPE_OK;
+        note(status, &told, first, error);
+    }
+}
+
+harpe_status harpe_gpus_restore(harpe_gpus *gpus, harpe_error *error) {
+    harpe_status first = HARPE_OK;
+    for (int i = 0; gpus && i < gpus->count; i++) {
+        pthread_mutex_lock(&gpus->gpus[i].mutex);
+        restore(gpus, &gpus->gpus[i], &first, error);
+        pthread_mutex_unlock(&gpus->gpus[i].mutex);
+    }
+    return first;
+}
+
+harpe_gpu_writes harpe_gpu_write_count(const harpe_gpus *gpus, int index) {
+    harpe_gpu_writes writes = {0};
+    if (index < 0 || index >= gpus->count)
+        return writes;
+    harpe_gpu *gpu = &gpus->gpus[index];
+    pthread_mutex_lock(&gpu->mutex);
+    writes = gpu->writes;
+    pthread_mutex_unlock(&gpu->mutex);
+    return writes;
+}

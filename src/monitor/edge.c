@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The edges of a window: in which order clock and counters are read, and what two edges make. It
+ * knows nothing of names, locks and logs. A counter that ran backwards never becomes a number. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "monitor/monitor_state.h"
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+static harpe_status read_gpu(harpe_monitor *monitor, size_t i, harpe_edge *edge,
+                             harpe_error *error) {
+    const harpe_monitor_gpu *gpu = &monitor->gpus[i];
+    if (gpu->is_sampled)
+        return harpe_sampler_sample(monitor->sampler, gpu->place, error);
+    const harpe_energy_source *source = &monitor->source;
+    return source->energy_mj(source->user, gpu->index, &edge->gpus[i].counter_mj, error);
+}
+
+static harpe_status read_cpus(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
+    return monitor->rapl ? harpe_rapl_read(monitor->rapl, edge->cpus, error) : HARPE_OK;
+}
+
+/* Where the sampled curves stand at the edge's time; samples lie on both sides of it by now. */
+static harpe_status place_samples(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; monitor->sampler && i < monitor->gpu_count && status == HARPE_OK; i++) {
+        const harpe_monitor_gpu *gpu = &monitor->gpus[i];
+        if (!gpu->is_sampled)
+            continue;
+        status = harpe_sampler_energy(monitor->sampler, gpu->place, edge->time_ns,
+                                      &edge->gpus[i].sampled_j, error);
+    }
+    return status;
+}
+
+harpe_status harpe_edge_read_start(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
+    edge->time_ns = monitor->source.clock_ns(monitor->source.user);
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < monitor->gpu_count && status == HARPE_OK; i++) {
+        status = read_gpu(monitor, i, edge, error);
+    }
+    if (status == HARPE_OK) {
+        status = read_cpus(monitor, edge, error);
+    }
+    return status == HARPE_OK ? place_samples(monitor, edge, error) : status;
+}
+
+harpe_status harpe_edge_read_end(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
+    harpe_status status = read_cpus(monitor, edge, error);
+    for (size_t i = monitor->gpu_count; i > 0 && status == HARPE_OK; i--) {
+        status = read_gpu(monitor, i - 1, edge, error);
+    }
+    if (status != HARPE_OK)
+        return status;
+    edge->time_ns = monitor->source.clock_ns(monitor->source.user);
+    return place_samples(monitor, edge, error);
+}
+
+/* ---- What two edges make ------------------------------------------------------------------ */
+
+static harpe_status gpu_difference(const harpe_monitor_gpu *gpu, const harpe_gpu_reading *start,
+                                   const harpe_gpu_reading *end, double *energy_j,
+                                   harpe_error *error) {
+    if (gpu->is_sampled) {
+        *energy_j = end->sampled_j - start->sampled_j;
+        return HARPE_OK;
+    }
+    if (end->counter_mj < start->counter_mj) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d: its energy counter ran backwards, from %" PRIu64 " to %" PRIu64
+                          " mJ (the driver was reloaded or the GPU reset); the energy is not "
+                          "known, measure again",
+                          gpu->index, start->counter_mj, end->counter_mj);
+    }
+    *energy_j = (double)(end->counter_mj - start->counter_mj) / 1e3;
+    return HARPE_OK;
+}
+
+static void cpu_difference(const harpe_monitor *monitor, const harpe_edge *start,
+                           const harpe_edge *end, harpe_window_measurement *measurement) {
+    for (size_t i = 0; i < measurement->cpu_count; i++) {
+        uint64_t package_uj = end->cpus->package_uj[i] - start->cpus->package_uj[i];
+        uint64_t dram_uj = end->cpus->dram_uj[i] - start->cpus->dram_uj[i];
+        bool has_dram = harpe_rapl_has_dram(monitor->rapl, i);
+        measurement->cpu_energy_j[i] = (double)package_uj / 1e6;
+        measurement->dram_energy_j[i] = has_dram ? (double)dram_uj / 1e6 : (double)NAN;
+    }
+}
+
+harpe_status harpe_edge_difference(harpe_monitor *monitor, const harpe_edge *start,
+                                   const harpe_edge *end, harpe_window_measurement *measurement,
+                                   harpe_error *error) {
+    if (end->time_ns < start->time_ns) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "the GPUs' clock ran backwards; the window has no length");
+    }
+    measurement->time_s = (double)(end->time_ns - start->time_ns) / 1e9;
+    measurement->total_gpu_energy_j = 0;
+    for (size_t i = 0; i < monitor->gpu_count; i++) {
+        double *energy_j = &measurement->gpu_energy_j[i];
+        measurement->gpu_index[i] = monitor->gpus[i].index;
+        harpe_status status =
+            gpu_difference(&monitor->gpus[i], &start->gpus[i], &end->gpus[i], energy_j, error);
+        if (status != HARPE_OK)
+            return status;
+        measurement->total_gpu_energy_j += *energy_j;
+    }
+    cpu_difference(monitor, start, end, measurement);
+    return HARPE_OK;
+}
+
+harpe_status harpe_measurement_new(const harpe_monitor *monitor,
+                                   harpe_window_measurement *measurement, harpe_error *error) {
+    size_t gpus = monitor->gpu_count;
+    size_t cpus = harpe_rapl_package_count(monitor->rapl);
+    double *block = malloc((gpus + 2 * cpus + 1) * sizeof *block + gpus * sizeof(int));
+    if (!block)
+        return harpe_fail_memory(error);
+    *measurement = (harpe_window_measurement){
+        .gpu_count = gpus,
+        .gpu_energy_j = block, /* the one that is freed */
+        .cpu_count = cpus,
+        .cpu_energy_j = block + gpus,
+        .dram_energy_j = block + gpus + cpus,
+        .gpu_index = (int *)(void *)(block + gpus + 2 * cpus),
+    };
+    return HARPE_OK;
+}
+
+void harpe_window_measurement_clear(harpe_window_measurement *measurement) {
+    if (!measurement)
+        return;
+    free(measurement->gpu_energy_j);
+    *measurement = (harpe_window_measurement){0};
+}

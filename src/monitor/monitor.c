@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making and freeing a monitor: which GPUs, who has a counter and who must be sampled, whether the
+ * CPUs can be read, where windows are logged. What happens in windows is windows.c's. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "monitor/monitor_state.h"
+#include "monitor/windows.h"
+
+static const double default_sample_period_s = 0.02;
+
+void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, const char *format,
+                        ...) {
+    if (!monitor->log.write)
+        return;
+    char text[HARPE_ERROR_MESSAGE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    monitor->log.write(monitor->log.user, level, text);
+}
+
+/* ---- Which GPUs --------------------------------------------------------------------------- */
+
+static bool is_listed_before(const int *indices, size_t i) {
+    for (size_t k = 0; k < i; k++) {
+        if (indices[k] == indices[i])
+            return true;
+    }
+    return false;
+}
+
+static harpe_status check_options(const harpe_monitor_options *options, int available,
+                                  harpe_error *error) {
+    double period_s = options->sample_period_s;
+    if (!(period_s == 0 || (period_s >= 0.001 && period_s <= 10))) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "sample period: expected 0.001 to 10 s, or 0 for the default");
+    }
+    if (!options->gpu_indices) {
+        if (options->gpu_count == 0)
+            return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "gpu_count is given without gpu_indices");
+    }
+    for (size_t i = 0; i < options->gpu_count; i++) {
+        int index = options->gpu_indices[i];
+        if (index < 0 || index >= available) {
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                              "there is no GPU %d to monitor: %d visible here", index, available);
+        }
+        if (is_listed_before(options->gpu_indices, i)) {
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "GPU %d is listed twice", index);
+        }
+    }
+    return HARPE_OK;
+}
+
+static harpe_status choose_gpus(harpe_monitor *monitor, const harpe_monitor_options *options,
+                                harpe_error *error) {
+    int available = monitor->source.count(monitor->source.user);
+    harpe_status status = check_options(options, available, error);
+    if (status != HARPE_OK)
+        return status;
+    monitor->gpu_count = options->gpu_indices ? options->gpu_count : (size_t)available;
+    monitor->gpus = harpe_calloc(monitor->gpu_count, sizeof *monitor->gpus);
+    monitor->gpu_indices = harpe_calloc(monitor->gpu_count, sizeof *monitor->gpu_indices);
+    if (!monitor->gpus || !monitor->gpu_indices)
+        return harpe_fail_memory(error);
+    for (size_t i = 0; i < monitor->gpu_count; i++) {
+        int index = options->gpu_indices ? options->gpu_indices[i] : (int)i;
+        monitor->gpus[i].index = index;
+        monitor->gpu_indices[i] = index;
+    }
+    return HARPE_OK;
+}
+
+/* ---- Who must be sampled ------------------------------------------------------------------ */
+
+static harpe_status start_sampler(harpe_monitor *monitor, double period_s, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    size_t sampled_count = 0;
+    int *sampled = harpe_calloc(monitor->gpu_count, sizeof *sampled);
+    if (!sampled)
+        return harpe_fail_memory(error);
+    for (size_t i = 0; i < monitor->gpu_count; i++) {
+        harpe_monitor_gpu *gpu = &monitor->gpus[i];
+        const harpe_energy_source *source = &monitor->source;
+        uint64_t energy_mj = 0;
+        status = source->energy_mj(source->user, gpu->index, &energy_mj, error);
+        if (status == HARPE_OK)
+            continue;
+        if (status != HARPE_NOT_SUPPORTED)
+            goto done;
+        status = HARPE_OK;
+        gpu->is_sampled = true;
+        gpu->place = sampled_count;
+        sampled[sampled_count++] = gpu->index;
+    }
+    if (sampled_count > 0) {
+        harpe_monitor_tell(monitor, HARPE_LOG_INFO,
+                           "%zu of %zu GPUs have no energy counter: their power is sampled",
+                           sampled_count, monitor->gpu_count);
+        status = harpe_sampler_new(&monitor->source, sampled, sampled_count,
+                                   period_s > 0 ? period_s : default_sample_period_s,
+                                   &monitor->sampler, error);
+    }
+done:
+    free(sampled);
+    return status;
+}
+
+/* CPUs are measured where they can be: what stands in the way is told, and is no failure. */
+static harpe_status open_cpus(harpe_monitor *monitor, const char *path, harpe_error *error) {
+    harpe_error reason;
+    harpe_status status = harpe_rapl_open(path, &monitor->rapl, &reason);
+    if (status == HARPE_OUT_OF_MEMORY)
+        return harpe_fail_memory(error);
+    if (status != HARPE_OK) {
+        harpe_log_level level = status == HARPE_UNAVAILABLE ? HARPE_LOG_INFO : HARPE_LOG_WARNING;
+        harpe_monitor_tell(monitor, level, "CPU energy is not measured: %s", reason.message);
+    }
+    return HARPE_OK;
+}
+
+/* ---- New and free ------------------------------------------------------------------------- */
+
+harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
+                                  const harpe_energy_source *source, harpe_monitor **out,
+                                  harpe_error *error) {
+    harpe_monitor *monitor = calloc(1, sizeof *monitor);
+    if (!monitor)
+        return harpe_fail_memory(error);
+    monitor->source = *source;
+    monitor->log = options->log;
+    monitor->synchronize = options->synchronize;
+    monitor->synchronize_user = options->synchronize_user;
+    monitor->approximate_instant_energy = options->approximate_instant_energy;
+    pthread_mutex_init(&monitor->lock, NULL);
+    harpe_status status = choose_gpus(monitor, options, error);
+    if (status == HARPE_OK) {
+        status = start_sampler(monitor, options->sample_period_s, error);
+    }
+    if (status == HARPE_OK && options->with_cpu) {
+        status = open_cpus(monitor, options->rapl_path, error);
+    }
+    if (status == HARPE_OK && options->log_path) {
+        status = harpe_window_log_open(options->log_path, monitor->gpu_indices, monitor->gpu_count,
+                                       monitor->rapl, &monitor->window_log, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_monitor_free(monitor);
+        return status;
+    }
+    *out = monitor;
+    return HARPE_OK;
+}
+
+void harpe_monitor_free(harpe_monitor *monitor) {
+    if (!monitor)
+        return;
+    harpe_sampler_free(monitor->sampler);
+    harpe_rapl_close(monitor->rapl);
+    harpe_window_log_close(monitor->window_log);
+    for (size_t i = 0; i < monitor->window_count; i++) {
+        harpe_window_free(monitor->windows[i]);
+    }
+    free(monitor->windows);
+    free(monitor->gpus);
+    free(monitor->gpu_indices);
+    pthread_mutex_destroy(&monitor->lock);
+    free(monitor);
+}
+
+size_t harpe_monitor_cpu_count(const harpe_monitor *monitor) {
+    return harpe_rapl_package_count(monitor->rapl);
+}
+
+const char *harpe_monitor_cpu_name(const harpe_monitor *monitor, size_t cpu) {
+    return harpe_rapl_package_name(monitor->rapl, cpu);
+}
+
+bool harpe_monitor_is_sampled(const harpe_monitor *monitor) { return monitor->sampler != NULL; }

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trapezoids over power samples. Stands between the sampler, which adds points, and the windows,
+ * which ask for the energy at their edges. It does not know where samples come from. */
+#include "monitor/power_curve.h"
+
+/* `age` 0: the latest point. */
+static const harpe_power_point *point_at(const harpe_power_curve *curve, size_t age) {
+    size_t capacity = HARPE_POWER_CURVE_POINTS;
+    return &curve->points[(curve->next + 2 * capacity - 1 - age) % capacity];
+}
+
+static double seconds(int64_t from_ns, int64_t to_ns) { return (double)(to_ns - from_ns) * 1e-9; }
+
+void harpe_power_curve_add(harpe_power_curve *curve, int64_t time_ns, double power_w) {
+    double energy_j = 0;
+    if (curve->count > 0) {
+        const harpe_power_point *last = point_at(curve, 0);
+        if (time_ns <= last->time_ns)
+            return;
+        energy_j =
+            last->energy_j + 0.5 * (last->power_w + power_w) * seconds(last->time_ns, time_ns);
+    }
+    curve->points[curve->next] = (harpe_power_point){time_ns, power_w, energy_j};
+    curve->next = (curve->next + 1) % HARPE_POWER_CURVE_POINTS;
+    if (curve->count < HARPE_POWER_CURVE_POINTS) {
+        curve->count++;
+    }
+}
+
+bool harpe_power_curve_energy(const harpe_power_curve *curve, int64_t time_ns, double *energy_j) {
+    if (curve->count == 0)
+        return false;
+    const harpe_power_point *after = point_at(curve, 0);
+    if (time_ns >= after->time_ns) {
+        *energy_j = after->energy_j + after->power_w * seconds(after->time_ns, time_ns);
+        return true;
+    }
+    /* Edges are asked for at once, so the wanted stretch is among the latest. */
+    for (size_t age = 1; age < curve->count; age++) {
+        const harpe_power_point *before = point_at(curve, age);
+        if (before->time_ns <= time_ns) {
+            double into_s = seconds(before->time_ns, time_ns);
+            double slope =
+                (after->power_w - before->power_w) / seconds(before->time_ns, after->time_ns);
+            *energy_j = before->energy_j + into_s * (before->power_w + 0.5 * slope * into_s);
+            return true;
+        }
+        after = before;
+    }
+    return false;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RAPL through powercap sysfs: finds packages and their DRAM, reads energy_uj, and turns a counter
+ * that wraps at max_energy_range_uj into one that does not. Zones below a package other than DRAM
+ * (cores, uncore) are part of it already; psys is the whole board and no package. */
+#include "monitor/rapl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "monitor/ticker.h"
+
+enum { PATH_SIZE = 512, ZONES_MAX = 64 };
+
+/* No package draws more: it bounds how soon a counter can wrap. */
+static const double highest_package_power_w = 1000;
+
+typedef struct rapl_zone {
+    int descriptor; /* of energy_uj; -1: no such zone */
+    uint64_t range_uj;
+    uint64_t last_uj;
+    uint64_t total_uj;
+    char name[HARPE_RAPL_NAME_SIZE];
+} rapl_zone;
+
+struct harpe_rapl {
+    pthread_mutex_t lock;
+    harpe_ticker *ticker;
+    int64_t tick_ns;
+    size_t package_count;
+    rapl_zone packages[HARPE_RAPL_PACKAGES_MAX];
+    rapl_zone dram[HARPE_RAPL_PACKAGES_MAX];
+};
+
+/* ---- Small files -------------------------------------------------------------------------- */
+
+/* The first line of an open file, without white space at its end; false: errno says why. */
+static bool read_line(int descriptor, char *line, size_t size) {
+    ssize_t length = pread(descriptor, line, size - 1, 0);
+    if (length < 0)
+        return false;
+    line[length] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return true;
+}
+
+static bool read_number(int descriptor, uint64_t *value) {
+    char line[32];
+    int64_t number = 0;
+    if (!read_line(descriptor, line, sizeof line))
+        return false;
+    if (!harpe_parse_int(line, strlen(line), &number) || number < 0) {
+        errno = EINVAL;
+        return false;
+    }
+    *value = (uint64_t)number;
+    return true;
+}
+
+static bool join(char *path, const char *directory, const char *name) {
+    int length = snprintf(path, PATH_SIZE, "%s/%s", directory, name);
+    return length > 0 && length < PATH_SIZE;
+}
+
+static bool read_text_file(const char *directory, const char *name, char *line, size_t size) {
+    char path[PATH_SIZE];
+    int descriptor = join(path, directory, name) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (descriptor < 0)
+        return false;
+    bool is_read = read_line(descriptor, line, size);
+    close(descriptor);
+    return is_read;
+}
+
+/* ---- Zones -------------------------------------------------------------------------------- */
+
+static void close_zone(rapl_zone *zone) {
+    if (zone->descriptor >= 0) {
+        close(zone->descriptor);
+        zone->descriptor = -1;
+    }
+}
+
+static harpe_status fail_zone(const char *path, int errno_value, harpe_error *error) {
+    if (errno_value != EACCES && errno_value != EPERM) {
+        return harpe_fail_errno(error, errno_value, "reading CPU energy from %s", path);
+    }
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "%s may be read only by root (Linux 5.10 and later); run as root, or let an "
+                      "administrator run: chmod a+r %s",
+                      path, path);
+}
+
+static harpe_status open_zone(const char *directory, rapl_zone *zone, harpe_error *error) {
+    char path[PATH_SIZE];
+    char line[32];
+    int64_t range_uj = 0;
+    if (!join(path, directory, "energy_uj")) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%.200s...: path too long", directory);
+    }
+    zone->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (zone->descriptor < 0 || !read_number(zone->descriptor, &zone->last_uj)) {
+        harpe_status status = fail_zone(path, errno, error);
+        close_zone(zone);
+        return status;
+    }
+    zone->total_uj = 0;
+    if (read_text_file(directory, "max_energy_range_uj", line, sizeof line) &&
+        harpe_parse_int(line, strlen(line), &range_uj) && range_uj > 0) {
+        zone->range_uj = (uint64_t)range_uj; /* else a wrap is told as a failure */
+    }
+    return HARPE_OK;
+}
+
+/* Reads the counter and adds what it moved, a wrap included. */
+static harpe_status update_zone(rapl_zone *zone, harpe_error *error) {
+    uint64_t now_uj = 0;
+    if (!read_number(zone->descriptor, &now_uj)) {
+        return fail_zone(zone->name, errno, error);
+    }
+    uint64_t moved_uj = now_uj - zone->last_uj;
+    if (now_uj < zone->last_uj) {
+        if (zone->range_uj < zone->last_uj) {
+            return harpe_fail(error, HARPE_DRIVER_ERROR,
+                              "CPU %s: its energy counter ran backwards and max_energy_range_uj "
+                              "does not say where it wraps",
+                              zone->name);
+        }
+        moved_uj = zone->range_uj - zone->last_uj + now_uj;
+    }
+    zone->total_uj += moved_uj;
+    zone->last_uj = now_uj;
+    return HARPE_OK;
+}
+
+static harpe_status update_all(harpe_rapl *rapl, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
+        status = update_zone(&rapl->packages[i], error);
+        if (status == HARPE_OK && rapl->dram[i].descriptor >= 0) {
+            status = update_zone(&rapl->dram[i], error);
+        }
+    }
+    return status;
+}
+
+/* ---- Finding them ------------------------------------------------------------------------- */
+
+/* DRAM that cannot be read is DRAM that is not there: the package itself still counts. */
+static void find_dram(const char *package_directory, int package, rapl_zone *dram) {
+    for (int child = 0; child < ZONES_MAX && dram->descriptor < 0; child++) {
+        char directory[PATH_SIZE];
+        char zone[48];
+        snprintf(zone, sizeof zone, "intel-rapl:%d:%d", package, child);
+        if (!join(directory, package_directory, zone))
+            return;
+        if (!read_text_file(directory, "name", dram->name, sizeof dram->name))
+            continue;
+        if (strcmp(dram->name, "dram") == 0) {
+            (void)open_zone(directory, dram, NULL);
+        }
+    }
+}
+
+static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
+                                 harpe_error *error) {
+    char directory[PATH_SIZE];
+    char zone[32];
+    char name[HARPE_RAPL_NAME_SIZE];
+    snprintf(zone, sizeof zone, "intel-rapl:%d", number);
+    if (!join(directory, root, zone) || !read_text_file(directory, "name", name, sizeof name)) {
+        return HARPE_OK;
+    }
+    if (strncmp(name, "package", strlen("package")) != 0)
+        return HARPE_OK;
+    size_t place = rapl->package_count;
+    rapl_zone *package = &rapl->packages[place];
+    memcpy(package->name, name, sizeof name);
+    harpe_status status = open_zone(directory, package, error);
+    if (status != HARPE_OK)
+        return status;
+    find_dram(directory, number, &rapl->dram[place]);
+    rapl->package_count++;
+    return HARPE_OK;
+}
+
+/* Half the time that the counter with the shortest range needs at the highest power. */
+static int64_t tick_ns_of(const harpe_rapl *rapl) {
+    double range_j = 1e6;
+    for (size_t i = 0; i < rapl->package_count; i++) {
+        const rapl_zone *zones[] = {&rapl->packages[i], &rapl->dram[i]};
+        for (size_t z = 0; z < 2; z++) {
+            double zone_j = (double)zones[z]->range_uj * 1e-6;
+            if (zones[z]->descriptor >= 0 && zone_j > 0 && zone_j < range_j) {
+                range_j = zone_j;
+            }
+        }
+    }
+    double tick_s = 0.5 * range_j / highest_package_power_w;
+    return (int64_t)((tick_s > 0.1 ? tick_s : 0.1) * 1e9);
+}
+
+static int64_t watch_wraps(void *user) {
+    harpe_rapl *rapl = user;
+    pthread_mutex_lock(&rapl->lock);
+    (void)update_all(rapl, NULL);
+    pthread_mutex_unlock(&rapl->lock);
+    return rapl->tick_ns;
+}
+
+/* ---- Open, read, close -------------------------------------------------------------------- */
+
+static harpe_status fail_no_package(const char *root, harpe_error *error) {
+    return harpe_fail(
+        error, HARPE_UNAVAILABLE,
+        "%s: no CPU package with an energy counter (no RAPL on this CPU, kernel module "
+        "intel_rapl_msr not loaded, or a virtual machine)",
+        root);
+}
+
+harpe_status harpe_rapl_open(const char *path, harpe_rapl **out, harpe_error *error) {
+    const char *root = path ? path : HARPE_RAPL_DEFAULT_PATH;
+    harpe_rapl *rapl = calloc(1, sizeof *rapl);
+    if (!rapl)
+        return harpe_fail_memory(error);
+    pthread_mutex_init(&rapl->lock, NULL);
+    for (size_t i = 0; i < HARPE_RAPL_PACKAGES_MAX; i++) {
+        rapl->packages[i].descriptor = -1;
+        rapl->dram[i].descriptor = -1;
+    }
+    harpe_status status = HARPE_OK;
+    for (int i = 0; i < HARPE_RAPL_PACKAGES_MAX && status == HARPE_OK; i++) {
+        status = find_package(rapl, root, i, error);
+    }
+    if (status == HARPE_OK && rapl->package_count == 0) {
+        status = fail_no_package(root, error);
+    }
+    if (status == HARPE_OK) {
+        rapl->tick_ns = tick_ns_of(rapl);
+        status = harpe_ticker_start(watch_wraps, rapl, &rapl->ticker, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_rapl_close(rapl);
+        return status;
+    }
+    *out = rapl;
+    return HARPE_OK;
+}
+
+void harpe_rapl_close(harpe_rapl *rapl) {
+    if (!rapl)
+        return;
+    harpe_ticker_stop(rapl->ticker);
+    for (size_t i = 0; i < HARPE_RAPL_PACKAGES_MAX; i++) {
+        close_zone(&rapl->packages[i]);
+        close_zone(&rapl->dram[i]);
+    }
+    free(rapl);
+}
+
+size_t harpe_rapl_package_count(const harpe_rapl *rapl) { return rapl ? rapl->package_count : 0; }
+
+const char *harpe_rapl_package_name(const harpe_rapl *rapl, size_t package) {
+    return rapl->packages[package].name;
+}
+
+bool harpe_rapl_has_dram(const harpe_rapl *rapl, size_t package) {
+    return rapl->dram[package].descriptor >= 0;
+}
+
+harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harpe_error *error) {
+    if (!harpe_ticker_is_ours(rapl->ticker)) {
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "this monitor of CPU energy was made before fork(); make a new one in "
+                          "this process");
+    }
+    pthread_mutex_lock(&rapl->lock);
+    harpe_status status = update_all(rapl, error);
+    for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
+        reading->package_uj[i] = rapl->packages[i].total_uj;
+        reading->dram_uj[i] = rapl->dram[i].total_uj;
+    }
+    pthread_mutex_unlock(&rapl->lock);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The energy source that real monitors use: a thin shell around harpe_gpus, and the monotonic clock
+ * where there are no GPUs. Scripted sources for tests have the same shape and live in the tests. */
+#include "monitor/source.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+static int gpus_count(void *user) { return harpe_gpus_count(user); }
+
+static int64_t gpus_clock_ns(void *user) { return harpe_gpus_clock_ns(user); }
+
+static harpe_status gpus_energy_mj(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
+    return harpe_gpu_total_energy(user, gpu, energy_mj, error);
+}
+
+static harpe_status gpus_power_mw(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
+    return harpe_gpu_instant_power(user, gpu, power_mw, error);
+}
+
+static int no_gpus(void *user) {
+    (void)user;
+    return 0;
+}
+
+static int64_t system_clock_ns(void *user) {
+    (void)user;
+    return harpe_clock_ns();
+}
+
+harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
+    if (!gpus) {
+        return (harpe_energy_source){.count = no_gpus, .clock_ns = system_clock_ns};
+    }
+    return (harpe_energy_source){
+        .user = gpus,
+        .count = gpus_count,
+        .clock_ns = gpus_clock_ns,
+        .energy_mj = gpus_energy_mj,
+        .power_mw = gpus_power_mw,
+    };
+}
+
+harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
+                               harpe_error *error) {
+    if (!options || !out) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a monitor needs options and a place");
+    }
+    harpe_energy_source source = harpe_energy_source_of_gpus(options->gpus);
+    return harpe_monitor_new_on(options, &source, out, error);
+}

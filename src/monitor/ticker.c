@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A background thread with a heartbeat, started only where something must be read between a
+ * window's edges. It sleeps on a condition so that stopping is immediate. It does no work itself.
+ */
+#include "monitor/ticker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+struct harpe_ticker {
+    int64_t (*tick)(void *user);
+    void *user;
+    pid_t owner;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t stop_asked;
+    bool stopping;
+};
+
+static struct timespec later(int64_t delay_ns) {
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    int64_t ns = time.tv_nsec + delay_ns;
+    time.tv_sec += (time_t)(ns / 1000000000);
+    time.tv_nsec = (long)(ns % 1000000000);
+    return time;
+}
+
+static void *run(void *user) {
+    harpe_ticker *ticker = user;
+    pthread_mutex_lock(&ticker->lock);
+    while (!ticker->stopping) {
+        pthread_mutex_unlock(&ticker->lock);
+        int64_t delay_ns = ticker->tick(ticker->user);
+        struct timespec wake = later(delay_ns);
+        pthread_mutex_lock(&ticker->lock);
+        int result = 0;
+        while (!ticker->stopping && result == 0) {
+            result = pthread_cond_timedwait(&ticker->stop_asked, &ticker->lock, &wake);
+        }
+    }
+    pthread_mutex_unlock(&ticker->lock);
+    return NULL;
+}
+
+static int start_thread(harpe_ticker *ticker) {
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = pthread_create(&ticker->thread, NULL, run, ticker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return result;
+}
+
+harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_ticker **out,
+                                harpe_error *error) {
+    harpe_ticker *ticker = calloc(1, sizeof *ticker);
+    if (!ticker)
+        return harpe_fail_memory(error);
+    ticker->tick = tick;
+    ticker->user = user;
+    ticker->owner = getpid();
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&ticker->lock, NULL);
+    pthread_cond_init(&ticker->stop_asked, &attributes);
+    pthread_condattr_destroy(&attributes);
+    int result = start_thread(ticker);
+    if (result != 0) {
+        pthread_cond_destroy(&ticker->stop_asked);
+        pthread_mutex_destroy(&ticker->lock);
+        free(ticker);
+        return harpe_fail_errno(error, result, "starting the monitor's background thread");
+    }
+    *out = ticker;
+    return HARPE_OK;
+}
+
+bool harpe_ticker_is_ours(const harpe_ticker *ticker) { return ticker->owner == getpid(); }
+
+void harpe_ticker_stop(harpe_ticker *ticker) {
+    if (!ticker)
+        return;
+    if (harpe_ticker_is_ours(ticker)) {
+        pthread_mutex_lock(&ticker->lock);
+        ticker->stopping = true;
+        pthread_cond_signal(&ticker->stop_asked);
+        pthread_mutex_unlock(&ticker->lock);
+        pthread_join(ticker->thread, NULL);
+        pthread_cond_destroy(&ticker->stop_asked);
+        pthread_mutex_destroy(&ticker->lock);
+    }
+    free(ticker);
+}

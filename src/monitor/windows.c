@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Energy windows by name: begin, end, restart, cancel. A name is found under the lock; counters are
+ * read outside it, so that a slow driver holds up nobody else. Reading the counters is edge.c's. */
+#include "monitor/windows.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "monitor/monitor_state.h"
+
+enum {
+    NAME_LENGTH_MAX = 1024,
+    OPEN_MAX = 4096,       /* windows open at the same time */
+    CLOSED_KEPT_MAX = 256, /* beyond these many, names that are closed are given up */
+    ZERO_ENERGY_TOLD_MAX = 20,
+};
+
+/* ---- Names -------------------------------------------------------------------------------- */
+
+/* FNV-1a: names are short and few; equality is checked all the same. */
+static uint64_t hash_of(const char *name) {
+    uint64_t hash = 14695981039346656037U;
+    for (const char *c = name; *c; c++) {
+        hash = (hash ^ (unsigned char)*c) * 1099511628211U;
+    }
+    return hash;
+}
+
+static harpe_window *find(const harpe_monitor *monitor, const char *name) {
+    uint64_t hash = hash_of(name);
+    for (size_t i = 0; i < monitor->window_count; i++) {
+        harpe_window *window = monitor->windows[i];
+        if (window->hash == hash && strcmp(window->name, name) == 0)
+            return window;
+    }
+    return NULL;
+}
+
+void harpe_window_free(harpe_window *window) {
+    if (!window)
+        return;
+    free(window->name);
+    free(window->start.gpus);
+    free(window->end.gpus);
+    free(window->start.cpus);
+    free(window->end.cpus);
+    free(window);
+}
+
+static bool allocate_edge(const harpe_monitor *monitor, harpe_edge *edge) {
+    edge->gpus = harpe_calloc(monitor->gpu_count, sizeof *edge->gpus);
+    edge->cpus = monitor->rapl ? calloc(1, sizeof *edge->cpus) : NULL;
+    return edge->gpus && (edge->cpus || !monitor->rapl);
+}
+
+/* A closed window whose name is given up for another one, or NULL while names may still be kept. */
+static harpe_window *recycle(harpe_monitor *monitor) {
+    if (monitor->window_count < CLOSED_KEPT_MAX)
+        return NULL;
+    for (size_t tried = 0; tried < monitor->window_count; tried++) {
+        harpe_window *window = monitor->windows[monitor->recycle_next];
+        monitor->recycle_next = (monitor->recycle_next + 1) % monitor->window_count;
+        if (window->state == HARPE_WINDOW_CLOSED)
+            return window;
+    }
+    return NULL;
+}
+
+static harpe_status name_window(harpe_window *window, const char *name, harpe_error *error) {
+    char *copy = strdup(name);
+    if (!copy)
+        return harpe_fail_memory(error);
+    free(window->name);
+    window->name = copy;
+    window->hash = hash_of(name);
+    window->zero_energy_told = false;
+    return HARPE_OK;
+}
+
+static harpe_status add(harpe_monitor *monitor, const char *name, harpe_window **out,
+                        harpe_error *error) {
+    harpe_window *window = recycle(monitor);
+    if (window) {
+        *out = window;
+        return name_window(window, name, error);
+    }
+    if (monitor->window_count >= OPEN_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "window '%.100s': %d windows are open already; end or cancel some", name,
+                          OPEN_MAX);
+    }
+    window = calloc(1, sizeof *window);
+    if (!window || !allocate_edge(monitor, &window->start) ||
+        !allocate_edge(monitor, &window->end) ||
+        !HARPE_ARRAY_RESERVE(monitor->windows, monitor->window_capacity,
+                             monitor->window_count + 1)) {
+        harpe_window_free(window);
+        return harpe_fail_memory(error);
+    }
+    harpe_status status = name_window(window, name, error);
+    if (status != HARPE_OK) {
+        harpe_window_free(window);
+        return status;
+    }
+    monitor->windows[monitor->window_count++] = window;
+    *out = window;
+    return HARPE_OK;
+}
+
+/* ---- Taking and leaving a window ---------------------------------------------------------- */
+
+static harpe_status fail_busy(const char *name, harpe_error *error) {
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "window '%.100s': another thread is just beginning or ending it", name);
+}
+
+/* Makes the window busy: it is then this thread's alone. */
+static harpe_status take_for_begin(harpe_monitor *monitor, const char *name, bool restart,
+                                   harpe_window **out, harpe_error *error) {
+    harpe_window *window = find(monitor, name);
+    harpe_status status = HARPE_OK;
+    if (!window) {
+        status = add(monitor, name, &window, error);
+        if (status != HARPE_OK)
+            return status;
+    }
+    if (window->state == HARPE_WINDOW_BUSY)
+        return fail_busy(name, error);
+    if (window->state == HARPE_WINDOW_OPEN && !restart) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "window '%.100s' is open already: end it, cancel it or restart it", name);
+    }
+    window->state = HARPE_WINDOW_BUSY;
+    *out = window;
+    return HARPE_OK;
+}
+
+static harpe_status take_open(harpe_monitor *monitor, const char *name, harpe_window **out,
+                              harpe_error *error) {
+    harpe_window *window = find(monitor, name);
+    if (!window || window->state == HARPE_WINDOW_CLOSED) {
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "window '%.100s' is not open: it was never begun, or has ended", name);
+    }
+    if (window->state == HARPE_WINDOW_BUSY)
+        return fail_busy(name, error);
+    window->state = HARPE_WINDOW_BUSY;
+    *out = window;
+    return HARPE_OK;
+}
+
+static void leave(harpe_monitor *monitor, harpe_window *window, harpe_window_state state) {
+    pthread_mutex_lock(&monitor->lock);
+    window->state = state;
+    pthread_mutex_unlock(&monitor->lock);
+}
+
+static harpe_status check_call(const harpe_monitor *monitor, const char *name, harpe_error *error) {
+    if (!monitor || !name) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a window needs a monitor and a name");
+    }
+    if (strnlen(name, NAME_LENGTH_MAX + 1) > NAME_LENGTH_MAX) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "window '%.40s...': its name is longer than %d bytes", name,
+                          NAME_LENGTH_MAX);
+    }
+    return HARPE_OK;
+}
+
+/* Puts the window's name before the reason. */
+static harpe_status fail_window(const char *name, const harpe_error *reason, harpe_error *error) {
+    int vendor_code = reason->vendor_code;
+    harpe_status status =
+        harpe_fail(error, reason->status, "window '%.100s': %.800s", name, reason->message);
+    if (error) {
+        error->vendor_code = vendor_code;
+    }
+    return status;
+}
+
+static void synchronize(harpe_monitor *monitor) {
+    if (monitor->synchronize) {
+        monitor->synchronize(monitor->synchronize_user, monitor->gpu_indices, monitor->gpu_count);
+    }
+}
+
+/* ---- Begin -------------------------------------------------------------------------------- */
+
+static double unix_time_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
+                                 harpe_error *error) {
+    harpe_status status = check_call(monitor, name, error);
+    if (status != HARPE_OK)
+        return status;
+    status = harpe_sampler_check(monitor->sampler, error);
+    if (status != HARPE_OK)
+        return status;
+    harpe_window *window = NULL;
+    pthread_mutex_lock(&monitor->lock);
+    status = take_for_begin(monitor, name, restart, &window, error);
+    pthread_mutex_unlock(&monitor->lock);
+    if (status != HARPE_OK)
+        return status;
+
+    synchronize(monitor);
+    harpe_error reason;
+    window->start_time_s = unix_time_s();
+    status = harpe_edge_read_start(monitor, &window->start, &reason);
+    leave(monitor, window, status == HARPE_OK ? HARPE_WINDOW_OPEN : HARPE_WINDOW_CLOSED);
+    return status == HARPE_OK ? HARPE_OK : fail_window(name, &reason, error);
+}
+
+/* ---- End ---------------------------------------------------------------------------------- */
+
+static bool may_tell_zero_energy(harpe_monitor *monitor, harpe_window *window) {
+    pthread_mutex_lock(&monitor->lock);
+    bool is_new = !window->zero_energy_told && monitor->zero_energy_told < ZERO_ENERGY_TOLD_MAX;
+    window->zero_energy_told = true;
+    monitor->zero_energy_told += is_new;
+    pthread_mutex_unlock(&monitor->lock);
+    return is_new;
+}
+
+/* A counter that did not move in a short window: power times time, or a warning. */
+static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
+                             harpe_window_measurement *measurement) {
+    const harpe_energy_source *source = &monitor->source;
+    for (size_t i = 0; i < monitor->gpu_count; i++) {
+        const harpe_monitor_gpu *gpu = &monitor->gpus[i];
+        uint32_t power_mw = 0;
+        if (gpu->is_sampled || measurement->gpu_energy_j[i] > 0)
+            continue;
+        if (monitor->approximate_instant_energy &&
+            source->power_mw(source->user, gpu->index, &power_mw, NULL) == HARPE_OK) {
+            measurement->gpu_energy_j[i] = power_mw / 1e3 * measurement->time_s;
+            measurement->total_gpu_energy_j += measurement->gpu_energy_j[i];
+        } else if (may_tell_zero_energy(monitor, window)) {
+            harpe_monitor_tell(monitor, HARPE_LOG_WARNING,
+                               "window '%.100s': the energy counter of GPU %d did not move in %.6f "
+                               "s; it moves every 10 to 100 ms, measure longer windows or "
+                               "approximate by power",
+                               window->name, gpu->index, measurement->time_s);
+        }
+    }
+}
+
+static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
+                            harpe_window_measurement *measurement, harpe_error *error) {
+    harpe_status status = harpe_sampler_check(monitor->sampler, error);
+    if (status != HARPE_OK)
+        return status;
+    synchronize(monitor);
+    status = harpe_edge_read_end(monitor, &window->end, error);
+    if (status != HARPE_OK)
+        return status;
+    status = harpe_measurement_new(monitor, measurement, error);
+    if (status != HARPE_OK)
+        return status;
+    status = harpe_edge_difference(monitor, &window->start, &window->end, measurement, error);
+    if (status != HARPE_OK) {
+        harpe_window_measurement_clear(measurement);
+        return status;
+    }
+    return HARPE_OK;
+}
+
+/* The measurement is good also when the disk is full: that is told once, and training goes on. */
+static void write_log(harpe_monitor *monitor, const harpe_window *window,
+                      const harpe_window_measurement *measurement) {
+    harpe_error error;
+    if (!monitor->window_log ||
+        harpe_window_log_write(monitor->window_log, window->start_time_s, window->name, measurement,
+                               &error) == HARPE_OK) {
+        return;
+    }
+    pthread_mutex_lock(&monitor->lock);
+    bool is_told = monitor->log_failure_told;
+    monitor->log_failure_told = true;
+    pthread_mutex_unlock(&monitor->lock);
+    if (!is_told) {
+        harpe_monitor_tell(monitor, HARPE_LOG_ERROR, "window '%.100s' is missing in the log: %s",
+                           window->name, error.message);
+    }
+}
+
+/* Reads a window that this thread has taken, and leaves it. */
+static harpe_status finish(harpe_monitor *monitor, harpe_window *window, const char *name,
+                           bool closes, harpe_window_measurement *out, harpe_error *error) {
+    harpe_error reason;
+    harpe_window_measurement measurement = {0};
+    harpe_status status = measure(monitor, window, &measurement, &reason);
+    if (status == HARPE_OK && closes) {
+        mend_zero_energy(monitor, window, &measurement);
+        write_log(monitor, window, &measurement);
+    }
+    leave(monitor, window, closes ? HARPE_WINDOW_CLOSED : HARPE_WINDOW_OPEN);
+    if (status != HARPE_OK)
+        return fail_window(name, &reason, error);
+    if (out) {
+        *out = measurement;
+    } else {
+        harpe_window_measurement_clear(&measurement);
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool cancel,
+                               harpe_window_measurement *out, harpe_error *error) {
+    harpe_status status = check_call(monitor, name, error);
+    if (status != HARPE_OK)
+        return status;
+    harpe_window *window = NULL;
+    pthread_mutex_lock(&monitor->lock);
+    status = take_open(monitor, name, &window, error);
+    if (status == HARPE_OK && cancel) {
+        window->state = HARPE_WINDOW_CLOSED;
+    }
+    pthread_mutex_unlock(&monitor->lock);
+    if (status != HARPE_OK || cancel)
+        return status;
+    return finish(monitor, window, name, true, out, error);
+}
+
+harpe_status harpe_monitor_peek(harpe_monitor *monitor, const char *name,
+                                harpe_window_measurement *out, harpe_error *error) {
+    harpe_status status = check_call(monitor, name, error);
+    if (status != HARPE_OK)
+        return status;
+    harpe_window *window = NULL;
+    pthread_mutex_lock(&monitor->lock);
+    status = take_open(monitor, name, &window, error);
+    pthread_mutex_unlock(&monitor->lock);
+    return status == HARPE_OK ? finish(monitor, window, name, false, out, error) : status;
+}

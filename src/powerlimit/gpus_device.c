@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The power limit device made of real (or emulated) GPUs: sets limits through the GPU layer,
+ * measures with the monitor, and starts the guard before anything is changed. It decides nothing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <harpe/power_limit.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "powerlimit/guard.h"
+
+struct harpe_power_limit_gpus {
+    harpe_power_limit_device device;
+    harpe_gpus *gpus;
+    harpe_monitor *monitor;
+    harpe_guard *guard;
+};
+
+/* ---- The device's functions ------------------------------------------------------------------ */
+
+static harpe_status gpus_set_limit(void *user, int limit_w, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
+        harpe_status status =
+            harpe_gpu_set_power_limit(all->gpus, gpu, (uint32_t)limit_w * 1000, error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status gpus_begin_window(void *user, const char *name, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    return harpe_monitor_begin(all->monitor, name, true, error);
+}
+
+static harpe_status gpus_end_window(void *user, const char *name, bool cancel, double *energy_j,
+                                    double *time_s, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    if (cancel) return harpe_monitor_end(all->monitor, name, true, NULL, error);
+    harpe_window_measurement measurement = {0};
+    harpe_status status = harpe_monitor_end(all->monitor, name, false, &measurement, error);
+    if (status != HARPE_OK) return status;
+    *energy_j = measurement.total_gpu_energy_j;
+    *time_s = measurement.time_s;
+    harpe_window_measurement_clear(&measurement);
+    return HARPE_OK;
+}
+
+static harpe_status gpus_restore(void *user, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    return harpe_gpus_restore(all->gpus, error);
+}
+
+/* ---- Construction ---------------------------------------------------------------------------- */
+
+/* The whole watts that every GPU allows. */
+static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) {
+    harpe_power_limit_device *device = &all->device;
+    device->maximum_w = INT32_MAX;
+    for (int gpu = 0; gpu < device->gpu_count; gpu++) {
+        uint32_t minimum_mw = 0;
+        uint32_t maximum_mw = 0;
+        harpe_status status =
+            harpe_gpu_power_limit_range(all->gpus, gpu, &minimum_mw, &maximum_mw, error);
+        if (status != HARPE_OK) return status;
+        int minimum_w = (int)(minimum_mw / 1000 + (minimum_mw % 1000 != 0));
+        int maximum_w = (int)(maximum_mw / 1000);
+        device->minimum_w = minimum_w > device->minimum_w ? minimum_w : device->minimum_w;
+        device->maximum_w = maximum_w < device->maximum_w ? maximum_w : device->maximum_w;
+    }
+    if (device->minimum_w > device->maximum_w) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "no power limit is allowed on all of the %d GPUs", device->gpu_count);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status start_guard(harpe_power_limit_gpus *all, harpe_error *error) {
+    size_t count = (size_t)all->device.gpu_count;
+    harpe_guarded_gpu *found = harpe_calloc(count, sizeof *found);
+    if (!found) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
+        bool is_enabled = false;
+        snprintf(found[i].uuid, sizeof found[i].uuid, "%s",
+                 harpe_gpu_info_at(all->gpus, (int)i)->uuid);
+        status = harpe_gpu_power_limit(all->gpus, (int)i, &found[i].limit_mw, error);
+        bool is_known =
+            harpe_gpu_persistence_mode(all->gpus, (int)i, &is_enabled, NULL) == HARPE_OK;
+        found[i].persistence = is_known ? is_enabled : -1;
+    }
+    if (status == HARPE_OK) {
+        status = harpe_guard_start(found, count, &all->guard, error);
+    }
+    free(found);
+    return status;
+}
+
+/* Without it a driver may forget the limit as soon as nobody has the GPU open. */
+static harpe_status enable_persistence(harpe_power_limit_gpus *all, harpe_error *error) {
+    for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
+        harpe_error reason;
+        harpe_status status = harpe_gpu_set_persistence_mode(all->gpus, gpu, true, &reason);
+        if (status == HARPE_NOT_SUPPORTED) continue;
+        if (status != HARPE_OK) return harpe_fail(error, status, "%s", reason.message);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status prepare(harpe_power_limit_gpus *all, bool with_guard, harpe_error *error) {
+    harpe_status status = harpe_gpus_check_same_model(all->gpus, error);
+    if (status == HARPE_OK) {
+        status = read_range(all, error);
+    }
+    if (status == HARPE_OK) {
+        harpe_monitor_options options = {.gpus = all->gpus};
+        status = harpe_monitor_new(&options, &all->monitor, error);
+    }
+    if (status == HARPE_OK && with_guard) {
+        status = start_guard(all, error);
+    }
+    return status == HARPE_OK ? enable_persistence(all, error) : status;
+}
+
+harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
+                                        harpe_power_limit_gpus **out, harpe_error *error) {
+    if (!gpus || !out) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "power limit: no GPUs were given");
+    }
+    harpe_power_limit_gpus *all = harpe_calloc(1, sizeof *all);
+    if (!all) return harpe_fail_memory(error);
+    all->gpus = gpus;
+    all->device = (harpe_power_limit_device){
+        .user = all,
+        .gpu_count = harpe_gpus_count(gpus),
+        .set_limit = gpus_set_limit,
+        .begin_window = gpus_begin_window,
+        .end_window = gpus_end_window,
+        .restore = gpus_restore,
+    };
+    harpe_status status = prepare(all, with_guard, error);
+    if (status != HARPE_OK) {
+        harpe_power_limit_gpus_free(all);
+        return status;
+    }
+    *out = all;
+    return HARPE_OK;
+}
+
+const harpe_power_limit_device *harpe_power_limit_gpus_device(harpe_power_limit_gpus *gpus) {
+    return gpus ? &gpus->device : NULL;
+}
+
+void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
+    if (!gpus) return;
+    harpe_status restored = harpe_gpus_restore(gpus->gpus, NULL);
+    harpe_guard_stop(gpus->guard, restored == HARPE_OK);
+    harpe_monitor_free(gpus->monitor);
+    free(gpus);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The guard's own side: holds the GPUs open, waits for the trainer's end, and puts back what it was
+ * told if the trainer did not. It runs as the program harpe, alone in its process; it never changes
+ * anything while the trainer lives. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <harpe/gpu.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "powerlimit/guard.h"
+
+#define CHECK_PERIOD_NS 20000000 /* between a set and the look whether it has held */
+#define TRY_FOR_S 30.0
+#define CHECKS_PASSED 3 /* in a row, before the guard believes it */
+
+/* One GPU's share of putting back. */
+typedef struct restoration {
+    const struct guarded *all;
+    size_t gpu;
+    bool is_restored;
+} restoration;
+
+typedef struct guarded {
+    harpe_guarded_gpu *found;
+    int *index; /* in `gpus` */
+    size_t count;
+    harpe_gpus *gpus;
+    restoration *restorations; /* had before they are needed */
+    pthread_t *threads;
+} guarded;
+
+/* ---- Taking over ---------------------------------------------------------------------------- */
+
+static bool receive_all(void *data, size_t length) {
+    char *bytes = data;
+    while (length > 0) {
+        ssize_t got = recv(HARPE_GUARD_SOCKET, bytes, length, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        bytes += got;
+        length -= (size_t)got;
+    }
+    return true;
+}
+
+static harpe_status receive_gpus(guarded *all, harpe_error *error) {
+    harpe_guard_header header;
+    if (!receive_all(&header, sizeof header) || header.magic != HARPE_GUARD_MAGIC) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "not started by a power limit optimizer");
+    }
+    if (header.version != HARPE_GUARD_VERSION || header.gpu_size != sizeof *all->found) {
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "the program harpe is of another version than the library");
+    }
+    if (header.gpu_count < 1 || header.gpu_count > HARPE_GUARD_GPU_LIMIT) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "from 1 to %d GPUs can be guarded, not %u",
+                          HARPE_GUARD_GPU_LIMIT, header.gpu_count);
+    }
+    all->count = header.gpu_count;
+    all->found = harpe_calloc(all->count, sizeof *all->found);
+    all->index = harpe_calloc(all->count, sizeof *all->index);
+    all->restorations = harpe_calloc(all->count, sizeof *all->restorations);
+    all->threads = harpe_calloc(all->count, sizeof *all->threads);
+    if (!all->found || !all->index || !all->restorations || !all->threads)
+        return harpe_fail_memory(error);
+    if (!receive_all(all->found, all->count * sizeof *all->found)) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "the optimizer ended too early");
+    }
+    return HARPE_OK;
+}
+
+/* By UUID: the guard sees all GPUs, the trainer those that CUDA_VISIBLE_DEVICES leaves it. */
+static harpe_status match_gpus(guarded *all, harpe_error *error) {
+    for (size_t i = 0; i < all->count; i++) {
+        all->index[i] = -1;
+        all->found[i].uuid[sizeof all->found[i].uuid - 1] = '\0';
+        for (int gpu = 0; gpu < harpe_gpus_count(all->gpus); gpu++) {
+            if (strcmp(harpe_gpu_info_at(all->gpus, gpu)->uuid, all->found[i].uuid) == 0) {
+                all->index[i] = gpu;
+            }
+        }
+        if (all->index[i] < 0) {
+            return harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", all->found[i].uuid);
+        }
+    }
+    return HARPE_OK;
+}
+
+static harpe_status take_over(guarded *all, harpe_error *error) {
+    harpe_status status = receive_gpus(all, error);
+    if (status == HARPE_OK) {
+        harpe_gpus_options options = {.visible_devices = "all"};
+        status = harpe_gpus_open(&options, &all->gpus, error);
+    }
+    return status == HARPE_OK ? match_gpus(all, error) : status;
+}
+
+/* ---- Waiting -------------------------------------------------------------------------------- */
+
+/* True when the trainer has said that everything is put back. */
+static bool is_told_restored(int flags) {
+    char byte = 0;
+    ssize_t got;
+    do {
+        got = recv(HARPE_GUARD_SOCKET, &byte, 1, flags);
+    } while (got < 0 && errno == EINTR);
+    return got == 1 && byte == HARPE_GUARD_RESTORED;
+}
+
+/* Until the trainer speaks, closes its end, or dies. A process that the trainer has forked may hold
+ * the socket open beyond its death: hence the pidfd. */
+static bool wait_for_end(void) {
+    struct pollfd ends[2] = {{.fd = HARPE_GUARD_SOCKET, .events = POLLIN},
+                             {.fd = HARPE_GUARD_TRAINER, .events = POLLIN}};
+    for (;;) {
+        int ready = poll(ends, 2, -1);
+        if (ready < 0 && errno != EINTR) return false;
+        if (ready <= 0) continue;
+        if (ends[1].revents & POLLNVAL) {
+            ends[1].fd = -1; /* an old kernel: the socket alone must do */
+            ends[1].revents = 0;
+        }
+        if (ends[0].revents || ends[1].revents) return is_told_restored(MSG_DONTWAIT);
+    }
+}
+
+/* ---- Putting back --------------------------------------------------------------------------- */
+
+/* True when the GPU is (again) as it was found. */
+static bool put_back(const guarded *all, size_t i, harpe_error *error) {
+    const harpe_guarded_gpu *found = &all->found[i];
+    int gpu = all->index[i];
+    uint32_t limit_mw = 0;
+    bool persistence = false;
+    bool is_back = true;
+    if (harpe_gpu_power_limit(all->gpus, gpu, &limit_mw, error) != HARPE_OK ||
+        limit_mw != found->limit_mw) {
+        is_back = false;
+        (void)harpe_gpu_set_power_limit(all->gpus, gpu, found->limit_mw, error);
+    }
+    if (found->persistence < 0) return is_back;
+    if (harpe_gpu_persistence_mode(all->gpus, gpu, &persistence, error) != HARPE_OK ||
+        persistence != (found->persistence == 1)) {
+        is_back = false;
+        (void)harpe_gpu_set_persistence_mode(all->gpus, gpu, found->persistence == 1, error);
+    }
+    return is_back;
+}
+
+/* Looks again after it has set: a call of the trainer that was under way may land late, a driver
+ * may fail once. */
+static void *restore_gpu(void *argument) {
+    restoration *one = argument;
+    harpe_error error = {.message = "no reason"};
+    double give_up_at = harpe_clock_s() + TRY_FOR_S;
+    for (int passed = 0; passed < CHECKS_PASSED;) {
+        passed = put_back(one->all, one->gpu, &error) ? passed + 1 : 0;
+        if (harpe_clock_s() > give_up_at) {
+            syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be put back: %s",
+                   error.message);
+            return NULL;
+        }
+        struct timespec pause = {.tv_nsec = CHECK_PERIOD_NS};
+        (void)nanosleep(&pause, NULL);
+    }
+    one->is_restored = true;
+    return NULL;
+}
+
+/* All GPUs at once: with slow calls, one after the other would take too long. */
+static int restore(const guarded *all) {
+    restoration *each = all->restorations;
+    pthread_t *threads = all->threads;
+    bool all_restored = true;
+    for (size_t i = 0; i < all->count; i++) {
+        each[i] = (restoration){.all = all, .gpu = i};
+        if (pthread_create(&threads[i], NULL, restore_gpu, &each[i]) != 0) {
+            threads[i] = pthread_self();
+            (void)restore_gpu(&each[i]);
+        }
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        if (!pthread_equal(threads[i], pthread_self())) {
+            (void)pthread_join(threads[i], NULL);
+        }
+        all_restored = all_restored && each[i].is_restored;
+    }
+    return all_restored ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int harpe_power_limit_guard_main(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    guarded all = {0};
+    harpe_error error = {.status = HARPE_OK};
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
+        (void)signal(ignored[i], SIG_IGN);
+    }
+    harpe_status status = take_over(&all, &error);
+    error.status = status;
+    ssize_t sent = send(HARPE_GUARD_SOCKET, &error, sizeof error, MSG_NOSIGNAL);
+    int code = EXIT_FAILURE;
+    if (status == HARPE_OK) {
+        (void)sent;                      /* a trainer that is gone by now is seen below */
+        int ignored_result = chdir("/"); /* so that no file system is held */
+        (void)ignored_result;
+        code = wait_for_end() ? EXIT_SUCCESS : restore(&all);
+    }
+    harpe_gpus_close(all.gpus);
+    free(all.found);
+    free(all.index);
+    free(all.restorations);
+    free(all.threads);
+    return code;
+}

@@ -1,0 +1,629 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The NVML emulator through an independent client: ctypes, NVML's documented names, numbers and
+layouts, nothing of Harpe's headers. Needs HARPE (the program) and HARPE_EMULATOR (the library)."""
+import ctypes as C
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+PRELOAD = os.environ.get("HARPE_PRELOAD", "")
+if PRELOAD and os.environ.get("LD_PRELOAD") != PRELOAD:
+    os.environ["LD_PRELOAD"] = PRELOAD  # a sanitizer's runtime comes first
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+HARPE = os.environ["HARPE"]
+LIBRARY = os.environ["HARPE_EMULATOR"]
+SOURCE = pathlib.Path(os.environ["HARPE_SOURCE_DIR"])
+
+SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
+NOT_FOUND, INSUFFICIENT_SIZE, GPU_IS_LOST, VERSION_MISMATCH = 6, 7, 15, 25
+
+
+class FieldValue(C.Structure):
+    _fields_ = [("fieldId", C.c_uint), ("scopeId", C.c_uint), ("timestamp", C.c_longlong),
+                ("latencyUsec", C.c_longlong), ("valueType", C.c_uint), ("nvmlReturn", C.c_uint),
+                ("value", C.c_ulonglong)]
+
+
+class PciInfo(C.Structure):
+    _fields_ = [("busIdLegacy", C.c_char * 16), ("domain", C.c_uint), ("bus", C.c_uint),
+                ("device", C.c_uint), ("pciDeviceId", C.c_uint), ("pciSubSystemId", C.c_uint),
+                ("busId", C.c_char * 32)]
+
+
+class Memory(C.Structure):
+    _fields_ = [("total", C.c_ulonglong), ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
+
+
+class MemoryV2(C.Structure):
+    _fields_ = [("version", C.c_uint), ("total", C.c_ulonglong), ("reserved", C.c_ulonglong),
+                ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
+
+
+class ProcessInfo(C.Structure):
+    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong),
+                ("gpuInstanceId", C.c_uint), ("computeInstanceId", C.c_uint)]
+
+
+class ProcessInfoV1(C.Structure):
+    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong)]
+
+
+class Client:
+    """One process's NVML. Calls return their first result, and raise Failure for other codes."""
+
+    class Failure(Exception):
+        pass
+
+    def __init__(self):
+        self.library = C.CDLL(LIBRARY)
+        self.library.nvmlErrorString.restype = C.c_char_p
+        self.library.harpe_emulator_now_ns.restype = C.c_int64
+
+    def __getattr__(self, name):
+        function = getattr(self.library, name)
+
+        def call(*arguments):
+            code = function(*arguments)
+            if code != SUCCESS:
+                raise Client.Failure(code)
+        return call
+
+    def code(self, name, *arguments):
+        return getattr(self.library, name)(*arguments)
+
+    def gpu(self, index=0):
+        handle = C.c_void_p()
+        self.nvmlDeviceGetHandleByIndex_v2(index, C.byref(handle))
+        return handle
+
+    def number(self, name, gpu, *arguments, kind=C.c_uint):
+        value = kind()
+        getattr(self, name)(gpu, *arguments, C.byref(value))
+        return value.value
+
+    def text(self, name, *arguments):
+        buffer = C.create_string_buffer(96)
+        getattr(self, name)(*arguments, buffer, 96)
+        return buffer.value.decode()
+
+    def energy_j(self, gpu):
+        return self.number("nvmlDeviceGetTotalEnergyConsumption", gpu, kind=C.c_ulonglong) / 1e3
+
+    def work(self, gpu, seconds, share=1.0):
+        took = C.c_double()
+        self.harpe_emulator_work(gpu, C.c_double(seconds), C.c_double(share), C.byref(took))
+        return took.value
+
+    def now_s(self):
+        return self.library.harpe_emulator_now_ns() * 1e-9
+
+
+def busy_power_w(clock_share):
+    """An A100's power at a share of its highest clock, as docs/emulator.md has it."""
+    rise = max(0.0, (clock_share - 0.76) / 0.24)
+    voltage = 0.75 + 0.25 * rise
+    return 98 + 290 * clock_share * voltage ** 2
+
+
+class EmulatorTest(unittest.TestCase):
+    count = 0
+
+    def start(self, gpus="1xA100", scale=1, faults="", **environment):
+        EmulatorTest.count += 1
+        self.name = f"test-{os.getpid()}-{EmulatorTest.count}"
+        os.environ.update({"HARPE_EMULATOR_CLUSTER": self.name, "HARPE_EMULATOR_GPUS": gpus,
+                           "HARPE_EMULATOR_TIME_SCALE": str(scale),
+                           "HARPE_EMULATOR_FAULTS": faults, **environment})
+        client = Client()
+        client.nvmlInit_v2()
+
+        def stop():
+            client.code("nvmlShutdown")
+            for key in environment:
+                os.environ.pop(key)
+            os.unlink(f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}")
+        self.addCleanup(stop)
+        return client
+
+    def spawn(self, source):
+        """Another process on the same cluster; `nvml` is its client."""
+        source = ("import sys; sys.path.insert(0, %r); from test_emulator import *\n"
+                  "nvml = Client(); nvml.nvmlInit_v2()\n" % str(pathlib.Path(__file__).parent)
+                  + textwrap.dedent(source))
+        return subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+
+    # ---- Identity ---------------------------------------------------------------------------
+
+    def test_calls_before_init_and_after_shutdown_are_refused(self):
+        nvml = self.start()
+        gpu = nvml.gpu()
+        nvml.nvmlInit_v2()
+        nvml.nvmlShutdown()
+        self.assertEqual(nvml.number("nvmlDeviceGetIndex", gpu), 0)  # initialised twice
+        nvml.nvmlShutdown()
+        value = C.c_uint()
+        for name in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetName", "nvmlDeviceGetSerial"):
+            self.assertEqual(nvml.code(name, gpu, C.byref(value), 96), UNINITIALIZED)
+        self.assertEqual(nvml.code("nvmlDeviceGetCount_v2", C.byref(value)), UNINITIALIZED)
+        self.assertEqual(nvml.code("nvmlShutdown"), UNINITIALIZED)
+
+    def test_models_have_their_public_names_limits_and_clocks(self):
+        nvml = self.start(gpus="V100,A40,A100,H100")
+        expected = [("Tesla V100-SXM2-32GB", 150, 300, 1530, 877),
+                    ("NVIDIA A40", 100, 300, 1740, 7251),
+                    ("NVIDIA A100-SXM4-80GB", 100, 400, 1410, 1593),
+                    ("NVIDIA H100 80GB HBM3", 200, 700, 1980, 2619)]
+        for index, (name, minimum, maximum, clock, memory) in enumerate(expected):
+            gpu = nvml.gpu(index)
+            low, high = C.c_uint(), C.c_uint()
+            self.assertEqual(nvml.text("nvmlDeviceGetName", gpu), name)
+            nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu, C.byref(low), C.byref(high))
+            self.assertEqual((low.value, high.value), (minimum * 1000, maximum * 1000))
+            for call in ("Limit", "DefaultLimit"):
+                value = nvml.number(f"nvmlDeviceGetPowerManagement{call}", gpu)
+                self.assertEqual(value, maximum * 1000)
+            self.assertEqual(nvml.number("nvmlDeviceGetMaxClockInfo", gpu, 1), clock)
+            self.assertEqual(nvml.number("nvmlDeviceGetMaxClockInfo", gpu, 2), memory)
+
+    def test_a_gpu_is_found_by_uuid_and_pci_bus_id(self):
+        nvml = self.start(gpus="3xA100")
+        for index in range(3):
+            gpu, found, pci = nvml.gpu(index), C.c_void_p(), PciInfo()
+            uuid = nvml.text("nvmlDeviceGetUUID", gpu)
+            self.assertRegex(uuid, "^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+            nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), C.byref(found))
+            self.assertEqual(found.value, gpu.value)
+            nvml.nvmlDeviceGetPciInfo_v3(gpu, C.byref(pci))
+            self.assertEqual(pci.pciDeviceId & 0xffff, 0x10de)
+            for text in (pci.busId, pci.busIdLegacy, pci.busId.lower()):
+                found = C.c_void_p()
+                nvml.nvmlDeviceGetHandleByPciBusId_v2(text, C.byref(found))
+                self.assertEqual(found.value, gpu.value)
+        found = C.c_void_p()
+        self.assertEqual(nvml.code("nvmlDeviceGetHandleByUUID", b"GPU-no", C.byref(found)),
+                         NOT_FOUND)
+        self.assertEqual(nvml.code("nvmlDeviceGetHandleByPciBusId_v2", b"0000:FF:00.0",
+                                   C.byref(found)), NOT_FOUND)
+        for text in (b"", b"zebra", b"0000:"):
+            self.assertEqual(nvml.code("nvmlDeviceGetHandleByPciBusId_v2", text, C.byref(found)),
+                             INVALID_ARGUMENT)
+
+    def test_bad_handles_and_null_pointers_are_invalid_arguments(self):
+        nvml = self.start()
+        value, gpu = C.c_uint(), nvml.gpu()
+        for handle in (None, C.c_void_p(1), C.c_void_p(gpu.value + 1)):
+            self.assertEqual(nvml.code("nvmlDeviceGetPowerUsage", handle, C.byref(value)),
+                             INVALID_ARGUMENT)
+        self.assertEqual(nvml.code("nvmlDeviceGetPowerUsage", gpu, None), INVALID_ARGUMENT)
+        self.assertEqual(nvml.code("nvmlDeviceGetPciInfo_v3", gpu, None), INVALID_ARGUMENT)
+        self.assertEqual(nvml.code("nvmlDeviceGetHandleByIndex_v2", 1, C.byref(gpu)),
+                         INVALID_ARGUMENT)
+        buffer = C.create_string_buffer(4)
+        self.assertEqual(nvml.code("nvmlDeviceGetName", gpu, buffer, 4), INSUFFICIENT_SIZE)
+
+    def test_versions_and_error_texts(self):
+        nvml = self.start()
+        self.assertRegex(nvml.text("nvmlSystemGetDriverVersion"), r"^\d+\.\d+")
+        self.assertRegex(nvml.text("nvmlSystemGetNVMLVersion"), r"^12\.\d+")
+        version = C.c_int()
+        nvml.nvmlSystemGetCudaDriverVersion(C.byref(version))
+        self.assertEqual(version.value // 1000, 12)
+        self.assertEqual(nvml.library.nvmlErrorString(4), b"Insufficient Permissions")
+        self.assertEqual(nvml.library.nvmlErrorString(12345), b"Unknown Error")
+
+    def test_every_documented_name_resolves_and_is_refused_politely(self):
+        nvml = self.start()
+        table = (SOURCE / "emulator/nvml_unsupported.h").read_text()
+        names = [line[12:-1] for line in table.splitlines() if line.startswith("UNSUPPORTED(")]
+        self.assertGreater(len(names), 200)
+        for name in names:
+            self.assertEqual(nvml.code(name, nvml.gpu(), None, None, None), NOT_SUPPORTED, name)
+        for name in ("nvmlInit", "nvmlInitWithFlags", "nvmlDeviceGetCount", "nvmlDeviceGetPciInfo",
+                     "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetHandleByIndex",
+                     "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetComputeRunningProcesses",
+                     "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetMemoryInfo_v2"):
+            self.assertTrue(hasattr(nvml.library, name), name)
+
+    # ---- Lists and structs ------------------------------------------------------------------
+
+    def two_calls(self, nvml, name, *arguments):
+        count = C.c_uint(0)
+        self.assertEqual(nvml.code(name, *arguments, C.byref(count), None), INSUFFICIENT_SIZE)
+        clocks = (C.c_uint * count.value)()
+        short = C.c_uint(count.value - 1)
+        self.assertEqual(nvml.code(name, *arguments, C.byref(short), clocks), INSUFFICIENT_SIZE)
+        self.assertEqual(short.value, count.value)
+        getattr(nvml, name)(*arguments, C.byref(count), clocks)
+        return list(clocks)
+
+    def test_supported_clocks_are_two_call_lists(self):
+        nvml = self.start(gpus="A100,V100")
+        gpu = nvml.gpu()
+        self.assertEqual(self.two_calls(nvml, "nvmlDeviceGetSupportedMemoryClocks", gpu), [1593])
+        clocks = self.two_calls(nvml, "nvmlDeviceGetSupportedGraphicsClocks", gpu, 1593)
+        self.assertEqual(clocks, list(range(1410, 209, -15)))
+        count = C.c_uint(0)
+        self.assertEqual(nvml.code("nvmlDeviceGetSupportedGraphicsClocks", gpu, 1, C.byref(count),
+                                   None), NOT_FOUND)
+        clocks = self.two_calls(nvml, "nvmlDeviceGetSupportedGraphicsClocks", nvml.gpu(1), 877)
+        self.assertEqual((clocks[:4], clocks[-1]), ([1530, 1522, 1515, 1507], 135))
+
+    def test_struct_versions_are_checked(self):
+        nvml = self.start()
+        old, new = Memory(), MemoryV2()
+        self.assertEqual(nvml.code("nvmlDeviceGetMemoryInfo_v2", nvml.gpu(), C.byref(new)),
+                         VERSION_MISMATCH)
+        new.version = C.sizeof(MemoryV2) | 2 << 24
+        nvml.nvmlDeviceGetMemoryInfo_v2(nvml.gpu(), C.byref(new))
+        nvml.nvmlDeviceGetMemoryInfo(nvml.gpu(), C.byref(old))
+        self.assertEqual((old.total, new.total), (80 << 30, 80 << 30))
+        self.assertEqual(old.used + old.free, old.total)
+        self.assertEqual(new.used + new.free + new.reserved, new.total)
+
+    def test_each_field_value_has_its_own_answer(self):
+        nvml = self.start()
+        values = (FieldValue * 5)()
+        for value, field, scope in zip(values, (186, 4711, 83, 185, 186), (0, 0, 0, 0, 1)):
+            value.fieldId, value.scopeId = field, scope
+        nvml.nvmlDeviceGetFieldValues(nvml.gpu(), 5, values)
+        self.assertEqual([value.nvmlReturn for value in values],
+                         [SUCCESS, NOT_SUPPORTED, SUCCESS, SUCCESS, NOT_SUPPORTED])
+        self.assertEqual(values[0].value & 0xffffffff, 62000)
+        self.assertEqual([values[0].valueType, values[2].valueType], [1, 3])
+        self.assertGreater(values[0].timestamp, 1e15)
+
+    def test_processes_are_listed_in_all_versions(self):
+        nvml = self.start()
+        count = C.c_uint(0)
+        nvml.nvmlDeviceGetComputeRunningProcesses_v3(nvml.gpu(), C.byref(count), None)
+        self.assertEqual(count.value, 0)
+        child = self.spawn("nvml.work(0, 60)")
+        self.addCleanup(child.stdout.close)
+        for kind, version in ((ProcessInfo, "_v3"), (ProcessInfo, "_v2"), (ProcessInfoV1, "")):
+            name = "nvmlDeviceGetComputeRunningProcesses" + version
+            for _ in range(500):
+                count = C.c_uint(0)
+                if nvml.code(name, nvml.gpu(), C.byref(count), None) == INSUFFICIENT_SIZE:
+                    break
+                time.sleep(0.01)
+            processes = (kind * 3)()
+            count = C.c_uint(3)
+            getattr(nvml, name)(nvml.gpu(), C.byref(count), processes)
+            self.assertEqual([p.pid for p in processes], [child.pid, 0, 0])
+        child.kill()
+        child.wait()
+
+    def test_samples_hold_the_present(self):
+        nvml = self.start()
+        kind, count, sample = C.c_uint(), C.c_uint(0), (C.c_ulonglong * 2)()
+        nvml.nvmlDeviceGetSamples(nvml.gpu(), 0, C.c_ulonglong(0), C.byref(kind), C.byref(count),
+                                  None)
+        self.assertEqual(count.value, 1)
+        nvml.nvmlDeviceGetSamples(nvml.gpu(), 0, C.c_ulonglong(0), C.byref(kind), C.byref(count),
+                                  sample)
+        self.assertEqual((kind.value, sample[1]), (1, 62000))
+        count = C.c_uint(0)
+        self.assertEqual(nvml.code("nvmlDeviceGetSamples", nvml.gpu(), 0, C.c_ulonglong(0),
+                                   C.byref(kind), C.byref(count), sample), INSUFFICIENT_SIZE)
+
+    # ---- Setting ----------------------------------------------------------------------------
+
+    def test_power_limits_outside_the_range_are_refused(self):
+        nvml = self.start()
+        gpu = nvml.gpu()
+        for limit in (0, 99999, 400001, 2**32 - 1):
+            self.assertEqual(nvml.code("nvmlDeviceSetPowerManagementLimit", gpu, limit),
+                             INVALID_ARGUMENT)
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu, 100000)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerManagementLimit", gpu), 100000)
+        self.assertEqual(nvml.number("nvmlDeviceGetEnforcedPowerLimit", gpu), 100000)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerManagementDefaultLimit", gpu), 400000)
+
+    def test_persistence_and_clock_locks_are_checked(self):
+        nvml = self.start(gpus="A100,V100")
+        gpu = nvml.gpu()
+        nvml.nvmlDeviceSetPersistenceMode(gpu, 1)
+        self.assertEqual(nvml.number("nvmlDeviceGetPersistenceMode", gpu), 1)
+        self.assertEqual(nvml.code("nvmlDeviceSetPersistenceMode", gpu, 2), INVALID_ARGUMENT)
+        self.assertEqual(nvml.code("nvmlDeviceSetGpuLockedClocks", gpu, 900, 800),
+                         INVALID_ARGUMENT)
+        nvml.nvmlDeviceSetMemoryLockedClocks(gpu, 1593, 1593)
+        self.assertEqual(nvml.code("nvmlDeviceSetMemoryLockedClocks", nvml.gpu(1), 877, 877),
+                         NOT_SUPPORTED)  # before Ampere
+
+    # ---- Physics ----------------------------------------------------------------------------
+
+    def test_energy_is_power_times_time(self):
+        nvml = self.start(scale=20, faults="energy_step=0")
+        gpu = nvml.gpu()
+        for share, power_w in ((1.0, 388.0), (0.3, 388.0)):
+            before = nvml.energy_j(gpu)
+            took = nvml.work(0, 5.0, share)
+            self.assertAlmostEqual(took, 5.0, places=6)
+            after = nvml.energy_j(gpu)
+            self.assertGreaterEqual(after - before + 0.002, power_w * 5.0)
+            self.assertLess(after - before, power_w * 5.0 * 1.01)
+
+    def test_idle_energy_matches_idle_power(self):
+        nvml = self.start(scale=50, faults="energy_step=0")
+        gpu = nvml.gpu()
+        begin_s, begin_j = nvml.now_s(), nvml.energy_j(gpu)
+        time.sleep(0.1)
+        end_s, end_j = nvml.now_s(), nvml.energy_j(gpu)
+        self.assertGreater(end_s - begin_s, 4.9)  # time scale
+        self.assertAlmostEqual((end_j - begin_j) / (62 * (end_s - begin_s)), 1.0, delta=0.01)
+
+    def test_the_energy_counter_is_monotone_and_steps(self):
+        nvml = self.start(faults="energy_step=50")
+        gpu, seen, end = nvml.gpu(), [], time.monotonic() + 0.3
+        while time.monotonic() < end:
+            seen.append(nvml.energy_j(gpu))
+        self.assertEqual(seen, sorted(seen))
+        self.assertIn(len(set(seen)), range(5, 9))
+
+    def test_locked_clocks_slow_the_compute_share(self):
+        nvml = self.start(scale=20, faults="energy_step=0")
+        gpu = nvml.gpu()
+        nvml.nvmlDeviceSetGpuLockedClocks(gpu, 705, 705)  # half
+        self.assertAlmostEqual(nvml.work(0, 1.0, 1.0), 2.0, places=5)
+        self.assertAlmostEqual(nvml.work(0, 1.0, 0.5), 1.5, places=5)
+        before = nvml.energy_j(gpu)
+        nvml.work(0, 5.0, 1.0)
+        self.assertAlmostEqual((nvml.energy_j(gpu) - before) / (10 * busy_power_w(0.5)), 1.0,
+                               delta=0.01)
+        self.assertEqual(nvml.number("nvmlDeviceGetClockInfo", gpu, 0), 705)
+        nvml.nvmlDeviceResetGpuLockedClocks(gpu)
+        self.assertAlmostEqual(nvml.work(0, 1.0, 1.0), 1.0, places=5)
+
+    def test_a_power_limit_throttles_to_the_highest_clock_that_fits(self):
+        nvml = self.start(scale=20, faults="energy_step=0")
+        gpu = nvml.gpu()
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu, 250000)
+        clock = next(c for c in range(1410, 209, -15) if busy_power_w(c / 1410) <= 250)
+        before = nvml.energy_j(gpu)
+        took = nvml.work(0, 4.0, 1.0)
+        power_w = (nvml.energy_j(gpu) - before) / took
+        self.assertAlmostEqual(took, 4.0 * 1410 / clock, places=5)
+        self.assertAlmostEqual(power_w / busy_power_w(clock / 1410), 1.0, delta=0.01)
+        self.assertLessEqual(power_w, 250)
+
+    def test_another_process_slows_work_under_way(self):
+        nvml = self.start()
+        child = self.spawn("print(nvml.number('nvmlDeviceGetIndex', nvml.gpu()), flush=True)\n"
+                           "print(nvml.work(0, 0.4, 1.0), nvml.now_s())")
+        child.stdout.readline()
+        time.sleep(0.15)
+        reasons = nvml.number("nvmlDeviceGetCurrentClocksEventReasons", nvml.gpu(),
+                              kind=C.c_ulonglong)
+        self.assertEqual(reasons, 0)
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 705, 705)
+        set_s = nvml.now_s()
+        took, end_s = map(float, child.communicate()[0].split())
+        start_s = end_s - took
+        self.assertAlmostEqual(took, (set_s - start_s) + 2 * (0.4 - (set_s - start_s)), delta=0.02)
+        self.assertGreater(took, 0.5)
+
+    def test_works_share_a_gpu_evenly(self):
+        nvml = self.start(scale=5, gpus="2xA100")
+        children = [self.spawn("print(nvml.work(0, 3.0, 1.0))") for _ in range(2)]
+        took = [float(child.communicate()[0]) for child in children]
+        self.assertGreater(max(took), 3.5)
+        self.assertLess(max(took), 6.3)
+        self.assertAlmostEqual(nvml.work(1, 1.0), 1.0, places=5)  # the other GPU is free
+
+    def test_waiting_draws_blocking_power(self):
+        nvml = self.start()
+        gpu = nvml.gpu()
+        nvml.harpe_emulator_wait(0, 1)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 84000)
+        nvml.work(0, 0.01)  # work ends the waiting
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
+        nvml.harpe_emulator_wait(0, 1)
+        nvml.harpe_emulator_wait(0, 0)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
+
+    def test_power_usage_is_an_average_where_it_really_is(self):
+        nvml = self.start(gpus="H100")
+        values = (FieldValue * 2)()
+        values[0].fieldId, values[1].fieldId = 186, 185
+        time.sleep(0.3)
+        nvml.work(0, 0.3)
+        nvml.nvmlDeviceGetFieldValues(nvml.gpu(), 2, values)
+        instant, average = (value.value & 0xffffffff for value in values)
+        usage = nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu())
+        self.assertEqual(instant, 71000)
+        self.assertGreater(average, 200000)
+        self.assertAlmostEqual(usage / average, 1.0, delta=0.05)
+
+    def test_a_killed_process_ends_its_work(self):
+        nvml = self.start()
+        gpu = nvml.gpu()
+        child = self.spawn("print('go', flush=True); nvml.work(0, 1000.0)")
+        child.stdout.readline()
+        time.sleep(0.1)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 388000)
+        child.kill()
+        child.communicate()
+        time.sleep(0.3)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
+        self.assertAlmostEqual(nvml.work(0, 0.05), 0.05, places=5)
+
+    def test_processes_killed_at_random_never_block_or_break_a_gpu(self):
+        nvml = self.start(scale=10)
+        gpu = nvml.gpu()
+        nvml.number("nvmlDeviceGetIndex", gpu)
+
+        def hammer():
+            client = Client()
+            client.nvmlInit_v2()
+            own = client.gpu()
+            while True:
+                client.nvmlDeviceSetPowerManagementLimit(own, 200000)
+                client.nvmlDeviceSetPowerManagementLimit(own, 300000)
+        context = multiprocessing.get_context("fork")
+        for round_number in range(20):
+            child = context.Process(target=hammer)
+            child.start()
+            time.sleep(0.01 + 0.0013 * round_number)
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+            self.assertIn(nvml.number("nvmlDeviceGetPowerManagementLimit", gpu),
+                          (200000, 300000, 400000))
+        self.assertAlmostEqual(nvml.work(0, 0.1, 0.0), 0.1, places=5)
+
+    def test_instructions_follow_a_measured_profile(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as profile:
+            profile.write("stage,instruction,frequency,time,energy\n0,forward,1410,0.5,150\n"
+                          "0,forward,705,0.8,120\n1,forward,1410,9,9\n")
+            profile.flush()
+            nvml = self.start(scale=10, faults="energy_step=0",
+                              HARPE_EMULATOR_PROFILE=profile.name)
+            took, gpu = C.c_double(), nvml.gpu()
+            before = nvml.energy_j(gpu)
+            nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+            self.assertAlmostEqual(took.value, 0.5, places=6)
+            self.assertAlmostEqual(nvml.energy_j(gpu) - before, 150, delta=3)
+            nvml.nvmlDeviceSetGpuLockedClocks(gpu, 705, 705)
+            nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+            self.assertAlmostEqual(took.value, 0.8, places=6)
+            nvml.nvmlDeviceResetGpuLockedClocks(gpu)
+            nvml.nvmlDeviceSetPowerManagementLimit(gpu, 200000)  # between 150 W and 300 W
+            nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+            self.assertTrue(0.5 < took.value < 0.8)
+            self.assertEqual(nvml.code("harpe_emulator_instruction", 0, 0, b"backward", None),
+                             NOT_FOUND)
+
+    def test_work_that_makes_no_sense_is_refused(self):
+        nvml = self.start()
+        for seconds, share in ((0, 1), (-1, 1), (float("nan"), 1), (1, 1.1), (1, -0.1)):
+            self.assertEqual(nvml.code("harpe_emulator_work", 0, C.c_double(seconds),
+                                       C.c_double(share), None), INVALID_ARGUMENT)
+        self.assertEqual(nvml.code("harpe_emulator_work", 7, C.c_double(1), C.c_double(1), None),
+                         INVALID_ARGUMENT)
+
+    # ---- Faults -----------------------------------------------------------------------------
+
+    def test_no_permission_refuses_sets_and_allows_reads(self):
+        nvml = self.start(faults="no_permission")
+        gpu = nvml.gpu()
+        self.assertEqual(nvml.code("nvmlDeviceSetPowerManagementLimit", gpu, 300000),
+                         NO_PERMISSION)
+        self.assertEqual(nvml.code("nvmlDeviceSetPersistenceMode", gpu, 1), NO_PERMISSION)
+        self.assertEqual(nvml.code("nvmlDeviceResetGpuLockedClocks", gpu), NO_PERMISSION)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerManagementLimit", gpu), 400000)
+
+    def test_features_can_be_missing(self):
+        nvml = self.start(faults="no_energy_counter,not_supported=power_limit")
+        gpu, value = nvml.gpu(), C.c_ulonglong()
+        self.assertEqual(nvml.code("nvmlDeviceGetTotalEnergyConsumption", gpu, C.byref(value)),
+                         NOT_SUPPORTED)
+        self.assertEqual(nvml.code("nvmlDeviceSetPowerManagementLimit", gpu, 300000),
+                         NOT_SUPPORTED)
+        field = FieldValue(fieldId=83)
+        nvml.nvmlDeviceGetFieldValues(gpu, 1, C.byref(field))
+        self.assertEqual(field.nvmlReturn, NOT_SUPPORTED)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
+
+    def test_a_gpu_is_lost_after_some_calls_for_everybody(self):
+        nvml = self.start(gpus="2xA100", faults="lost_after=3@1")
+        codes = [nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(1), C.byref(C.c_uint()))
+                 for _ in range(5)]
+        self.assertEqual(codes, [0, 0, 0, GPU_IS_LOST, GPU_IS_LOST])
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu(0)), 62000)
+        self.assertEqual(nvml.code("harpe_emulator_work", 1, C.c_double(1), C.c_double(1), None),
+                         GPU_IS_LOST)
+
+    def test_slow_calls_take_their_time(self):
+        nvml = self.start(faults="slow_set=60")
+        begin = time.monotonic()
+        nvml.nvmlDeviceSetPowerManagementLimit(nvml.gpu(), 300000)
+        self.assertGreaterEqual(time.monotonic() - begin, 0.06)
+        begin = time.monotonic()
+        nvml.number("nvmlDeviceGetPowerManagementLimit", nvml.gpu())
+        self.assertLess(time.monotonic() - begin, 0.05)
+
+    def test_the_energy_counter_restarts(self):
+        nvml = self.start(faults="energy_step=0,counter_restart_after=0.2")
+        gpu = nvml.gpu()
+        time.sleep(0.1)
+        before = nvml.energy_j(gpu)
+        self.assertGreater(before, 0)
+        time.sleep(0.15)
+        self.assertLess(nvml.energy_j(gpu), before)
+
+    def test_faults_change_with_their_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "faults"
+            nvml = self.start(HARPE_EMULATOR_FAULTS_FILE=str(path))
+            set_limit = lambda: nvml.code("nvmlDeviceSetPowerManagementLimit", nvml.gpu(), 300000)
+            self.assertEqual(set_limit(), SUCCESS)
+            path.write_text("no_permission # for now\n")
+            self.assertEqual(set_limit(), NO_PERMISSION)
+            path.write_text("")
+            self.assertEqual(set_limit(), SUCCESS)
+
+    def test_settings_that_make_no_sense_fail_at_init(self):
+        self.start().nvmlShutdown()
+        for key, value in (("GPUS", "4xB300"), ("GPUS", "17xA100"), ("GPUS", "0xA100"),
+                           ("GPUS", "A100,"), ("TIME_SCALE", "0"), ("TIME_SCALE", "1e9"),
+                           ("FAULTS", "no_such"), ("FAULTS", "slow_set=x"),
+                           ("CLUSTER", "a/b")):
+            name = f"HARPE_EMULATOR_{key}"
+            before = os.environ[name]
+            os.environ[name] = value
+            self.assertEqual(Client().code("nvmlInit_v2"), INVALID_ARGUMENT, value)
+            os.environ[name] = before
+
+    # ---- harpe emulate ----------------------------------------------------------------------
+
+    def emulate(self, *arguments, **keywords):
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith(("HARPE_", "LD_PRELOAD"))}
+        return subprocess.run([HARPE, "emulate", *arguments], capture_output=True, text=True,
+                              env=environment, **keywords)
+
+    def test_emulate_gives_a_command_gpus_and_takes_them_away(self):
+        program = ("import ctypes, os\n"
+                   "nvml = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint()\n"
+                   "nvml.nvmlInit_v2(); nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))\n"
+                   "print(count.value, os.environ['HARPE_EMULATOR_CLUSTER'])")
+        if PRELOAD:
+            program = "import os; print(3, os.environ['HARPE_EMULATOR_CLUSTER'])"
+        result = self.emulate("--gpus", "2xA100,V100", "--", sys.executable, "-c", program)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        count, cluster = result.stdout.split()
+        self.assertEqual(count, "3")
+        self.assertFalse(os.path.exists(f"/dev/shm/harpe-emulator-{os.getuid()}-{cluster}"))
+
+    def test_emulate_has_the_commands_exit_status(self):
+        self.assertEqual(self.emulate("--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.emulate("sh", "-c", "kill -TERM $$").returncode, 128 + 15)
+        self.assertEqual(self.emulate("--", "/no/such/command").returncode, 127)
+        self.assertEqual(self.emulate("--gpus", "4xB300", "--", "true").returncode, 2)
+        self.assertEqual(self.emulate("--faults", "nonsense", "--", "true").returncode, 2)
+        self.assertEqual(self.emulate().returncode, 2)
+
+    def test_emulate_passes_signals_on(self):
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith(("HARPE_", "LD_PRELOAD"))}
+        process = subprocess.Popen(
+            [HARPE, "emulate", "--", "sh", "-c",
+             "trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done"],
+            stdout=subprocess.PIPE, text=True, env=environment)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        self.assertEqual(process.communicate(timeout=10)[0], "got\n")
+        self.assertEqual(process.returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe monitor` end to end on emulated GPUs: measuring a command, watching live on a terminal and
+off it, machines without a GPU, CPUs from a made-up powercap tree. HARPE_EMULATOR names the emulated
+driver library."""
+import csv
+import fcntl
+import io
+import os
+import pathlib
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from program import HARPE, ProgramTest, environment, json, signal, unittest  # noqa: E402
+
+EMULATOR = os.environ.get("HARPE_EMULATOR", "")
+
+
+class MonitorTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.variables = environment(
+            HARPE_NVML_LIBRARY=EMULATOR, HARPE_EMULATOR_GPUS="2xA100",
+            HARPE_EMULATOR_CLUSTER=f"monitor-{uuid.uuid4().hex}", NO_COLOR="", LC_ALL="C.UTF-8")
+        self.variables.pop("CUDA_VISIBLE_DEVICES", None)
+
+    def monitor(self, *arguments, **changes):
+        values = dict(self.variables, **changes)
+        return self.run_harpe("monitor", *arguments, env=values)
+
+    def monitor_ok(self, *arguments, **changes):
+        result = self.monitor(*arguments, **changes)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def rapl(self, packages=1):
+        for i in range(packages):
+            zone = self.path / "rapl" / f"intel-rapl:{i}"
+            zone.mkdir(parents=True)
+            (zone / "name").write_text(f"package-{i}\n")
+            (zone / "energy_uj").write_text("1000\n")
+            (zone / "max_energy_range_uj").write_text("262143328850\n")
+        return self.path / "rapl"
+
+
+class Commands(MonitorTest):
+    def test_summary_is_on_stderr_and_stdout_is_the_commands(self):
+        result = self.monitor_ok("energy", "--", "sh", "-c", "sleep 0.3; echo hello")
+        self.assertEqual(result.out, "hello\n")
+        self.assertRegex(result.err, r"^harpe monitor: 0\.[3-9]\d* s \(emulated GPUs\)\n")
+        for name in ("GPU 0", "GPU 1", "total"):
+            self.assertIn(name, result.err)
+
+    def test_json_adds_up(self):
+        got = self.monitor_ok("energy", "--json", "--", "sleep", "0.3").json()
+        self.assertEqual(got["command"], ["sleep", "0.3"])
+        self.assertEqual((got["exit_status"], got["emulated"], len(got["gpus"])), (0, True, 2))
+        self.assertTrue(0.3 <= got["time_s"] < 5, got)
+        self.assertGreater(got["gpus"][0]["energy_j"], 1)
+        self.assertAlmostEqual(sum(gpu["energy_j"] for gpu in got["gpus"]), got["gpu_energy_j"], 6)
+        self.assertAlmostEqual(got["gpu_energy_j"] + got["cpu_energy_j"], got["total_energy_j"], 6)
+
+    def test_exit_status_is_passed_on(self):
+        for script, code in (("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)):
+            self.assertEqual(self.monitor("energy", "--", "sh", "-c", script).code, code)
+        self.assertEqual(self.monitor("energy", "--", "/nonexistent/command").code, 127)
+        self.assertEqual(self.monitor("energy", "--", "/").code, 126)
+
+    def test_signals_reach_the_command(self):
+        script = "trap 'echo stopped; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+        process = subprocess.Popen([HARPE, "monitor", "energy", "--", "sh", "-c", script],
+                                   env=self.variables, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, out), (9, "stopped\n"), err)
+        self.assertIn("GPU 0", err)
+
+    def test_command_starts_with_default_signals(self):
+        result = self.monitor_ok("energy", "--", "sh", "-c", "yes | head -1; kill -l >/dev/null")
+        self.assertEqual(result.out, "y\n")
+        self.assertNotIn("Broken pipe", result.err)
+
+    def test_csv_is_the_logs_layout(self):
+        self.monitor_ok("energy", "--gpus", "1", "--csv", "log.csv", "--", "sh", "-c", "sleep 0.2")
+        table = list(csv.DictReader(io.StringIO((self.path / "log.csv").read_text())))
+        self.assertEqual(list(table[0])[:4],
+                         ["start_time", "window_name", "elapsed_time", "gpu1_energy"])
+        self.assertEqual(len(table), 1)
+        self.assertEqual(table[0]["window_name"], "sh -c sleep 0.2")
+        self.assertLess(abs(float(table[0]["start_time"]) - time.time()), 60)
+
+    def test_scaled_time_is_the_emulators(self):
+        got = self.monitor_ok("energy", "--json", "--", "sleep", "0.2",
+                              HARPE_EMULATOR_TIME_SCALE="100").json()
+        self.assertTrue(20 <= got["time_s"] < 500, got)
+        self.assertGreater(got["gpus"][0]["average_power_w"], 20)
+        self.assertLess(got["gpus"][0]["average_power_w"], 450)
+
+
+class Faults(MonitorTest):
+    def test_gpu_without_a_counter_is_sampled(self):
+        got = self.monitor_ok("energy", "--json", "--", "sleep", "0.4",
+                              HARPE_EMULATOR_FAULTS="no_energy_counter").json()
+        self.assertTrue(20 < got["gpus"][1]["average_power_w"] < 450, got)
+
+    def test_counter_restart_is_told_and_gives_no_number(self):
+        self.monitor_ok("energy", "--", "sleep", "0.3")  # the counter is well above 0 then
+        result = self.monitor("energy", "--json", "--gpus", "0", "--", "sleep", "0.9",
+                              HARPE_EMULATOR_FAULTS="counter_restart_after=0.6")
+        self.assertEqual((result.code, result.out), (1, ""), result)
+        self.assertIn("ran backwards", result.err)
+
+    def test_lost_gpu_is_told_and_the_commands_status_passed_on(self):
+        for script, code in (("exit 0", 1), ("exit 5", 5)):
+            result = self.monitor("energy", "--", "sh", "-c", f"sleep 1; {script}",
+                                  HARPE_EMULATOR_FAULTS="lost_after=40,no_energy_counter")
+            self.assertEqual((result.code, result.out), (code, ""), result)
+
+
+class Machines(MonitorTest):
+    def test_nothing_to_measure(self):
+        variables = dict(self.variables, HARPE_NVML_LIBRARY="/nonexistent.so")
+        for more in ([], ["--", "true"]):
+            self.refuse(1, "nothing to measure", "monitor", "energy", "--no-cpu", *more,
+                        env=variables)
+
+    def test_without_a_gpu_the_cpus_are_measured(self):
+        result = self.monitor_ok("energy", "--json", "--rapl-path", self.rapl(2), "--", "sh", "-c",
+                                 "echo 3001000 > rapl/intel-rapl:1/energy_uj",
+                                 HARPE_NVML_LIBRARY="/nonexistent.so")
+        self.assertIn("no GPU, only CPUs are measured", result.err)
+        got = result.json()
+        self.assertEqual([cpu["name"] for cpu in got["cpus"]], ["package-0", "package-1"])
+        self.assertEqual([cpu["energy_j"] for cpu in got["cpus"]], [0, 3])
+        self.assertEqual((got["total_energy_j"], got["gpus"]), (3, []))
+        self.assertIsNone(got["cpus"][0]["dram_energy_j"])
+
+    def test_bad_usage(self):
+        variables = self.variables
+        for arguments, message in (
+                ([], "expected 'energy' or 'power'"), (["heat"], "what to monitor"),
+                (["power", "--", "true"], "harpe monitor energy -- true"),
+                (["energy", "--interval", "0"], "--interval"),
+                (["energy", "--duration", "-1"], "--duration"),
+                (["energy", "--interval", "1", "--", "true"], "live display"),
+                (["power", "--json", "--csv", "-"], "--csv -"),
+                (["power", "--gpus", "0,x"], "--gpus"), (["power", "--gpus", "2"], "no GPU 2"),
+                (["power", "--gpus", "0,0"], "twice"), (["power", "--gpus", ""], "--gpus")):
+            self.refuse(2, message, "monitor", *arguments, env=variables)
+        self.refuse(1, "nodir/log.csv", "monitor", "energy", "--csv", "nodir/log.csv", "--", "true",
+                    env=variables)
+
+
+class Streams(MonitorTest):
+    def test_a_line_per_interval_and_a_summary(self):
+        out = self.monitor_ok("power", "--interval", "0.1", "--duration", "0.35").out.splitlines()
+        self.assertRegex(out[0], r"^ +0\.1\d* s  GPU 0 +\d+\.\d W  GPU 1 +\d+\.\d W  .*total")
+        self.assertGreaterEqual(len(out), 3 + 3)
+        self.assertNotIn("\x1b", "".join(out))
+
+    def test_power_is_that_of_a_gpu(self):
+        out = self.monitor_ok("power", "--json", "--interval", "0.1", "--duration", "0.3").out
+        for line in out.splitlines():
+            got = json.loads(line)
+            for gpu in got["gpus"]:
+                self.assertTrue(20 < gpu["power_w"] < 450, gpu)
+                self.assertEqual(gpu["power_limit_w"], 400)
+                self.assertGreater(gpu["temperature_c"], 10)
+            self.assertAlmostEqual(got["total_power_w"], sum(g["power_w"] for g in got["gpus"]), 6)
+
+    def test_csv_to_stdout_and_to_a_file(self):
+        out = self.monitor_ok("energy", "--no-cpu", "--csv", "-", "--interval", "0.1", "--duration",
+                              "0.35").out
+        table = list(csv.DictReader(io.StringIO(out)))
+        self.assertEqual(list(table[0]), ["time", "elapsed_time", "gpu0_energy", "gpu1_energy"])
+        energies = [float(row["gpu0_energy"]) for row in table]
+        self.assertEqual(energies, sorted(energies))
+        self.assertGreater(energies[-1], 0)
+        self.monitor_ok("power", "--csv", "power.csv", "--interval", "0.1", "--duration", "0.15")
+        self.assertIn(",gpu1_power", (self.path / "power.csv").read_text())
+
+    def test_a_signal_ends_with_the_summary(self):
+        process = subprocess.Popen([HARPE, "monitor", "energy", "-i", "0.1"], env=self.variables,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, err), (0, ""), out)
+        self.assertIn("(emulated GPUs)", out)
+
+
+class Display(MonitorTest):
+    def display(self, key, columns=100, rows=24, **changes):
+        """What a terminal gets until the program ends; `key` is pressed after some frames."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        values = dict(self.variables, TERM="xterm", **changes)
+        before = termios.tcgetattr(slave)
+        process = subprocess.Popen([HARPE, "monitor", "power", "-i", "0.05"], env=values,
+                                   stdin=slave, stdout=slave, stderr=slave,
+                                   preexec_fn=lambda: (os.setsid(),
+                                                       fcntl.ioctl(0, termios.TIOCSCTTY, 0)))
+        text, end, pressed = b"", time.time() + 20, False
+        while time.time() < end and (process.poll() is None or select.select([master], [], [], 0)[0]):
+            if select.select([master], [], [], 0.05)[0]:
+                text += os.read(master, 65536)
+            if not pressed and text.count(b"\x1b[H") >= 4:
+                os.write(master, key)
+                pressed = True
+        self.assertEqual(process.wait(10), 0, text)
+        self.assertEqual(termios.tcgetattr(slave), before)
+        os.close(master)
+        os.close(slave)
+        return text.decode()
+
+    def test_keys_end_it_and_the_terminal_is_as_before(self):
+        for key in (b"q", b"\x03"):
+            text = self.display(key)
+            self.assertTrue(text.startswith("\x1b[?1049h"), repr(text[:40]))
+            summary = text.split("\x1b[?1049l")
+            self.assertEqual(len(summary), 2)
+            self.assertIn("GPU 1", summary[1])
+            self.assertNotIn("\x1b[2J", text[20:])  # no frame clears: no flicker
+
+    def test_frame_fits_the_terminal(self):
+        for columns in (62, 80, 100, 200):
+            text = self.display(b"q", columns, NO_COLOR="1")
+            frame = text.split("\x1b[?7h")[0].split("\x1b[H")[-1]
+            lines = frame.replace("\x1b[K", "").replace("\x1b[J", "").splitlines()
+            self.assertEqual(len([line for line in lines if "A100" in line]), 2, frame)
+            self.assertLessEqual(max(map(len, lines)), columns, frame)
+            self.assertNotIn("\x1b", "".join(lines))  # NO_COLOR
+
+    def test_low_terminal_tells_of_the_rest(self):
+        text = self.display(b"q", rows=8, HARPE_EMULATOR_GPUS="8xH100")
+        frame = text.split("\x1b[H")[3]
+        self.assertIn("and 5 more GPUs", frame)
+        self.assertLess(frame.count("\n"), 8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CPU energy from a powercap tree made by the test: what counts as a package, wrapping counters,
+ * what may not be read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <sys/wait.h>
+
+#include "fake_rapl.h"
+#include "monitor/rapl.h"
+#include "monitor/windows.h"
+#include "scripted_source.h"
+
+static harpe_rapl *open_rapl(const char *root) {
+    harpe_rapl *rapl = NULL;
+    harpe_error error = {0};
+    if (harpe_rapl_open(root, &rapl, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    return rapl;
+}
+
+static void packages_are_found_and_psys_is_none(void **state) {
+    scratch *s = *state;
+    fake_machine(s->root);
+    harpe_rapl *rapl = open_rapl(s->root);
+    assert_int_equal(harpe_rapl_package_count(rapl), 2);
+    assert_string_equal(harpe_rapl_package_name(rapl, 0), "package-0");
+    assert_string_equal(harpe_rapl_package_name(rapl, 1), "package-1");
+    assert_false(harpe_rapl_has_dram(rapl, 0));
+    assert_true(harpe_rapl_has_dram(rapl, 1));
+    harpe_rapl_close(rapl);
+}
+
+static void energy_is_counted_since_open(void **state) {
+    scratch *s = *state;
+    fake_machine(s->root);
+    fake_counter(s->root, "intel-rapl:0", 5000000);
+    harpe_rapl *rapl = open_rapl(s->root);
+    fake_counter(s->root, "intel-rapl:0", 5000900);
+    fake_counter(s->root, FAKE_DRAM_ZONE, 77);
+    harpe_rapl_reading reading;
+    assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+    assert_int_equal(reading.package_uj[0], 900);
+    assert_int_equal(reading.package_uj[1], 0);
+    assert_int_equal(reading.dram_uj[1], 77);
+    harpe_rapl_close(rapl);
+}
+
+static void counter_wraps_at_its_range(void **state) {
+    scratch *s = *state;
+    fake_machine(s->root);
+    fake_counter(s->root, "intel-rapl:1", FAKE_RANGE_UJ - 100);
+    harpe_rapl *rapl = open_rapl(s->root);
+    harpe_rapl_reading reading;
+    uint64_t expected_uj = 150;
+    for (int i = 0; i < 3; i++) { /* also more often than once */
+        fake_counter(s->root, "intel-rapl:1", 50);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.package_uj[1], expected_uj);
+        fake_counter(s->root, "intel-rapl:1", FAKE_RANGE_UJ - 100);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        expected_uj += FAKE_RANGE_UJ;
+    }
+    harpe_rapl_close(rapl);
+}
+
+static void backward_counter_beyond_its_range_is_an_error(void **state) {
+    scratch *s = *state;
+    fake_zone(s->root, "intel-rapl:0", "package-0", 0);
+    fake_counter(s->root, "intel-rapl:0", 1000);
+    harpe_rapl *rapl = open_rapl(s->root);
+    harpe_rapl_reading reading;
+    harpe_error error;
+    fake_counter(s->root, "intel-rapl:0", 999);
+    assert_int_equal(harpe_rapl_read(rapl, &reading, &error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "package-0"));
+    harpe_rapl_close(rapl);
+}
+
+static void no_package_is_unavailable(void **state) {
+    scratch *s = *state;
+    harpe_rapl *rapl = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_rapl_open(s->root, &rapl, &error), HARPE_UNAVAILABLE);
+    assert_int_equal(harpe_rapl_open("/nonexistent", &rapl, &error), HARPE_UNAVAILABLE);
+    fake_zone(s->root, "intel-rapl:0", "psys", FAKE_RANGE_UJ);
+    assert_int_equal(harpe_rapl_open(s->root, &rapl, &error), HARPE_UNAVAILABLE);
+    assert_null(rapl);
+    assert_int_equal(harpe_rapl_package_count(NULL), 0);
+    harpe_rapl_close(NULL);
+}
+
+static void broken_counter_is_an_error(void **state) {
+    scratch *s = *state;
+    const char *bad[] = {"", "abc\n", "-5\n", "99999999999999999999999\n"};
+    fake_machine(s->root);
+    harpe_rapl *rapl = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/intel-rapl:0/energy_uj", s->root);
+        put_file(path, bad[i]);
+        assert_int_not_equal(harpe_rapl_open(s->root, &rapl, NULL), HARPE_OK);
+    }
+    assert_null(rapl);
+}
+
+/* Root may read everything, so the attempt is made as somebody else. */
+static harpe_status open_as_nobody(const char *root) {
+    pid_t child = fork();
+    if (child == 0) {
+        harpe_rapl *rapl = NULL;
+        harpe_error error = {0};
+        if (geteuid() == 0 && setuid(65534) != 0)
+            _exit(1);
+        harpe_status status = harpe_rapl_open(root, &rapl, &error);
+        bool has_advice = strstr(error.message, "chmod a+r") && strstr(error.message, "root");
+        _exit(status == HARPE_PERMISSION_DENIED && has_advice ? 42 : 1);
+    }
+    int result = 0;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    return WIFEXITED(result) && WEXITSTATUS(result) == 42 ? HARPE_PERMISSION_DENIED : HARPE_OK;
+}
+
+static void unreadable_counter_comes_with_advice(void **state) {
+    scratch *s = *state;
+    fake_machine(s->root);
+    char path[128];
+    snprintf(path, sizeof path, "%s/intel-rapl:0/energy_uj", s->root);
+    assert_int_equal(chmod(path, 0), 0);
+    assert_int_equal(open_as_nobody(s->root), HARPE_PERMISSION_DENIED);
+}
+
+static void windows_have_cpu_energy(void **state) {
+    scratch *s = *state;
+    fake_machine(s->root);
+    scripted script = {.count = 1};
+    harpe_energy_source source = scripted_source(&script);
+    harpe_monitor_options options = {.with_cpu = true, .rapl_path = s->root};
+    harpe_monitor *monitor = NULL;
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+    assert_int_equal(harpe_monitor_cpu_count(monitor), 2);
+    assert_string_equal(harpe_monitor_cpu_name(monitor, 1), "package-1");
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    fake_counter(s->root, "intel-rapl:0", 2500000);
+    fake_counter(s->root, "intel-rapl:1", 1000000);
+    fake_counter(s->root, FAKE_DRAM_ZONE, 500000);
+    harpe_window_measurement got = {0};
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
+    assert_int_equal(got.cpu_count, 2);
+    assert_close(got.cpu_energy_j[0], 2.5, 1e-12);
+    assert_close(got.cpu_energy_j[1], 1, 1e-12);
+    assert_true(isnan(got.dram_energy_j[0]));
+    assert_close(got.dram_energy_j[1], 0.5, 1e-12);
+    assert_close(got.total_gpu_energy_j, 0, 0);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void remember_line(void *user, harpe_log_level level, const char *line) {
+    (void)level;
+    snprintf(user, 512, "%s", line);
+}
+
+static void monitor_without_rapl_says_so_and_works(void **state) {
+    scratch *s = *state;
+    char told[512] = "";
+    scripted script = {.count = 1};
+    harpe_energy_source source = scripted_source(&script);
+    harpe_monitor_options options = {
+        .with_cpu = true, .rapl_path = s->root, .log = {remember_line, told}};
+    harpe_monitor *monitor = NULL;
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+    assert_non_null(strstr(told, "CPU energy is not measured"));
+    assert_int_equal(harpe_monitor_cpu_count(monitor), 0);
+    harpe_monitor_free(monitor);
+}
+
+#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        in_scratch(packages_are_found_and_psys_is_none),
+        in_scratch(energy_is_counted_since_open),
+        in_scratch(counter_wraps_at_its_range),
+        in_scratch(backward_counter_beyond_its_range_is_an_error),
+        in_scratch(no_package_is_unavailable),
+        in_scratch(broken_counter_is_an_error),
+        in_scratch(unreadable_counter_comes_with_advice),
+        in_scratch(windows_have_cpu_energy),
+        in_scratch(monitor_without_rapl_says_so_and_works),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

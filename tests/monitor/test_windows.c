@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Energy windows over scripted counters: names, order of reading, overlap, faults in mid-window. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "monitor/monitor_state.h"
+#include "monitor/windows.h"
+#include "scripted_source.h"
+
+typedef struct warnings {
+    int count;
+    harpe_log_level level;
+    char last[512];
+} warnings;
+
+static void remember_warning(void *user, harpe_log_level level, const char *line) {
+    warnings *told = user;
+    told->count++;
+    told->level = level;
+    snprintf(told->last, sizeof told->last, "%s", line);
+}
+
+static harpe_monitor *monitor_with(scripted *script, const harpe_monitor_options *options) {
+    harpe_monitor *monitor = NULL;
+    harpe_error error = {0};
+    harpe_energy_source source = scripted_source(script);
+    if (harpe_monitor_new_on(options, &source, &monitor, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    script->order[0] = '\0';
+    return monitor;
+}
+
+static harpe_monitor *plain_monitor(scripted *script) {
+    harpe_monitor_options options = {0};
+    return monitor_with(script, &options);
+}
+
+static void begin(harpe_monitor *monitor, const char *name) {
+    assert_int_equal(harpe_monitor_begin(monitor, name, false, NULL), HARPE_OK);
+}
+
+static harpe_window_measurement end(harpe_monitor *monitor, const char *name) {
+    harpe_window_measurement measurement = {0};
+    assert_int_equal(harpe_monitor_end(monitor, name, false, &measurement, NULL), HARPE_OK);
+    return measurement;
+}
+
+static void window_has_time_and_energy_per_gpu(void **state) {
+    (void)state;
+    scripted script = {.count = 2, .now_ns = 1000000000, .energy_mj = {5000, 100}};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "step");
+    script.now_ns += 2500000000;
+    script.energy_mj[0] += 750000;
+    script.energy_mj[1] += 1;
+    harpe_window_measurement got = end(monitor, "step");
+    assert_close(got.time_s, 2.5, 1e-12);
+    assert_int_equal(got.gpu_count, 2);
+    assert_int_equal(got.gpu_index[1], 1);
+    assert_close(got.gpu_energy_j[0], 750, 1e-9);
+    assert_close(got.gpu_energy_j[1], 0.001, 1e-12);
+    assert_close(got.total_gpu_energy_j, 750.001, 1e-9);
+    assert_int_equal(got.cpu_count, 0);
+    harpe_window_measurement_clear(&got);
+    assert_null(got.gpu_energy_j);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void note_synchronize(void *user, const int *gpu_indices, size_t gpu_count) {
+    assert_int_equal(gpu_count, 2);
+    assert_int_equal(gpu_indices[0], 1);
+    scripted_note(user, 'S', -1);
+}
+
+static void end_reads_in_the_reverse_order_of_begin(void **state) {
+    (void)state;
+    int chosen[] = {1, 0};
+    scripted script = {.count = 3};
+    harpe_monitor_options options = {.gpu_indices = chosen,
+                                     .gpu_count = 2,
+                                     .synchronize = note_synchronize,
+                                     .synchronize_user = &script};
+    harpe_monitor *monitor = monitor_with(&script, &options);
+    begin(monitor, "a");
+    assert_string_equal(script.order, "SCE1E0");
+    script.order[0] = '\0';
+    script.energy_mj[0] = 2000;
+    harpe_window_measurement got = end(monitor, "a");
+    assert_string_equal(script.order, "SE0E1C");
+    assert_int_equal(got.gpu_index[0], 1);
+    assert_close(got.gpu_energy_j[1], 2, 1e-12);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void windows_overlap_and_nest(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    const char *steps[] = {"+epoch", "+step", "+copy", "-step", "-copy", "-epoch"};
+    double energy_j[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        if (steps[i][0] == '+') {
+            begin(monitor, steps[i] + 1);
+        } else {
+            harpe_window_measurement got = end(monitor, steps[i] + 1);
+            energy_j[i] = got.gpu_energy_j[0];
+            harpe_window_measurement_clear(&got);
+        }
+        script.energy_mj[0] += 1000;
+    }
+    assert_close(energy_j[3], 2, 1e-12);
+    assert_close(energy_j[4], 2, 1e-12);
+    assert_close(energy_j[5], 5, 1e-12);
+    harpe_monitor_free(monitor);
+}
+
+static void name_is_open_once(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    harpe_error error;
+    harpe_window_measurement untouched = {.time_s = 7};
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "'a' is not open"));
+    begin(monitor, "a");
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, &error), HARPE_ALREADY_EXISTS);
+    harpe_window_measurement got = end(monitor, "a");
+    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
+    assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_NOT_FOUND);
+    assert_close(untouched.time_s, 7, 0);
+    harpe_monitor_free(monitor);
+}
+
+static void restart_discards_the_first(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "a");
+    script.energy_mj[0] = 9000;
+    assert_int_equal(harpe_monitor_begin(monitor, "a", true, NULL), HARPE_OK);
+    script.energy_mj[0] = 10000;
+    harpe_window_measurement got = end(monitor, "a");
+    assert_close(got.gpu_energy_j[0], 1, 1e-12);
+    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_begin(monitor, "new", true, NULL), HARPE_OK);
+    harpe_monitor_free(monitor);
+}
+
+static void cancel_reads_nothing(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "a");
+    script.order[0] = '\0';
+    assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_OK);
+    assert_string_equal(script.order, "");
+    begin(monitor, "a");
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
+    harpe_monitor_free(monitor);
+}
+
+static void peek_leaves_the_window_open(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "a");
+    for (int i = 1; i <= 3; i++) {
+        script.energy_mj[0] += 1000;
+        harpe_window_measurement got = {0};
+        assert_int_equal(harpe_monitor_peek(monitor, "a", &got, NULL), HARPE_OK);
+        assert_close(got.gpu_energy_j[0], i, 1e-12);
+        harpe_window_measurement_clear(&got);
+    }
+    harpe_window_measurement got = end(monitor, "a");
+    assert_close(got.gpu_energy_j[0], 3, 1e-12);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void backward_counter_is_an_error_and_never_a_number(void **state) {
+    (void)state;
+    scripted script = {.count = 2, .energy_mj = {5000, 5000}};
+    harpe_monitor *monitor = plain_monitor(&script);
+    harpe_window_measurement untouched = {.time_s = 7};
+    harpe_error error;
+    begin(monitor, "a");
+    script.energy_mj[1] = 4000;
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error),
+                     HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "window 'a': GPU 1"));
+    assert_non_null(strstr(error.message, "ran backwards"));
+    assert_close(untouched.time_s, 7, 0);
+    begin(monitor, "a"); /* the failed end has closed it */
+    harpe_window_measurement got = end(monitor, "a");
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
+    (void)state;
+    scripted script = {.count = 2};
+    harpe_monitor *monitor = plain_monitor(&script);
+    harpe_error error;
+    begin(monitor, "a");
+    script.fails[1] = HARPE_GPU_LOST;
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, &error), HARPE_GPU_LOST);
+    assert_int_equal(error.vendor_code, 15);
+    assert_string_equal(error.message, "window 'a': GPU 1 is lost");
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_NOT_FOUND);
+    assert_int_equal(harpe_monitor_begin(monitor, "b", false, &error), HARPE_GPU_LOST);
+    assert_int_equal(harpe_monitor_end(monitor, "b", true, NULL, NULL), HARPE_NOT_FOUND);
+    script.fails[1] = HARPE_OK;
+    begin(monitor, "b");
+    harpe_monitor_free(monitor); /* with a window open */
+}
+
+static void zero_energy_warns_once_per_name(void **state) {
+    (void)state;
+    warnings told = {0};
+    scripted script = {.count = 1};
+    harpe_monitor_options options = {.log = {remember_warning, &told}};
+    harpe_monitor *monitor = monitor_with(&script, &options);
+    for (int i = 0; i < 3; i++) {
+        begin(monitor, "short");
+        harpe_window_measurement got = end(monitor, "short");
+        assert_close(got.gpu_energy_j[0], 0, 0);
+        harpe_window_measurement_clear(&got);
+    }
+    assert_int_equal(told.count, 1);
+    assert_int_equal(told.level, HARPE_LOG_WARNING);
+    assert_non_null(strstr(told.last, "'short'"));
+    begin(monitor, "other");
+    assert_int_equal(harpe_monitor_end(monitor, "other", false, NULL, NULL), HARPE_OK);
+    assert_int_equal(told.count, 2);
+    harpe_monitor_free(monitor);
+}
+
+static void zero_energy_becomes_power_times_time(void **state) {
+    (void)state;
+    warnings told = {0};
+    scripted script = {.count = 2, .power_mw = {250000, 100000}};
+    harpe_monitor_options options = {.approximate_instant_energy = true,
+                                     .log = {remember_warning, &told}};
+    harpe_monitor *monitor = monitor_with(&script, &options);
+    begin(monitor, "short");
+    script.now_ns += 4000000;
+    script.energy_mj[1] += 3000;
+    harpe_window_measurement got = end(monitor, "short");
+    assert_close(got.gpu_energy_j[0], 1, 1e-12);
+    assert_close(got.gpu_energy_j[1], 3, 1e-12);
+    assert_close(got.total_gpu_energy_j, 4, 1e-12);
+    assert_int_equal(told.count, 0);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void names_without_end_do_not_grow_the_monitor(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "held");
+    for (int i = 0; i < 2000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "step %d", i);
+        begin(monitor, name);
+        script.energy_mj[0] += 1000;
+        harpe_window_measurement got = end(monitor, name);
+        assert_close(got.gpu_energy_j[0], 1, 1e-12);
+        harpe_window_measurement_clear(&got);
+    }
+    assert_in_range(monitor->window_count, 1, 256);
+    harpe_window_measurement got = end(monitor, "held");
+    assert_close(got.gpu_energy_j[0], 2000, 1e-9);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void too_many_open_windows_are_refused(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = plain_monitor(&script);
+    char name[32];
+    for (int i = 0; i < 4096; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        begin(monitor, name);
+    }
+    assert_int_equal(harpe_monitor_begin(monitor, "one more", false, NULL), HARPE_LIMIT_EXCEEDED);
+    assert_int_equal(harpe_monitor_end(monitor, "w17", true, NULL, NULL), HARPE_OK);
+    begin(monitor, "one more");
+    harpe_monitor_free(monitor);
+}
+
+static void bad_options_are_refused(void **state) {
+    (void)state;
+    scripted script = {.count = 2};
+    harpe_energy_source source = scripted_source(&script);
+    int twice[] = {1, 1}, beyond[] = {2}, negative[] = {-1};
+    const harpe_monitor_options bad[] = {
+        {.gpu_indices = twice, .gpu_count = 2},
+        {.gpu_indices = beyond, .gpu_count = 1},
+        {.gpu_indices = negative, .gpu_count = 1},
+        {.gpu_count = 1},
+        {.sample_period_s = -1},
+        {.sample_period_s = 1e-9},
+        {.sample_period_s = (double)NAN},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        harpe_monitor *monitor = NULL;
+        harpe_error error = {0};
+        assert_int_equal(harpe_monitor_new_on(&bad[i], &source, &monitor, &error),
+                         HARPE_INVALID_ARGUMENT);
+        assert_null(monitor);
+        assert_int_not_equal(error.message[0], '\0');
+    }
+    script.fails[1] = HARPE_GPU_LOST;
+    harpe_monitor *monitor = NULL;
+    harpe_monitor_options options = {0};
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_GPU_LOST);
+    assert_null(monitor);
+    harpe_monitor_free(NULL);
+    harpe_window_measurement_clear(NULL);
+    assert_int_equal(harpe_monitor_begin(NULL, "a", false, NULL), HARPE_INVALID_ARGUMENT);
+}
+
+static void odd_names(void **state) {
+    (void)state;
+    scripted script = {.count = 0};
+    harpe_monitor *monitor = plain_monitor(&script);
+    char name[2000];
+    memset(name, 'x', sizeof name);
+    name[1999] = '\0';
+    assert_int_equal(harpe_monitor_begin(monitor, name, false, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_monitor_begin(monitor, NULL, false, NULL), HARPE_INVALID_ARGUMENT);
+    name[1024] = '\0';
+    begin(monitor, name);
+    begin(monitor, "");
+    harpe_window_measurement got = end(monitor, "");
+    assert_int_equal(got.gpu_count, 0);
+    assert_close(got.total_gpu_energy_j, 0, 0);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static char failed_mark;
+
+static void *use_windows(void *user) {
+    harpe_monitor *monitor = *(harpe_monitor **)user;
+    char name[32];
+    snprintf(name, sizeof name, "thread %p", (void *)&name);
+    for (int i = 0; i < 2000; i++) {
+        harpe_window_measurement got = {0};
+        if (harpe_monitor_begin(monitor, name, false, NULL) != HARPE_OK)
+            return &failed_mark;
+        (void)harpe_monitor_begin(monitor, "shared", true, NULL);
+        if (harpe_monitor_end(monitor, name, false, &got, NULL) != HARPE_OK)
+            return &failed_mark;
+        harpe_window_measurement_clear(&got);
+        (void)harpe_monitor_end(monitor, "shared", false, NULL, NULL);
+    }
+    return NULL;
+}
+
+static void any_thread_may_use_a_monitor(void **state) {
+    (void)state;
+    harpe_monitor *monitor = NULL;
+    harpe_monitor_options options = {0};
+    assert_int_equal(harpe_monitor_new(&options, &monitor, NULL), HARPE_OK);
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, use_windows, &monitor), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    harpe_monitor_free(monitor);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(window_has_time_and_energy_per_gpu),
+        cmocka_unit_test(end_reads_in_the_reverse_order_of_begin),
+        cmocka_unit_test(windows_overlap_and_nest),
+        cmocka_unit_test(name_is_open_once),
+        cmocka_unit_test(restart_discards_the_first),
+        cmocka_unit_test(cancel_reads_nothing),
+        cmocka_unit_test(peek_leaves_the_window_open),
+        cmocka_unit_test(backward_counter_is_an_error_and_never_a_number),
+        cmocka_unit_test(gpu_lost_in_mid_window_is_told_and_closes_it),
+        cmocka_unit_test(zero_energy_warns_once_per_name),
+        cmocka_unit_test(zero_energy_becomes_power_times_time),
+        cmocka_unit_test(names_without_end_do_not_grow_the_monitor),
+        cmocka_unit_test(too_many_open_windows_are_refused),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(odd_names),
+        cmocka_unit_test(any_thread_may_use_a_monitor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

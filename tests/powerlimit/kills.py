@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills a training loop under the power limit optimizer at random moments, on emulated GPUs, and
+looks whether limits and persistence mode are what they were within a second. Shared by the test
+(20 kills) and bench/kill_power_limit (1000). Needs only Python's standard library."""
+import ctypes
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+WITHIN_S = 1.0
+
+
+class Machine:
+    """Emulated GPUs of a name of their own, seen through the documented NVML calls."""
+
+    def __init__(self, build, gpus="2xV100"):
+        self.build = pathlib.Path(build)
+        library = self.build / "emulator" / "libnvidia-ml.so.1"
+        self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(library),
+                                HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_TIME_SCALE="100",
+                                HARPE_EMULATOR_CLUSTER=f"kills-{os.getpid()}",
+                                HARPE_PROGRAM=str(self.build / "harpe"))
+        for name in ("HARPE_EMULATOR_FAULTS", "CUDA_VISIBLE_DEVICES"):
+            self.environment.pop(name, None)
+        os.environ.update(self.environment)
+        self.nvml = ctypes.CDLL(str(library))
+        self._must(self.nvml.nvmlInit_v2())
+        count = ctypes.c_uint()
+        self._must(self.nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        self.handles = []
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            self._must(self.nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)))
+            self.handles.append(handle)
+
+    @staticmethod
+    def _must(code):
+        if code != 0:
+            raise RuntimeError(f"NVML error {code}")
+
+    def state(self):
+        """(power limit in mW, persistence mode) of every GPU."""
+        values = []
+        for handle in self.handles:
+            limit, mode = ctypes.c_uint(), ctypes.c_uint()
+            self._must(self.nvml.nvmlDeviceGetPowerManagementLimit(handle, ctypes.byref(limit)))
+            self._must(self.nvml.nvmlDeviceGetPersistenceMode(handle, ctypes.byref(mode)))
+            values.append((limit.value, mode.value))
+        return values
+
+    def set_limit(self, index, milliwatts):
+        self._must(self.nvml.nvmlDeviceSetPowerManagementLimit(self.handles[index], milliwatts))
+
+    def close(self):
+        self.nvml.nvmlShutdown()
+        pathlib.Path(f"/dev/shm/harpe-emulator-{os.getuid()}-"
+                     f"{self.environment['HARPE_EMULATOR_CLUSTER']}").unlink(missing_ok=True)
+
+    def start(self, slow_set):
+        # In emulated ms: 200 ms at this time scale.
+        faults = {"HARPE_EMULATOR_FAULTS": "slow_set=20000"} if slow_set else {}
+        return subprocess.Popen([self.build / "examples" / "power_limit_loop", "100000", "400", "0.05"],
+                                env=dict(self.environment, **faults), start_new_session=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+    def wait_until(self, expected, within_s):
+        """Seconds until the state is `expected`, or None."""
+        start = time.monotonic()
+        while True:
+            if self.state() == expected:
+                return time.monotonic() - start
+            if time.monotonic() - start > within_s:
+                return None
+            time.sleep(0.002)
+
+
+class Outcome:
+    def __init__(self):
+        self.kills = self.changed = self.failures = 0
+        self.longest_s = 0.0
+
+    def __str__(self):
+        return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put "
+                f"back within {WITHIN_S:g} s, longest {self.longest_s * 1000:.0f} ms")
+
+
+def kill_once(machine, found, outcome, slow_set, choose):
+    process = machine.start(slow_set)
+    if choose.random() < 0.8:
+        process.stdout.readline()  # "training"; else also kills before the first set
+    time.sleep(choose.uniform(0, 1.5 if slow_set else 0.25))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    outcome.kills += 1
+    outcome.changed += machine.state() != found
+    took = machine.wait_until(found, WITHIN_S)
+    # And it stays so: nothing of the dead trainer lands late.
+    time.sleep(0.05)
+    if took is None or machine.state() != found:
+        outcome.failures += 1
+        machine.wait_until(found, 5)
+    else:
+        outcome.longest_s = max(outcome.longest_s, took)
+
+
+def kill_many(machine, count, seed, progress=lambda done: None):
+    choose = random.Random(seed)
+    outcome = Outcome()
+    machine.set_limit(0, 231000)  # what is found need not be the default
+    found = machine.state()
+    for i in range(count):
+        kill_once(machine, found, outcome, slow_set=i % 4 == 0, choose=choose)
+        progress(i + 1)
+    return outcome

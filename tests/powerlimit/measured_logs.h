@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measured logs of the published optimizer, which are not part of the project: tests that use them
+ * skip without them. */
+#ifndef HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
+#define HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "powerlimit/replay.h"
+
+/* NULL, and a printed reason, when it is not there. */
+static inline harpe_power_limit_replay *open_measured_log(const char *name) {
+    const char *data = getenv("HARPE_DATA");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/power_limit/%s",
+             data ? data : HARPE_SOURCE_DIR "/../shared/data", name);
+    harpe_power_limit_replay *replay = NULL;
+    harpe_error error;
+    harpe_status status = harpe_power_limit_replay_open(path, &replay, &error);
+    if (status == HARPE_NOT_FOUND) {
+        printf("skipped: no measured log (%s); HARPE_DATA names the folder\n", error.message);
+        return NULL;
+    }
+    assert_int_equal(status, HARPE_OK);
+    return replay;
+}
+
+#endif

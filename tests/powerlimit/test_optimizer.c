@@ -1,0 +1,763 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state machine against a scripted device and against measured logs: the order of sets, faults
+ * at any call, ranks in lock step. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "powerlimit/measured_logs.h"
+
+/* ---- A scripted device ------------------------------------------------------------------------
+ */
+
+typedef enum call { CALL_SET, CALL_BEGIN, CALL_END, CALL_NONE } call;
+
+typedef struct scripted {
+    harpe_power_limit_device device;
+    int sets_w[256];
+    int set_count;
+    int restores, windows_open, errors_logged, warnings_logged;
+    call failing; /* which call fails */
+    int fail_at;  /* the how many-th of them, from 0 */
+    int calls[3];
+    double energy_factor; /* NaN, 0: numbers that cannot be true */
+    char last_window[64];
+} scripted;
+
+static harpe_status fault(scripted *self, call which, harpe_error *error) {
+    if (self->calls[which]++ != self->fail_at || which != self->failing) return HARPE_OK;
+    if (error) {
+        error->status = HARPE_GPU_LOST;
+        snprintf(error->message, sizeof error->message, "GPU 0 is lost");
+    }
+    return HARPE_GPU_LOST;
+}
+
+static harpe_status set_limit(void *user, int limit_w, harpe_error *error) {
+    scripted *self = user;
+    if (fault(self, CALL_SET, error) != HARPE_OK) return HARPE_GPU_LOST;
+    assert_true(self->set_count < 256);
+    self->sets_w[self->set_count++] = limit_w;
+    return HARPE_OK;
+}
+
+static harpe_status begin_window(void *user, const char *name, harpe_error *error) {
+    scripted *self = user;
+    if (fault(self, CALL_BEGIN, error) != HARPE_OK) return HARPE_GPU_LOST;
+    assert_int_equal(self->windows_open, 0);
+    self->windows_open++;
+    snprintf(self->last_window, sizeof self->last_window, "%s", name);
+    return HARPE_OK;
+}
+
+static harpe_status end_window(void *user, const char *name, bool cancel, double *energy_j,
+                               double *time_s, harpe_error *error) {
+    scripted *self = user;
+    assert_string_equal(name, self->last_window);
+    assert_int_equal(self->windows_open, 1);
+    self->windows_open--;
+    if (fault(self, CALL_END, error) != HARPE_OK) return HARPE_GPU_LOST;
+    if (cancel) return HARPE_OK;
+    int limit_w = self->sets_w[self->set_count - 1];
+    *energy_j = (1000 + limit_w) * self->energy_factor;
+    *time_s = 10 + 100.0 / limit_w;
+    return HARPE_OK;
+}
+
+static harpe_status restore(void *user, harpe_error *error) {
+    (void)error;
+    ((scripted *)user)->restores++;
+    return HARPE_OK;
+}
+
+static void write_log(void *user, harpe_log_level level, const char *line) {
+    scripted *self = user;
+    assert_null(strchr(line, '\n'));
+    self->errors_logged += level == HARPE_LOG_ERROR;
+    self->warnings_logged += level == HARPE_LOG_WARNING;
+}
+
+static void script(scripted *self, int minimum_w, int maximum_w) {
+    *self = (scripted){.failing = CALL_NONE, .energy_factor = 1};
+    self->device = (harpe_power_limit_device){.user = self,
+                                              .gpu_count = 1,
+                                              .minimum_w = minimum_w,
+                                              .maximum_w = maximum_w,
+                                              .set_limit = set_limit,
+                                              .begin_window = begin_window,
+                                              .end_window = end_window,
+                                              .restore = restore};
+}
+
+static harpe_power_limit_options defaults(scripted *self) {
+    return (harpe_power_limit_options){
+        .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1, .log = {write_log, self}};
+}
+
+static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *device,
+                                              const harpe_power_limit_options *options) {
+    harpe_power_limit_optimizer *optimizer = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    return optimizer;
+}
+
+static void run_steps(harpe_power_limit_optimizer *optimizer, int count) {
+    for (int i = 0; i < count; i++) {
+        harpe_power_limit_on_step_begin(optimizer);
+        harpe_power_limit_on_step_end(optimizer);
+    }
+}
+
+static void assert_sets(const int *sets_w, size_t count, const char *expected) {
+    char text[4096] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, "%s%d", i ? " " : "", sets_w[i]);
+    }
+    assert_string_equal(text, expected);
+}
+
+/* ---- The order of things -----------------------------------------------------------------------
+ */
+
+static void one_epoch_tries_every_limit_then_holds_the_optimum(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    assert_int_equal(harpe_power_limit_current_w(optimizer), 200);
+    run_steps(optimizer, 2 + 5 * 50 - 1);
+    assert_false(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), 0);
+    run_steps(optimizer, 1);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), 100);
+    harpe_power_limit_on_epoch_end(optimizer);
+    run_steps(optimizer, 500);
+    assert_sets(self.sets_w, (size_t)self.set_count, "200 175 150 125 100");
+    assert_string_equal(self.last_window, "__GlobalPowerLimitOptimizer_100");
+    size_t count = 0;
+    const harpe_power_limit_measurement *all = harpe_power_limit_measurements(optimizer, &count);
+    assert_int_equal(count, 5);
+    assert_int_equal(all[4].power_limit_w, 100);
+    assert_true(all[4].time_s == 11);
+    assert_int_equal(self.restores, 0);
+    harpe_power_limit_optimizer_free(optimizer);
+    assert_int_equal(self.restores, 1);
+    assert_int_equal(self.errors_logged, 0);
+}
+
+static void the_lowest_limit_is_tried_when_the_step_misses_it(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 110, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.step_w = 40;
+    options.selector = harpe_selector_time();
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_sets(self.sets_w, (size_t)self.set_count, "200 160 120 110 200");
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void a_range_of_one_limit_is_measured_once(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 200, 200);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
+    run_steps(optimizer, 52);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_sets(self.sets_w, (size_t)self.set_count, "200");
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void no_wait_and_no_warmup_work(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 150);
+    harpe_power_limit_options options = defaults(&self);
+    options.wait_steps = 0;
+    options.warmup_steps = 0;
+    options.profile_steps = 1;
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 3);
+    assert_false(harpe_power_limit_is_done(optimizer));
+    run_steps(optimizer, 1);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static int choose_first(void *user, const harpe_power_limit_measurement *all, size_t count) {
+    (void)all;
+    *(size_t *)user = count;
+    return 1;
+}
+
+static int choose_nothing(void *user, const harpe_power_limit_measurement *all, size_t count) {
+    (void)user;
+    (void)all;
+    return (int)count; /* beyond the last */
+}
+
+static void the_users_selector_is_asked(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 150);
+    size_t seen = 0;
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = (harpe_power_limit_selector){choose_first, &seen};
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 200);
+    assert_int_equal(seen, 3);
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), 125);
+    harpe_power_limit_optimizer_free(optimizer);
+    script(&self, 100, 150);
+    options.selector = (harpe_power_limit_selector){choose_nothing, NULL};
+    optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 200);
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), 150);
+    assert_int_equal(self.warnings_logged, 1);
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void leaving_in_mid_window_closes_it_and_restores(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
+    run_steps(optimizer, 20);
+    assert_int_equal(self.windows_open, 1);
+    harpe_power_limit_optimizer_free(optimizer);
+    assert_int_equal(self.windows_open, 0);
+    assert_int_equal(self.restores, 1);
+    harpe_power_limit_optimizer_free(NULL);
+    harpe_power_limit_on_step_begin(NULL);
+    harpe_power_limit_on_epoch_end(NULL);
+    assert_false(harpe_power_limit_is_done(NULL));
+}
+
+/* ---- Measured logs -----------------------------------------------------------------------------
+ */
+
+/* Runs to the end; `epoch_steps` 0: epochs never end. False: it is not done after 300 epochs. */
+static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limit_options options,
+                              int epoch_steps, int *optimum_w) {
+    harpe_power_limit_optimizer *optimizer =
+        construct(harpe_power_limit_replay_device(replay), &options);
+    for (int step = 1; step <= 100000 && !harpe_power_limit_is_done(optimizer); step++) {
+        harpe_power_limit_on_step_begin(optimizer);
+        if (epoch_steps > 0 && step % epoch_steps == 0) {
+            if (step / epoch_steps > 300) break;
+            harpe_power_limit_on_epoch_end(optimizer);
+        }
+    }
+    bool done = harpe_power_limit_is_done(optimizer);
+    *optimum_w = harpe_power_limit_optimum_w(optimizer);
+    assert_false(harpe_power_limit_has_failed(optimizer));
+    harpe_power_limit_optimizer_free(optimizer);
+    return done;
+}
+
+static const harpe_power_limit_options by_default = {
+    .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1};
+
+static void check_sequence(int epoch_steps, const char *expected) {
+    harpe_power_limit_replay *replay = open_measured_log("V100+resnet18+gpu0.csv");
+    if (!replay) skip();
+    int optimum_w = 0;
+    assert_true(replay_to_the_end(replay, by_default, epoch_steps, &optimum_w));
+    size_t count = 0;
+    const int *sets_w = harpe_power_limit_replay_sets(replay, &count);
+    assert_sets(sets_w, count, expected);
+    assert_int_equal(optimum_w, 150);
+    harpe_power_limit_replay_free(replay);
+}
+
+static void a_measured_log_gives_the_published_sequence(void **state) {
+    (void)state;
+    check_sequence(1000, "250 225 200 175 150 125 100 150");
+}
+
+static void epoch_ends_interrupt_and_the_limit_is_tried_again(void **state) {
+    (void)state;
+    check_sequence(190, "250 225 200 175 250 175 150 125 100 250 100 150");
+}
+
+typedef struct expected_optimum {
+    char selector; /* c(ost), t(ime), e(nergy), s(lowdown) */
+    double parameter;
+    int optimum_w;
+} expected_optimum;
+
+static void check_optimum(const char *log, const expected_optimum *expected) {
+    harpe_power_limit_replay *replay = open_measured_log(log);
+    if (!replay) skip();
+    harpe_power_limit_options options = by_default;
+    harpe_selector_parameters parameters = {.eta = expected->parameter,
+                                            .world_size =
+                                                harpe_power_limit_replay_device(replay)->gpu_count,
+                                            .maximum_slowdown = expected->parameter};
+    harpe_status status = HARPE_OK;
+    switch (expected->selector) {
+    case 'c': status = harpe_selector_zeus_cost(&parameters, &options.selector, NULL); break;
+    case 's': status = harpe_selector_max_slowdown(&parameters, &options.selector, NULL); break;
+    default:
+        options.selector =
+            expected->selector == 't' ? harpe_selector_time() : harpe_selector_energy();
+    }
+    assert_int_equal(status, HARPE_OK);
+    int optimum_w = 0;
+    assert_true(replay_to_the_end(replay, options, 0, &optimum_w));
+    assert_int_equal(optimum_w, expected->optimum_w);
+    harpe_power_limit_replay_free(replay);
+}
+
+static void measured_logs_give_the_published_optima(void **state) {
+    (void)state;
+    static const expected_optimum v100[] = {{'c', 0, 250},    {'c', 0.25, 150}, {'c', 0.5, 150},
+                                            {'c', 0.75, 150}, {'c', 1, 125},    {'t', 0, 250},
+                                            {'e', 0, 125},    {'s', 1.0, 250},  {'s', 1.1, 150},
+                                            {'s', 1.2, 125},  {'s', 2, 100}};
+    static const expected_optimum a40[] = {{'c', 0, 275},    {'c', 0.25, 275}, {'c', 0.5, 300},
+                                           {'c', 0.75, 300}, {'c', 1, 100},    {'t', 0, 275},
+                                           {'s', 1.0, 275}};
+    for (size_t i = 0; i < sizeof v100 / sizeof v100[0]; i++) {
+        check_optimum("V100+resnet18+gpu0.csv", &v100[i]);
+    }
+    for (size_t i = 0; i < sizeof a40 / sizeof a40[0]; i++) {
+        check_optimum("A40+resnet18+gpu0,1,2,3.csv", &a40[i]);
+    }
+}
+
+/* What every run obeys, however often epochs end. */
+static void check_rules(const int *sets_w, size_t count, bool done) {
+    int lowest_w = 250;
+    for (size_t i = 0; i < count; i++) {
+        assert_in_range(sets_w[i], 100, 250);
+        if (i > 0) assert_int_not_equal(sets_w[i], sets_w[i - 1]);
+        bool is_last = done && i + 1 == count;
+        if (sets_w[i] < lowest_w && !is_last) {
+            assert_int_equal(sets_w[i], lowest_w - 25); /* none is left out */
+            lowest_w = sets_w[i];
+        } else if (!is_last) {
+            assert_true(sets_w[i] == 250 || sets_w[i] == lowest_w);
+        }
+    }
+    assert_true(!done || lowest_w == 100);
+}
+
+static void epochs_of_any_length_obey_the_rules(void **state) {
+    (void)state;
+    for (int epoch_steps = 1; epoch_steps <= 300; epoch_steps++) {
+        harpe_power_limit_replay *replay = open_measured_log("V100+resnet18+gpu0.csv");
+        if (!replay) skip();
+        int optimum_w = 0;
+        bool done = replay_to_the_end(replay, by_default, epoch_steps, &optimum_w);
+        size_t count = 0;
+        const int *sets_w = harpe_power_limit_replay_sets(replay, &count);
+        assert_int_equal(done, epoch_steps > 50); /* 1 to set, 50 to settle and measure */
+        assert_int_equal(optimum_w, done ? 150 : 0);
+        check_rules(sets_w, count, done);
+        harpe_power_limit_replay_free(replay);
+    }
+}
+
+/* ---- Faults ------------------------------------------------------------------------------------
+ */
+
+static void check_fault(call failing, int fail_at) {
+    scripted self;
+    script(&self, 100, 200);
+    self.failing = failing;
+    self.fail_at = fail_at;
+    harpe_power_limit_options options = defaults(&self);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    for (int step = 1; step <= 600; step++) {
+        harpe_power_limit_on_step_begin(optimizer);
+        if (step % 190 == 0) harpe_power_limit_on_epoch_end(optimizer);
+    }
+    assert_true(harpe_power_limit_has_failed(optimizer));
+    assert_false(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(harpe_power_limit_current_w(optimizer), 0);
+    assert_int_equal(self.errors_logged, 1);
+    assert_int_equal(self.restores, 1);
+    assert_int_equal(self.windows_open, 0);
+    int calls = self.calls[0] + self.calls[1] + self.calls[2];
+    run_steps(optimizer, 300);
+    assert_int_equal(calls, self.calls[0] + self.calls[1] + self.calls[2]);
+    harpe_power_limit_optimizer_free(optimizer);
+    assert_int_equal(self.restores, 1);
+}
+
+static void a_fault_is_told_once_and_everything_is_put_back(void **state) {
+    (void)state;
+    for (int at = 1; at < 7; at++) { /* set 0 is the constructor's */
+        check_fault(CALL_SET, at);
+    }
+    for (int at = 0; at < 5; at++) {
+        check_fault(CALL_BEGIN, at);
+        check_fault(CALL_END, at);
+    }
+}
+
+static void a_first_set_that_fails_is_the_constructors_error(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    self.failing = CALL_SET;
+    harpe_power_limit_optimizer *optimizer = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
+                     HARPE_GPU_LOST);
+    assert_null(optimizer);
+    assert_string_equal(error.message, "GPU 0 is lost");
+    assert_int_equal(self.restores, 1);
+}
+
+static void numbers_that_cannot_be_true_are_never_recorded(void **state) {
+    (void)state;
+    const double factors[] = {0, -1, (double)NAN, (double)INFINITY};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        scripted self;
+        script(&self, 100, 200);
+        self.energy_factor = factors[i];
+        harpe_power_limit_options options = defaults(&self);
+        harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+        run_steps(optimizer, 600);
+        size_t count = 1;
+        (void)harpe_power_limit_measurements(optimizer, &count);
+        assert_int_equal(count, 0);
+        assert_true(harpe_power_limit_has_failed(optimizer));
+        assert_int_equal(self.restores, 1);
+        harpe_power_limit_optimizer_free(optimizer);
+    }
+}
+
+static void refuse(scripted *self, harpe_power_limit_options options) {
+    harpe_power_limit_optimizer *optimizer = NULL;
+    assert_int_equal(harpe_power_limit_optimizer_new(&self->device, &options, &optimizer, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    assert_null(optimizer);
+    assert_int_equal(self->set_count, 0);
+}
+
+static void bad_values_are_refused(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.wait_steps = -2;
+    refuse(&self, options);
+    options = defaults(&self);
+    options.warmup_steps = -2;
+    refuse(&self, options);
+    options = defaults(&self);
+    options.profile_steps = 0;
+    refuse(&self, options);
+    options = defaults(&self);
+    options.step_w = -25;
+    refuse(&self, options);
+    options = defaults(&self);
+    options.world_size = -1;
+    refuse(&self, options);
+    options = defaults(&self);
+    self.device.minimum_w = 0;
+    refuse(&self, options);
+    self.device.minimum_w = 201;
+    refuse(&self, options);
+    self.device.minimum_w = 100;
+    self.device.gpu_count = 0;
+    refuse(&self, options);
+    assert_int_equal(harpe_power_limit_optimizer_new(NULL, NULL, NULL, NULL),
+                     HARPE_INVALID_ARGUMENT);
+}
+
+/* ---- Profiles -----------------------------------------------------------------------------------
+ */
+
+static void a_saved_profile_is_used_at_once(void **state) {
+    (void)state;
+    char folder[] = "/tmp/harpe-optimizer-XXXXXX";
+    char path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/p.json", folder);
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_energy();
+    options.profile_path = path;
+    options.device_model = "A model";
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    harpe_power_limit_optimizer_free(optimizer);
+    script(&self, 100, 200);
+    optimizer = construct(&self.device, &options);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_sets(self.sets_w, (size_t)self.set_count, "100");
+    harpe_power_limit_optimizer_free(optimizer);
+    script(&self, 100, 200);
+    options.device_model = "Another model";
+    harpe_power_limit_optimizer *none = NULL;
+    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, &options, &none, NULL),
+                     HARPE_INVALID_INPUT);
+    assert_int_equal(self.set_count, 0);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.profile_path = "/nowhere/at/all/p.json";
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(self.warnings_logged, 1);
+    assert_int_equal(self.restores, 0);
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+/* ---- Ranks
+ * --------------------------------------------------------------------------------------- */
+
+enum { RANKS = 4 };
+
+/* An all-reduce of threads. Every rank must come with the same count and operation. */
+typedef struct meeting {
+    pthread_barrier_t barrier;
+    pthread_mutex_t lock;
+    double values[8];
+    size_t count;
+    bool maximum;
+    int arrived;
+    int mismatches;
+} meeting;
+
+typedef struct rank {
+    meeting *meeting;
+    scripted self;
+    harpe_power_limit_options options;
+    harpe_status constructed;
+    bool done, failed;
+    int optimum_w;
+    size_t measurement_count;
+    harpe_power_limit_measurement measurements[16];
+    harpe_power_limit_optimizer *optimizer;
+} rank;
+
+static harpe_status all_reduce(void *user, double *values, size_t count, bool maximum,
+                               harpe_error *error) {
+    (void)error;
+    meeting *all = user;
+    pthread_mutex_lock(&all->lock);
+    if (all->arrived++ == 0) {
+        all->count = count;
+        all->maximum = maximum;
+        memcpy(all->values, values, count * sizeof *values);
+    } else if (all->count != count || all->maximum != maximum) {
+        all->mismatches++;
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            all->values[i] = maximum ? fmax(all->values[i], values[i]) : all->values[i] + values[i];
+        }
+    }
+    pthread_mutex_unlock(&all->lock);
+    pthread_barrier_wait(&all->barrier);
+    memcpy(values, all->values, count * sizeof *values);
+    if (pthread_barrier_wait(&all->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
+        all->arrived = 0;
+    }
+    pthread_barrier_wait(&all->barrier);
+    return HARPE_OK;
+}
+
+static void *run_rank(void *argument) {
+    rank *one = argument;
+    one->constructed =
+        harpe_power_limit_optimizer_new(&one->self.device, &one->options, &one->optimizer, NULL);
+    if (one->constructed != HARPE_OK) return NULL;
+    for (int step = 1; step <= 600; step++) {
+        harpe_power_limit_on_step_begin(one->optimizer);
+        if (step % 190 == 0) harpe_power_limit_on_epoch_end(one->optimizer);
+    }
+    const harpe_power_limit_measurement *all =
+        harpe_power_limit_measurements(one->optimizer, &one->measurement_count);
+    memcpy(one->measurements, all, one->measurement_count * sizeof *all);
+    one->done = harpe_power_limit_is_done(one->optimizer);
+    one->failed = harpe_power_limit_has_failed(one->optimizer);
+    one->optimum_w = harpe_power_limit_optimum_w(one->optimizer);
+    harpe_power_limit_optimizer_free(one->optimizer);
+    return NULL;
+}
+
+static void prepare_ranks(rank *ranks, meeting *all) {
+    *all = (meeting){.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_barrier_init(&all->barrier, NULL, RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] = (rank){.meeting = all};
+        script(&ranks[i].self, 100, 200);
+        ranks[i].options = defaults(&ranks[i].self);
+        ranks[i].options.all_reduce = all_reduce;
+        ranks[i].options.all_reduce_user = all;
+    }
+}
+
+static void run_ranks(rank *ranks, meeting *all) {
+    pthread_t threads[RANKS];
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(all->mismatches, 0);
+    pthread_barrier_destroy(&all->barrier);
+}
+
+static void ranks_sum_energy_and_take_the_longest_time(void **state) {
+    (void)state;
+    rank ranks[RANKS];
+    meeting all;
+    prepare_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].self.energy_factor = i + 1;
+    }
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(ranks[i].done);
+        assert_int_equal(ranks[i].measurement_count, 5);
+        for (int k = 0; k < 5; k++) {
+            assert_true(ranks[i].measurements[k].energy_j == ranks[0].measurements[k].energy_j);
+            assert_true(ranks[i].measurements[k].time_s == ranks[0].measurements[k].time_s);
+        }
+        assert_true(ranks[i].measurements[0].energy_j == 1200.0 * (1 + 2 + 3 + 4));
+        assert_int_equal(ranks[i].optimum_w, ranks[0].optimum_w);
+        assert_int_equal(ranks[i].self.restores, 1);
+    }
+}
+
+static void a_rank_that_fails_stops_all_and_hangs_none(void **state) {
+    (void)state;
+    for (int which = CALL_SET; which <= CALL_END; which++) {
+        for (int at = 0; at < 6; at++) {
+            rank ranks[RANKS];
+            meeting all;
+            prepare_ranks(ranks, &all);
+            ranks[2].self.failing = (call)which;
+            ranks[2].self.fail_at = at;
+            run_ranks(ranks, &all);
+            bool ended = ranks[2].self.calls[which] <= at; /* never got that far */
+            for (int i = 0; i < RANKS; i++) {
+                bool stopped = ranks[i].constructed != HARPE_OK || ranks[i].failed;
+                assert_int_equal(stopped, !ended);
+                assert_int_equal(ranks[i].self.restores, 1);
+                assert_int_equal(ranks[i].self.windows_open, 0);
+            }
+        }
+    }
+}
+
+static int choose_own(void *user, const harpe_power_limit_measurement *all, size_t count) {
+    (void)all;
+    (void)count;
+    return *(int *)user;
+}
+
+static void ranks_that_choose_differently_hold_the_highest(void **state) {
+    (void)state;
+    rank ranks[RANKS];
+    meeting all;
+    int choices[RANKS] = {1, 1, 2, 1};
+    prepare_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].options.selector = (harpe_power_limit_selector){choose_own, &choices[i]};
+    }
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].optimum_w, 200);
+    }
+}
+
+static void ranks_with_different_settings_are_refused_together(void **state) {
+    (void)state;
+    rank ranks[RANKS];
+    meeting all;
+    prepare_ranks(ranks, &all);
+    ranks[1].options.warmup_steps = 3;
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].constructed, HARPE_INVALID_ARGUMENT);
+    }
+    prepare_ranks(ranks, &all);
+    ranks[1].options.profile_steps = 0; /* cannot start at all */
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].constructed, i == 1 ? HARPE_INVALID_ARGUMENT : HARPE_UNAVAILABLE);
+    }
+}
+
+static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-ranks-XXXXXX";
+    static const char text[] = "{\"measurements\":[{\"power_limit\":150,\"energy\":1,\"time\":1}]}";
+    int file = mkstemp(path);
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    rank ranks[RANKS];
+    meeting all;
+    prepare_ranks(ranks, &all);
+    for (int i = 1; i < RANKS; i++) {
+        ranks[i].options.profile_path = path;
+    }
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].measurement_count, 5);
+        assert_int_equal(ranks[i].self.sets_w[0], 200);
+    }
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_epoch_tries_every_limit_then_holds_the_optimum),
+        cmocka_unit_test(the_lowest_limit_is_tried_when_the_step_misses_it),
+        cmocka_unit_test(a_range_of_one_limit_is_measured_once),
+        cmocka_unit_test(no_wait_and_no_warmup_work),
+        cmocka_unit_test(the_users_selector_is_asked),
+        cmocka_unit_test(leaving_in_mid_window_closes_it_and_restores),
+        cmocka_unit_test(a_measured_log_gives_the_published_sequence),
+        cmocka_unit_test(epoch_ends_interrupt_and_the_limit_is_tried_again),
+        cmocka_unit_test(measured_logs_give_the_published_optima),
+        cmocka_unit_test(epochs_of_any_length_obey_the_rules),
+        cmocka_unit_test(a_fault_is_told_once_and_everything_is_put_back),
+        cmocka_unit_test(a_first_set_that_fails_is_the_constructors_error),
+        cmocka_unit_test(numbers_that_cannot_be_true_are_never_recorded),
+        cmocka_unit_test(bad_values_are_refused),
+        cmocka_unit_test(a_saved_profile_is_used_at_once),
+        cmocka_unit_test(a_profile_that_cannot_be_saved_is_only_a_warning),
+        cmocka_unit_test(ranks_sum_energy_and_take_the_longest_time),
+        cmocka_unit_test(a_rank_that_fails_stops_all_and_hangs_none),
+        cmocka_unit_test(ranks_that_choose_differently_hold_the_highest),
+        cmocka_unit_test(ranks_with_different_settings_are_refused_together),
+        cmocka_unit_test(a_profile_that_one_rank_lacks_is_used_by_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

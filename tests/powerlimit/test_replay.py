@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe power-limit` as its users meet it: replays of made-up and measured logs, and a command run
+under the optimizer on emulated GPUs."""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from program import DATA, ProgramTest, json, unittest  # noqa: E402
+
+HEADER = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
+
+
+def log(*rows):
+    return HEADER + "".join(f"1.0,__GlobalPowerLimitOptimizer_{w},{time},{energy},{energy}\n"
+                            for w, time, energy in rows)
+
+
+SMALL = log((200, 10, 900), (175, 11, 800), (150, 20, 700))
+
+
+class Replay(ProgramTest):
+    def test_json_has_a_list_per_set_with_a_value_per_gpu(self):
+        self.write("log.csv", SMALL)
+        result = self.succeed("power-limit", "replay", "log.csv", "--selector", "energy", "--json").json()
+        self.assertEqual(result["power_limits_w"], [[200, 200], [175, 175], [150, 150]])
+        self.assertEqual(result["optimum_w"], 150)
+        self.assertEqual(result["measurements"][0], {"power_limit": 200, "energy": 1800.0, "time": 10.0})
+
+    def test_text_shows_the_sequence_and_marks_the_optimum(self):
+        self.write("log.csv", SMALL)
+        out = self.succeed("power-limit", "replay", "log.csv", "--selector", "max-slowdown",
+                           "--factor", 1.1, "--epoch-steps", 60).out
+        self.assertIn("Power limits set: 200 | 175 | 200 150 | 200 150 175\n".split("|")[0], out)
+        self.assertIn("Optimum: 175 W", out)
+        self.assertEqual(out.count("chosen"), 1)
+
+    def test_epochs_too_short_end_without_an_optimum(self):
+        self.write("log.csv", SMALL)
+        result = self.succeed("power-limit", "replay", "log.csv", "--epoch-steps", 20, "--json").json()
+        self.assertIsNone(result["optimum_w"])
+        self.assertEqual(result["measurements"], [])
+
+    def test_the_last_of_repeated_windows_counts_and_others_are_passed_over(self):
+        self.write("log.csv", log((200, 1, 1), (175, 11, 800), (200, 10, 900)) + "1,epoch,5,1,1\n")
+        result = self.succeed("power-limit", "replay", "log.csv", "--json").json()
+        self.assertEqual(result["measurements"][0]["time"], 10)
+
+    def test_bad_logs_and_flags_are_refused(self):
+        self.write("log.csv", SMALL)
+        for content, message in [("", "empty"), ("a,b\n1,2\n", "not a monitor's log"),
+                                 (HEADER, "no window"), (HEADER + "1,epoch,1,1,1\n", "no window"),
+                                 (log((200, 0, 1)), "above 0"), (log((200, 1, "x")), "energy"),
+                                 (log(("x", 1, 1)), "watts"), (log((200, 1, -1)), "below 0"),
+                                 (HEADER + "1,2\n", "fields")]:
+            self.write("bad.csv", content)
+            self.refuse(1, message, "power-limit", "replay", "bad.csv")
+        self.refuse(1, "180 W", "power-limit", "replay", "log.csv", "--pl-step", 20)
+        self.refuse(1, "nowhere.csv", "power-limit", "replay", "nowhere.csv")
+        self.refuse(2, "--eta", "power-limit", "replay", "log.csv", "--eta", 1.5)
+        self.refuse(2, "--factor", "power-limit", "replay", "log.csv", "--factor", 1.5)
+        self.refuse(2, "--selector", "power-limit", "replay", "log.csv", "--selector", "best")
+        self.refuse(2, "--epochs", "power-limit", "replay", "log.csv", "--epochs", 3)
+        self.refuse(2, "log is missing", "power-limit", "replay")
+        self.refuse(2, "replay or run", "power-limit", "repaly")
+
+    def test_measured_logs_with_every_selector_and_epoch_length(self):
+        logs = sorted((DATA / "power_limit").glob("*gpu*.csv"))
+        if not logs:
+            self.skipTest(f"no measured logs in {DATA}")
+        selectors = [["--selector", "zeus-cost", "--eta", 0.5], ["--selector", "energy"],
+                     ["--selector", "time"], ["--selector", "max-slowdown", "--factor", 1.1]]
+        for path in logs:
+            for selector in selectors:
+                optima = set()
+                for epoch_steps in (0, 51, 190, 300):
+                    result = self.succeed("power-limit", "replay", path, *selector, "--epoch-steps",
+                                          epoch_steps, "--json").json()
+                    sets = [one[0] for one in result["power_limits_w"]]
+                    tried = [m["power_limit"] for m in result["measurements"]]
+                    self.assertEqual(tried, sorted(tried, reverse=True))
+                    self.assertEqual(sets[0], tried[0])
+                    self.assertEqual(sets[-1], result["optimum_w"])
+                    optima.add(result["optimum_w"])
+                self.assertEqual(len(optima), 1, path)
+
+
+class Run(ProgramTest):
+    def run_marked(self, script, *options):
+        return self.run_harpe("emulate", "--gpus", "1xV100", "--time-scale", "100", "--", HARPE,
+                              "power-limit", "run", *options, "--", "sh", "-c", script)
+
+    def test_a_command_that_marks_its_steps(self):
+        script = ('i=0; while [ $i -lt 40 ]; do echo step >&$HARPE_STEP_FD; sleep 0.004; i=$((i+1)); '
+                  'done; exit 7')
+        result = self.run_marked(script, "--warmup-steps", 1, "--profile-steps", 3, "--profile", "p.json",
+                                 "--json")
+        self.assertEqual(result.code, 7, result)
+        answer = result.json()
+        self.assertTrue(answer["is_done"], result)
+        self.assertEqual(answer["steps"], 40)
+        saved = json.loads((self.path / "p.json").read_text())
+        self.assertEqual(len(saved["measurements"]), len(answer["measurements"]))
+        again = self.run_marked("true", "--profile", "p.json", "--json")
+        self.assertEqual(again.json()["optimum_w"], answer["optimum_w"])
+
+    def test_a_command_that_marks_nothing_is_told_how(self):
+        result = self.run_marked("exit 3")
+        self.assertEqual(result.code, 3, result)
+        self.assertIn("HARPE_STEP_FD", result.err)
+
+    def test_a_command_that_is_not_there(self):
+        result = self.run_harpe("emulate", "--gpus", "1xV100", "--", HARPE, "power-limit", "run", "--",
+                                "/nowhere/cmd")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("/nowhere/cmd", result.err)
+
+
+from program import HARPE  # noqa: E402
+
+if __name__ == "__main__":
+    unittest.main()
