@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "plan/problem.h"
 #include "plan/schedule.h"
 
 #define BLOCKING_POWER_MAX_W 1e5
@@ -293,6 +294,18 @@ static harpe_status find_chunks(const harpe_problem_input *input, int *chunks, h
     return status;
 }
 
+/* A schedule that cannot be planned anyway is not made: it alone may be gigabytes. A forward and a
+ * backward for each stage and microbatch is the least it can have; an overlapped pair is one. */
+static harpe_status check_schedule_size(const harpe_problem_input *input, int stages,
+                                        harpe_error *error) {
+    uint64_t pairs = (uint64_t)stages * (uint64_t)input->microbatches;
+    harpe_error too_large;
+    if (harpe_problem_check_size(pairs, input->memory_limit_bytes, &too_large) == HARPE_OK) {
+        return HARPE_OK;
+    }
+    return harpe_problem_check_size(2 * pairs, input->memory_limit_bytes, error);
+}
+
 static harpe_status build_schedule(harpe_problem_input *input, harpe_error *error) {
     int profile_stages = harpe_profile_stage_count(input->profile);
     int chunks = 0;
@@ -310,7 +323,8 @@ static harpe_status build_schedule(harpe_problem_input *input, harpe_error *erro
                               input->profile_path, profile_stages, chunks, input->schedule_name);
         }
     }
-    return harpe_schedule_new(&options, &input->schedule, error);
+    status = check_schedule_size(input, options.ranks * chunks, error);
+    return status == HARPE_OK ? harpe_schedule_new(&options, &input->schedule, error) : status;
 }
 
 static harpe_status read_schedule(harpe_problem_input *input, harpe_error *error) {

@@ -16,9 +16,11 @@
 /* How many options faster a trial of the local search goes. */
 #define LARGEST_STEP 3
 
+typedef enum change_kind { CHANGED_OPTION, CHANGED_END, CHANGED_LAST_START } change_kind;
+
 /* One value that a trial has overwritten. */
 typedef struct harpe_assignment_change {
-    enum { CHANGED_OPTION, CHANGED_END, CHANGED_LAST_START } what;
+    change_kind what;
     int32_t position;
     int64_t old_value;
 } change;
@@ -185,7 +187,7 @@ static int32_t slowest_within(const harpe_assignment *a, int32_t i, int32_t fast
 
 /* ---- The engine: change one option, repair what it touches, undo ------------------------------------ */
 
-static bool log_change(harpe_assignment *a, int what, int32_t position, int64_t old_value) {
+static bool log_change(harpe_assignment *a, change_kind what, int32_t position, int64_t old_value) {
     if (!HARPE_ARRAY_RESERVE(a->changes, a->change_capacity, a->change_count + 1)) return false;
     change *entry = &a->changes[a->change_count++];
     entry->what = what;

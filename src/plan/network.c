@@ -11,6 +11,8 @@
 
 /* No iteration is longer than this; keeps every sum of times far from the int64 limit. */
 #define LONGEST_ITERATION_S 1e6
+/* Nor do all its rates together exceed this, half of HARPE_FLOW_INFINITE. */
+#define LARGEST_RATE_SUM_UW 0x1p59
 
 /* ---- Events ------------------------------------------------------------------------------- */
 
@@ -192,13 +194,12 @@ static harpe_status check_sums(const harpe_problem *problem, harpe_network *netw
                           "%.0g s: check that the profile's times are in seconds",
                           total_s, LONGEST_ITERATION_S);
     }
-    if (total_uw > (double)(HARPE_FLOW_INFINITE / 2)) {
+    if (total_uw > LARGEST_RATE_SUM_UW) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "shortening every instruction at once would draw %.2g W more, the limit "
                           "is %.2g W: check that the profile's times are in seconds and its "
                           "energies in joules",
-                          total_uw / HARPE_UW_PER_W,
-                          (double)(HARPE_FLOW_INFINITE / 2) / HARPE_UW_PER_W);
+                          total_uw / HARPE_UW_PER_W, LARGEST_RATE_SUM_UW / HARPE_UW_PER_W);
     }
     return HARPE_OK;
 }

@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "plan/cost_model.h"
 
-#define DEFAULT_UNIT_TIME_S 0.001
-#define DEFAULT_NOISE_FACTOR 0.95
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
 #define BYTES_PER_INSTRUCTION 600
@@ -105,9 +103,8 @@ static harpe_status fill_curve(harpe_problem *problem, harpe_choice *choice,
         status = harpe_curve_from_exponential(
             choice->points, choice->point_count, choice->list.options, choice->list.option_count,
             choice->blocking_power_w,
-            options->unit_time_s > 0 ? options->unit_time_s : DEFAULT_UNIT_TIME_S,
-            options->noise_factor > 0 ? options->noise_factor : DEFAULT_NOISE_FACTOR, &curve,
-            &choice->is_fitted, choice->coefficients, error);
+            options->unit_time_s, options->noise_factor, &curve, &choice->is_fitted,
+            choice->coefficients, error);
     } else {
         status = harpe_curve_from_hull(choice->list.options, choice->list.option_count, &curve,
                                        error);
@@ -203,7 +200,7 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
 
 static harpe_status fill_blocking_power(harpe_problem *problem,
                                         const harpe_problem_options *options, harpe_error *error) {
-    size_t given = options->blocking_power_count;
+    size_t given = options->blocking_power_w ? options->blocking_power_count : 0;
     if (given > 1 && given != (size_t)problem->rank_count) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%zu blocking powers for %d ranks: give one, or one for each rank", given,
