@@ -44,7 +44,7 @@ static const struct argp_option flags[] = {
     {"imbalance", FLAG_IMBALANCE, "X", 0,
      "Work of the slowest stage over the mean (default 1.1; 1: perfectly even)", 1},
     {"noise", FLAG_NOISE, "X", 0,
-     "Relative standard deviation of each number (default 0.01; 0 to 0.2)", 1},
+     "Relative standard deviation of each number (default 0.003; 0 to 0.2)", 1},
     {"seed", FLAG_SEED, "N", 0, "The same seed makes the same profile everywhere (default 1)", 1},
     {"forward-time", FLAG_FORWARD_TIME, "S", 0,
      "Mean time of a forward at the highest frequency (default 0.05)", 1},
@@ -205,7 +205,7 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
 
 int harpe_synth_command(int argc, char **argv) {
     synth_arguments arguments = {
-        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.01, .seed = 1},
+        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.003, .seed = 1},
     };
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
     harpe_terminal_progress terminal;

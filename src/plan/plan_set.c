@@ -258,11 +258,11 @@ static size_t spread_times(const maker *m, size_t count, wanted_time *items, siz
     return count;
 }
 
-static harpe_status asked_times(const maker *m, const harpe_plan_request *request,
+static harpe_status asked_times(const maker *m, const double *times_s, size_t count,
                                 wanted_time *items, harpe_error *error) {
     double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
-    for (size_t i = 0; i < request->time_count; i++) {
-        double time_s = request->times_s[i];
+    for (size_t i = 0; i < count; i++) {
+        double time_s = times_s[i];
         if (!(time_s >= fastest_s - 1e-9)) {
             return harpe_fail(error, HARPE_INFEASIBLE,
                               "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
@@ -282,7 +282,7 @@ static harpe_status list_times(const maker *m, const harpe_plan_request *request
     size_t asked = request->choice == HARPE_PLANS_AT ? request->time_count : 0;
     out->items = harpe_calloc(spread + asked, sizeof *out->items);
     if (!out->items) return harpe_fail_memory(error);
-    harpe_status status = asked_times(m, request, out->items, error);
+    harpe_status status = asked_times(m, request->times_s, asked, out->items, error);
     if (status != HARPE_OK) return status;
     size_t index = request->choice == HARPE_PLANS_AT ? SIZE_MAX : 0;
     out->count = asked + spread_times(m, spread, out->items + asked, index);
