@@ -8,8 +8,7 @@
 #include <string.h>
 
 void bench_require(harpe_status status, const harpe_error *error) {
-    if (status == HARPE_OK)
-        return;
+    if (status == HARPE_OK) return;
     fprintf(stderr, "bench: %s\n", error->message);
     exit(1);
 }
@@ -17,8 +16,7 @@ void bench_require(harpe_status status, const harpe_error *error) {
 static double number(const char *flag, const char *text) {
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end != text && *end == '\0')
-        return value;
+    if (end != text && *end == '\0') return value;
     fprintf(stderr, "bench: --%s: '%s' is not a number\n", flag, text);
     exit(2);
 }
@@ -32,26 +30,17 @@ bench_case bench_case_from_flags(int argc, char **argv) {
     bench_case which = {.blocking_power_w = -1, .runs = 1, .microbatches = 8};
     int index = 0;
     for (int flag; (flag = getopt_long(argc, argv, "", flags, &index)) != -1;) {
-        if (flag == '?')
-            exit(2);
+        if (flag == '?') exit(2);
         if (flag == 'i') {
             which.profile_path = optarg;
             continue;
         }
         double value = number(flags[index].name, optarg);
         switch (flag) {
-        case 'n':
-            which.stages = (int)value;
-            break;
-        case 'm':
-            which.microbatches = (int)value;
-            break;
-        case 'p':
-            which.blocking_power_w = value;
-            break;
-        default:
-            which.runs = (int)value;
-            break;
+        case 'n': which.stages = (int)value; break;
+        case 'm': which.microbatches = (int)value; break;
+        case 'p': which.blocking_power_w = value; break;
+        default: which.runs = (int)value; break;
         }
     }
     return which;
@@ -66,8 +55,7 @@ static harpe_profile *repeat_stages(const harpe_profile *profile, int stages) {
     }
     size_t copies = (size_t)((stages + own_stages - 1) / own_stages), count = 0;
     harpe_measurement *rows = calloc(points * copies + 1, sizeof *rows);
-    if (!rows)
-        abort();
+    if (!rows) abort();
     for (size_t e = 0; e < entries * copies; e++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e % entries);
         int stage = entry->stage + own_stages * (int)(e / entries);
@@ -96,15 +84,13 @@ static harpe_profile *load_profile(const bench_case *which, double *blocking_pow
             .seed = 1,
         };
         /* A single stage cannot be uneven. */
-        if (options.stages == 1)
-            options.imbalance = 1;
+        if (options.stages == 1) options.imbalance = 1;
         bench_require(harpe_profile_synthesize(&options, &profile, blocking_power_w, &error),
                       &error);
         return profile;
     }
     bench_require(harpe_profile_read_csv(which->profile_path, &profile, &error), &error);
-    if (which->stages == 0 || which->stages == harpe_profile_stage_count(profile))
-        return profile;
+    if (which->stages == 0 || which->stages == harpe_profile_stage_count(profile)) return profile;
     harpe_profile *repeated = repeat_stages(profile, which->stages);
     harpe_profile_free(profile);
     return repeated;
@@ -114,8 +100,7 @@ harpe_problem *bench_case_problem(const bench_case *which) {
     harpe_error error;
     double blocking_power_w = 0;
     harpe_profile *profile = load_profile(which, &blocking_power_w);
-    if (which->blocking_power_w >= 0)
-        blocking_power_w = which->blocking_power_w;
+    if (which->blocking_power_w >= 0) blocking_power_w = which->blocking_power_w;
     harpe_schedule_options shape = {
         .ranks = harpe_profile_stage_count(profile),
         .microbatches = which->microbatches,
@@ -153,11 +138,9 @@ json_int_t bench_peak_memory_bytes(void) {
     char line[128];
     FILE *status = fopen("/proc/self/status", "re");
     while (status && fgets(line, sizeof line, status)) {
-        if (strncmp(line, "VmHWM:", 6) == 0)
-            peak_kib = strtoll(line + 6, NULL, 10);
+        if (strncmp(line, "VmHWM:", 6) == 0) peak_kib = strtoll(line + 6, NULL, 10);
     }
-    if (status)
-        fclose(status);
+    if (status) fclose(status);
     return (json_int_t)peak_kib * 1024;
 }
 

@@ -29,8 +29,7 @@ typedef struct linear_program {
 
 static void *allocate(size_t count, size_t size) {
     void *memory = calloc(count + 1, size);
-    if (!memory)
-        abort();
+    if (!memory) abort();
     return memory;
 }
 
@@ -81,8 +80,7 @@ static void add_row(const harpe_problem *problem, linear_program *lp, int instru
     lp->row_start[lp->row_count + 1] = lp->row_start[lp->row_count];
     lp->row_lower[lp->row_count] = slowest_s(list) - (next < 0 ? time_s : 0);
     add_element(lp, instruction, -1);
-    if (next >= 0)
-        add_element(lp, next, 1);
+    if (next >= 0) add_element(lp, next, 1);
     for (size_t k = 1; k < list->curve_count; k++) {
         add_element(lp, lp->first_segment[instruction] + (int)k - 1, 1);
     }
@@ -108,8 +106,7 @@ static void build_rows(const harpe_problem *problem, double time_s, linear_progr
         add_row(problem, lp, dag->arc_from[a], dag->arc_to[a], time_s);
     }
     for (int i = 0; i < problem->instruction_count; i++) {
-        if (!has_successor[i])
-            add_row(problem, lp, i, -1, time_s);
+        if (!has_successor[i]) add_row(problem, lp, i, -1, time_s);
     }
     free(has_successor);
 }

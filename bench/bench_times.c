@@ -13,8 +13,7 @@
 static double *read_times(size_t *count) {
     double *times_s = calloc(TIMES_MAX, sizeof *times_s);
     char line[64];
-    if (!times_s)
-        abort();
+    if (!times_s) abort();
     for (*count = 0; *count < TIMES_MAX && fgets(line, sizeof line, stdin); (*count)++) {
         times_s[*count] = strtod(line, NULL);
     }
@@ -25,8 +24,7 @@ static double *read_times(size_t *count) {
 static size_t keep_achievable(const double *times_s, size_t count, double fastest_s, double *out) {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (times_s[i] >= fastest_s)
-            out[kept++] = times_s[i];
+        if (times_s[i] >= fastest_s) out[kept++] = times_s[i];
     }
     return kept;
 }
@@ -41,8 +39,7 @@ int main(int argc, char **argv) {
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &vertex_count);
     double *times_s = read_times(&count);
     double *asked_s = calloc(count + 1, sizeof *asked_s);
-    if (!asked_s)
-        abort();
+    if (!asked_s) abort();
     size_t asked = keep_achievable(times_s, count, vertices[0].time_s, asked_s);
     harpe_plan_set *plans = NULL;
     if (which.runs > 0 && asked > 0) {

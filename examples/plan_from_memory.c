@@ -132,8 +132,7 @@ int main(void) {
     harpe_error error;
 
     harpe_status status = make_problem(&problem, &error);
-    if (status == HARPE_OK)
-        status = plan_and_print(problem, &error);
+    if (status == HARPE_OK) status = plan_and_print(problem, &error);
     harpe_problem_free(problem);
     if (status != HARPE_OK) {
         fprintf(stderr, "plan_from_memory: %s\n", error.message);

@@ -61,18 +61,10 @@ static const struct argp_option flags[] = {
 static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
     synth_arguments *arguments = state->input;
     switch (key) {
-    case FLAG_OUTPUT:
-        arguments->output_path = argument;
-        return 0;
-    case FLAG_FORCE:
-        arguments->force = true;
-        return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
-    case 'q':
-        arguments->quiet = true;
-        return 0;
+    case FLAG_OUTPUT: arguments->output_path = argument; return 0;
+    case FLAG_FORCE: arguments->force = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "'%s' is not a flag; the file to write is --output FILE", argument);
     case ARGP_KEY_END:
@@ -80,8 +72,7 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
             harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
         }
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -108,11 +99,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         options->forward_time_s =
             harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
         return 0;
-    case FLAG_SPLIT_BACKWARD:
-        options->split_backward = true;
-        return 0;
-    default:
-        return parse_output_flag(key, argument, state);
+    case FLAG_SPLIT_BACKWARD: options->split_backward = true; return 0;
+    default: return parse_output_flag(key, argument, state);
     }
 }
 

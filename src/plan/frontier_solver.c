@@ -101,7 +101,8 @@ static int64_t room(const harpe_edge_state *state, bool along) {
                                                  : state->highest - state->flow;
 }
 
-/* ---- Start: everything at its slowest and as early as possible, no flow ----------------------- */
+/* ---- Start: everything at its slowest and as early as possible, no flow -----------------------
+ */
 
 static void hang_all_on_source(harpe_frontier_solver *s) {
     const harpe_network *network = s->network;
@@ -145,8 +146,8 @@ uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
     return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
 }
 
-harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver,
-                                        const harpe_network *network, harpe_error *error) {
+harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
+                                        harpe_error *error) {
     harpe_frontier_solver s = {.network = network, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
     s.position = harpe_calloc(nodes, sizeof *s.position);
@@ -188,12 +189,13 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     memset(solver, 0, sizeof *solver);
 }
 
-/* ---- One pivot -------------------------------------------------------------------------------- */
+/* ---- One pivot --------------------------------------------------------------------------------
+ */
 
 /* The tree edge that stops the flow, named by the node it carries. */
 typedef struct leaving_edge {
-    int64_t flow;  /* what can be sent */
-    int32_t node;  /* -1: the entering edge itself fills first */
+    int64_t flow; /* what can be sent */
+    int32_t node; /* -1: the entering edge itself fills first */
     bool on_late_side;
 } leaving_edge;
 
@@ -210,8 +212,8 @@ static int64_t entering_room(const harpe_frontier_solver *s) {
 }
 
 /* Of the edges that stop the flow, the first on the way from the source: that keeps the tree
- * strongly feasible. On the late side that is the one nearest the entering edge; when it has no room
- * at all no flow moves, and the early side, where there always is some, need not be walked. */
+ * strongly feasible. On the late side that is the one nearest the entering edge; when it has no
+ * room at all no flow moves, and the early side, where there always is some, need not be walked. */
 static leaving_edge find_leaving_edge(harpe_frontier_solver *s) {
     leaving_edge leaving = {.flow = entering_room(s), .node = -1};
     uint64_t steps = 0;
@@ -370,7 +372,8 @@ static bool pivot(harpe_frontier_solver *s) {
     return s->entering >= 0;
 }
 
-/* ---- The walk --------------------------------------------------------------------------------- */
+/* ---- The walk ---------------------------------------------------------------------------------
+ */
 
 int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver) {
     return solver->tight_at_ps[solver->entering];

@@ -35,7 +35,7 @@ static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
  * follow at once, and an end with a sole successor may as well last until it (cost curves are flat
  * beyond their slowest point), so neither changes the optimum. */
 typedef struct event_set {
-    int32_t *leader; /* [2 * n + 2], union-find */
+    int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
     int32_t source, sink;
 } event_set;
@@ -217,8 +217,8 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     if (!network->curves[0].time_ps || !network->curves[0].rate_uw) return harpe_fail_memory(error);
     memcpy(network->curves[0].rate_uw, unlimited, sizeof unlimited);
     for (size_t c = 0; c < problem->choice_count; c++) {
-        harpe_status status = round_curve(&problem->choices[c].list, &network->arena,
-                                          &network->curves[c + 1], error);
+        harpe_status status =
+            round_curve(&problem->choices[c].list, &network->arena, &network->curves[c + 1], error);
         if (status != HARPE_OK) return status;
     }
     return check_sums(problem, network, error);

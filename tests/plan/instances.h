@@ -75,8 +75,7 @@ typedef struct test_rows {
 
 static inline void add_row(test_rows *list, int stage, const char *instruction, int frequency_mhz,
                            double time_s, double energy_j) {
-    if (!HARPE_ARRAY_RESERVE(list->rows, list->capacity, list->count + 1))
-        abort();
+    if (!HARPE_ARRAY_RESERVE(list->rows, list->capacity, list->count + 1)) abort();
     list->rows[list->count++] = (harpe_measurement){.stage = stage,
                                                     .rank = -1,
                                                     .instruction = instruction,
@@ -129,9 +128,7 @@ static inline void add_option(test_rows *list, const test_profile_shape *shape, 
         time_s = 0.010 * random_int(random, 1, 4);
         energy_j = 0.5 * random_int(random, 2, 8);
         break;
-    case CHARACTER_LINEAR:
-        energy_j = base_w * base_s * (2 - stretch);
-        break;
+    case CHARACTER_LINEAR: energy_j = base_w * base_s * (2 - stretch); break;
     case CHARACTER_IDENTICAL:
         time_s = base_s;
         energy_j = base_w * base_s;
@@ -140,8 +137,7 @@ static inline void add_option(test_rows *list, const test_profile_shape *shape, 
         time_s = base_s * pow(10, random_between(random, -1.5, 1.5));
         energy_j = base_w * base_s * pow(10, random_between(random, -1.5, 1.5));
         break;
-    case CHARACTER_COUNT:
-        break;
+    case CHARACTER_COUNT: break;
     }
     add_row(list, stage, instruction, 1410 - 15 * index, time_s,
             energy_j * scale_or_one(shape->power_scale));
@@ -150,11 +146,9 @@ static inline void add_option(test_rows *list, const test_profile_shape *shape, 
 /* Rows of one (stage, instruction), unless it has them. */
 static inline void add_options(test_rows *list, const test_profile_shape *shape, int stage,
                                const char *instruction, test_random *random) {
-    if (has_row(list, stage, instruction))
-        return;
+    if (has_row(list, stage, instruction)) return;
     int count = random_int(random, shape->fewest_options, shape->most_options);
-    if (random_between(random, 0, 1) < shape->single_share)
-        count = 1;
+    if (random_between(random, 0, 1) < shape->single_share) count = 1;
     double base_s = 0.050 * random_between(random, 0.8, 1.25);
     double base_w = random_between(random, 280, 320);
     for (int i = 0; i < count; i++) {
@@ -164,14 +158,10 @@ static inline void add_options(test_rows *list, const test_profile_shape *shape,
 
 static inline const char *name_alone(const harpe_action *action) {
     switch (action->operation) {
-    case HARPE_FORWARD:
-        return "forward";
-    case HARPE_BACKWARD_INPUT:
-        return "backward_input";
-    case HARPE_BACKWARD_WEIGHT:
-        return "backward_weight";
-    default:
-        return "backward";
+    case HARPE_FORWARD: return "forward";
+    case HARPE_BACKWARD_INPUT: return "backward_input";
+    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
+    default: return "backward";
     }
 }
 
@@ -217,8 +207,7 @@ static inline test_rows make_rows(const harpe_schedule *schedule, const test_pro
             }
         }
     }
-    if (shape->stages_are_alike)
-        copy_first_stage(&list, harpe_schedule_stage_count(schedule));
+    if (shape->stages_are_alike) copy_first_stage(&list, harpe_schedule_stage_count(schedule));
     return list;
 }
 
@@ -325,8 +314,7 @@ static inline bool find_data(const char *name, char *path, size_t size) {
     const char *folder = getenv("HARPE_DATA");
     int length = folder ? snprintf(path, size, "%s/%s", folder, name)
                         : snprintf(path, size, "%s/../shared/data/%s", HARPE_SOURCE_DIR, name);
-    if (length > 0 && (size_t)length < size && access(path, R_OK) == 0)
-        return true;
+    if (length > 0 && (size_t)length < size && access(path, R_OK) == 0) return true;
     printf("skipped: no measured profile at %s (set HARPE_DATA)\n", path);
     return false;
 }
@@ -340,8 +328,7 @@ static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
 static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
     char path[4096];
-    if (!find_data(measured_profiles[index], path, sizeof path))
-        return NULL;
+    if (!find_data(measured_profiles[index], path, sizeof path)) return NULL;
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {

@@ -64,10 +64,8 @@ static inline void lp_instruction(lp_writer *w, const relaxation *r, const relax
     const harpe_option_list *list = r->list_of[i];
     double slowest_j = list->curve_effective_energy_j[list->curve_count - 1];
     for (int a = 0; a < r->arc_count; a++) {
-        if (r->arc_from[a] == i)
-            lp_entry(w, n + a, -1);
-        if (r->arc_to[a] == i)
-            lp_entry(w, n + a, 1);
+        if (r->arc_from[a] == i) lp_entry(w, n + a, -1);
+        if (r->arc_to[a] == i) lp_entry(w, n + a, 1);
     }
     lp_entry(w, n + r->arc_count + i, -1);
     lp_end_column(w, 0); /* its start */
@@ -75,8 +73,7 @@ static inline void lp_instruction(lp_writer *w, const relaxation *r, const relax
         double time = list->curve_time_s[k] / lp->time_unit_s;
         lp_entry(w, i, 1);
         for (int a = 0; a < r->arc_count; a++) {
-            if (r->arc_from[a] == i)
-                lp_entry(w, n + a, -time);
+            if (r->arc_from[a] == i) lp_entry(w, n + a, -time);
         }
         lp_entry(w, n + r->arc_count + i, -time);
         lp_end_column(w, (list->curve_effective_energy_j[k] - slowest_j) / lp->energy_unit_j);
@@ -95,8 +92,7 @@ static inline void lp_choose_units(const relaxation *r, relaxation_lp *lp) {
         lp->slowest_energy_j += list->curve_effective_energy_j[last];
     }
     lp->energy_unit_j = fmax(lp->energy_unit_j, r->blocking_power_w * lp->time_unit_s);
-    if (lp->energy_unit_j == 0)
-        lp->energy_unit_j = 1;
+    if (lp->energy_unit_j == 0) lp->energy_unit_j = 1;
 }
 
 static inline void lp_load(relaxation_lp *lp, const lp_writer *w, int rows, int n) {
@@ -158,8 +154,7 @@ static inline double relaxation_lp_energy_j(relaxation_lp *lp, double time_s) {
     Clp_columnUpper(lp->model)[lp->time_column] =
         isinf(time_s) ? DBL_MAX : time_s / lp->time_unit_s;
     Clp_dual(lp->model, 0);
-    if (Clp_status(lp->model) != 0)
-        return NAN;
+    if (Clp_status(lp->model) != 0) return NAN;
     return lp->slowest_energy_j + Clp_objectiveValue(lp->model) * lp->energy_unit_j;
 }
 

@@ -75,8 +75,7 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
 static void expect_arcs(const char *const *texts, const char *expected) {
     harpe_dag dag;
     harpe_error error;
-    if (build(texts, &dag, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     char text[1024] = "";
     size_t length = 0;
     for (int32_t a = 0; a < dag.arc_count; a++) {
@@ -165,8 +164,7 @@ static void double_arcs_between_pairs_are_one(void **state) {
                                  "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
     harpe_dag dag;
     harpe_error error;
-    if (build(texts, &dag, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     int between = 0;
     for (int32_t a = 0; a < dag.arc_count; a++) {
         between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;

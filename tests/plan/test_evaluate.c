@@ -128,13 +128,11 @@ static double simulate(const harpe_problem *problem, const int *frequency_mhz, d
             bool is_ready = !done[i];
             start_s[i] = done[i] ? start_s[i] : 0;
             for (int a = 0; a < dag->arc_count && is_ready; a++) {
-                if (dag->arc_to[a] != i)
-                    continue;
+                if (dag->arc_to[a] != i) continue;
                 is_ready = done[dag->arc_from[a]];
                 start_s[i] = fmax(start_s[i], end_s[dag->arc_from[a]]);
             }
-            if (!is_ready)
-                continue;
+            if (!is_ready) continue;
             const harpe_choice *choice = harpe_problem_choice(problem, i);
             size_t p = 0;
             while (choice->points[p].frequency_mhz != frequency_mhz[i]) {

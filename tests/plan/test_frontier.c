@@ -55,8 +55,7 @@ static void assert_well_formed(const harpe_problem *problem, const harpe_frontie
         assert_true(v[i].time_s > 0 && isfinite(v[i].lower_bound_j) && v[i].marginal_w >= 0);
         assert_true(fabs(harpe_frontier_bound_at(frontier, v[i].time_s) - v[i].lower_bound_j) <=
                     1e-12 * v[0].lower_bound_j);
-        if (i == 0)
-            continue;
+        if (i == 0) continue;
         assert_true(v[i].time_s > v[i - 1].time_s);
         assert_true(v[i].lower_bound_j < v[i - 1].lower_bound_j);
         assert_true(v[i].marginal_w > problem->total_blocking_power_w - 1e-6);
@@ -99,8 +98,7 @@ static const harpe_option_list *list_of(const harpe_problem *problem, int stage,
                                         const char *instruction) {
     for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
         const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
-        if (list->stage == stage && strcmp(list->instruction, instruction) == 0)
-            return list;
+        if (list->stage == stage && strcmp(list->instruction, instruction) == 0) return list;
     }
     fail_msg("no options for '%s' of stage %d", instruction, stage);
     return NULL;
@@ -120,8 +118,7 @@ static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, i
         for (int i = 0; i < 2 * microbatches; i++) {
             bool is_forward = forwards < microbatches && forwards - backwards <= warm_up;
             int next = is_forward ? forward + forwards++ : backward + backwards++;
-            if (previous >= 0)
-                relaxation_arc(&r, previous, next);
+            if (previous >= 0) relaxation_arc(&r, previous, next);
             previous = next;
         }
         for (int m = 0; m < microbatches; m++) {
@@ -162,8 +159,7 @@ static double shortest_time_s(const relaxation *r) {
         for (int a = 0; a < r->arc_count; a++) {
             int to = r->arc_to[a];
             double end = end_s[r->arc_from[a]] + r->list_of[to]->curve_time_s[0];
-            if (end <= end_s[to])
-                continue;
+            if (end <= end_s[to]) continue;
             end_s[to] = end;
             changed = true;
         }
@@ -234,8 +230,7 @@ static void frontier_matches_lp_optimum_on_every_schedule(void **state) {
         for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 4));
-            if (strcmp(name, "interleaved-1f1b") == 0)
-                options.chunks = random_int(&random, 2, 3);
+            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = random_int(&random, 2, 3);
             options.prologue = trial % 3 == 0 ? before : NULL;
             options.epilogue = trial % 2 == 0 ? after : NULL;
             harpe_problem *problem = random_problem(&options, &random);
@@ -277,8 +272,7 @@ static void assert_measured_match_lp(int microbatches, harpe_cost_model cost_mod
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
             measured_problem(i, microbatches, (harpe_problem_options){.cost_model = cost_model});
-        if (!problem)
-            skip();
+        if (!problem) skip();
         relaxation r = relaxation_of_1f1b(problem, 8, microbatches, 8 * MEASURED_BLOCKING_W);
         assert_matches_lp(problem, &r, samples, &random);
         relaxation_clear(&r);
@@ -376,8 +370,7 @@ static void enumerate(const harpe_problem *problem, enumeration *out) {
 static double least_energy_j(const enumeration *all, double time_s) {
     double least_j = INFINITY;
     for (size_t p = 0; p < all->count; p++) {
-        if (all->time_s[p] <= time_s)
-            least_j = fmin(least_j, all->energy_j[p]);
+        if (all->time_s[p] <= time_s) least_j = fmin(least_j, all->energy_j[p]);
     }
     return least_j;
 }
@@ -445,8 +438,7 @@ static bool is_integral(const harpe_walk *walk, harpe_relaxed *relaxed) {
         for (int32_t k = 0; k < curve->segment_count; k++) {
             found = found || relaxed->duration_ps[i] == curve->time_ps[k];
         }
-        if (!found)
-            return false;
+        if (!found) return false;
     }
     return true;
 }
@@ -842,8 +834,7 @@ static void exponential_curves_are_solved_on_measured_profiles(void **state) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
             measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
-        if (!problem)
-            skip();
+        if (!problem) skip();
         assert_true(problem->choices[0].is_fitted);
         harpe_frontier *frontier = solve(problem);
         assert_well_formed(problem, frontier);

@@ -346,6 +346,34 @@ static void too_many_instructions_are_refused_with_an_estimate(void **state) {
     assert_int_equal(harpe_problem_check_size(10, 100, &error), HARPE_LIMIT_EXCEEDED);
 }
 
+/* Fitted curves grow with the profile and the unit time, not with the schedule. */
+static void fitted_curves_count_against_the_memory_limit(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    for (int i = 0; i < 8; i++) {
+        add(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+    }
+    harpe_error error = {.message = ""};
+    harpe_profile *profile = NULL;
+    harpe_schedule *schedule = NULL;
+    harpe_problem *problem = NULL;
+    harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
+    assert_int_equal(harpe_profile_new(r.items, r.count, &profile, &error), HARPE_OK);
+    assert_int_equal(harpe_schedule_new(&shape, &schedule, &error), HARPE_OK);
+    harpe_problem_options options = {
+        .cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-5, .memory_limit_bytes = 100000};
+    assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
+                     HARPE_LIMIT_EXCEEDED);
+    assert_non_null(strstr(error.message, "longer unit time"));
+    assert_null(problem);
+    options.unit_time_s = 1e-3;
+    assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error), HARPE_OK);
+    harpe_problem_free(problem);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_picoseconds_and_rates_microwatts),
@@ -358,6 +386,7 @@ int main(void) {
         cmocka_unit_test(slopes_that_would_overflow_together_are_refused),
         cmocka_unit_test(an_endless_iteration_is_refused),
         cmocka_unit_test(the_largest_numbers_that_are_accepted_are_solved),
+        cmocka_unit_test(fitted_curves_count_against_the_memory_limit),
         cmocka_unit_test(too_many_instructions_are_refused_with_an_estimate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,8 +73,7 @@ static void assert_good_set(const made *m) {
     for (size_t i = 0; i < count; i++) {
         const harpe_plan *plan = harpe_plan_set_at(m->plans, i);
         assert_good_plan(m, plan);
-        if (i == 0)
-            continue;
+        if (i == 0) continue;
         assert_true(plan->time_s > plan[-1].time_s);
         assert_true(plan->energy_j <= plan[-1].energy_j * (1 + 1e-12));
     }
@@ -114,8 +113,7 @@ static void spread_gives_about_as_many_plans_as_asked(void **state) {
         for (size_t k = 0; k < made_count; k++) {
             assert_good_plan(&m, harpe_plan_set_at(m.plans, k));
         }
-        if (counts[i] > 1)
-            assert_good_set(&m);
+        if (counts[i] > 1) assert_good_set(&m);
         clear(&m);
     }
     harpe_problem_free(problem);
@@ -448,8 +446,7 @@ static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
     (void)state;
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem = measured_problem(i, 12, (harpe_problem_options){0});
-        if (!problem)
-            skip();
+        if (!problem) skip();
         made m = make(problem, &(harpe_plan_request){.count = 12});
         assert_good_set(&m);
         for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
@@ -468,8 +465,7 @@ static void exponential_model_plans_have_measured_numbers(void **state) {
         harpe_problem *problem =
             measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
         harpe_problem *hull = measured_problem(i, 6, (harpe_problem_options){0});
-        if (!problem || !hull)
-            skip();
+        if (!problem || !hull) skip();
         made m = make(problem, &(harpe_plan_request){.count = 8});
         harpe_frontier *truth = NULL;
         assert_int_equal(harpe_frontier_new(hull, NULL, &truth, NULL), HARPE_OK);

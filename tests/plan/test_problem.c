@@ -125,8 +125,7 @@ static void assert_good_list(const harpe_option_list *list, double blocking_w) {
             assert_true(option->time_s > option[-1].time_s);
             assert_true(option->effective_energy_j < option[-1].effective_energy_j);
         }
-        if (!option->is_on_hull)
-            continue;
+        if (!option->is_on_hull) continue;
         assert_true(corner < list->curve_count);
         assert_true(list->curve_time_s[corner] == option->time_s);
         assert_true(list->curve_effective_energy_j[corner] == option->effective_energy_j);

@@ -106,8 +106,7 @@ static bool write_csv(const harpe_schedule *schedule, harpe_text *text) {
         const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
         for (size_t i = 0; i < count; i++) {
             const harpe_action *action = list[i].actions;
-            if (action->operation > HARPE_BACKWARD_WEIGHT)
-                return false;
+            if (action->operation > HARPE_BACKWARD_WEIGHT) return false;
             const char *separator = i > 0 ? "," : "";
             if (list[i].action_count == 1) {
                 harpe_text_printf(text, "%s%d%c%d", separator, action->stage,
@@ -152,8 +151,7 @@ static void every_built_in_comes_back_as_it_was_written(void **state) {
                                                   .ranks = ranks,
                                                   .microbatches = microbatches};
                 harpe_schedule *schedule = NULL;
-                if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK)
-                    continue;
+                if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK) continue;
                 harpe_text text = {0};
                 if (write_csv(schedule, &text)) {
                     harpe_schedule *back = read_text(text.data);
