@@ -39,7 +39,7 @@ typedef struct graph {
     harpe_dag dag;
 } graph;
 
-/* ---- Going through the lists ------------------------------------------------------------------*/
+/* ---- Going through the lists -------------------------------------------------------------- */
 
 /* Zero-initialise, then call next_action until it returns NULL. */
 typedef struct action_cursor {
@@ -194,7 +194,7 @@ done:
     return status;
 }
 
-/* ---- Who does what ----------------------------------------------------------------------------*/
+/* ---- Who does what ------------------------------------------------------------------------ */
 
 static work *work_at(const graph *g, int stage, int microbatch) {
     return &g->works[(size_t)stage * (size_t)g->microbatch_count + (size_t)microbatch];
@@ -238,7 +238,7 @@ static harpe_status register_work(graph *g, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Arcs -------------------------------------------------------------------------------------*/
+/* ---- Arcs --------------------------------------------------------------------------------- */
 
 static harpe_status fail_missing_wait(const graph *g, int32_t node, const char *what, int stage,
                                       int microbatch, harpe_error *error) {
@@ -336,7 +336,7 @@ static harpe_status add_arcs(graph *g, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Order ------------------------------------------------------------------------------------*/
+/* ---- Order -------------------------------------------------------------------------------- */
 
 /* The iteration as it runs. A rank is either in the queue or waits for one node. */
 typedef struct run_state {
@@ -469,7 +469,7 @@ done:
     return status;
 }
 
-/* ---- Interface --------------------------------------------------------------------------------*/
+/* ---- Interface ---------------------------------------------------------------------------- */
 
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error) {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ---------------- */
+/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ------------- */
 
 static void sift_up(harpe_frontier_solver *s, int32_t index) {
     int32_t edge = s->heap[index];
@@ -85,7 +85,7 @@ static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     }
 }
 
-/* ---- Edges ---------------------------------------------------------------------------------- */
+/* ---- Edges -------------------------------------------------------------------------------- */
 
 static void set_segment(harpe_frontier_solver *s, harpe_edge_state *state, int32_t segment) {
     const harpe_network_curve *curve = &s->network->curves[state->curve];
@@ -101,8 +101,7 @@ static int64_t room(const harpe_edge_state *state, bool along) {
                                                  : state->highest - state->flow;
 }
 
-/* ---- Start: everything at its slowest and as early as possible, no flow -----------------------
- */
+/* ---- Start: everything at its slowest and as early as possible, no flow ------------------- */
 
 static void hang_all_on_source(harpe_frontier_solver *s) {
     const harpe_network *network = s->network;
@@ -189,8 +188,7 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     memset(solver, 0, sizeof *solver);
 }
 
-/* ---- One pivot --------------------------------------------------------------------------------
- */
+/* ---- One pivot ---------------------------------------------------------------------------- */
 
 /* The tree edge that stops the flow, named by the node it carries. */
 typedef struct leaving_edge {
@@ -372,8 +370,7 @@ static bool pivot(harpe_frontier_solver *s) {
     return s->entering >= 0;
 }
 
-/* ---- The walk ---------------------------------------------------------------------------------
- */
+/* ---- The walk ----------------------------------------------------------------------------- */
 
 int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver) {
     return solver->tight_at_ps[solver->entering];

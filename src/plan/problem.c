@@ -17,8 +17,7 @@
 /* Nodes, arcs and their ends are numbered with 32 bits. */
 #define INSTRUCTIONS_MAX (INT32_MAX / 64)
 
-/* ---- Lists: the schedule's, with overlapped pairs that have no profile row of their own split ---
- */
+/* ---- Lists: the schedule's, overlapped pairs without a profile row of their own split ----- */
 
 typedef struct rank_lists {
     harpe_instruction *all;          /* every rank's instructions, rank 0 first */
@@ -81,8 +80,7 @@ static void clear_lists(rank_lists *lists) {
     free(lists->counts);
 }
 
-/* ---- Choices ------------------------------------------------------------------------------------
- */
+/* ---- Choices ------------------------------------------------------------------------------ */
 
 static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
                                const harpe_curve *curve, harpe_error *error) {
@@ -196,8 +194,7 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
     return status;
 }
 
-/* ---- The object ---------------------------------------------------------------------------------
- */
+/* ---- The object --------------------------------------------------------------------------- */
 
 static harpe_status fill_blocking_power(harpe_problem *problem,
                                         const harpe_problem_options *options, harpe_error *error) {

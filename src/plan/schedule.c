@@ -28,7 +28,7 @@ static const char *const operation_names[] = {
 
 const char *harpe_operation_name(harpe_operation operation) { return operation_names[operation]; }
 
-/* ---- Builder ----------------------------------------------------------------------------------*/
+/* ---- Builder ------------------------------------------------------------------------------ */
 
 harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const char *name,
                                           int stage_count, int microbatch_count,
@@ -145,7 +145,7 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder) {
     builder->oldest_input = schedule->instruction_count;
 }
 
-/* ---- Built-ins --------------------------------------------------------------------------------*/
+/* ---- Built-ins ---------------------------------------------------------------------------- */
 
 static harpe_status find_kind(const char *name, const harpe_schedule_kind **out,
                               harpe_error *error) {
@@ -296,7 +296,7 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     return harpe_schedule_builder_finish(&builder, out, error);
 }
 
-/* ---- Accessors --------------------------------------------------------------------------------*/
+/* ---- Accessors ---------------------------------------------------------------------------- */
 
 void harpe_schedule_free(harpe_schedule *schedule) {
     if (schedule == NULL) return;

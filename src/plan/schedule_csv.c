@@ -40,7 +40,7 @@ typedef struct reader {
     int blank_line; /* the first line that was blank; 0: none */
 } reader;
 
-/* ---- Cells ------------------------------------------------------------------------------------*/
+/* ---- Cells -------------------------------------------------------------------------------- */
 
 typedef struct cell {
     const char *cursor, *end;
@@ -146,7 +146,7 @@ static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction 
     return HARPE_OK;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------*/
+/* ---- Rows --------------------------------------------------------------------------------- */
 
 /* Notes which stages and microbatches there are, and that a stage is on one rank only. */
 static harpe_status note_action(reader *r, const harpe_action *action, size_t field,
@@ -233,7 +233,7 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
                       r->csv.name);
 }
 
-/* ---- The whole --------------------------------------------------------------------------------*/
+/* ---- The whole ---------------------------------------------------------------------------- */
 
 static harpe_status check_stages(const reader *r, harpe_error *error) {
     for (int stage = 0; stage < r->stage_count; stage++) {

@@ -106,7 +106,7 @@ static void expect_failure(const char *const *texts, const char *expected) {
     assert_null(dag.arc_from);
 }
 
-/* ---- Arcs -------------------------------------------------------------------------------------*/
+/* ---- Arcs --------------------------------------------------------------------------------- */
 
 static void forwards_go_down_and_backwards_up(void **state) {
     (void)state;
@@ -198,7 +198,7 @@ static void an_idle_rank_holds_nobody_up(void **state) {
     expect_arcs(texts, "0>1 3>1 0>2 2>3");
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------*/
+/* ---- Refusals ----------------------------------------------------------------------------- */
 
 static void refuses_the_same_work_twice(void **state) {
     (void)state;
@@ -275,7 +275,7 @@ static void names_the_cycle_and_not_who_waits_for_it(void **state) {
                           "forward 3F0, which comes after rank 3's backward 3B0");
 }
 
-/* ---- Size -------------------------------------------------------------------------------------*/
+/* ---- Size --------------------------------------------------------------------------------- */
 
 static void a_large_graph_is_built_in_linear_time(void **state) {
     (void)state;

@@ -248,7 +248,7 @@ static void a_missing_file_is_named(void **state) {
     assert_null(file);
 }
 
-/* ---- Against a problem --------------------------------------------------------------------- */
+/* ---- Against a problem -------------------------------------------------------------------- */
 
 /* Two stages, two microbatches, 1F1B, 10 W on stage 0 and 20 W on stage 1:
  *     rank 0: forward forward backward backward

@@ -17,7 +17,7 @@
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
-/* ---- Help -------------------------------------------------------------------------------------*/
+/* ---- Help --------------------------------------------------------------------------------- */
 
 static harpe_schedule *make(const char *name, int ranks, int microbatches, int chunks) {
     harpe_schedule_options options = {
@@ -207,7 +207,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
     }
 }
 
-/* ---- What each lists --------------------------------------------------------------------------*/
+/* ---- What each lists ---------------------------------------------------------------------- */
 
 static void lists_1f1b(void **state) {
     (void)state;
@@ -373,7 +373,7 @@ static void prologue_and_epilogue_stand_around_every_rank(void **state) {
     harpe_schedule_free(schedule);
 }
 
-/* ---- What holds for all -----------------------------------------------------------------------*/
+/* ---- What holds for all ------------------------------------------------------------------- */
 
 static void every_built_in_runs_every_action_once(void **state) {
     (void)state;
@@ -480,7 +480,7 @@ static void v_schedules_hold_what_they_promise(void **state) {
     }
 }
 
-/* ---- The table, and what is refused -----------------------------------------------------------*/
+/* ---- The table, and what is refused ------------------------------------------------------- */
 
 static void table_names_every_built_in(void **state) {
     (void)state;

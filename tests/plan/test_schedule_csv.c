@@ -45,7 +45,7 @@ static void expect_action(const harpe_action *action, harpe_operation operation,
     assert_int_equal(action->microbatch, microbatch);
 }
 
-/* ---- What is read -----------------------------------------------------------------------------*/
+/* ---- What is read ------------------------------------------------------------------------- */
 
 static void reads_1f1b_with_idle_cells(void **state) {
     (void)state;
@@ -188,7 +188,7 @@ static void reads_a_file_by_path(void **state) {
     assert_null(schedule);
 }
 
-/* ---- What is refused --------------------------------------------------------------------------*/
+/* ---- What is refused ---------------------------------------------------------------------- */
 
 #define CELL "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
 
