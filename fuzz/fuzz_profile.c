@@ -15,8 +15,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
-    if (!holds)
-        abort();
+    if (!holds) abort();
 }
 
 static void check_entry(const harpe_profile *profile, size_t index) {

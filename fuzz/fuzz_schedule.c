@@ -14,8 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
-    if (!holds)
-        abort();
+    if (!holds) abort();
 }
 
 static void check_actions(const harpe_instruction *list, size_t count, int stages,

@@ -146,7 +146,7 @@ typedef struct harpe_plan {
 } harpe_plan;
 
 typedef enum harpe_plan_choice {
-    HARPE_PLANS_SPREAD = 0, /* about `count` evenly spread in time, T* and T_min among them */
+    HARPE_PLANS_SPREAD = 0, /* about `count` evenly spread in time from T* to T_min (1: T* alone) */
     HARPE_PLANS_ALL = 1,    /* one per vertex of the frontier */
     HARPE_PLANS_AT = 2,     /* one for each of times_s: the best found that is not slower */
 } harpe_plan_choice;
@@ -158,8 +158,8 @@ typedef struct harpe_plan_request {
     size_t time_count;
 } harpe_plan_request;
 
-/* Solves the frontier and makes plans along it in one pass. Either of `frontier` and `out` may not
- * be NULL. Plans that another plan of the set beats in both time and energy are left out
+/* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL when only the
+ * plans are wanted. Plans that another plan of the set beats in both time and energy are left out
  * (HARPE_PLANS_AT keeps one per asked time, in the order asked). */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,

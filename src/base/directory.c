@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/file_parts.h"
 
-/* ---- Entries of a directory ---------------------------------------------------------------- */
+/* ---- Entries of a directory --------------------------------------------------------------- */
 
 /* Calls `visit` for every entry but "." and ".." until one returns an errno; returns that, or the
  * errno of reading the directory, or 0. `last_name` (may be NULL) receives the entry in question,
@@ -74,7 +74,7 @@ static int remove_flat_directory(const char *path) {
     return failure;
 }
 
-/* ---- Opening ------------------------------------------------------------------------------- */
+/* ---- Opening ------------------------------------------------------------------------------ */
 
 /* Decides what may happen to something that already stands at the final path. */
 static harpe_status check_replaceable(const char *path, bool replace, harpe_error *error) {
@@ -213,7 +213,7 @@ done:
     return HARPE_OK;
 }
 
-/* ---- Filling ------------------------------------------------------------------------------- */
+/* ---- Filling ------------------------------------------------------------------------------ */
 
 char *harpe_directory_path(const harpe_directory *directory, const char *name) {
     return harpe_path_join(directory->temporary_path, "/", name);
@@ -249,7 +249,7 @@ harpe_status harpe_directory_write(harpe_directory *directory, const char *name,
     return harpe_fail_errno(error, failure, "cannot write %s/%s", directory->final_path, name);
 }
 
-/* ---- Committing ---------------------------------------------------------------------------- */
+/* ---- Committing --------------------------------------------------------------------------- */
 
 static int rename_errno(const char *from, const char *to) {
     return rename(from, to) == 0 ? 0 : errno;

@@ -71,27 +71,20 @@ harpe_status(harpe_fail)(harpe_error *error, harpe_status status, const char *fo
 static harpe_status status_of_errno(int errno_value) {
     switch (errno_value) {
     case ENOENT:
-    case ENOTDIR:
-        return HARPE_NOT_FOUND;
+    case ENOTDIR: return HARPE_NOT_FOUND;
     case EEXIST:
-    case ENOTEMPTY:
-        return HARPE_ALREADY_EXISTS;
+    case ENOTEMPTY: return HARPE_ALREADY_EXISTS;
     case EACCES:
     case EPERM:
-    case EROFS:
-        return HARPE_PERMISSION_DENIED;
-    case ENOMEM:
-        return HARPE_OUT_OF_MEMORY;
+    case EROFS: return HARPE_PERMISSION_DENIED;
+    case ENOMEM: return HARPE_OUT_OF_MEMORY;
     case EINVAL:
     case EISDIR:
     case ELOOP:
-    case ENAMETOOLONG:
-        return HARPE_INVALID_ARGUMENT;
+    case ENAMETOOLONG: return HARPE_INVALID_ARGUMENT;
     case ENOSYS:
-    case EOPNOTSUPP:
-        return HARPE_NOT_SUPPORTED;
-    default:
-        return HARPE_IO_ERROR;
+    case EOPNOTSUPP: return HARPE_NOT_SUPPORTED;
+    default: return HARPE_IO_ERROR;
     }
 }
 

@@ -19,7 +19,7 @@
 #include "base/file_parts.h"
 #include "base/text.h"
 
-/* ---- Parts shared with directory.c --------------------------------------------------------- */
+/* ---- Parts shared with directory.c -------------------------------------------------------- */
 
 char *harpe_path_join(const char *first, const char *separator, const char *second) {
     char *path;
@@ -76,7 +76,7 @@ int harpe_sync_directory(const char *path) {
     return result;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------- */
+/* ---- Reading ------------------------------------------------------------------------------ */
 
 /* Refuses what has no end or no bytes, and what is known to be too large before reading it. */
 static harpe_status check_readable(int descriptor, const char *path, size_t limit, size_t *size,
@@ -150,7 +150,7 @@ harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t
     return HARPE_OK;
 }
 
-/* ---- Writing ------------------------------------------------------------------------------- */
+/* ---- Writing ------------------------------------------------------------------------------ */
 
 /* A pipe, terminal or device has no name to swap: the bytes go straight into it. */
 static harpe_status write_to_stream(const char *path, const void *data, size_t length,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe choose`: picks one plan out of a plan directory by what somebody wants of it: a time, a
- * power, a straggler to wait for. Reads frontier.csv and plan.json; solves nothing and runs
- * nothing. */
-#include <jansson.h>
+ * power, a straggler to wait for. Solves nothing and runs nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,15 +8,12 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "cli/command.h"
-#include "cli/plan_output.h"
+#include "cli/plan_directory.h"
 #include "cli/rows.h"
 #include "plan/frontier_file.h"
 #include "plan/plan_file.h"
 
-#define PLAN_JSON_LIMIT_BYTES ((size_t)256 << 20)
 #define TIME_MAX_S 1e9
 
 typedef enum criterion {
@@ -37,14 +32,6 @@ typedef struct choose_arguments {
     double value;
     bool json;
 } choose_arguments;
-
-/* A plan directory, read back. */
-typedef struct plan_directory {
-    harpe_frontier_row *rows;
-    size_t row_count;
-    harpe_frontier_row all_maximum;
-    double total_blocking_power_w;
-} plan_directory;
 
 typedef struct choice {
     const harpe_frontier_row *row;
@@ -103,38 +90,25 @@ static void check_complete(const struct argp_state *state) {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     choose_arguments *arguments = state->input;
     switch (key) {
-    case CRITERION_TIME:
-        set_criterion(state, key, "--time", argument, 0, TIME_MAX_S);
-        return 0;
+    case CRITERION_TIME: set_criterion(state, key, "--time", argument, 0, TIME_MAX_S); return 0;
     case CRITERION_DEADLINE:
         set_criterion(state, key, "--deadline", argument, 0, TIME_MAX_S);
         return 0;
     case CRITERION_SLOWDOWN:
         set_criterion(state, key, "--max-slowdown", argument, 0, 1e6);
         return 0;
-    case CRITERION_STRAGGLER:
-        set_criterion(state, key, "--straggler", argument, 1, 1e6);
-        return 0;
-    case CRITERION_POWER_CAP:
-        set_criterion(state, key, "--power-cap", argument, 0, 1e6);
-        return 0;
-    case CRITERION_MINIMUM_ENERGY:
-        set_criterion(state, key, "--min-energy", NULL, 0, 0);
-        return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
+    case CRITERION_STRAGGLER: set_criterion(state, key, "--straggler", argument, 1, 1e6); return 0;
+    case CRITERION_POWER_CAP: set_criterion(state, key, "--power-cap", argument, 0, 1e6); return 0;
+    case CRITERION_MINIMUM_ENERGY: set_criterion(state, key, "--min-energy", NULL, 0, 0); return 0;
+    case 'j': arguments->json = true; return 0;
     case ARGP_KEY_ARG:
         if (arguments->directory) {
             harpe_flag_fail(state, "one plan directory at a time: '%s' is a second", argument);
         }
         arguments->directory = argument;
         return 0;
-    case ARGP_KEY_END:
-        check_complete(state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    case ARGP_KEY_END: check_complete(state); return 0;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -146,91 +120,9 @@ static const struct argp argument_parser = {
            "\vExample:\n  harpe choose plans --max-slowdown 1.05\n\nSee also: man harpe-choose",
 };
 
-/* ---- Reading the directory ---------------------------------------------------------------- */
-
-static harpe_status join_path(const char *directory, const char *name, char **path,
-                              harpe_error *error) {
-    harpe_text text = {0};
-    size_t length = strlen(directory);
-    bool has_slash = length > 0 && directory[length - 1] == '/';
-    harpe_text_printf(&text, "%s%s%s", directory, has_slash ? "" : "/", name);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    *path = text.data;
-    return HARPE_OK;
-}
-
-static harpe_status read_all_maximum(const json_t *object, harpe_frontier_row *row,
-                                     harpe_error *error, const char *path) {
-    row->plan = -1;
-    int failed = json_unpack(
-        (json_t *)object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F}", "time_s", &row->time_s,
-        "energy_j", &row->energy_j, "lower_bound_j", &row->lower_bound_j, "gap_percent",
-        &row->gap_percent, "compute_energy_j", &row->compute_energy_j, "blocking_energy_j",
-        &row->blocking_energy_j, "average_power_w", &row->average_power_w, "slowdown_percent",
-        &row->slowdown_percent, "savings_percent", &row->savings_percent);
-    if (failed || !(row->time_s > 0)) {
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: summary.all_maximum lacks a number: not made by harpe plan?", path);
-    }
-    return HARPE_OK;
-}
-
-/* What frontier.csv does not say: the point of comparison, and what waiting costs. */
-static harpe_status read_plan_json(const char *path, plan_directory *plans, harpe_error *error) {
-    char *text = NULL;
-    size_t length = 0;
-    harpe_status status = harpe_file_read(path, PLAN_JSON_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
-    json_error_t reason;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &reason);
-    free(text);
-    if (!root) {
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s:%d:%d: not JSON: %s", path, reason.line,
-                          reason.column, reason.text);
-    }
-    const json_t *summary = json_object_get(root, "summary");
-    status =
-        read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, error, path);
-    const json_t *power = json_object_get(json_object_get(root, "problem"), "blocking_power_w");
-    if (status == HARPE_OK && json_array_size(power) == 0) {
-        status =
-            harpe_fail(error, HARPE_INVALID_INPUT,
-                       "%s: problem.blocking_power_w is missing: not made by harpe plan?", path);
-    }
-    for (size_t i = 0; i < json_array_size(power); i++) {
-        plans->total_blocking_power_w += json_number_value(json_array_get(power, i));
-    }
-    json_decref(root);
-    return status;
-}
-
-static harpe_status read_directory(const char *directory, plan_directory *plans,
-                                   harpe_error *error) {
-    char *frontier_path = NULL;
-    char *json_path = NULL;
-    harpe_status status = join_path(directory, HARPE_FRONTIER_FILE_NAME, &frontier_path, error);
-    if (status == HARPE_OK) {
-        status = join_path(directory, HARPE_PLAN_JSON_NAME, &json_path, error);
-    }
-    if (status == HARPE_OK) {
-        status = harpe_frontier_csv_read(frontier_path, &plans->rows, &plans->row_count, error);
-    }
-    if (status == HARPE_OK) {
-        status = read_plan_json(json_path, plans, error);
-    }
-    free(frontier_path);
-    free(json_path);
-    return status;
-}
-
 /* ---- Choosing ----------------------------------------------------------------------------- */
 
-static const harpe_frontier_row *fastest(const plan_directory *plans) {
+static const harpe_frontier_row *fastest(const harpe_plan_directory *plans) {
     const harpe_frontier_row *best = &plans->rows[0];
     for (size_t i = 1; i < plans->row_count; i++) {
         if (plans->rows[i].time_s < best->time_s) {
@@ -245,7 +137,8 @@ static const harpe_frontier_row *fastest(const plan_directory *plans) {
 static bool is_within(double time_s, double allowed_s) { return time_s <= allowed_s * (1 + 1e-9); }
 
 /* NULL when no plan takes at most `time_s`. */
-static const harpe_frontier_row *least_energy_within(const plan_directory *plans, double time_s) {
+static const harpe_frontier_row *least_energy_within(const harpe_plan_directory *plans,
+                                                     double time_s) {
     const harpe_frontier_row *best = NULL;
     for (size_t i = 0; i < plans->row_count; i++) {
         const harpe_frontier_row *row = &plans->rows[i];
@@ -256,7 +149,7 @@ static const harpe_frontier_row *least_energy_within(const plan_directory *plans
     return best;
 }
 
-static const harpe_frontier_row *slowest_within(const plan_directory *plans, double time_s) {
+static const harpe_frontier_row *slowest_within(const harpe_plan_directory *plans, double time_s) {
     const harpe_frontier_row *best = NULL;
     for (size_t i = 0; i < plans->row_count; i++) {
         const harpe_frontier_row *row = &plans->rows[i];
@@ -267,7 +160,7 @@ static const harpe_frontier_row *slowest_within(const plan_directory *plans, dou
     return best;
 }
 
-static const harpe_frontier_row *fastest_under(const plan_directory *plans, double power_w) {
+static const harpe_frontier_row *fastest_under(const harpe_plan_directory *plans, double power_w) {
     const harpe_frontier_row *best = NULL;
     for (size_t i = 0; i < plans->row_count; i++) {
         const harpe_frontier_row *row = &plans->rows[i];
@@ -278,7 +171,7 @@ static const harpe_frontier_row *fastest_under(const plan_directory *plans, doub
     return best;
 }
 
-static harpe_status fail_too_slow(const plan_directory *plans, double allowed_s,
+static harpe_status fail_too_slow(const harpe_plan_directory *plans, double allowed_s,
                                   harpe_error *error) {
     const harpe_frontier_row *row = fastest(plans);
     return harpe_fail(error, HARPE_INFEASIBLE,
@@ -286,7 +179,7 @@ static harpe_status fail_too_slow(const plan_directory *plans, double allowed_s,
                       row->plan, row->time_s);
 }
 
-static harpe_status fail_too_hungry(const plan_directory *plans, double allowed_w,
+static harpe_status fail_too_hungry(const harpe_plan_directory *plans, double allowed_w,
                                     harpe_error *error) {
     const harpe_frontier_row *least = &plans->rows[0];
     for (size_t i = 1; i < plans->row_count; i++) {
@@ -300,16 +193,13 @@ static harpe_status fail_too_hungry(const plan_directory *plans, double allowed_
 }
 
 /* The row for a criterion that allows a time, any time for least energy. */
-static harpe_status choose_by_time(const choose_arguments *arguments, const plan_directory *plans,
-                                   choice *out, harpe_error *error) {
+static harpe_status choose_by_time(const choose_arguments *arguments,
+                                   const harpe_plan_directory *plans, choice *out,
+                                   harpe_error *error) {
     double allowed_s = arguments->value;
     switch (arguments->criterion) {
-    case CRITERION_TIME:
-        out->row = slowest_within(plans, allowed_s);
-        break;
-    case CRITERION_MINIMUM_ENERGY:
-        out->row = least_energy_within(plans, INFINITY);
-        break;
+    case CRITERION_TIME: out->row = slowest_within(plans, allowed_s); break;
+    case CRITERION_MINIMUM_ENERGY: out->row = least_energy_within(plans, INFINITY); break;
     case CRITERION_SLOWDOWN:
         allowed_s *= plans->all_maximum.time_s;
         out->row = least_energy_within(plans, allowed_s);
@@ -320,9 +210,7 @@ static harpe_status choose_by_time(const choose_arguments *arguments, const plan
         out->row = least_energy_within(plans, allowed_s);
         out->iteration_s = allowed_s;
         break;
-    default:
-        out->row = least_energy_within(plans, allowed_s);
-        break;
+    default: out->row = least_energy_within(plans, allowed_s); break;
     }
     if (!out->row) {
         return fail_too_slow(plans, allowed_s, error);
@@ -330,7 +218,7 @@ static harpe_status choose_by_time(const choose_arguments *arguments, const plan
     return HARPE_OK;
 }
 
-static harpe_status choose(const choose_arguments *arguments, const plan_directory *plans,
+static harpe_status choose(const choose_arguments *arguments, const harpe_plan_directory *plans,
                            choice *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (arguments->criterion == CRITERION_POWER_CAP) {
@@ -350,7 +238,7 @@ static harpe_status choose(const choose_arguments *arguments, const plan_directo
     }
     char name[64];
     snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, out->row->plan);
-    status = join_path(arguments->directory, name, &out->path, error);
+    status = harpe_plan_directory_join(arguments->directory, name, &out->path, error);
     if (status == HARPE_OK && access(out->path, R_OK) != 0) {
         status =
             harpe_fail(error, HARPE_NOT_FOUND, "%s: the chosen plan's file is missing", out->path);
@@ -360,7 +248,7 @@ static harpe_status choose(const choose_arguments *arguments, const plan_directo
 
 /* ---- Telling ------------------------------------------------------------------------------ */
 
-static void print_choice(const choose_arguments *arguments, const plan_directory *plans,
+static void print_choice(const choose_arguments *arguments, const harpe_plan_directory *plans,
                          const choice *chosen) {
     harpe_labelled_row rows[2] = {
         {"all at maximum frequency", plans->all_maximum},
@@ -392,10 +280,10 @@ static harpe_status print_choice_json(const choose_arguments *arguments, const c
 int harpe_choose_command(int argc, char **argv) {
     choose_arguments arguments = {0};
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
-    plan_directory plans = {0};
+    harpe_plan_directory plans = {0};
     choice chosen = {0};
     harpe_error error;
-    harpe_status status = read_directory(arguments.directory, &plans, &error);
+    harpe_status status = harpe_plan_directory_read(arguments.directory, &plans, &error);
     if (status == HARPE_OK) {
         status = choose(&arguments, &plans, &chosen, &error);
     }
@@ -405,6 +293,6 @@ int harpe_choose_command(int argc, char **argv) {
         print_choice(&arguments, &plans, &chosen);
     }
     free(chosen.path);
-    free(plans.rows);
+    harpe_plan_directory_free(&plans);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("choose", &error);
 }

@@ -56,28 +56,21 @@ static bool add_path(path_list *list, char *path) {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     evaluate_arguments *arguments = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments->input;
-        return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
     case 'P':
     case ARGP_KEY_ARG: /* a shell expands --plan x?.py to more than one */
         if (!add_path(&arguments->given, argument)) {
             harpe_flag_fail(state, "out of memory");
         }
         return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
-    case 'q':
-        arguments->quiet = true;
-        return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
     case ARGP_KEY_END:
         if (arguments->given.count == 0) {
             harpe_flag_fail(state, "--plan is missing: name a plan file to evaluate");
         }
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe plan`: from a profile to a directory of frequency plans. Flags, the order of the steps and
  * the clean-up; each step is elsewhere. Nothing is visible at the output path until all is done. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,33 +85,15 @@ static void parse_plans(const struct argp_state *state, const char *text) {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     plan_arguments *arguments = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments->input;
-        return 0;
-    case FLAG_OUTPUT:
-        arguments->output_directory = argument;
-        return 0;
-    case FLAG_FORCE:
-        arguments->force = true;
-        return 0;
-    case FLAG_PLANS:
-        parse_plans(state, argument);
-        return 0;
-    case FLAG_BOUND_ONLY:
-        arguments->bound_only = true;
-        return 0;
-    case FLAG_VERIFY:
-        arguments->verify = true;
-        return 0;
-    case FLAG_NO_PICTURES:
-        arguments->no_pictures = true;
-        return 0;
-    case FLAG_JSON:
-        arguments->json = true;
-        return 0;
-    case FLAG_QUIET:
-        arguments->quiet = true;
-        return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
+    case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
+    case FLAG_FORCE: arguments->force = true; return 0;
+    case FLAG_PLANS: parse_plans(state, argument); return 0;
+    case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
+    case FLAG_VERIFY: arguments->verify = true; return 0;
+    case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
+    case FLAG_JSON: arguments->json = true; return 0;
+    case FLAG_QUIET: arguments->quiet = true; return 0;
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "'%s' is not a flag; files are given as --inst-profile FILE",
                         argument);
@@ -121,8 +102,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
             harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
         }
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -139,34 +119,11 @@ static const struct argp argument_parser = {
 
 /* ---- The output directory ----------------------------------------------------------------- */
 
-/* --force replaces plan directories, not whatever a mistyped path names: a directory with files in
- * it must have a bound.csv, which every plan directory has. */
-static harpe_status check_is_plan_directory(const char *path, harpe_error *error) {
-    DIR *stream = opendir(path);
-    if (!stream) {
-        return HARPE_OK; /* not there, or no directory: harpe_directory_open has the say */
-    }
-    bool is_empty = true;
-    bool has_bound = false;
-    for (struct dirent *entry = readdir(stream); entry; entry = readdir(stream)) {
-        is_empty = is_empty && entry->d_name[0] == '.';
-        has_bound = has_bound || strcmp(entry->d_name, HARPE_BOUND_FILE_NAME) == 0;
-    }
-    closedir(stream);
-    if (is_empty || has_bound) {
-        return HARPE_OK;
-    }
-    return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                      "%s: not replaced, because it is no plan directory (it has files, but no "
-                      "%s)",
-                      path, HARPE_BOUND_FILE_NAME);
-}
-
 static harpe_status open_output(const plan_arguments *arguments, harpe_directory *directory,
                                 harpe_error *error) {
     const char *path = arguments->output_directory;
     if (arguments->force) {
-        harpe_status status = check_is_plan_directory(path, error);
+        harpe_status status = harpe_plan_directory_check_replaceable(path, error);
         if (status != HARPE_OK) {
             return status;
         }
@@ -211,6 +168,10 @@ static harpe_status write_output(const plan_arguments *arguments, const harpe_pl
     }
     if (status == HARPE_OK) {
         status = harpe_command_check_signal(error);
+    }
+    /* Looked at again: planning can take long enough for others to put something there. */
+    if (status == HARPE_OK && arguments->force) {
+        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
     }
     return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
 }

@@ -8,13 +8,9 @@
 #include <stdbool.h>
 
 #include "base/file.h"
+#include "cli/plan_directory.h"
 #include "cli/plan_result.h"
 #include "cli/problem_options.h"
-
-#define HARPE_FRONTIER_FILE_NAME "frontier.csv"
-#define HARPE_BOUND_FILE_NAME "bound.csv"
-#define HARPE_PLAN_JSON_NAME "plan.json"
-#define HARPE_REPORT_NAME "report.html"
 
 /* bound.csv. */
 harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,

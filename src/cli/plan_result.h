@@ -50,7 +50,7 @@ double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s)
 const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
                                          const harpe_frontier_row *row);
 
-/* ---- plan_summary.c ---- */
+/* ---- plan_summary.c ----------------------------------------------------------------------- */
 
 /* The summary for people, on stdout. `directory` may be NULL: nothing was written. */
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,

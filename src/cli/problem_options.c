@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "plan/problem.h"
 #include "plan/schedule.h"
 
 #define BLOCKING_POWER_MAX_W 1e5
@@ -60,7 +61,7 @@ static const struct argp_option flags[] = {
     {NULL, 0, NULL, 0, "The relaxation:", 2},
     {"cost-model", FLAG_COST_MODEL, "NAME", 0,
      "hull (default): the measured points themselves; exponential: a fitted curve", 2},
-    {"unit-time", FLAG_UNIT_TIME, "S", 0, "Grid of the exponential model in s (default 0.001)", 2},
+    {"unit-time", FLAG_UNIT_TIME, "S", 0, "Exponential model's grid in s (default 0.001)", 2},
     {"noise-factor", FLAG_NOISE_FACTOR, "X", 0,
      "Looser Pareto filter where the exponential model has fewer than 4 points (default 0.95)", 2},
     {"memory-limit", FLAG_MEMORY_LIMIT, "GIB", 0, "Refuse larger problems (default 4)", 2},
@@ -141,7 +142,7 @@ static void parse_schedule(const struct argp_state *state, const char *text) {
 
 static void check_complete(const struct argp_state *state) {
     const harpe_problem_input *input = input_of(state);
-    if (!input->profile_path) {
+    if (!input->profile_path || !*input->profile_path) {
         harpe_flag_fail(state, "--inst-profile is missing: name the CSV file with each "
                                "instruction's time and energy ('harpe synth' makes one to try)");
     }
@@ -179,8 +180,7 @@ static error_t parse_relaxation_flag(int key, char *argument, struct argp_state 
             (uint64_t)harpe_flag_int(state, "--memory-limit", argument, 1, MEMORY_LIMIT_MAX_GIB)
             << 30;
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -192,12 +192,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         input->unit_time_s = DEFAULT_UNIT_TIME_S;
         input->noise_factor = DEFAULT_NOISE_FACTOR;
         return 0;
-    case ARGP_KEY_END:
-        check_complete(state);
-        return 0;
-    case FLAG_PROFILE:
-        input->profile_path = argument;
-        return 0;
+    case ARGP_KEY_END: check_complete(state); return 0;
+    case FLAG_PROFILE: input->profile_path = argument; return 0;
     case FLAG_MICROBATCHES:
         input->microbatches =
             harpe_flag_int(state, "--num-mbs", argument, 1, HARPE_MICROBATCHES_MAX);
@@ -208,12 +204,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_CHUNKS:
         input->chunks = harpe_flag_int(state, "--chunks", argument, 1, HARPE_STAGE_MAX + 1);
         return 0;
-    case FLAG_POWER:
-        parse_blocking_power(state, argument);
-        return 0;
-    case FLAG_SCHEDULE:
-        parse_schedule(state, argument);
-        return 0;
+    case FLAG_POWER: parse_blocking_power(state, argument); return 0;
+    case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
     case FLAG_PROLOGUE:
         free_names(input->prologue);
         input->prologue = split_names(state, "--prologue", argument);
@@ -222,8 +214,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         free_names(input->epilogue);
         input->epilogue = split_names(state, "--epilogue", argument);
         return 0;
-    default:
-        return parse_relaxation_flag(key, argument, state);
+    default: return parse_relaxation_flag(key, argument, state);
     }
 }
 
@@ -293,6 +284,28 @@ static harpe_status find_chunks(const harpe_problem_input *input, int *chunks, h
     return status;
 }
 
+/* The library's refusal of what is too large, with what can be done about it here. */
+static harpe_status check_memory(const harpe_problem_input *input, uint64_t instructions,
+                                 harpe_error *error) {
+    harpe_error reason;
+    if (harpe_problem_check_size(instructions, input->memory_limit_bytes, &reason) == HARPE_OK) {
+        return HARPE_OK;
+    }
+    bool is_possible = harpe_problem_check_size(instructions, UINT64_MAX, NULL) == HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s%s", reason.message,
+                      is_possible ? ", or raise --memory-limit" : "");
+}
+
+/* A schedule that cannot be planned anyway is not made: it alone may be gigabytes. A forward and a
+ * backward for each stage and microbatch is the least it can have; an overlapped pair is one. */
+static harpe_status check_schedule_size(const harpe_problem_input *input, int stages,
+                                        harpe_error *error) {
+    uint64_t pairs = (uint64_t)stages * (uint64_t)input->microbatches;
+    bool is_too_large =
+        harpe_problem_check_size(pairs, input->memory_limit_bytes, NULL) != HARPE_OK;
+    return is_too_large ? check_memory(input, 2 * pairs, error) : HARPE_OK;
+}
+
 static harpe_status build_schedule(harpe_problem_input *input, harpe_error *error) {
     int profile_stages = harpe_profile_stage_count(input->profile);
     int chunks = 0;
@@ -310,7 +323,8 @@ static harpe_status build_schedule(harpe_problem_input *input, harpe_error *erro
                               input->profile_path, profile_stages, chunks, input->schedule_name);
         }
     }
-    return harpe_schedule_new(&options, &input->schedule, error);
+    status = check_schedule_size(input, options.ranks * chunks, error);
+    return status == HARPE_OK ? harpe_schedule_new(&options, &input->schedule, error) : status;
 }
 
 static harpe_status read_schedule(harpe_problem_input *input, harpe_error *error) {
@@ -376,6 +390,9 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
     }
     if (status == HARPE_OK) {
         status = check_blocking_power(input, error);
+    }
+    if (status == HARPE_OK) {
+        status = check_memory(input, harpe_schedule_instruction_count(input->schedule), error);
     }
     if (status != HARPE_OK) {
         return status;

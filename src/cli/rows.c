@@ -20,6 +20,9 @@ void harpe_row_format_time(char *buffer, size_t size, double time_s) {
     snprintf(buffer, size, "%.*f", decimals_for(time_s, 4), time_s);
 }
 
+/* A percentage that prints as zero without a sign. */
+static double unsigned_zero(double percent) { return fabs(percent) < 0.005 ? 0 : percent; }
+
 void harpe_rows_print(const harpe_labelled_row *rows, size_t count) {
     int width = 0;
     int time_decimals = 0;
@@ -37,8 +40,9 @@ void harpe_rows_print(const harpe_labelled_row *rows, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const harpe_frontier_row *row = &rows[i].row;
         printf("  %-*s %9.*f s %11.*f J %8.2f %% %7.2f %% %7.3f %% %9.1f W\n", width, rows[i].label,
-               time_decimals, row->time_s, energy_decimals, row->energy_j, row->slowdown_percent,
-               row->savings_percent, row->gap_percent, row->average_power_w);
+               time_decimals, row->time_s, energy_decimals, row->energy_j,
+               unsigned_zero(row->slowdown_percent), unsigned_zero(row->savings_percent),
+               row->gap_percent, row->average_power_w);
     }
 }
 

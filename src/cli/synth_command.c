@@ -44,7 +44,7 @@ static const struct argp_option flags[] = {
     {"imbalance", FLAG_IMBALANCE, "X", 0,
      "Work of the slowest stage over the mean (default 1.1; 1: perfectly even)", 1},
     {"noise", FLAG_NOISE, "X", 0,
-     "Relative standard deviation of each number (default 0.01; 0 to 0.2)", 1},
+     "Relative standard deviation of each number (default 0.003; 0 to 0.2)", 1},
     {"seed", FLAG_SEED, "N", 0, "The same seed makes the same profile everywhere (default 1)", 1},
     {"forward-time", FLAG_FORWARD_TIME, "S", 0,
      "Mean time of a forward at the highest frequency (default 0.05)", 1},
@@ -61,18 +61,10 @@ static const struct argp_option flags[] = {
 static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
     synth_arguments *arguments = state->input;
     switch (key) {
-    case FLAG_OUTPUT:
-        arguments->output_path = argument;
-        return 0;
-    case FLAG_FORCE:
-        arguments->force = true;
-        return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
-    case 'q':
-        arguments->quiet = true;
-        return 0;
+    case FLAG_OUTPUT: arguments->output_path = argument; return 0;
+    case FLAG_FORCE: arguments->force = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "'%s' is not a flag; the file to write is --output FILE", argument);
     case ARGP_KEY_END:
@@ -80,8 +72,7 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
             harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
         }
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -108,11 +99,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         options->forward_time_s =
             harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
         return 0;
-    case FLAG_SPLIT_BACKWARD:
-        options->split_backward = true;
-        return 0;
-    default:
-        return parse_output_flag(key, argument, state);
+    case FLAG_SPLIT_BACKWARD: options->split_backward = true; return 0;
+    default: return parse_output_flag(key, argument, state);
     }
 }
 
@@ -205,7 +193,7 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
 
 int harpe_synth_command(int argc, char **argv) {
     synth_arguments arguments = {
-        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.01, .seed = 1},
+        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.003, .seed = 1},
     };
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
     harpe_terminal_progress terminal;

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "draw/format.h"
+#include "draw/png.h"
 
 #define PNG_SCALE 2.0
 #define POINTS_PER_PIXEL 0.75 /* PDF counts in 1/72 inch */
@@ -178,12 +179,10 @@ void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width,
 }
 
 bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out) {
-    cairo_surface_t *surface =
-        cairo_image_surface_create_for_data((unsigned char *)pixels->argb, CAIRO_FORMAT_ARGB32,
-                                            pixels->width, pixels->height, pixels->width * 4);
-    cairo_status_t status = cairo_surface_write_to_png_stream(surface, write_bytes, out);
-    cairo_surface_destroy(surface);
-    return status == CAIRO_STATUS_SUCCESS;
+    size_t width = (size_t)pixels->width;
+    harpe_png_pixels image = {
+        .argb = pixels->argb, .width = width, .height = (size_t)pixels->height, .stride = width};
+    return harpe_png_write(&image, out);
 }
 
 void harpe_text_base64(harpe_text *text, const void *bytes, size_t length) {

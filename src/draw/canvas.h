@@ -73,7 +73,7 @@ double harpe_canvas_text_width(harpe_canvas *canvas, const harpe_text_style *sty
 void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
                          const harpe_pixels *pixels);
 
-/* ---- for canvas_*.c ---- */
+/* ---- for canvas_*.c ----------------------------------------------------------------------- */
 
 typedef struct harpe_canvas_operations {
     void (*rect)(harpe_canvas *, double, double, double, double, harpe_color, const char *);

@@ -2,8 +2,10 @@
 /* A canvas on cairo: PNG at two device pixels per point, or PDF. Always the light shades. */
 #include <cairo.h>
 #include <math.h>
+#include <stdint.h>
 
 #include "draw/canvas.h"
+#include "draw/png.h"
 
 static void set_color(cairo_t *cairo, harpe_color color) {
     uint32_t rgb =
@@ -94,10 +96,18 @@ static void draw_pixels(harpe_canvas *canvas, double x, double y, double width, 
     cairo_surface_destroy(image);
 }
 
-static cairo_status_t write_bytes(void *closure, const unsigned char *bytes, unsigned int length) {
-    harpe_text *text = closure;
-    harpe_text_append(text, (const char *)bytes, length);
-    return text->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
+static bool write_png(cairo_surface_t *surface, harpe_text *out) {
+    cairo_surface_flush(surface);
+    /* Rows of 32-bit numbers, whatever the byte order: that is what CAIRO_FORMAT_RGB24 means. */
+    const void *argb = cairo_image_surface_get_data(surface);
+    harpe_png_pixels pixels = {
+        .argb = argb,
+        .width = (size_t)cairo_image_surface_get_width(surface),
+        .height = (size_t)cairo_image_surface_get_height(surface),
+        .stride = (size_t)cairo_image_surface_get_stride(surface) / sizeof(uint32_t),
+        .is_opaque = true,
+    };
+    return harpe_png_write(&pixels, out);
 }
 
 static void finish(harpe_canvas *canvas, harpe_text *out) {
@@ -106,10 +116,7 @@ static void finish(harpe_canvas *canvas, harpe_text *out) {
         return;
     }
     if (canvas->format == HARPE_IMAGE_PNG) {
-        cairo_surface_flush(surface);
-        if (cairo_surface_write_to_png_stream(surface, write_bytes, out) != CAIRO_STATUS_SUCCESS) {
-            out->failed = true;
-        }
+        out->failed = !write_png(surface, out) || out->failed;
         return;
     }
     cairo_surface_finish(surface);

@@ -47,7 +47,7 @@ typedef struct harpe_report {
 /* Appends the page to `out`. */
 harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error);
 
-/* ---- for report*.c ---- */
+/* ---- for report*.c ------------------------------------------------------------------------ */
 
 /* Index of the plan of least energy that takes at most `time_s`, or plan_count. */
 size_t harpe_report_best_within(const harpe_report *report, double time_s);

@@ -16,14 +16,17 @@
 /* How many options faster a trial of the local search goes. */
 #define LARGEST_STEP 3
 
+typedef enum change_kind { CHANGED_OPTION, CHANGED_END, CHANGED_LAST_START } change_kind;
+
 /* One value that a trial has overwritten. */
 typedef struct harpe_assignment_change {
-    enum { CHANGED_OPTION, CHANGED_END, CHANGED_LAST_START } what;
+    change_kind what;
     int32_t position;
     int64_t old_value;
 } change;
 
-/* ---- Making -------------------------------------------------------------------------------------- */
+/* ---- Making
+ * -------------------------------------------------------------------------------------- */
 
 static harpe_status index_neighbours(harpe_assignment *a, const int32_t *position_of,
                                      harpe_error *error) {
@@ -127,7 +130,8 @@ void harpe_assignment_clear(harpe_assignment *assignment) {
     memset(assignment, 0, sizeof *assignment);
 }
 
-/* ---- Times ---------------------------------------------------------------------------------------- */
+/* ---- Times
+ * ---------------------------------------------------------------------------------------- */
 
 static int64_t duration_ps(const harpe_assignment *a, int32_t i) {
     return a->option_time_ps[a->first_option[i] + a->option[i]];
@@ -183,9 +187,10 @@ static int32_t slowest_within(const harpe_assignment *a, int32_t i, int32_t fast
     return option;
 }
 
-/* ---- The engine: change one option, repair what it touches, undo ------------------------------------ */
+/* ---- The engine: change one option, repair what it touches, undo
+ * ------------------------------------ */
 
-static bool log_change(harpe_assignment *a, int what, int32_t position, int64_t old_value) {
+static bool log_change(harpe_assignment *a, change_kind what, int32_t position, int64_t old_value) {
     if (!HARPE_ARRAY_RESERVE(a->changes, a->change_capacity, a->change_count + 1)) return false;
     change *entry = &a->changes[a->change_count++];
     entry->what = what;
@@ -260,8 +265,8 @@ static bool repair_last_starts(harpe_assignment *a, int32_t position) {
 /* False when out of memory for the log; the assignment is then consistent but cannot be undone. */
 static bool set_option(harpe_assignment *a, int32_t position, int32_t option) {
     if (!log_change(a, CHANGED_OPTION, position, a->option[position])) return false;
-    a->energy_j += option_energy_j(a, position, option) -
-                   option_energy_j(a, position, a->option[position]);
+    a->energy_j +=
+        option_energy_j(a, position, option) - option_energy_j(a, position, a->option[position]);
     a->option[position] = option;
     bool ends = repair_ends(a, position);
     return repair_last_starts(a, position) && ends;
@@ -281,7 +286,8 @@ static void undo(harpe_assignment *a, double energy_j) {
     a->energy_j = energy_j;
 }
 
-/* ---- Rounding ---------------------------------------------------------------------------------------- */
+/* ---- Rounding
+ * ---------------------------------------------------------------------------------------- */
 
 static int compare_descending(const void *a, const void *b, void *keys) {
     double x = ((const double *)keys)[*(const int32_t *)a];
@@ -365,7 +371,8 @@ void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *optio
     compute_times(assignment);
 }
 
-/* ---- Local search -------------------------------------------------------------------------------------- */
+/* ---- Local search
+ * -------------------------------------------------------------------------------------- */
 
 /* Of the positions that the trial has touched, the one whose slowest option within its room saves
  * most; -1 when nothing fits. */
@@ -429,7 +436,8 @@ harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t vis
     return HARPE_OK;
 }
 
-/* ---- Reading off ---------------------------------------------------------------------------------------- */
+/* ---- Reading off
+ * ---------------------------------------------------------------------------------------- */
 
 int64_t harpe_assignment_time_ps(const harpe_assignment *assignment) {
     int64_t time = 0;

@@ -22,23 +22,23 @@ typedef struct harpe_assignment {
     const harpe_problem *problem;
     harpe_arena arena;
     int32_t count;
-    int32_t *instruction_at;            /* position -> instruction */
-    int32_t *first_before, *before;     /* predecessors, as positions */
-    int32_t *first_after, *after;       /* successors */
+    int32_t *instruction_at;        /* position -> instruction */
+    int32_t *first_before, *before; /* predecessors, as positions */
+    int32_t *first_after, *after;   /* successors */
     /* Options of each position: option o of position i is option_time_ps[first_option[i] + o]. */
     int32_t *first_option, *option_count;
     int64_t *option_time_ps;
     double *option_energy_j; /* effective */
     /* The assignment. */
     int64_t deadline_ps;
-    int32_t *option;       /* [count] */
-    int64_t *end_ps;       /* earliest end */
+    int32_t *option;        /* [count] */
+    int64_t *end_ps;        /* earliest end */
     int64_t *last_start_ps; /* latest start that still meets the deadline */
-    double energy_j;       /* effective, sum */
+    double energy_j;        /* effective, sum */
     /* Scratch. */
     struct harpe_assignment_change *changes; /* undo log of the trial under way */
     size_t change_count, change_capacity;
-    int32_t *queue;  /* heap of positions to look at again */
+    int32_t *queue; /* heap of positions to look at again */
     uint8_t *queued;
     int32_t queue_size;
     int32_t *order;

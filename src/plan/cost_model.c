@@ -56,8 +56,7 @@ harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_co
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a curve needs at least one option");
     harpe_curve curve = {0};
     size_t *corners = harpe_calloc(option_count, sizeof *corners);
-    if (corners == NULL)
-        return harpe_fail_memory(error);
+    if (corners == NULL) return harpe_fail_memory(error);
     curve.count = harpe_hull_corners(options, option_count, corners);
     curve.time_s = harpe_calloc(curve.count, sizeof *curve.time_s);
     curve.effective_energy_j = harpe_calloc(curve.count, sizeof *curve.effective_energy_j);
@@ -76,8 +75,7 @@ harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_co
 }
 
 void harpe_curve_clear(harpe_curve *curve) {
-    if (curve == NULL)
-        return;
+    if (curve == NULL) return;
     free(curve->time_s);
     free(curve->effective_energy_j);
     *curve = (harpe_curve){0};

@@ -46,10 +46,8 @@ typedef struct sample_set {
 
 static int compare_points(const void *left, const void *right) {
     const harpe_profile_point *a = left, *b = right;
-    if (a->time_s != b->time_s)
-        return a->time_s < b->time_s ? -1 : 1;
-    if (a->energy_j != b->energy_j)
-        return a->energy_j < b->energy_j ? -1 : 1;
+    if (a->time_s != b->time_s) return a->time_s < b->time_s ? -1 : 1;
+    if (a->energy_j != b->energy_j) return a->energy_j < b->energy_j ? -1 : 1;
     return (a->frequency_mhz > b->frequency_mhz) - (a->frequency_mhz < b->frequency_mhz);
 }
 
@@ -64,8 +62,7 @@ static size_t filter_points(const harpe_profile_point *sorted, size_t count, dou
     for (size_t i = 0; i < count; i++) {
         harpe_profile_point point = sorted[i];
         bool is_slower = point.time_s > last_time_s;
-        if (is_slower && !(cheapest_j < factor * point.energy_j))
-            kept[kept_count++] = point;
+        if (is_slower && !(cheapest_j < factor * point.energy_j)) kept[kept_count++] = point;
         last_time_s = point.time_s;
         cheapest_j = fmin(cheapest_j, point.energy_j);
     }
@@ -98,8 +95,7 @@ static bool scale_points(const harpe_profile_point *points, size_t count, sample
                        .time_range_s = points[count - 1].time_s - points[0].time_s,
                        .energy_j = low_j,
                        .energy_range_j = high_j - low_j};
-    if (!(scaling->time_range_s > 0 && scaling->energy_range_j > 0))
-        return false;
+    if (!(scaling->time_range_s > 0 && scaling->energy_range_j > 0)) return false;
     for (size_t i = 0; i < count; i++) {
         samples[i].x = (points[i].time_s - scaling->time_s) / scaling->time_range_s;
         samples[i].y = (points[i].energy_j - low_j) / scaling->energy_range_j;
@@ -158,8 +154,7 @@ static void first_guess(const sample_set *set, double bend, double *unknowns) {
     }
     double spread = n * sum_dd - sum_d * sum_d;
     double fall = spread > 0 ? -(n * sum_dy - sum_d * sum_y) / spread : 1;
-    if (!(fall > 1e-3))
-        fall = 1e-3;
+    if (!(fall > 1e-3)) fall = 1e-3;
     unknowns[START] = (sum_y + fall * sum_d) / n;
     unknowns[LOG_FALL] = log(fall);
     unknowns[LOG_BEND] = log(bend);
@@ -181,8 +176,7 @@ static harpe_status fit(sample_set *set, double best[UNKNOWNS], bool *fitted, ha
     int work_count = 5 * UNKNOWNS + count;
     double *memory =
         harpe_calloc((size_t)count * (1 + UNKNOWNS) + (size_t)work_count, sizeof *memory);
-    if (memory == NULL)
-        return harpe_fail_memory(error);
+    if (memory == NULL) return harpe_fail_memory(error);
     double *residual = memory, *jacobian = memory + count, *work = jacobian + UNKNOWNS * count;
     double best_error = INFINITY;
     for (size_t i = 0; i < sizeof first_bends / sizeof first_bends[0]; i++) {
@@ -234,8 +228,7 @@ static harpe_status sample_curve(const double *unknowns, const scale *scaling,
                           1.06 * (slowest->time_s - fastest->time_s) / GRID_MAX);
     size_t step_count = steps > 1 ? (size_t)steps : 1;
     harpe_option *samples = harpe_calloc(step_count + 1, sizeof *samples);
-    if (samples == NULL)
-        return harpe_fail_memory(error);
+    if (samples == NULL) return harpe_fail_memory(error);
     size_t count = 0;
     for (size_t i = 0; i <= step_count; i++) {
         double time_s =
@@ -282,10 +275,8 @@ harpe_status harpe_curve_from_exponential(const harpe_profile_point *points, siz
                                           double blocking_power_w, double unit_time_s,
                                           double noise_factor, harpe_curve *out, bool *fitted,
                                           double coefficients[3], harpe_error *error) {
-    if (unit_time_s == 0)
-        unit_time_s = DEFAULT_UNIT_TIME_S;
-    if (noise_factor == 0)
-        noise_factor = DEFAULT_NOISE_FACTOR;
+    if (unit_time_s == 0) unit_time_s = DEFAULT_UNIT_TIME_S;
+    if (noise_factor == 0) noise_factor = DEFAULT_NOISE_FACTOR;
     if (!(unit_time_s > 0 && isfinite(unit_time_s)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "unit time must be a positive number of seconds, not %g", unit_time_s);
@@ -300,14 +291,12 @@ harpe_status harpe_curve_from_exponential(const harpe_profile_point *points, siz
     bool is_fitted = false;
     harpe_status status =
         fit_points(points, point_count, noise_factor, &scaling, unknowns, &is_fitted, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     is_fitted = is_fitted && option_count > 1 && to_coefficients(unknowns, &scaling, made);
     status = is_fitted ? sample_curve(unknowns, &scaling, &options[0], &options[option_count - 1],
                                       blocking_power_w, unit_time_s, out, error)
                        : harpe_curve_from_hull(options, option_count, out, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     for (int k = 0; k < 3; k++) {
         coefficients[k] = is_fitted ? made[k] : 0;
     }

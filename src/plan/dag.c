@@ -39,7 +39,7 @@ typedef struct graph {
     harpe_dag dag;
 } graph;
 
-/* ---- Going through the lists ------------------------------------------------------------------*/
+/* ---- Going through the lists -------------------------------------------------------------- */
 
 /* Zero-initialise, then call next_action until it returns NULL. */
 typedef struct action_cursor {
@@ -64,8 +64,7 @@ static const harpe_action *next_action(const graph *g, action_cursor *cursor) {
             continue;
         }
         const harpe_action *action = &instruction->actions[cursor->which++];
-        if (action->operation == HARPE_STANDALONE)
-            continue;
+        if (action->operation == HARPE_STANDALONE) continue;
         cursor->node = g->rank_start[cursor->rank] + (int32_t)cursor->index;
         return action;
     }
@@ -104,8 +103,7 @@ static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
     int length = snprintf(label, LABEL_SIZE, "rank %d's %.63s", rank, instruction->name);
     for (int i = 0; i < instruction->action_count; i++) {
         const harpe_action *action = &instruction->actions[i];
-        if (action->operation == HARPE_STANDALONE)
-            continue;
+        if (action->operation == HARPE_STANDALONE) continue;
         length +=
             snprintf(label + length, LABEL_SIZE - (size_t)length, "%c%d%s%d", i == 0 ? ' ' : ';',
                      action->stage, short_names[action->operation], action->microbatch);
@@ -117,8 +115,7 @@ static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
 
 static harpe_status number_nodes(graph *g, harpe_error *error) {
     g->rank_start = harpe_calloc((size_t)g->rank_count + 1, sizeof *g->rank_start);
-    if (g->rank_start == NULL)
-        return harpe_fail_memory(error);
+    if (g->rank_start == NULL) return harpe_fail_memory(error);
     size_t node_count = 0;
     for (int rank = 0; rank < g->rank_count; rank++) {
         /* An instruction has two actions, each of which may wait for WAITS_MAX others. */
@@ -161,8 +158,7 @@ static harpe_status fail_missing_work(const graph *g, harpe_error *error) {
     harpe_status status = HARPE_OK;
     bool *is_present = NULL;
     size_t *actions_at = harpe_calloc((size_t)g->stage_count, sizeof *actions_at);
-    if (actions_at == NULL)
-        return harpe_fail_memory(error);
+    if (actions_at == NULL) return harpe_fail_memory(error);
     action_cursor cursor = {0};
     while ((action = next_action(g, &cursor)) != NULL) {
         actions_at[action->stage]++;
@@ -198,7 +194,7 @@ done:
     return status;
 }
 
-/* ---- Who does what ----------------------------------------------------------------------------*/
+/* ---- Who does what ------------------------------------------------------------------------ */
 
 static work *work_at(const graph *g, int stage, int microbatch) {
     return &g->works[(size_t)stage * (size_t)g->microbatch_count + (size_t)microbatch];
@@ -206,18 +202,13 @@ static work *work_at(const graph *g, int stage, int microbatch) {
 
 static int32_t *place_of(work *done, harpe_operation operation) {
     switch (operation) {
-    case HARPE_FORWARD:
-        return &done->forward;
+    case HARPE_FORWARD: return &done->forward;
     case HARPE_BACKWARD:
     case HARPE_BACKWARD_INPUT:
-    case HARPE_FORWARD_BACKWARD:
-        return &done->backward;
-    case HARPE_BACKWARD_WEIGHT:
-        return &done->weight;
-    case HARPE_RECOMPUTATION:
-        return &done->recomputation;
-    case HARPE_STANDALONE:
-        break;
+    case HARPE_FORWARD_BACKWARD: return &done->backward;
+    case HARPE_BACKWARD_WEIGHT: return &done->weight;
+    case HARPE_RECOMPUTATION: return &done->recomputation;
+    case HARPE_STANDALONE: break;
     }
     return NULL;
 }
@@ -225,11 +216,9 @@ static int32_t *place_of(work *done, harpe_operation operation) {
 static harpe_status register_work(graph *g, harpe_error *error) {
     /* The table is never larger than the lists are: every stage must see every microbatch. */
     size_t pairs = (size_t)g->stage_count * (size_t)g->microbatch_count;
-    if (pairs > g->action_count)
-        return fail_missing_work(g, error);
+    if (pairs > g->action_count) return fail_missing_work(g, error);
     g->works = harpe_calloc(pairs, sizeof *g->works);
-    if (g->works == NULL)
-        return harpe_fail_memory(error);
+    if (g->works == NULL) return harpe_fail_memory(error);
     action_cursor cursor = {0};
     for (const harpe_action *action; (action = next_action(g, &cursor)) != NULL;) {
         work *done = work_at(g, action->stage, action->microbatch);
@@ -249,7 +238,7 @@ static harpe_status register_work(graph *g, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Arcs -------------------------------------------------------------------------------------*/
+/* ---- Arcs --------------------------------------------------------------------------------- */
 
 static harpe_status fail_missing_wait(const graph *g, int32_t node, const char *what, int stage,
                                       int microbatch, harpe_error *error) {
@@ -269,16 +258,13 @@ static harpe_status find_waits(const graph *g, const harpe_action *action, int32
     waits[0] = waits[1] = waits[2] = 0;
     switch (action->operation) {
     case HARPE_FORWARD:
-        if (stage == 0)
-            return HARPE_OK;
+        if (stage == 0) return HARPE_OK;
         waits[0] = work_at(g, stage - 1, microbatch)->forward;
-        if (waits[0] != 0)
-            return HARPE_OK;
+        if (waits[0] != 0) return HARPE_OK;
         return fail_missing_wait(g, node, "forward", stage - 1, microbatch, error);
     case HARPE_BACKWARD_WEIGHT:
         waits[0] = own->backward;
-        if (own->is_backward_split)
-            return HARPE_OK;
+        if (own->is_backward_split) return HARPE_OK;
         return fail_missing_wait(g, node, "backward_input", stage, microbatch, error);
     case HARPE_BACKWARD:
     case HARPE_BACKWARD_INPUT:
@@ -291,12 +277,10 @@ static harpe_status find_waits(const graph *g, const harpe_action *action, int32
         waits[2] = own->recomputation;
         break;
     case HARPE_RECOMPUTATION:
-    case HARPE_STANDALONE:
-        break;
+    case HARPE_STANDALONE: break;
     }
     waits[0] = own->forward;
-    if (waits[0] != 0)
-        return HARPE_OK;
+    if (waits[0] != 0) return HARPE_OK;
     return fail_missing_wait(g, node, "forward", stage, microbatch, error);
 }
 
@@ -304,8 +288,7 @@ static harpe_status find_waits(const graph *g, const harpe_action *action, int32
 static void add_arc(graph *g, int32_t from, int32_t to) {
     harpe_dag *dag = &g->dag;
     for (int32_t a = g->dag.first_arc_into[to]; a < dag->arc_count; a++) {
-        if (dag->arc_from[a] == from)
-            return;
+        if (dag->arc_from[a] == from) return;
     }
     dag->arc_from[dag->arc_count] = from;
     dag->arc_to[dag->arc_count++] = to;
@@ -320,12 +303,10 @@ static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error 
     }
     for (int i = 0; i < instruction->action_count; i++) {
         const harpe_action *action = &instruction->actions[i];
-        if (action->operation == HARPE_STANDALONE)
-            continue;
+        if (action->operation == HARPE_STANDALONE) continue;
         int32_t waits[WAITS_MAX];
         harpe_status status = find_waits(g, action, node, waits, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
         for (int w = 0; w < WAITS_MAX; w++) {
             int32_t from = waits[w] - 1;
             bool is_implied = from >= list_start && from < node;
@@ -348,15 +329,14 @@ static harpe_status add_arcs(graph *g, harpe_error *error) {
     for (int rank = 0; rank < g->rank_count; rank++) {
         for (int32_t node = g->rank_start[rank]; node < g->rank_start[rank + 1]; node++) {
             harpe_status status = add_arcs_into(g, rank, node, error);
-            if (status != HARPE_OK)
-                return status;
+            if (status != HARPE_OK) return status;
         }
     }
     g->dag.first_arc_into[node_count] = g->dag.arc_count;
     return HARPE_OK;
 }
 
-/* ---- Order ------------------------------------------------------------------------------------*/
+/* ---- Order -------------------------------------------------------------------------------- */
 
 /* The iteration as it runs. A rank is either in the queue or waits for one node. */
 typedef struct run_state {
@@ -410,8 +390,7 @@ static void wake_waiters(run_state *run, const graph *g, int32_t node) {
 /* The first node that `node` must still wait for, or -1. */
 static int32_t find_blocker(const run_state *run, const graph *g, int32_t node) {
     for (int32_t a = g->dag.first_arc_into[node]; a < g->dag.first_arc_into[node + 1]; a++) {
-        if (!run->is_done[g->dag.arc_from[a]])
-            return g->dag.arc_from[a];
+        if (!run->is_done[g->dag.arc_from[a]]) return g->dag.arc_from[a];
     }
     return -1;
 }
@@ -490,7 +469,7 @@ done:
     return status;
 }
 
-/* ---- Interface --------------------------------------------------------------------------------*/
+/* ---- Interface ---------------------------------------------------------------------------- */
 
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error) {

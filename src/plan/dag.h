@@ -17,7 +17,8 @@ typedef struct harpe_dag {
     int32_t arc_count;
     int32_t *arc_from; /* arc_from[a] must end before arc_to[a] starts */
     int32_t *arc_to;
-    int32_t *first_arc_into; /* [node_count + 1]: node v's arcs are first_arc_into[v] .. [v + 1] - 1 */
+    int32_t
+        *first_arc_into; /* [node_count + 1]: node v's arcs are first_arc_into[v] .. [v + 1] - 1 */
     int32_t *topological_order; /* node_count nodes */
 } harpe_dag;
 

@@ -7,20 +7,20 @@
 #include "base/error.h"
 #include "plan/problem.h"
 
-/* Points are sorted by frequency, highest first. */
-static const harpe_profile_point *find_point(const harpe_choice *choice, int frequency_mhz) {
+/* Index of a frequency's point, or -1. Points are sorted by frequency, highest first. */
+static ptrdiff_t find_point(const harpe_choice *choice, int frequency_mhz) {
     size_t low = 0, high = choice->point_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int found = choice->points[middle].frequency_mhz;
-        if (found == frequency_mhz) return &choice->points[middle];
+        if (found == frequency_mhz) return (ptrdiff_t)middle;
         if (found > frequency_mhz) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return frequency_mhz == 0 ? &choice->points[0] : NULL;
+    return frequency_mhz == 0 ? 0 : -1;
 }
 
 static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
@@ -78,9 +78,12 @@ harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *freque
     if (!points || !starts) status = harpe_fail_memory(error);
     for (size_t i = 0; status == HARPE_OK && i < count; i++) {
         int32_t instruction = (int32_t)i;
-        points[i] = find_point(harpe_problem_choice(problem, instruction), frequency_mhz[i]);
-        if (!points[i]) {
+        const harpe_choice *choice = harpe_problem_choice(problem, instruction);
+        ptrdiff_t found = find_point(choice, frequency_mhz[i]);
+        if (found < 0) {
             status = fail_unknown_frequency(problem, instruction, frequency_mhz[i], error);
+        } else {
+            points[i] = &choice->points[found];
         }
     }
     if (status == HARPE_OK) {

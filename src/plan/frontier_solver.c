@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ---------------- */
+/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ------------- */
 
 static void sift_up(harpe_frontier_solver *s, int32_t index) {
     int32_t edge = s->heap[index];
@@ -85,7 +85,7 @@ static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     }
 }
 
-/* ---- Edges ---------------------------------------------------------------------------------- */
+/* ---- Edges -------------------------------------------------------------------------------- */
 
 static void set_segment(harpe_frontier_solver *s, harpe_edge_state *state, int32_t segment) {
     const harpe_network_curve *curve = &s->network->curves[state->curve];
@@ -101,7 +101,7 @@ static int64_t room(const harpe_edge_state *state, bool along) {
                                                  : state->highest - state->flow;
 }
 
-/* ---- Start: everything at its slowest and as early as possible, no flow ----------------------- */
+/* ---- Start: everything at its slowest and as early as possible, no flow ------------------- */
 
 static void hang_all_on_source(harpe_frontier_solver *s) {
     const harpe_network *network = s->network;
@@ -145,8 +145,8 @@ uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
     return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
 }
 
-harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver,
-                                        const harpe_network *network, harpe_error *error) {
+harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
+                                        harpe_error *error) {
     harpe_frontier_solver s = {.network = network, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
     s.position = harpe_calloc(nodes, sizeof *s.position);
@@ -188,12 +188,12 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     memset(solver, 0, sizeof *solver);
 }
 
-/* ---- One pivot -------------------------------------------------------------------------------- */
+/* ---- One pivot ---------------------------------------------------------------------------- */
 
 /* The tree edge that stops the flow, named by the node it carries. */
 typedef struct leaving_edge {
-    int64_t flow;  /* what can be sent */
-    int32_t node;  /* -1: the entering edge itself fills first */
+    int64_t flow; /* what can be sent */
+    int32_t node; /* -1: the entering edge itself fills first */
     bool on_late_side;
 } leaving_edge;
 
@@ -210,8 +210,8 @@ static int64_t entering_room(const harpe_frontier_solver *s) {
 }
 
 /* Of the edges that stop the flow, the first on the way from the source: that keeps the tree
- * strongly feasible. On the late side that is the one nearest the entering edge; when it has no room
- * at all no flow moves, and the early side, where there always is some, need not be walked. */
+ * strongly feasible. On the late side that is the one nearest the entering edge; when it has no
+ * room at all no flow moves, and the early side, where there always is some, need not be walked. */
 static leaving_edge find_leaving_edge(harpe_frontier_solver *s) {
     leaving_edge leaving = {.flow = entering_room(s), .node = -1};
     uint64_t steps = 0;
@@ -370,7 +370,7 @@ static bool pivot(harpe_frontier_solver *s) {
     return s->entering >= 0;
 }
 
-/* ---- The walk --------------------------------------------------------------------------------- */
+/* ---- The walk ----------------------------------------------------------------------------- */
 
 int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver) {
     return solver->tight_at_ps[solver->entering];

@@ -55,14 +55,14 @@ typedef struct harpe_frontier_solver {
     /* The walk. */
     int64_t flow_uw;
     harpe_int128 spent; /* energy added since everything was slowest, in 1e-18 J */
-    bool at_end;    /* T_min is reached */
+    bool at_end;        /* T_min is reached */
     int32_t entering, early_end, late_end; /* the edge that becomes tight next and its ends */
-    int32_t *subtree, *boundary; /* scratch: nodes that change sides, edges to look at */
+    int32_t *subtree, *boundary;           /* scratch: nodes that change sides, edges to look at */
     harpe_work work;
 } harpe_frontier_solver;
 
-harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver,
-                                        const harpe_network *network, harpe_error *error);
+harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
+                                        harpe_error *error);
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver);
 
 /* Bytes that a solver for `network` allocates. */

@@ -11,6 +11,8 @@
 
 /* No iteration is longer than this; keeps every sum of times far from the int64 limit. */
 #define LONGEST_ITERATION_S 1e6
+/* Nor do all its rates together exceed this, half of HARPE_FLOW_INFINITE. */
+#define LARGEST_RATE_SUM_UW 0x1p59
 
 /* ---- Events ------------------------------------------------------------------------------- */
 
@@ -33,7 +35,7 @@ static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
  * follow at once, and an end with a sole successor may as well last until it (cost curves are flat
  * beyond their slowest point), so neither changes the optimum. */
 typedef struct event_set {
-    int32_t *leader; /* [2 * n + 2], union-find */
+    int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
     int32_t source, sink;
 } event_set;
@@ -192,13 +194,12 @@ static harpe_status check_sums(const harpe_problem *problem, harpe_network *netw
                           "%.0g s: check that the profile's times are in seconds",
                           total_s, LONGEST_ITERATION_S);
     }
-    if (total_uw > (double)(HARPE_FLOW_INFINITE / 2)) {
+    if (total_uw > LARGEST_RATE_SUM_UW) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "shortening every instruction at once would draw %.2g W more, the limit "
                           "is %.2g W: check that the profile's times are in seconds and its "
                           "energies in joules",
-                          total_uw / HARPE_UW_PER_W,
-                          (double)(HARPE_FLOW_INFINITE / 2) / HARPE_UW_PER_W);
+                          total_uw / HARPE_UW_PER_W, LARGEST_RATE_SUM_UW / HARPE_UW_PER_W);
     }
     return HARPE_OK;
 }
@@ -216,8 +217,8 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     if (!network->curves[0].time_ps || !network->curves[0].rate_uw) return harpe_fail_memory(error);
     memcpy(network->curves[0].rate_uw, unlimited, sizeof unlimited);
     for (size_t c = 0; c < problem->choice_count; c++) {
-        harpe_status status = round_curve(&problem->choices[c].list, &network->arena,
-                                          &network->curves[c + 1], error);
+        harpe_status status =
+            round_curve(&problem->choices[c].list, &network->arena, &network->curves[c + 1], error);
         if (status != HARPE_OK) return status;
     }
     return check_sums(problem, network, error);

@@ -20,9 +20,9 @@
  * that carries flow between rate_uw[k + 1] and rate_uw[k]: rate_uw[k] is what stretching from
  * time_ps[k - 1] to time_ps[k] saves; rate_uw[0] is infinite, rate_uw[segment_count + 1] is 0. */
 typedef struct harpe_network_curve {
-    int32_t segment_count; /* K */
-    int64_t *time_ps;      /* [K + 1], increasing */
-    int64_t *rate_uw;      /* [K + 2], decreasing */
+    int32_t segment_count;   /* K */
+    int64_t *time_ps;        /* [K + 1], increasing */
+    int64_t *rate_uw;        /* [K + 2], decreasing */
     double slowest_energy_j; /* effective energy at time_ps[K] */
 } harpe_network_curve;
 
@@ -38,8 +38,8 @@ typedef struct harpe_network {
     int32_t source, sink;
     int32_t edge_count; /* edges 0 .. instruction_count - 1 are the instructions */
     int32_t instruction_count;
-    int32_t *tail, *head;   /* [edge_count] */
-    int32_t *curve_of;      /* [edge_count]; dependencies have curve 0 */
+    int32_t *tail, *head; /* [edge_count] */
+    int32_t *curve_of;    /* [edge_count]; dependencies have curve 0 */
     int32_t curve_count;
     harpe_network_curve *curves; /* [0] is the dependency's: one segment of length 0 */
     int32_t *first_incidence;    /* [node_count + 1] */

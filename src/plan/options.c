@@ -14,8 +14,7 @@
 /* Fastest first; of equally fast ones the cheapest, of equal ones the lowest frequency. */
 static int compare_options(const void *left, const void *right) {
     const harpe_option *a = left, *b = right;
-    if (a->time_s != b->time_s)
-        return a->time_s < b->time_s ? -1 : 1;
+    if (a->time_s != b->time_s) return a->time_s < b->time_s ? -1 : 1;
     if (a->effective_energy_j != b->effective_energy_j)
         return a->effective_energy_j < b->effective_energy_j ? -1 : 1;
     return (a->frequency_mhz > b->frequency_mhz) - (a->frequency_mhz < b->frequency_mhz);

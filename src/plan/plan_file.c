@@ -340,7 +340,7 @@ const harpe_plan_file_entry *harpe_plan_file_rank(const harpe_plan_file *file, i
     }
     size_t start = rank > 0 ? file->rank_end[rank - 1] : 0;
     *count = file->rank_end[rank] - start;
-    return file->entries + start;
+    return *count > 0 ? file->entries + start : NULL; /* without any entry there is no array */
 }
 
 /* ---- Matching ----------------------------------------------------------------------------- */

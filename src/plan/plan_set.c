@@ -27,10 +27,10 @@ struct harpe_plan_set {
 
 /* A plan in the making. */
 typedef struct draft {
-    int32_t *option;     /* by position */
-    int64_t deadline_ps; /* not slower than this */
+    int32_t *option;         /* by position */
+    int64_t deadline_ps;     /* not slower than this */
     double time_s, energy_j; /* blocking included */
-    size_t index;        /* in the request; SIZE_MAX: only helps others */
+    size_t index;            /* in the request; SIZE_MAX: only helps others */
 } draft;
 
 typedef struct maker {
@@ -49,7 +49,8 @@ typedef struct maker {
     size_t done, wanted; /* for progress */
 } maker;
 
-/* ---- Drafts -------------------------------------------------------------------------------------- */
+/* ---- Drafts
+ * -------------------------------------------------------------------------------------- */
 
 static harpe_status report_planning(maker *m, harpe_error *error) {
     const harpe_progress *progress = m->walk.progress;
@@ -124,8 +125,7 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
 }
 
 /* Makes the draft for `target_ps`, the next one being for `next_ps`. */
-static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps,
-                               harpe_error *error) {
+static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, harpe_error *error) {
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
     if (status != HARPE_OK) return status;
     m->snapshot_count = 1;
@@ -144,7 +144,8 @@ static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps,
     return status;
 }
 
-/* ---- Joining neighbours ---------------------------------------------------------------------------- */
+/* ---- Joining neighbours
+ * ---------------------------------------------------------------------------- */
 
 static int compare_drafts(const void *a, const void *b) {
     const draft *x = a, *y = b;
@@ -223,7 +224,8 @@ static harpe_status splice_all(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Choosing the times ---------------------------------------------------------------------------- */
+/* ---- Choosing the times
+ * ---------------------------------------------------------------------------- */
 
 typedef struct wanted_time {
     int64_t time_ps;
@@ -258,11 +260,11 @@ static size_t spread_times(const maker *m, size_t count, wanted_time *items, siz
     return count;
 }
 
-static harpe_status asked_times(const maker *m, const harpe_plan_request *request,
+static harpe_status asked_times(const maker *m, const double *times_s, size_t count,
                                 wanted_time *items, harpe_error *error) {
     double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
-    for (size_t i = 0; i < request->time_count; i++) {
-        double time_s = request->times_s[i];
+    for (size_t i = 0; i < count; i++) {
+        double time_s = times_s[i];
         if (!(time_s >= fastest_s - 1e-9)) {
             return harpe_fail(error, HARPE_INFEASIBLE,
                               "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
@@ -276,13 +278,13 @@ static harpe_status asked_times(const maker *m, const harpe_plan_request *reques
     return HARPE_OK;
 }
 
-static harpe_status list_times(const maker *m, const harpe_plan_request *request,
-                               wanted_times *out, harpe_error *error) {
+static harpe_status list_times(const maker *m, const harpe_plan_request *request, wanted_times *out,
+                               harpe_error *error) {
     size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_COUNT;
     size_t asked = request->choice == HARPE_PLANS_AT ? request->time_count : 0;
     out->items = harpe_calloc(spread + asked, sizeof *out->items);
     if (!out->items) return harpe_fail_memory(error);
-    harpe_status status = asked_times(m, request, out->items, error);
+    harpe_status status = asked_times(m, request->times_s, asked, out->items, error);
     if (status != HARPE_OK) return status;
     size_t index = request->choice == HARPE_PLANS_AT ? SIZE_MAX : 0;
     out->count = asked + spread_times(m, spread, out->items + asked, index);
@@ -317,7 +319,8 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     }
 }
 
-/* ---- Finishing --------------------------------------------------------------------------------------- */
+/* ---- Finishing
+ * --------------------------------------------------------------------------------------- */
 
 static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe_error *error) {
     int *frequencies = harpe_calloc((size_t)m->problem->instruction_count, sizeof *frequencies);
@@ -344,8 +347,7 @@ static harpe_status finish_undominated(maker *m, harpe_plan_set *set, harpe_erro
 }
 
 /* For every asked time the best draft that is not slower. */
-static harpe_status finish_asked(maker *m, size_t asked, harpe_plan_set *set,
-                                 harpe_error *error) {
+static harpe_status finish_asked(maker *m, size_t asked, harpe_plan_set *set, harpe_error *error) {
     const draft **best = harpe_calloc(asked, sizeof *best);
     if (!best) return harpe_fail_memory(error);
     for (size_t i = 0; i < m->draft_count; i++) {
@@ -371,8 +373,9 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
                            harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT;
     harpe_plan_set *set = harpe_calloc(1, sizeof *set);
-    if (set) set->plans = harpe_calloc(is_asked ? request->time_count : m->draft_count,
-                                       sizeof *set->plans);
+    if (set)
+        set->plans =
+            harpe_calloc(is_asked ? request->time_count : m->draft_count, sizeof *set->plans);
     harpe_status status;
     if (!set || !set->plans) {
         status = harpe_fail_memory(error);
@@ -468,8 +471,7 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
         harpe_frontier_free(solved);
         return status;
     }
-    solved->work.assign_s =
-        harpe_clock_s() - began_s - solved->work.build_s - solved->work.solve_s;
+    solved->work.assign_s = harpe_clock_s() - began_s - solved->work.build_s - solved->work.solve_s;
     if (frontier) {
         *frontier = solved;
     } else {

@@ -11,20 +11,18 @@
 #include "base/error.h"
 #include "plan/cost_model.h"
 
-#define DEFAULT_UNIT_TIME_S 0.001
-#define DEFAULT_NOISE_FACTOR 0.95
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
 #define BYTES_PER_INSTRUCTION 600
 /* Nodes, arcs and their ends are numbered with 32 bits. */
 #define INSTRUCTIONS_MAX (INT32_MAX / 64)
 
-/* ---- Lists: the schedule's, with overlapped pairs that have no profile row of their own split --- */
+/* ---- Lists: the schedule's, overlapped pairs without a profile row of their own split ----- */
 
 typedef struct rank_lists {
-    harpe_instruction *all;           /* every rank's instructions, rank 0 first */
-    const harpe_instruction **lists;  /* [rank_count] into all */
-    size_t *counts;                   /* [rank_count] */
+    harpe_instruction *all;          /* every rank's instructions, rank 0 first */
+    const harpe_instruction **lists; /* [rank_count] into all */
+    size_t *counts;                  /* [rank_count] */
     size_t total;
 } rank_lists;
 
@@ -82,7 +80,7 @@ static void clear_lists(rank_lists *lists) {
     free(lists->counts);
 }
 
-/* ---- Choices ------------------------------------------------------------------------------------ */
+/* ---- Choices ------------------------------------------------------------------------------ */
 
 static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
                                const harpe_curve *curve, harpe_error *error) {
@@ -104,13 +102,11 @@ static harpe_status fill_curve(harpe_problem *problem, harpe_choice *choice,
     if (options->cost_model == HARPE_COST_EXPONENTIAL) {
         status = harpe_curve_from_exponential(
             choice->points, choice->point_count, choice->list.options, choice->list.option_count,
-            choice->blocking_power_w,
-            options->unit_time_s > 0 ? options->unit_time_s : DEFAULT_UNIT_TIME_S,
-            options->noise_factor > 0 ? options->noise_factor : DEFAULT_NOISE_FACTOR, &curve,
+            choice->blocking_power_w, options->unit_time_s, options->noise_factor, &curve,
             &choice->is_fitted, choice->coefficients, error);
     } else {
-        status = harpe_curve_from_hull(choice->list.options, choice->list.option_count, &curve,
-                                       error);
+        status =
+            harpe_curve_from_hull(choice->list.options, choice->list.option_count, &curve, error);
     }
     if (status == HARPE_OK) status = copy_curve(problem, choice, &curve, error);
     harpe_curve_clear(&curve);
@@ -122,8 +118,8 @@ static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entr
                                 harpe_error *error) {
     harpe_profile_point *points =
         harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
-    char *name = harpe_arena_strdup(&problem->arena, entry->instruction,
-                                    strlen(entry->instruction));
+    char *name =
+        harpe_arena_strdup(&problem->arena, entry->instruction, strlen(entry->instruction));
     if (!points || !name) return harpe_fail_memory(error);
     memcpy(points, entry->points, entry->point_count * sizeof *points);
     choice->points = points;
@@ -132,9 +128,8 @@ static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entr
 
     harpe_option *found = NULL;
     size_t count = 0;
-    harpe_status status = harpe_options_from_points(points, entry->point_count,
-                                                    choice->blocking_power_w, &found, &count,
-                                                    error);
+    harpe_status status = harpe_options_from_points(
+        points, entry->point_count, choice->blocking_power_w, &found, &count, error);
     if (status != HARPE_OK) return status;
     harpe_option *kept = harpe_arena_alloc(&problem->arena, count, sizeof *kept);
     if (kept) memcpy(kept, found, count * sizeof *kept);
@@ -176,8 +171,8 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
     for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++) {
         for (size_t i = 0; status == HARPE_OK && i < lists->counts[rank]; i++, next++) {
             const harpe_instruction *instruction = &lists->lists[rank][i];
-            const harpe_profile_entry *entry = harpe_profile_find(
-                profile, instruction->actions[0].stage, instruction->name);
+            const harpe_profile_entry *entry =
+                harpe_profile_find(profile, instruction->actions[0].stage, instruction->name);
             if (!entry) {
                 status = harpe_fail(error, HARPE_INVALID_INPUT,
                                     "the profile has no '%s' for stage %d, which the schedule "
@@ -199,11 +194,11 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
     return status;
 }
 
-/* ---- The object --------------------------------------------------------------------------------- */
+/* ---- The object --------------------------------------------------------------------------- */
 
 static harpe_status fill_blocking_power(harpe_problem *problem,
                                         const harpe_problem_options *options, harpe_error *error) {
-    size_t given = options->blocking_power_count;
+    size_t given = options->blocking_power_w ? options->blocking_power_count : 0;
     if (given > 1 && given != (size_t)problem->rank_count) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%zu blocking powers for %d ranks: give one, or one for each rank", given,
@@ -248,8 +243,7 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     problem->choice_of = harpe_arena_alloc(arena, lists->total, sizeof *problem->choice_of);
     problem->maximum_frequency_mhz =
         harpe_arena_alloc(arena, lists->total, sizeof *problem->maximum_frequency_mhz);
-    problem->blocking_power_w =
-        harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
+    problem->blocking_power_w = harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
     harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
     if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
         !problem->blocking_power_w || !actions) {
@@ -272,12 +266,13 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     if (status == HARPE_OK) status = fill_blocking_power(problem, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
-        status = harpe_dag_build(lists->lists, lists->counts, problem->rank_count, &problem->dag,
-                                 error);
+        status =
+            harpe_dag_build(lists->lists, lists->counts, problem->rank_count, &problem->dag, error);
     }
     if (status != HARPE_OK) return status;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
-        problem->maximum_frequency_mhz[i] = harpe_problem_choice(problem, i)->points[0].frequency_mhz;
+        problem->maximum_frequency_mhz[i] =
+            harpe_problem_choice(problem, i)->points[0].frequency_mhz;
     }
     return HARPE_OK;
 }
@@ -287,8 +282,8 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
                                harpe_error *error) {
     static const harpe_problem_options defaults = {0};
     if (!options) options = &defaults;
-    uint64_t limit = options->memory_limit_bytes ? options->memory_limit_bytes
-                                                 : DEFAULT_MEMORY_LIMIT;
+    uint64_t limit =
+        options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
     harpe_status status =
         harpe_problem_check_size(harpe_schedule_instruction_count(schedule), limit, error);
     if (status != HARPE_OK) return status;

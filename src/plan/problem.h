@@ -16,26 +16,26 @@
  * can be evaluated, also one that uses options which are not Pareto-optimal. */
 typedef struct harpe_choice {
     harpe_option_list list;
-    double blocking_power_w;             /* of its rank */
-    size_t point_count;                  /* all measured points, highest frequency first */
+    double blocking_power_w; /* of its rank */
+    size_t point_count;      /* all measured points, highest frequency first */
     const harpe_profile_point *points;
-    bool is_fitted;                      /* the curve is the exponential model's */
-    double coefficients[3];              /* its a, b, c */
+    bool is_fitted;         /* the curve is the exponential model's */
+    double coefficients[3]; /* its a, b, c */
 } harpe_choice;
 
 struct harpe_problem {
     harpe_arena arena;
     int rank_count;
     int32_t instruction_count;
-    size_t *rank_offset;      /* [rank_count + 1]: first instruction of each rank */
-    int32_t *choice_of;       /* [instruction_count]: index into choices */
+    size_t *rank_offset;           /* [rank_count + 1]: first instruction of each rank */
+    int32_t *choice_of;            /* [instruction_count]: index into choices */
     const harpe_action *action_of; /* [instruction_count]: its first action, for pictures */
     size_t choice_count;
     harpe_choice *choices;
     harpe_dag dag;
-    double *blocking_power_w;       /* [rank_count] */
-    double total_blocking_power_w;  /* sum over ranks */
-    int *maximum_frequency_mhz;     /* [instruction_count] */
+    double *blocking_power_w;      /* [rank_count] */
+    double total_blocking_power_w; /* sum over ranks */
+    int *maximum_frequency_mhz;    /* [instruction_count] */
     uint64_t memory_limit_bytes;
 };
 

@@ -37,10 +37,8 @@ static uint64_t entry_key(const harpe_profile_row *row) { return point_key(row) 
 static int compare_rows(const void *left, const void *right) {
     const harpe_profile_row *a = left, *b = right;
     uint64_t key_a = point_key(a), key_b = point_key(b);
-    if (key_a != key_b)
-        return key_a < key_b ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
+    if (key_a != key_b) return key_a < key_b ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     return (a->source > b->source) - (a->source < b->source);
 }
 
@@ -146,14 +144,12 @@ static size_t count_ranks(const harpe_profile_row *rows, size_t start, size_t en
                           int32_t *scratch) {
     size_t count = 0;
     for (size_t i = start; i < end; i++) {
-        if (count == 0 || scratch[count - 1] != rows[i].rank)
-            scratch[count++] = rows[i].rank;
+        if (count == 0 || scratch[count - 1] != rows[i].rank) scratch[count++] = rows[i].rank;
     }
     qsort(scratch, count, sizeof *scratch, compare_ints);
     size_t distinct = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || scratch[i] != scratch[i - 1])
-            distinct++;
+        if (i == 0 || scratch[i] != scratch[i - 1]) distinct++;
     }
     return distinct;
 }
@@ -173,8 +169,7 @@ static size_t aggregate_point(const harpe_profile_row *rows, size_t start, size_
         }
         double repeats = (double)(i - first);
         double time_s = time_sum_s / repeats;
-        if (time_s > point->time_s)
-            point->time_s = time_s;
+        if (time_s > point->time_s) point->time_s = time_s;
         point->energy_j += energy_sum_j / repeats;
         rank_count++;
     }
@@ -240,8 +235,7 @@ static harpe_profile *new_profile(const harpe_profile_rows *rows) {
         point_count += i == 0 || point_key(row) != point_key(row - 1);
     }
     harpe_profile *profile = harpe_calloc(1, sizeof *profile);
-    if (profile == NULL)
-        return NULL;
+    if (profile == NULL) return NULL;
     profile->stage_count = rows->items[rows->count - 1].stage + 1;
     profile->entries = harpe_calloc(entry_count, sizeof *profile->entries);
     profile->points = harpe_calloc(point_count, sizeof *profile->points);
@@ -255,14 +249,11 @@ static harpe_profile *new_profile(const harpe_profile_rows *rows) {
 harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *file_name,
                                        harpe_profile **out, harpe_error *error) {
     harpe_status status = sort_names(rows, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     sort_rows(rows);
     status = check_stages(rows, file_name, error);
-    if (status == HARPE_OK)
-        status = check_ranks(rows, file_name, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status == HARPE_OK) status = check_ranks(rows, file_name, error);
+    if (status != HARPE_OK) return status;
 
     harpe_profile *profile = new_profile(rows);
     int32_t *scratch = harpe_calloc(rows->count, sizeof *scratch);
@@ -271,8 +262,7 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
         goto done;
     }
     status = aggregate(rows, profile, scratch, file_name, error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     profile->name_memory = rows->name_memory; /* the entries' names live there */
     rows->name_memory = (harpe_arena){0};
     *out = profile;
@@ -303,15 +293,13 @@ harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count, 
             status = harpe_profile_rows_add(&collected, &rows[i], name_length, (uint32_t)i, error);
         }
     }
-    if (status == HARPE_OK)
-        status = harpe_profile_rows_finish(&collected, NULL, out, error);
+    if (status == HARPE_OK) status = harpe_profile_rows_finish(&collected, NULL, out, error);
     harpe_profile_rows_clear(&collected);
     return status;
 }
 
 void harpe_profile_free(harpe_profile *profile) {
-    if (profile == NULL)
-        return;
+    if (profile == NULL) return;
     free(profile->entries);
     free(profile->points);
     harpe_arena_free(&profile->name_memory);
@@ -328,16 +316,14 @@ const harpe_profile_entry *harpe_profile_entry_at(const harpe_profile *profile, 
 
 const harpe_profile_entry *harpe_profile_find(const harpe_profile *profile, int stage,
                                               const char *instruction) {
-    if (profile == NULL || instruction == NULL)
-        return NULL;
+    if (profile == NULL || instruction == NULL) return NULL;
     size_t low = 0, high = profile->entry_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const harpe_profile_entry *entry = &profile->entries[middle];
         int order = entry->stage != stage ? (entry->stage > stage) - (entry->stage < stage)
                                           : strcmp(entry->instruction, instruction);
-        if (order == 0)
-            return entry;
+        if (order == 0) return entry;
         if (order < 0) {
             low = middle + 1;
         } else {

@@ -69,8 +69,7 @@ static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, ha
 static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *error) {
     bool has_record = false;
     harpe_status status = harpe_csv_next(csv, &has_record, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     if (!has_record)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s:1:1: the file is empty; expected a header line " HEADER_TEXT
@@ -81,14 +80,12 @@ static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *er
     for (int f = 0; f < HARPE_FIELD_COUNT; f++) {
         map->index[f] = SIZE_MAX;
         for (size_t i = 0; i < csv->field_count; i++) {
-            if (!field_is(&csv->fields[i], column_names[f]))
-                continue;
+            if (!field_is(&csv->fields[i], column_names[f])) continue;
             if (map->index[f] != SIZE_MAX)
                 return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
             map->index[f] = i;
         }
-        if (map->index[f] == SIZE_MAX && f != HARPE_FIELD_RANK)
-            is_complete = false;
+        if (map->index[f] == SIZE_MAX && f != HARPE_FIELD_RANK) is_complete = false;
     }
     return is_complete ? HARPE_OK : fail_missing(csv, map, error);
 }
@@ -100,8 +97,7 @@ static bool parse_whole(const harpe_csv_field *field, bool may_have_point, int *
     int64_t number = 0;
     bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
                                     : harpe_parse_int(field->text, field->length, &number);
-    if (!is_number || number < INT32_MIN || number > INT32_MAX)
-        return false;
+    if (!is_number || number < INT32_MIN || number > INT32_MAX) return false;
     *value = (int)number;
     return true;
 }
@@ -128,12 +124,10 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
         return HARPE_FIELD_STAGE;
     if (!parse_whole(&fields[map->index[HARPE_FIELD_FREQUENCY]], true, &row->frequency_mhz))
         return HARPE_FIELD_FREQUENCY;
-    if (!harpe_parse_double(time->text, time->length, &row->time_s))
-        return HARPE_FIELD_TIME;
+    if (!harpe_parse_double(time->text, time->length, &row->time_s)) return HARPE_FIELD_TIME;
     if (!harpe_parse_double(energy->text, energy->length, &row->energy_j))
         return HARPE_FIELD_ENERGY;
-    if (!parse_rank(csv, map, &row->rank))
-        return HARPE_FIELD_RANK;
+    if (!parse_rank(csv, map, &row->rank)) return HARPE_FIELD_RANK;
     return harpe_profile_row_fault(row, *name_length);
 }
 
@@ -161,19 +155,15 @@ static harpe_status read_row(const harpe_csv *csv, const column_map *map, harpe_
 static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_error *error) {
     column_map map = {0};
     harpe_status status = read_header(csv, &map, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     int header_line = csv->line;
     for (;;) {
         bool has_record = false;
         status = harpe_csv_next(csv, &has_record, error);
-        if (status != HARPE_OK)
-            return status;
-        if (!has_record)
-            break;
+        if (status != HARPE_OK) return status;
+        if (!has_record) break;
         status = read_row(csv, &map, rows, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
     }
     if (rows->count == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -198,8 +188,7 @@ harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char
     harpe_profile_rows rows = {0};
     harpe_csv_open(&csv, text != NULL ? text : "", length, name);
     harpe_status status = read_rows(&csv, &rows, error);
-    if (status == HARPE_OK)
-        status = harpe_profile_rows_finish(&rows, name, out, error);
+    if (status == HARPE_OK) status = harpe_profile_rows_finish(&rows, name, out, error);
     harpe_csv_close(&csv);
     harpe_profile_rows_clear(&rows);
     return status;
@@ -212,8 +201,7 @@ harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe
     char *text = NULL;
     size_t length = 0;
     harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_profile_parse_csv(text, length, path, out, error);
     free(text);
     return status;

@@ -41,28 +41,22 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
 static bool is_name(const char *name, size_t length) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "_.:-";
-    if (name == NULL || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX)
-        return false;
+    if (name == NULL || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) return false;
     for (size_t i = 0; i < length; i++) {
-        if (memchr(allowed, name[i], sizeof allowed - 1) == NULL)
-            return false;
+        if (memchr(allowed, name[i], sizeof allowed - 1) == NULL) return false;
     }
     return true;
 }
 
 harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length) {
-    if (row->stage < 0 || row->stage > HARPE_STAGE_MAX)
-        return HARPE_FIELD_STAGE;
-    if (!is_name(row->instruction, name_length))
-        return HARPE_FIELD_INSTRUCTION;
+    if (row->stage < 0 || row->stage > HARPE_STAGE_MAX) return HARPE_FIELD_STAGE;
+    if (!is_name(row->instruction, name_length)) return HARPE_FIELD_INSTRUCTION;
     if (row->frequency_mhz < 0 || row->frequency_mhz > HARPE_FREQUENCY_MAX_MHZ)
         return HARPE_FIELD_FREQUENCY;
-    if (!(row->time_s >= TIME_MIN_S && row->time_s <= TIME_MAX_S))
-        return HARPE_FIELD_TIME;
+    if (!(row->time_s >= TIME_MIN_S && row->time_s <= TIME_MAX_S)) return HARPE_FIELD_TIME;
     if (!(row->energy_j >= ENERGY_MIN_J && row->energy_j <= ENERGY_MAX_J))
         return HARPE_FIELD_ENERGY;
-    if (row->rank < -1 || row->rank == INT32_MAX)
-        return HARPE_FIELD_RANK;
+    if (row->rank < -1 || row->rank == INT32_MAX) return HARPE_FIELD_RANK;
     return HARPE_FIELD_COUNT;
 }
 
@@ -78,8 +72,7 @@ static size_t name_slot(const harpe_profile_rows *rows, const char *name, size_t
     size_t slot = (size_t)((hash ^ (hash >> 32)) % NAME_SLOT_COUNT);
     while (rows->name_slots[slot] != 0) {
         const char *other = rows->names[rows->name_slots[slot] - 1];
-        if (strncmp(other, name, length) == 0 && other[length] == '\0')
-            break;
+        if (strncmp(other, name, length) == 0 && other[length] == '\0') break;
         slot = (slot + 1) % NAME_SLOT_COUNT;
     }
     return slot;
@@ -89,8 +82,7 @@ static harpe_status intern_name(harpe_profile_rows *rows, const char *name, size
                                 uint16_t *index, harpe_error *error) {
     if (rows->name_slots == NULL) {
         rows->name_slots = harpe_calloc(NAME_SLOT_COUNT, sizeof *rows->name_slots);
-        if (rows->name_slots == NULL)
-            return harpe_fail_memory(error);
+        if (rows->name_slots == NULL) return harpe_fail_memory(error);
     }
     size_t slot = name_slot(rows, name, length);
     if (rows->name_slots[slot] == 0) {
@@ -118,8 +110,7 @@ harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measur
                           HARPE_PROFILE_ROW_MAX);
     uint16_t name = 0;
     harpe_status status = intern_name(rows, row->instruction, name_length, &name, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     if (!HARPE_ARRAY_RESERVE(rows->items, rows->capacity, rows->count + 1))
         return harpe_fail_memory(error);
     rows->items[rows->count++] = (harpe_profile_row){

@@ -28,7 +28,7 @@ static const char *const operation_names[] = {
 
 const char *harpe_operation_name(harpe_operation operation) { return operation_names[operation]; }
 
-/* ---- Builder ----------------------------------------------------------------------------------*/
+/* ---- Builder ------------------------------------------------------------------------------ */
 
 harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const char *name,
                                           int stage_count, int microbatch_count,
@@ -93,32 +93,24 @@ void harpe_schedule_end_rank(harpe_schedule_builder *builder) {
 static int take_microbatch(harpe_schedule_builder *builder, harpe_operation operation, int stage) {
     harpe_stage_progress *next = &builder->progress[stage];
     switch (operation) {
-    case HARPE_FORWARD:
-        return next->forward++;
-    case HARPE_BACKWARD_WEIGHT:
-        return next->weight++;
-    case HARPE_RECOMPUTATION:
-        return next->recomputation++;
+    case HARPE_FORWARD: return next->forward++;
+    case HARPE_BACKWARD_WEIGHT: return next->weight++;
+    case HARPE_RECOMPUTATION: return next->recomputation++;
     case HARPE_BACKWARD:
         /* No weight half remains for it. (No schedule runs a full backward while a weight half of
          * the same stage is outstanding.) */
         next->weight = next->backward + 1;
         return next->backward++;
-    case HARPE_FORWARD_BACKWARD:
-        next->recomputation = next->backward + 1;
-        return next->backward++;
-    case HARPE_BACKWARD_INPUT:
-        return next->backward++;
-    case HARPE_STANDALONE:
-        break;
+    case HARPE_FORWARD_BACKWARD: next->recomputation = next->backward + 1; return next->backward++;
+    case HARPE_BACKWARD_INPUT: return next->backward++;
+    case HARPE_STANDALONE: break;
     }
     return -1;
 }
 
 void harpe_schedule_run(harpe_schedule_builder *builder, harpe_operation operation, int stage) {
     int microbatch = take_microbatch(builder, operation, stage);
-    if (microbatch >= builder->schedule->microbatch_count)
-        return;
+    if (microbatch >= builder->schedule->microbatch_count) return;
     harpe_instruction instruction = {
         .name = harpe_operation_name(operation),
         .actions = {{operation, stage, microbatch}},
@@ -144,10 +136,8 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder) {
     const harpe_schedule *schedule = builder->schedule;
     for (size_t i = builder->oldest_input; i < schedule->instruction_count; i++) {
         const harpe_action *action = &schedule->instructions[i].actions[0];
-        if (action->operation != HARPE_BACKWARD_INPUT)
-            continue;
-        if (action->microbatch < builder->progress[action->stage].weight)
-            continue;
+        if (action->operation != HARPE_BACKWARD_INPUT) continue;
+        if (action->microbatch < builder->progress[action->stage].weight) continue;
         builder->oldest_input = i + 1;
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, action->stage);
         return;
@@ -155,7 +145,7 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder) {
     builder->oldest_input = schedule->instruction_count;
 }
 
-/* ---- Built-ins --------------------------------------------------------------------------------*/
+/* ---- Built-ins ---------------------------------------------------------------------------- */
 
 static harpe_status find_kind(const char *name, const harpe_schedule_kind **out,
                               harpe_error *error) {
@@ -184,8 +174,7 @@ static bool is_valid_name(const char *name) {
 
 static bool is_operation_name(const char *name) {
     for (size_t i = 0; i < sizeof operation_names / sizeof operation_names[0]; i++) {
-        if (operation_names[i] != NULL && strcmp(operation_names[i], name) == 0)
-            return true;
+        if (operation_names[i] != NULL && strcmp(operation_names[i], name) == 0) return true;
     }
     return strcmp(name, HARPE_OVERLAPPED_NAME) == 0;
 }
@@ -223,8 +212,7 @@ static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "the number of microbatches must be 1 to %d, not %d",
                           HARPE_MICROBATCHES_MAX, shape->microbatches);
-    if (shape->chunks == 0)
-        shape->chunks = kind->default_chunks;
+    if (shape->chunks == 0) shape->chunks = kind->default_chunks;
     if (shape->chunks < kind->minimum_chunks || shape->chunks > kind->maximum_chunks) {
         if (kind->minimum_chunks == kind->maximum_chunks)
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -249,8 +237,7 @@ static harpe_status check_size(const harpe_schedule_kind *kind, const harpe_sche
         (int64_t)shape->chunks * shape->microbatches * kind->instructions_per_microbatch +
         (int64_t)standalone_count;
     int64_t instructions = per_rank * shape->ranks;
-    if (instructions <= HARPE_SCHEDULE_INSTRUCTIONS_MAX)
-        return HARPE_OK;
+    if (instructions <= HARPE_SCHEDULE_INSTRUCTIONS_MAX) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                       "%d ranks with %d microbatches need up to %lld instructions; at most %d are "
                       "supported, so ask for fewer microbatches",
@@ -263,8 +250,7 @@ static const char **copy_names(harpe_schedule *schedule, const char *const *name
     const char **copy = harpe_arena_alloc(&schedule->names, count + 1, sizeof *copy);
     for (size_t i = 0; copy != NULL && i < count; i++) {
         copy[i] = harpe_arena_strdup(&schedule->names, names[i], strlen(names[i]));
-        if (copy[i] == NULL)
-            return NULL;
+        if (copy[i] == NULL) return NULL;
     }
     return copy;
 }
@@ -282,28 +268,22 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
                                 harpe_error *error) {
     const harpe_schedule_kind *kind = NULL;
     harpe_status status = find_kind(options->name != NULL ? options->name : "1f1b", &kind, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     harpe_schedule_shape shape = {options->ranks, options->microbatches, options->chunks};
     status = check_shape(kind, &shape, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     size_t prologue_count, epilogue_count;
     status = check_standalone(options->prologue, "prologue", &prologue_count, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = check_standalone(options->epilogue, "epilogue", &epilogue_count, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = check_size(kind, &shape, prologue_count + epilogue_count, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
 
     harpe_schedule_builder builder;
     status = harpe_schedule_builder_start(&builder, kind->name, shape.ranks * shape.chunks,
                                           shape.microbatches, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     const char **prologue = copy_names(builder.schedule, options->prologue, prologue_count);
     const char **epilogue = copy_names(builder.schedule, options->epilogue, epilogue_count);
     builder.failed = prologue == NULL || epilogue == NULL;
@@ -316,11 +296,10 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     return harpe_schedule_builder_finish(&builder, out, error);
 }
 
-/* ---- Accessors --------------------------------------------------------------------------------*/
+/* ---- Accessors ---------------------------------------------------------------------------- */
 
 void harpe_schedule_free(harpe_schedule *schedule) {
-    if (schedule == NULL)
-        return;
+    if (schedule == NULL) return;
     harpe_arena_free(&schedule->names);
     free(schedule->instructions);
     free(schedule->rank_start);

@@ -76,7 +76,7 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
 const char *harpe_operation_name(harpe_operation operation);
 #define HARPE_OVERLAPPED_NAME "overlap_f_b"
 
-/* ---- Built-in schedules ----------------------------------------------------------------------*/
+/* ---- Built-in schedules ------------------------------------------------------------------- */
 
 typedef struct harpe_schedule_shape {
     int ranks;

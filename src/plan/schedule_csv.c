@@ -40,7 +40,7 @@ typedef struct reader {
     int blank_line; /* the first line that was blank; 0: none */
 } reader;
 
-/* ---- Cells ------------------------------------------------------------------------------------*/
+/* ---- Cells -------------------------------------------------------------------------------- */
 
 typedef struct cell {
     const char *cursor, *end;
@@ -52,8 +52,7 @@ static bool take_number(cell *c, int *value) {
     const char *start = c->cursor;
     int result = 0;
     while (c->cursor < c->end && *c->cursor >= '0' && *c->cursor <= '9') {
-        if (c->cursor - start == 9)
-            return false;
+        if (c->cursor - start == 9) return false;
         result = result * 10 + (*c->cursor++ - '0');
     }
     *value = result;
@@ -71,28 +70,18 @@ static size_t take_word(cell *c, const char **word) {
 
 static bool take_text(cell *c, const char *text) {
     size_t length = strlen(text);
-    if ((size_t)(c->end - c->cursor) < length || memcmp(c->cursor, text, length) != 0)
-        return false;
+    if ((size_t)(c->end - c->cursor) < length || memcmp(c->cursor, text, length) != 0) return false;
     c->cursor += length;
     return true;
 }
 
 static bool find_operation(char letter, harpe_operation *operation) {
     switch (letter) {
-    case 'F':
-        *operation = HARPE_FORWARD;
-        return true;
-    case 'B':
-        *operation = HARPE_BACKWARD;
-        return true;
-    case 'I':
-        *operation = HARPE_BACKWARD_INPUT;
-        return true;
-    case 'W':
-        *operation = HARPE_BACKWARD_WEIGHT;
-        return true;
-    default:
-        return false;
+    case 'F': *operation = HARPE_FORWARD; return true;
+    case 'B': *operation = HARPE_BACKWARD; return true;
+    case 'I': *operation = HARPE_BACKWARD_INPUT; return true;
+    case 'W': *operation = HARPE_BACKWARD_WEIGHT; return true;
+    default: return false;
     }
 }
 
@@ -100,8 +89,7 @@ static bool find_operation(char letter, harpe_operation *operation) {
 static harpe_status take_action(const reader *r, cell *c, harpe_action *out, harpe_error *error) {
     harpe_action action = {0};
     const char *word;
-    if (!take_number(c, &action.stage))
-        return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
+    if (!take_number(c, &action.stage)) return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
     size_t length = take_word(c, &word);
     if (length > 1)
         return harpe_csv_fail(&r->csv, c->field, error,
@@ -124,15 +112,11 @@ static harpe_status take_action(const reader *r, cell *c, harpe_action *out, har
 static harpe_status take_overlapped(const reader *r, cell *c, harpe_instruction *out,
                                     harpe_error *error) {
     harpe_status status = take_action(r, c, &out->actions[0], error);
-    if (status != HARPE_OK)
-        return status;
-    if (!take_text(c, ";"))
-        return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
+    if (status != HARPE_OK) return status;
+    if (!take_text(c, ";")) return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
     status = take_action(r, c, &out->actions[1], error);
-    if (status != HARPE_OK)
-        return status;
-    if (!take_text(c, ")OVERLAP_F_B"))
-        return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
+    if (status != HARPE_OK) return status;
+    if (!take_text(c, ")OVERLAP_F_B")) return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
     if (out->actions[0].operation != HARPE_FORWARD ||
         (out->actions[1].operation != HARPE_BACKWARD &&
          out->actions[1].operation != HARPE_BACKWARD_INPUT))
@@ -156,15 +140,13 @@ static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction 
         instruction.name = harpe_operation_name(instruction.actions[0].operation);
         instruction.action_count = 1;
     }
-    if (status != HARPE_OK)
-        return status;
-    if (c.cursor != c.end)
-        return harpe_csv_fail(&r->csv, field, error, CELL_HINT);
+    if (status != HARPE_OK) return status;
+    if (c.cursor != c.end) return harpe_csv_fail(&r->csv, field, error, CELL_HINT);
     *out = instruction;
     return HARPE_OK;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------*/
+/* ---- Rows --------------------------------------------------------------------------------- */
 
 /* Notes which stages and microbatches there are, and that a stage is on one rank only. */
 static harpe_status note_action(reader *r, const harpe_action *action, size_t field,
@@ -189,16 +171,14 @@ static harpe_status note_action(reader *r, const harpe_action *action, size_t fi
 static harpe_status read_cell(reader *r, size_t field, harpe_error *error) {
     harpe_instruction instruction;
     harpe_status status = parse_cell(r, field, &instruction, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     size_t count = r->builder.schedule->instruction_count;
     if (count >= FILE_INSTRUCTIONS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d instructions",
                           r->csv.name, r->csv.line, FILE_INSTRUCTIONS_MAX);
     for (int i = 0; i < instruction.action_count; i++) {
         status = note_action(r, &instruction.actions[i], field, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
     }
     if (!HARPE_ARRAY_RESERVE(r->positions, r->position_capacity, count + 1))
         return harpe_fail_memory(error);
@@ -218,11 +198,9 @@ static harpe_status read_row(reader *r, harpe_error *error) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d ranks", r->csv.name,
                           r->csv.line, HARPE_RANKS_MAX);
     for (size_t i = 0; i < r->csv.field_count; i++) {
-        if (r->csv.fields[i].length == 0)
-            continue;
+        if (r->csv.fields[i].length == 0) continue;
         harpe_status status = read_cell(r, i, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
     }
     if (schedule->instruction_count == count_before)
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -236,10 +214,8 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
     for (;;) {
         bool has_record;
         harpe_status status = harpe_csv_next_line(&r->csv, &has_record, error);
-        if (status != HARPE_OK)
-            return status;
-        if (!has_record)
-            break;
+        if (status != HARPE_OK) return status;
+        if (!has_record) break;
         /* Blank lines at the end are none of a rank's. */
         if (r->csv.field_count == 1 && r->csv.fields[0].length == 0) {
             if (r->blank_line == 0) {
@@ -248,23 +224,20 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
             continue;
         }
         status = read_row(r, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
     }
-    if (r->builder.schedule->rank_count > 0)
-        return HARPE_OK;
+    if (r->builder.schedule->rank_count > 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "%s: the schedule is empty; expected one line per rank with cells such as "
                       "0F3,1B0",
                       r->csv.name);
 }
 
-/* ---- The whole --------------------------------------------------------------------------------*/
+/* ---- The whole ---------------------------------------------------------------------------- */
 
 static harpe_status check_stages(const reader *r, harpe_error *error) {
     for (int stage = 0; stage < r->stage_count; stage++) {
-        if (r->owner[stage] != 0)
-            continue;
+        if (r->owner[stage] != 0) continue;
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: stage %d is missing: no rank runs it, though there is a stage %d",
                           r->csv.name, stage, r->stage_count - 1);
@@ -292,14 +265,10 @@ static const char *find_fault(unsigned operations) {
     const unsigned backward = bit_of(HARPE_BACKWARD);
     const unsigned input = bit_of(HARPE_BACKWARD_INPUT);
     const unsigned weight = bit_of(HARPE_BACKWARD_WEIGHT);
-    if (operations == (forward | backward) || operations == (forward | input | weight))
-        return NULL;
-    if ((operations & forward) == 0)
-        return "no forward (F)";
-    if (operations == forward)
-        return "a forward (F) but no backward (B, or I and W)";
-    if ((operations & backward) != 0)
-        return "both a whole backward (B) and half of one (I or W)";
+    if (operations == (forward | backward) || operations == (forward | input | weight)) return NULL;
+    if ((operations & forward) == 0) return "no forward (F)";
+    if (operations == forward) return "a forward (F) but no backward (B, or I and W)";
+    if ((operations & backward) != 0) return "both a whole backward (B) and half of one (I or W)";
     if ((operations & weight) == 0)
         return "the input half of the backward (I) but no weight half (W)";
     return "the weight half of the backward (W) but no input half (I)";
@@ -311,11 +280,9 @@ static harpe_status check_actions(const reader *r, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
     size_t microbatches = (size_t)r->microbatch_count;
     size_t pairs = (size_t)r->stage_count * microbatches;
-    if (pairs > r->action_count)
-        return HARPE_OK;
+    if (pairs > r->action_count) return HARPE_OK;
     unsigned char *operations = harpe_calloc(pairs, sizeof *operations);
-    if (operations == NULL)
-        return harpe_fail_memory(error);
+    if (operations == NULL) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < schedule->instruction_count; i++) {
         for (int a = 0; a < schedule->instructions[i].action_count; a++) {
@@ -331,8 +298,7 @@ static harpe_status check_actions(const reader *r, harpe_error *error) {
     }
     for (size_t i = 0; i < pairs; i++) {
         const char *fault = find_fault(operations[i]);
-        if (fault == NULL)
-            continue;
+        if (fault == NULL) continue;
         int stage = (int)(i / microbatches);
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: stage %d (rank %d) has %s for microbatch %d", r->csv.name, stage,
@@ -376,25 +342,20 @@ harpe_status harpe_schedule_parse_csv(const char *text, size_t length, const cha
     reader r = {0};
     harpe_csv_open(&r.csv, text, length, name);
     harpe_status status = harpe_schedule_builder_start(&r.builder, "file", 0, 0, error);
-    if (status != HARPE_OK)
-        goto cleanup;
+    if (status != HARPE_OK) goto cleanup;
     r.owner = harpe_calloc(HARPE_STAGE_MAX + 1, sizeof *r.owner);
     if (r.owner == NULL) {
         status = harpe_fail_memory(error);
         goto cleanup;
     }
     status = read_rows(&r, error);
-    if (status != HARPE_OK)
-        goto cleanup;
+    if (status != HARPE_OK) goto cleanup;
     status = check_stages(&r, error);
-    if (status != HARPE_OK)
-        goto cleanup;
+    if (status != HARPE_OK) goto cleanup;
     status = check_actions(&r, error);
-    if (status != HARPE_OK)
-        goto cleanup;
+    if (status != HARPE_OK) goto cleanup;
     status = check_order(&r, error);
-    if (status != HARPE_OK)
-        goto cleanup;
+    if (status != HARPE_OK) goto cleanup;
     r.builder.schedule->stage_count = r.stage_count;
     r.builder.schedule->microbatch_count = r.microbatch_count;
     status = harpe_schedule_builder_finish(&r.builder, out, error);
@@ -410,8 +371,7 @@ harpe_status harpe_schedule_read_csv(const char *path, harpe_schedule **out, har
     char *text = NULL;
     size_t length = 0;
     harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_schedule_parse_csv(text, length, path, out, error);
     free(text);
     return status;

@@ -7,8 +7,7 @@
 #include "plan/schedule.h"
 
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
-    if (shape->microbatches >= 2 * shape->ranks)
-        return HARPE_OK;
+    if (shape->microbatches >= 2 * shape->ranks) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "schedule dualpipe-v needs at least %d microbatches on %d ranks (two per "
                       "rank), not %d",

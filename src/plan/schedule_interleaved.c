@@ -6,8 +6,7 @@
 #include "plan/schedule.h"
 
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
-    if (shape->microbatches % shape->ranks == 0)
-        return HARPE_OK;
+    if (shape->microbatches % shape->ranks == 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "schedule interleaved-1f1b needs a multiple of the %d ranks as the number of "
                       "microbatches, not %d",

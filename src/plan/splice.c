@@ -50,8 +50,8 @@ static void order_by_moment(harpe_splicer *splicer, harpe_assignment *assignment
 }
 
 /* `slow` for the first or the last `share` instructions, `fast` for the others. */
-static int64_t join(const harpe_splicer *splicer, harpe_assignment *assignment,
-                    const int32_t *fast, const int32_t *slow, bool slow_first, int32_t share) {
+static int64_t join(const harpe_splicer *splicer, harpe_assignment *assignment, const int32_t *fast,
+                    const int32_t *slow, bool slow_first, int32_t share) {
     for (int32_t k = 0; k < assignment->count; k++) {
         bool is_slow = slow_first ? k < share : k >= assignment->count - share;
         int32_t i = splicer->order[k];
@@ -60,9 +60,9 @@ static int64_t join(const harpe_splicer *splicer, harpe_assignment *assignment,
     return harpe_assignment_run(assignment, assignment->option);
 }
 
-harpe_status harpe_splice(harpe_splicer *splicer, harpe_assignment *assignment,
-                          const int32_t *fast, const int32_t *slow, bool slow_first,
-                          int64_t deadline_ps, harpe_error *error) {
+harpe_status harpe_splice(harpe_splicer *splicer, harpe_assignment *assignment, const int32_t *fast,
+                          const int32_t *slow, bool slow_first, int64_t deadline_ps,
+                          harpe_error *error) {
     order_by_moment(splicer, assignment, fast, slow);
     int32_t meets = 0, misses = assignment->count + 1;
     while (misses - meets > 1) {

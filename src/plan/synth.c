@@ -147,8 +147,7 @@ static int clock_mhz(const gpu_model *gpu, int index) {
  * the seed and comes at most half of the way up to it. */
 static void share_work(double *work, int stages, double imbalance, uint64_t seed) {
     work[stages - 1] = imbalance;
-    if (stages == 1)
-        return;
+    if (stages == 1) return;
     int others = stages - 1;
     double others_mean = (stages - imbalance) / others;
     double pattern_sum = 0, pattern_max = 0;
@@ -224,8 +223,7 @@ static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu
     size_t count = 0;
     for (int stage = 0; stage < options->stages; stage++) {
         for (size_t i = 0; i < INSTRUCTION_COUNT; i++) {
-            if (instructions[i].is_split && !options->split_backward)
-                continue;
+            if (instructions[i].is_split && !options->split_backward) continue;
             for (int k = last_clock; clock_mhz(gpu, k) >= LOWEST_SHARE * gpu->max_mhz; k--) {
                 if (rows != NULL)
                     rows[count] =
@@ -246,10 +244,8 @@ harpe_status harpe_profile_synthesize(const harpe_synth_options *options, harpe_
                           "synthesizing a profile needs options and a place for the result");
     const gpu_model *gpu = NULL;
     harpe_status status = find_model(options->gpu_model, &gpu, error);
-    if (status == HARPE_OK)
-        status = check_options(options, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status == HARPE_OK) status = check_options(options, error);
+    if (status != HARPE_OK) return status;
 
     size_t row_count = fill_rows(options, gpu, NULL, NULL);
     double *work = harpe_calloc((size_t)options->stages, sizeof *work);
@@ -261,8 +257,7 @@ harpe_status harpe_profile_synthesize(const harpe_synth_options *options, harpe_
     share_work(work, options->stages, options->imbalance, options->seed);
     fill_rows(options, gpu, work, rows);
     status = harpe_profile_new(rows, row_count, out, error);
-    if (status == HARPE_OK && blocking_power_w != NULL)
-        *blocking_power_w = gpu->blocking_w;
+    if (status == HARPE_OK && blocking_power_w != NULL) *blocking_power_w = gpu->blocking_w;
 done:
     free(work);
     free(rows);

@@ -12,13 +12,14 @@
 /* Sums of thousands of doubles agree to about this. */
 #define RELATIVE_TOLERANCE 1e-9
 
-static bool agree_within(double a, double b, double more) {
+/* What is not a number, or infinite, agrees with nothing. */
+static bool agree(double a, double b, double more) {
+    if (!isfinite(a) || !isfinite(b)) return false;
     return fabs(a - b) <= RELATIVE_TOLERANCE * fmax(1, fmax(fabs(a), fabs(b))) + more;
 }
 
-static bool agree(double a, double b) { return agree_within(a, b, 0); }
-
-/* ---- One point of the frontier --------------------------------------------------------------------- */
+/* ---- One point of the frontier
+ * --------------------------------------------------------------------- */
 
 typedef struct claim {
     const harpe_walk *walk;
@@ -38,12 +39,18 @@ static double rounding_of(const harpe_option_list *list) {
     return (times[last] - times[0]) / HARPE_UW_PER_W + 2 * steepest_w / HARPE_PS_PER_S;
 }
 
+/* Blocking power times time can be far larger than the energy that is left of it once the time in
+ * instructions is taken off; doubles then keep fewer digits of that. */
+#define CANCELLATION 1e-13
+
 static double total_rounding_j(const harpe_problem *problem) {
-    double total_j = 0;
+    double total_j = 0, busy_s = 0;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
-        total_j += rounding_of(&harpe_problem_choice(problem, i)->list);
+        const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
+        total_j += rounding_of(list);
+        busy_s += list->curve_time_s[list->curve_count - 1];
     }
-    return total_j;
+    return total_j + CANCELLATION * problem->total_blocking_power_w * busy_s;
 }
 
 /* Segment a curve is on when it carries `flow` and could carry more (towards_faster) or less. */
@@ -160,14 +167,12 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
     double dual_j = blocking_j - (double)c->walk->solver.flow_uw / HARPE_UW_PER_W * time_s;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
-        int64_t duration =
-            c->event_ps[c->network->head[i]] - c->event_ps[c->network->tail[i]];
+        int64_t duration = c->event_ps[c->network->head[i]] - c->event_ps[c->network->tail[i]];
         primal_j += curve_energy_j(list, duration);
         dual_j += cheapest_j(list, (double)c->walk->solver.edges[i].flow / HARPE_UW_PER_W);
     }
     double claimed_j = harpe_frontier_bound_at(frontier, time_s);
-    bool meet = agree_within(primal_j, dual_j, c->rounding_j) &&
-                agree_within(claimed_j, dual_j, c->rounding_j);
+    bool meet = agree(primal_j, dual_j, c->rounding_j) && agree(claimed_j, dual_j, c->rounding_j);
     if (meet) return HARPE_OK;
     return harpe_fail(error, HARPE_INTERNAL,
                       "at %.9f s the durations cost %.9f J, the flow proves %.9f J and the "
@@ -187,20 +192,47 @@ static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
     return status;
 }
 
-/* ---- The whole frontier ------------------------------------------------------------------------------ */
+/* ---- The whole frontier
+ * ------------------------------------------------------------------------------ */
 
-static harpe_status check_shape(const harpe_frontier *frontier, harpe_error *error) {
+static harpe_status check_shape(const harpe_problem *problem, const harpe_frontier *frontier,
+                                harpe_error *error) {
+    double blocking_w = problem->total_blocking_power_w, rounding_j = total_rounding_j(problem);
     for (size_t i = 1; i < frontier->count; i++) {
         const harpe_frontier_vertex *fast = &frontier->vertices[i - 1];
         const harpe_frontier_vertex *slow = &frontier->vertices[i];
-        if (fast->time_s >= slow->time_s || fast->marginal_w < slow->marginal_w ||
-            fast->lower_bound_j < slow->lower_bound_j) {
+        bool is_falling = fast->time_s < slow->time_s && fast->marginal_w >= slow->marginal_w &&
+                          fast->lower_bound_j >= slow->lower_bound_j;
+        if (!is_falling) {
             return harpe_fail(error, HARPE_INTERNAL,
                               "the frontier is not decreasing and convex at vertex %zu (%.9f s)", i,
                               slow->time_s);
         }
+        double risen_j =
+            slow->lower_bound_j + (slow->marginal_w - blocking_w) * (slow->time_s - fast->time_s);
+        bool is_first_priced = i > 1 || fast->marginal_w == slow->marginal_w;
+        if (!agree(risen_j, fast->lower_bound_j, rounding_j) || !is_first_priced) {
+            return harpe_fail(error, HARPE_INTERNAL,
+                              "the frontier says %.9f W below vertex %zu (%.9f s), but rises to "
+                              "%.9f J instead of %.9f J",
+                              slow->marginal_w, i, slow->time_s, fast->lower_bound_j, risen_j);
+        }
     }
     return HARPE_OK;
+}
+
+/* It must begin at T_min and end at T*; between them the samples look. */
+static harpe_status check_ends(const harpe_walk *walk, const harpe_frontier *frontier,
+                               harpe_error *error) {
+    double fastest_s = (double)walk->fastest_ps / HARPE_PS_PER_S;
+    double slowest_s = (double)walk->minimum_energy_ps / HARPE_PS_PER_S;
+    if (frontier->count > 0 && frontier->vertices[0].time_s == fastest_s &&
+        frontier->vertices[frontier->count - 1].time_s == slowest_s) {
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_INTERNAL,
+                      "the frontier of %zu vertices does not run from %.12f s to %.12f s",
+                      frontier->count, fastest_s, slowest_s);
 }
 
 static harpe_status check_samples(claim *c, harpe_walk *walk, const harpe_frontier *frontier,
@@ -224,14 +256,18 @@ static harpe_status check_samples(claim *c, harpe_walk *walk, const harpe_fronti
 
 harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_frontier *frontier,
                                    size_t samples, harpe_error *error) {
-    harpe_status status = check_shape(frontier, error);
+    harpe_status status = check_shape(problem, frontier, error);
     if (status != HARPE_OK) return status;
     harpe_walk walk;
     status = harpe_walk_begin(&walk, problem, NULL, error);
     if (status != HARPE_OK) return status;
+    status = check_ends(&walk, frontier, error);
+    if (status != HARPE_OK) {
+        harpe_walk_clear(&walk);
+        return status;
+    }
     size_t nodes = (size_t)walk.network.node_count;
-    claim c = {
-        .walk = &walk, .network = &walk.network, .rounding_j = total_rounding_j(problem)};
+    claim c = {.walk = &walk, .network = &walk.network, .rounding_j = total_rounding_j(problem)};
     c.event_ps = harpe_calloc(nodes, sizeof *c.event_ps);
     c.balance = harpe_calloc(nodes, sizeof *c.balance);
     if (c.event_ps && c.balance) {
@@ -245,7 +281,8 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
     return status;
 }
 
-/* ---- One plan ------------------------------------------------------------------------------------------ */
+/* ---- One plan
+ * ------------------------------------------------------------------------------------------ */
 
 /* Ends of all instructions by going over all arcs until nothing changes; -1 when that does not end
  * (a cycle). */
@@ -287,8 +324,10 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
         const harpe_choice *choice = harpe_problem_choice(problem, i);
         const harpe_profile_point *point = measured_at(choice, plan->frequency_mhz[i]);
         if (!point) {
-            return harpe_fail(error, HARPE_INTERNAL, "instruction %d runs at %d MHz, which was "
-                              "never measured", i, plan->frequency_mhz[i]);
+            return harpe_fail(error, HARPE_INTERNAL,
+                              "instruction %d runs at %d MHz, which was "
+                              "never measured",
+                              i, plan->frequency_mhz[i]);
         }
         duration_s[i] = point->time_s;
         out->compute_energy_j += point->energy_j;
@@ -297,7 +336,38 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
     out->time_s = relax_until_stable(&problem->dag, duration_s, end_s);
     out->blocking_energy_j = problem->total_blocking_power_w * out->time_s - waiting_saved_j;
     out->energy_j = out->compute_energy_j + out->blocking_energy_j;
+    out->average_power_w = plan->energy_j / plan->time_s / problem->rank_count;
     return HARPE_OK;
+}
+
+static harpe_status check_numbers(const harpe_problem *problem, const harpe_plan *plan,
+                                  const harpe_plan *found, harpe_error *error) {
+    double noise_j = CANCELLATION * problem->total_blocking_power_w * found->time_s;
+    const struct {
+        const char *what;
+        double said, found, noise;
+    } numbers[] = {
+        {"time (s)", plan->time_s, found->time_s, 0},
+        {"energy (J)", plan->energy_j, found->energy_j, noise_j},
+        {"compute energy (J)", plan->compute_energy_j, found->compute_energy_j, 0},
+        {"blocking energy (J)", plan->blocking_energy_j, found->blocking_energy_j, noise_j},
+        {"average power (W)", plan->average_power_w, found->average_power_w, 0},
+        {"lower bound (J)", plan->lower_bound_j, found->lower_bound_j, 0},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (agree(numbers[i].said, numbers[i].found, numbers[i].noise)) continue;
+        return harpe_fail(error, HARPE_INTERNAL, "the plan's %s is given as %.9f; recomputed: %.9f",
+                          numbers[i].what, numbers[i].said, numbers[i].found);
+    }
+    return HARPE_OK;
+}
+
+/* A fitted curve may lie above a measured point; its frontier is then no bound of real plans. */
+static bool is_any_curve_fitted(const harpe_problem *problem) {
+    for (size_t c = 0; c < problem->choice_count; c++) {
+        if (problem->choices[c].is_fitted) return true;
+    }
+    return false;
 }
 
 harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontier *frontier,
@@ -314,22 +384,14 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
     free(duration_s);
     free(end_s);
     if (status != HARPE_OK) return status;
-    double bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
-    if (!agree(found.time_s, plan->time_s) || !agree(found.energy_j, plan->energy_j) ||
-        !agree(found.compute_energy_j, plan->compute_energy_j) ||
-        !agree(found.blocking_energy_j, plan->blocking_energy_j) ||
-        !agree(bound_j, plan->lower_bound_j)) {
-        return harpe_fail(error, HARPE_INTERNAL,
-                          "the plan says %.9f s, %.9f J (bound %.9f J); recomputed %.9f s, "
-                          "%.9f J (bound %.9f J)",
-                          plan->time_s, plan->energy_j, plan->lower_bound_j, found.time_s,
-                          found.energy_j, bound_j);
-    }
-    if (plan->energy_j < bound_j &&
-        !agree_within(plan->energy_j, bound_j, total_rounding_j(problem))) {
+    found.lower_bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
+    status = check_numbers(problem, plan, &found, error);
+    if (status != HARPE_OK || is_any_curve_fitted(problem)) return status;
+    if (plan->energy_j < plan->lower_bound_j &&
+        !agree(plan->energy_j, plan->lower_bound_j, total_rounding_j(problem))) {
         return harpe_fail(error, HARPE_INTERNAL,
                           "the plan of %.9f s needs %.9f J, less than its lower bound %.9f J",
-                          plan->time_s, plan->energy_j, bound_j);
+                          plan->time_s, plan->energy_j, plan->lower_bound_j);
     }
     return HARPE_OK;
 }

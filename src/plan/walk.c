@@ -70,6 +70,11 @@ static harpe_status add_vertex(harpe_walk *walk, harpe_error *error) {
 static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *error) {
     *moved = true;
     if (walk->in_segment) return HARPE_OK;
+    if (walk->solver.time_ps <= walk->fastest_ps) {
+        /* The solver would go on to raise the flow, which by now buys no time. */
+        *moved = false;
+        return HARPE_OK;
+    }
     harpe_status status = report(walk, error);
     if (status != HARPE_OK) return status;
     harpe_frontier_segment segment;
@@ -161,9 +166,8 @@ void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed) {
     const harpe_network *network = &walk->network;
     relaxed->time_ps = walk->solver.time_ps;
     for (int32_t i = 0; i < network->instruction_count; i++) {
-        relaxed->duration_ps[i] =
-            harpe_frontier_solver_event_ps(&walk->solver, network->head[i]) -
-            harpe_frontier_solver_event_ps(&walk->solver, network->tail[i]);
+        relaxed->duration_ps[i] = harpe_frontier_solver_event_ps(&walk->solver, network->head[i]) -
+                                  harpe_frontier_solver_event_ps(&walk->solver, network->tail[i]);
         relaxed->price_uw[i] = walk->solver.edges[i].flow;
     }
 }

@@ -23,11 +23,11 @@ typedef struct harpe_walk {
     harpe_network network;
     harpe_frontier_solver solver;
     harpe_frontier frontier;
-    bool in_segment;       /* the solver stands on a segment that is not used up */
-    int64_t slowest_ps;    /* where the solver began */
+    bool in_segment;           /* the solver stands on a segment that is not used up */
+    int64_t slowest_ps;        /* where the solver began */
     int64_t minimum_energy_ps; /* T* */
-    int64_t fastest_ps;    /* T_min */
-    uint32_t steps;        /* segments since progress was last reported */
+    int64_t fastest_ps;        /* T_min */
+    uint32_t steps;            /* segments since progress was last reported */
     /* Called (unless NULL) at every vertex below T*, the solver standing on it; `kink_uw` is how
      * much steeper the frontier becomes there. */
     void (*at_vertex)(void *user, int64_t kink_uw);

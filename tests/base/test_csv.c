@@ -192,6 +192,26 @@ static void own_errors_show_the_field_cut_short(void **state) {
     harpe_csv_close(&csv);
 }
 
+static void a_row_of_a_million_fields_is_the_limit(void **state) {
+    (void)state;
+    const size_t limit = 1 << 20;
+    char *text = malloc(limit);
+    assert_non_null(text);
+    memset(text, ',', limit);
+    harpe_csv csv;
+    harpe_error error = {.message = ""};
+    bool has_record = false;
+    harpe_csv_open(&csv, text, limit - 1, "wide.csv");
+    assert_int_equal(harpe_csv_next(&csv, &has_record, &error), HARPE_OK);
+    assert_int_equal(csv.field_count, limit);
+    harpe_csv_close(&csv);
+    harpe_csv_open(&csv, text, limit, "wide.csv");
+    assert_int_equal(harpe_csv_next(&csv, &has_record, &error), HARPE_LIMIT_EXCEEDED);
+    assert_string_equal(error.message, "wide.csv:1:1048577: more than 1048576 fields in one row");
+    harpe_csv_close(&csv);
+    free(text);
+}
+
 /* Whatever the bytes are: no crash, no endless loop, fields inside the text. */
 static void random_texts_are_survived(void **state) {
     (void)state;
@@ -222,6 +242,7 @@ int main(void) {
         cmocka_unit_test(numbers_are_read_from_fields),
         cmocka_unit_test(bad_numbers_name_place_column_and_value),
         cmocka_unit_test(own_errors_show_the_field_cut_short),
+        cmocka_unit_test(a_row_of_a_million_fields_is_the_limit),
         cmocka_unit_test(random_texts_are_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

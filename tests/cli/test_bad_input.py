@@ -150,7 +150,7 @@ class Values(BadInputTest):
     def test_a_huge_number_of_microbatches_has_an_estimate_and_a_limit(self):
         message = self.refuse(1, "MiB", *self.arguments(mbs=1000000,
                               more=["--memory-limit", 1])).err
-        self.assertIn("microbatches", message)
+        self.assertIn("microbatches, or raise --memory-limit", message)
 
     def test_other_flags(self):
         for flag, value, message in [
@@ -192,6 +192,29 @@ class Outputs(BadInputTest):
         self.refuse(1, "--force", *self.arguments())
         self.refuse(1, "no plan directory", *self.arguments(more=["--force"]))
         self.assertEqual((self.path / "plans" / "mine.txt").read_text(), "precious")
+
+    def test_force_replaces_nothing_that_harpe_did_not_make(self):
+        for name, content in [(".bashrc", "precious"), ("bound.csv", "precious"),
+                              ("plan.json", "precious"), ("plan.json", '{"program": "other"}'),
+                              ("frontier.csv", "plan,time_s\n")]:
+            os.mkdir(self.path / "plans")
+            self.write(f"plans/{name}", content)
+            self.refuse(1, "no plan directory", *self.arguments(more=["--force"]))
+            self.assertEqual((self.path / "plans" / name).read_text(), content)
+            shutil.rmtree(self.path / "plans")
+        os.mkdir(self.path / "plans")
+        os.mkdir(self.path / "plans" / "sub")
+        self.refuse(1, "plans", *self.arguments(more=["--force"]))
+
+    def test_force_replaces_what_harpe_made_and_what_is_empty(self):
+        os.mkdir(self.path / "plans")
+        for more in (["--bound-only"], ["--bound-only"], ["--no-pictures"], ["--no-pictures"]):
+            self.succeed(*self.arguments(more=["--force", *more]))
+        self.assertTrue((self.path / "plans" / "plan.json").is_file())
+        self.succeed(*self.arguments(output="bound", more=["--bound-only"]))
+        self.write("bound/notes.txt", "precious")
+        self.refuse(1, "no plan directory",
+                    *self.arguments(output="bound", more=["--bound-only", "--force"]))
 
     def test_an_existing_directory_is_met_before_the_work(self):
         os.mkdir(self.path / "plans")
@@ -282,6 +305,44 @@ class PlanFiles(BadInputTest):
         self.evaluate("[" * 100000, "plan.py:1:4")
         self.refuse(1, "/", "evaluate", "--inst-profile", "good.csv", "--num-mbs", 1,
                     "--p2p-power", 60, "--plan", "good.csv/x")
+
+
+class PlanDirectories(BadInputTest):
+    def choose(self, message):
+        self.refuse(1, message, "choose", "plans", "--min-energy")
+
+    def test_what_is_no_plan_directory(self):
+        self.choose("plans: No such file or directory")
+        self.write("plans", "a file")
+        self.choose("plans: Not a directory")
+        os.remove(self.path / "plans")
+        os.mkdir(self.path / "plans")
+        self.choose("plans: no frontier.csv in it; harpe plan")
+        os.rmdir(self.path / "plans")
+        self.succeed(*self.arguments(more=["--bound-only"]))
+        self.choose("a lower bound but no plans in it")
+
+    def test_damaged_plan_directories(self):
+        self.succeed(*self.arguments(more=["--no-pictures"]))
+        table = (self.path / "plans" / "frontier.csv").read_text()
+        about = (self.path / "plans" / "plan.json").read_text()
+        for name, content, message in [
+                ("frontier.csv", table.replace("\n", "\nx", 1), "plans/frontier.csv:2:1: plan"),
+                ("frontier.csv", "", "plans/frontier.csv"),
+                ("plan.json", about[:-20], "plans/plan.json:"),
+                ("plan.json", "[" * 100000, "plans/plan.json:1:"),
+                ("plan.json", "[]", "not made by harpe plan"),
+                ("plan.json", about.replace('"program": "harpe"', '"program": "else"'),
+                 "not made by harpe plan"),
+                ("plan.json", about.replace('"blocking_power_w"', '"x"'), "blocking_power_w"),
+                ("plan.json", about.replace('"all_maximum"', '"x"'), "all_maximum")]:
+            whole = (self.path / "plans" / name).read_text()
+            self.write(f"plans/{name}", content)
+            self.choose(message)
+            self.write(f"plans/{name}", whole)
+        for path in self.path.glob("plans/*.py"):
+            path.unlink()
+        self.choose("the chosen plan's file is missing")
 
 
 class ScheduleFiles(BadInputTest):

@@ -352,7 +352,7 @@ class Choose(ProgramTest):
         frontier.write_text("\n".join(lines))
         (self.path / "plans" / "freqs_pipeline_00000.py").unlink()
         self.refuse(1, "file is missing", "choose", "plans", "--min-energy")
-        for content, message in [("{", "not JSON"), ("{}", "all_maximum"), ("[]", "all_maximum")]:
+        for content, message in [("{", "not JSON"), ("{}", "not made by"), ("[]", "not made by")]:
             self.write("plans/plan.json", content)
             self.refuse(1, message, "choose", "plans", "--min-energy")
 

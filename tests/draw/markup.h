@@ -25,8 +25,7 @@ static inline bool markup_text_character(const char **at, const char *end) {
         }
         return false;
     }
-    if (byte == '<' || (byte < 0x20 && byte != '\n' && byte != '\t'))
-        return false;
+    if (byte == '<' || (byte < 0x20 && byte != '\n' && byte != '\t')) return false;
     *at += 1;
     return true;
 }
@@ -39,17 +38,13 @@ static inline bool markup_attributes(const char **at, const char *end) {
             continue;
         }
         const char *equals = memchr(*at, '=', (size_t)(end - *at));
-        if (!equals || equals + 1 >= end || equals[1] != '"')
-            return false;
+        if (!equals || equals + 1 >= end || equals[1] != '"') return false;
         for (const char *name = *at; name < equals; name++)
-            if (strchr(" <>\"'&/", *name))
-                return false;
+            if (strchr(" <>\"'&/", *name)) return false;
         *at = equals + 2;
         while (*at < end && **at != '"')
-            if (!markup_text_character(at, end))
-                return false;
-        if (*at >= end)
-            return false;
+            if (!markup_text_character(at, end)) return false;
+        if (*at >= end) return false;
         *at += 1;
     }
     return *at < end;
@@ -65,21 +60,16 @@ static inline bool markup_tag(const char **at, const char *end, char stack[][32]
     while (*at < end && !strchr(" />?", **at) && length + 1 < sizeof name)
         name[length++] = *(*at)++;
     name[length] = '\0';
-    if (length == 0 || !markup_attributes(at, end))
-        return false;
+    if (length == 0 || !markup_attributes(at, end)) return false;
     if (closes) {
-        if (*depth == 0 || strcmp(stack[*depth - 1], name) != 0)
-            return false;
+        if (*depth == 0 || strcmp(stack[*depth - 1], name) != 0) return false;
         *depth -= 1;
     } else if (!declares && **at != '/') {
-        if (*depth >= 16)
-            return false;
+        if (*depth >= 16) return false;
         strcpy(stack[(*depth)++], name);
     }
-    if (**at == '/' || **at == '?')
-        *at += 1;
-    if (*at >= end || **at != '>')
-        return false;
+    if (**at == '/' || **at == '?') *at += 1;
+    if (*at >= end || **at != '>') return false;
     *at += 1;
     return true;
 }
@@ -91,8 +81,7 @@ static inline bool markup_is_well_formed(const char *text, size_t length) {
     for (const char *at = text; at < end;) {
         bool fits =
             *at == '<' ? markup_tag(&at, end, stack, &depth) : markup_text_character(&at, end);
-        if (!fits)
-            return false;
+        if (!fits) return false;
     }
     return depth == 0;
 }
@@ -104,8 +93,7 @@ typedef struct markup_reader {
 
 static inline cairo_status_t markup_read(void *closure, unsigned char *data, unsigned int length) {
     markup_reader *reader = closure;
-    if (reader->at + length > reader->text->length)
-        return CAIRO_STATUS_READ_ERROR;
+    if (reader->at + length > reader->text->length) return CAIRO_STATUS_READ_ERROR;
     memcpy(data, reader->text->data + reader->at, length);
     reader->at += length;
     return CAIRO_STATUS_SUCCESS;

@@ -45,23 +45,31 @@ static bool is_valid(harpe_image_format format, const harpe_text *image) {
     return markup_is_well_formed(image->data, image->length) && strstr(image->data, "</svg>");
 }
 
-/* Draws in every format, twice, and checks both; size of the largest. */
+/* Draws in every format and checks the files; size of the largest. */
 static size_t check_all_formats(draw_function *draw, const void *picture) {
     size_t largest = 0;
     for (int format = 0; format <= HARPE_IMAGE_HTML; format++) {
+        harpe_text image = {0};
+        harpe_error error;
+        assert_int_equal(draw(picture, (harpe_image_format)format, &image, &error), HARPE_OK);
+        assert_true(is_valid((harpe_image_format)format, &image));
+        largest = image.length > largest ? image.length : largest;
+        harpe_text_free(&image);
+    }
+    return largest;
+}
+
+static void check_same_bytes_again(draw_function *draw, const void *picture) {
+    for (int format = 0; format <= HARPE_IMAGE_HTML; format++) {
         harpe_text first = {0};
         harpe_text second = {0};
-        harpe_error error;
-        assert_int_equal(draw(picture, (harpe_image_format)format, &first, &error), HARPE_OK);
-        assert_int_equal(draw(picture, (harpe_image_format)format, &second, &error), HARPE_OK);
-        assert_true(is_valid((harpe_image_format)format, &first));
+        assert_int_equal(draw(picture, (harpe_image_format)format, &first, NULL), HARPE_OK);
+        assert_int_equal(draw(picture, (harpe_image_format)format, &second, NULL), HARPE_OK);
         assert_int_equal(first.length, second.length);
         assert_memory_equal(first.data, second.data, first.length);
-        largest = first.length > largest ? first.length : largest;
         harpe_text_free(&first);
         harpe_text_free(&second);
     }
-    return largest;
 }
 
 static void check_refused(draw_function *draw, const void *picture, harpe_status expected) {
@@ -101,6 +109,7 @@ static void frontier_is_drawn_in_every_format(void **state) {
                                       .other_count = 100,
                                       .other_label = "other"};
     check_all_formats(draw_frontier, &picture);
+    check_same_bytes_again(draw_frontier, &picture);
     picture.width = 400.0;
     picture.height = 380.0;
     check_all_formats(draw_frontier, &picture);
@@ -150,9 +159,9 @@ static void frontier_survives_hostile_names(void **state) {
 
 static void frontier_of_many_points_stays_small(void **state) {
     (void)state;
-    harpe_point *points = make_frontier(200000, 2.0, 3.0);
+    harpe_point *points = make_frontier(40000, 2.0, 3.0);
     harpe_frontier_picture picture = {
-        .bound = points, .bound_count = 200000, .plans = points, .plan_count = 200000};
+        .bound = points, .bound_count = 40000, .plans = points, .plan_count = 40000};
     assert_true(check_all_formats(draw_frontier, &picture) < 400000);
     free(points);
 }
@@ -205,7 +214,7 @@ static harpe_pipeline_picture make_picture(int ranks, const harpe_pipeline_box *
 
 static void pipelines_of_many_shapes_are_drawn(void **state) {
     (void)state;
-    static const int shapes[][2] = {{1, 1}, {1, 5}, {4, 8}, {8, 32}, {16, 40}, {70, 2}, {900, 1}};
+    static const int shapes[][2] = {{1, 1}, {1, 5}, {4, 8}, {12, 30}, {70, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         size_t count = 0;
         harpe_pipeline_box *boxes = make_boxes(shapes[i][0], shapes[i][1], &count);
@@ -216,6 +225,9 @@ static void pipelines_of_many_shapes_are_drawn(void **state) {
                          HARPE_OK);
         picture.panels[0].critical = path;
         check_all_formats(draw_pipeline, &picture);
+        if (i == 2) {
+            check_same_bytes_again(draw_pipeline, &picture);
+        }
         picture.panel_count = 1;
         picture.title = NULL;
         picture.blocking_power_w = -1.0;
@@ -241,7 +253,7 @@ static void degenerate_pipelines_are_drawn(void **state) {
 static void huge_pipelines_stay_small(void **state) {
     (void)state;
     size_t count = 0;
-    harpe_pipeline_box *boxes = make_boxes(64, 4000, &count);
+    harpe_pipeline_box *boxes = make_boxes(32, 1000, &count);
     harpe_pipeline_picture picture = make_picture(64, boxes, count);
     picture.panel_count = 1;
     harpe_text image = {0};
@@ -329,6 +341,8 @@ static void cost_models_are_drawn(void **state) {
     for (picture.panel_count = 1; picture.panel_count <= 5; picture.panel_count++) {
         check_all_formats(draw_cost_model, &picture);
     }
+    picture.panel_count = 2;
+    check_same_bytes_again(draw_cost_model, &picture);
     picture.panel_count = 24;
     check_all_formats(draw_cost_model, &picture);
     picture.panel_count = 25;
@@ -356,12 +370,12 @@ static void degenerate_cost_models_are_drawn(void **state) {
 
 static void cost_model_of_many_points_stays_small(void **state) {
     (void)state;
-    harpe_cost_point *points = calloc(100000, sizeof *points);
+    harpe_cost_point *points = calloc(20000, sizeof *points);
     assert_non_null(points);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 20000; i++) {
         points[i] = (harpe_cost_point){100000 - i, 1.0 + i, 1e6 - i, true};
     }
-    harpe_cost_panel panel = {"forward", points, 100000, NULL, NULL, 0};
+    harpe_cost_panel panel = {"forward", points, 20000, NULL, NULL, 0};
     harpe_cost_model_picture picture = {"Stage 0", "curve", &panel, 1, 0.0};
     assert_true(check_all_formats(draw_cost_model, &picture) < 600000);
     free(points);

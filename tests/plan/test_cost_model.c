@@ -57,8 +57,7 @@ static made_curve fit(const harpe_profile_point *points, size_t count, double bl
         status = harpe_curve_from_exponential(points, count, made.options, made.option_count,
                                               blocking_w, unit_time_s, noise_factor, &made.curve,
                                               &made.fitted, made.coefficients, &error);
-    if (status != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (status != HARPE_OK) fail_msg("%s", error.message);
     assert_valid(&made);
     return made;
 }
@@ -85,8 +84,7 @@ static void hull_curve_is_the_corners_of_the_options(void **state) {
         assert_valid(&made);
         size_t corner = 0;
         for (size_t i = 0; i < made.option_count; i++) {
-            if (!made.options[i].is_on_hull)
-                continue;
+            if (!made.options[i].is_on_hull) continue;
             assert_true(made.curve.time_s[corner] == made.options[i].time_s);
             assert_true(made.curve.effective_energy_j[corner] ==
                         made.options[i].effective_energy_j);
@@ -191,8 +189,7 @@ static void no_start_nearby_gives_a_better_fit(void **state) {
                     made.coefficients[2] + change[2] - height_j * (change[0] - 1);
                 squares += (fitted_j - points[i].energy_j) * (fitted_j - points[i].energy_j);
             }
-            if (trial == 0)
-                best = squares;
+            if (trial == 0) best = squares;
             assert_true(squares >= best * (1 - 1e-9));
         }
         clear(&made);
@@ -387,8 +384,7 @@ static harpe_profile *read_data(const char *name) {
     }
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
     return profile;
 }
 
@@ -407,8 +403,7 @@ static void measured_profiles_are_fitted_closely(void **state) {
             for (size_t k = 0; k < entry->point_count; k++) {
                 const harpe_profile_point *point = &entry->points[k];
                 least_j = fmin(least_j, point->energy_j);
-                if (point->energy_j > least_j)
-                    continue;
+                if (point->energy_j > least_j) continue;
                 double fitted_j = made.coefficients[0] * exp(made.coefficients[1] * point->time_s) +
                                   made.coefficients[2];
                 assert_true(fabs(fitted_j / point->energy_j - 1) < 0.03);

@@ -75,8 +75,7 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
 static void expect_arcs(const char *const *texts, const char *expected) {
     harpe_dag dag;
     harpe_error error;
-    if (build(texts, &dag, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     char text[1024] = "";
     size_t length = 0;
     for (int32_t a = 0; a < dag.arc_count; a++) {
@@ -107,7 +106,7 @@ static void expect_failure(const char *const *texts, const char *expected) {
     assert_null(dag.arc_from);
 }
 
-/* ---- Arcs -------------------------------------------------------------------------------------*/
+/* ---- Arcs --------------------------------------------------------------------------------- */
 
 static void forwards_go_down_and_backwards_up(void **state) {
     (void)state;
@@ -165,8 +164,7 @@ static void double_arcs_between_pairs_are_one(void **state) {
                                  "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
     harpe_dag dag;
     harpe_error error;
-    if (build(texts, &dag, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     int between = 0;
     for (int32_t a = 0; a < dag.arc_count; a++) {
         between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;
@@ -200,7 +198,7 @@ static void an_idle_rank_holds_nobody_up(void **state) {
     expect_arcs(texts, "0>1 3>1 0>2 2>3");
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------*/
+/* ---- Refusals ----------------------------------------------------------------------------- */
 
 static void refuses_the_same_work_twice(void **state) {
     (void)state;
@@ -277,7 +275,7 @@ static void names_the_cycle_and_not_who_waits_for_it(void **state) {
                           "forward 3F0, which comes after rank 3's backward 3B0");
 }
 
-/* ---- Size -------------------------------------------------------------------------------------*/
+/* ---- Size --------------------------------------------------------------------------------- */
 
 static void a_large_graph_is_built_in_linear_time(void **state) {
     (void)state;

@@ -128,6 +128,19 @@ static void damaged_files_are_refused(void **state) {
     assert_refused(HEADER "0,0,2,3,4,5,6,7,8,9\n", ":2:3: time_s");
 }
 
+static void a_million_plans_are_the_limit(void **state) {
+    (void)state;
+    static const char row[] = "0,1,2,3,4,5,6,7,8,9\n";
+    harpe_text text = {0};
+    harpe_text_append(&text, HEADER, strlen(HEADER));
+    for (int i = 0; i < 1000001; i++) {
+        harpe_text_append(&text, row, sizeof row - 1);
+    }
+    assert_false(text.failed);
+    assert_refused(text.data, ":1000002: more than 1000000 plans");
+    harpe_text_free(&text);
+}
+
 static void columns_may_stand_in_any_order(void **state) {
     (void)state;
     put("savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
@@ -147,6 +160,7 @@ int main(void) {
         cmocka_unit_test(what_is_written_reads_back_exactly),
         cmocka_unit_test(the_header_is_the_documented_one),
         cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(a_million_plans_are_the_limit),
         cmocka_unit_test(columns_may_stand_in_any_order),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);

@@ -39,8 +39,7 @@ static bool is_beaten(const harpe_profile_point *points, size_t count, size_t in
     double time_s = points[index].time_s, effective_j = effective(&points[index], blocking_w);
     for (size_t k = 0; k < count; k++) {
         double other_s = points[k].time_s, other_j = effective(&points[k], blocking_w);
-        if (other_s > time_s || other_j > effective_j)
-            continue;
+        if (other_s > time_s || other_j > effective_j) continue;
         if (other_s < time_s || other_j < effective_j ||
             points[k].frequency_mhz < points[index].frequency_mhz)
             return true;
@@ -53,8 +52,7 @@ static void assert_pareto(const harpe_profile_point *points, size_t count, doubl
                           const made_options *options) {
     size_t unbeaten = 0;
     for (size_t i = 0; i < count; i++) {
-        if (is_beaten(points, count, i, blocking_w))
-            continue;
+        if (is_beaten(points, count, i, blocking_w)) continue;
         unbeaten++;
         size_t found = 0;
         for (size_t k = 0; k < options->count; k++) {
@@ -98,12 +96,9 @@ static void assert_hull(const made_options *options) {
     double scale_j = fabs(options->items[0].energy_j) + fabs(options->items[0].effective_energy_j);
     for (size_t i = 0; i < options->count; i++) {
         double depth_j = depth_below_chords(options, i);
-        if (depth_j > 1e-10 * scale_j)
-            assert_true(options->items[i].is_on_hull);
-        if (depth_j < -1e-10 * scale_j)
-            assert_false(options->items[i].is_on_hull);
-        if (i == 0 || !options->items[i].is_on_hull)
-            continue;
+        if (depth_j > 1e-10 * scale_j) assert_true(options->items[i].is_on_hull);
+        if (depth_j < -1e-10 * scale_j) assert_false(options->items[i].is_on_hull);
+        if (i == 0 || !options->items[i].is_on_hull) continue;
         double slope =
             (options->items[i].effective_energy_j - options->items[last].effective_energy_j) /
             (options->items[i].time_s - options->items[last].time_s);
@@ -230,8 +225,7 @@ static void nearly_equal_times_keep_slopes_in_order(void **state) {
         const harpe_option *last = NULL;
         for (size_t i = 0; i < options.count; i++) {
             const harpe_option *option = &options.items[i];
-            if (!option->is_on_hull)
-                continue;
+            if (!option->is_on_hull) continue;
             if (last != NULL) {
                 double slope = (option->effective_energy_j - last->effective_energy_j) /
                                (option->time_s - last->time_s);

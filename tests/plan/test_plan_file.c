@@ -231,6 +231,11 @@ static void a_rank_that_is_not_there_is_empty(void **state) {
     assert_null(harpe_plan_file_rank(file, -1, &count));
     assert_int_equal(count, 0);
     harpe_plan_file_free(file);
+    assert_int_equal(parse("[[]]", &file, NULL), HARPE_OK);
+    count = 9;
+    assert_null(harpe_plan_file_rank(file, 0, &count));
+    assert_int_equal(count, 0);
+    harpe_plan_file_free(file);
     harpe_plan_file_free(NULL);
 }
 
@@ -243,7 +248,7 @@ static void a_missing_file_is_named(void **state) {
     assert_null(file);
 }
 
-/* ---- Against a problem --------------------------------------------------------------------- */
+/* ---- Against a problem -------------------------------------------------------------------- */
 
 /* Two stages, two microbatches, 1F1B, 10 W on stage 0 and 20 W on stage 1:
  *     rank 0: forward forward backward backward

@@ -26,8 +26,7 @@ static harpe_profile *parse(const char *text) {
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     harpe_status status = harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error);
-    if (status != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (status != HARPE_OK) fail_msg("%s", error.message);
     return profile;
 }
 
@@ -492,8 +491,7 @@ static harpe_profile *read_data(const char *name) {
     }
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
     return profile;
 }
 

@@ -17,7 +17,7 @@
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
-/* ---- Help -------------------------------------------------------------------------------------*/
+/* ---- Help --------------------------------------------------------------------------------- */
 
 static harpe_schedule *make(const char *name, int ranks, int microbatches, int chunks) {
     harpe_schedule_options options = {
@@ -36,8 +36,7 @@ static void expect_refusal(const harpe_schedule_options *options, harpe_status s
     assert_int_equal(harpe_schedule_new(options, &schedule, &error), status);
     assert_null(schedule);
     assert_int_equal(error.status, status);
-    if (strstr(error.message, part) == NULL)
-        fail_msg("expected '%s' in '%s'", part, error.message);
+    if (strstr(error.message, part) == NULL) fail_msg("expected '%s' in '%s'", part, error.message);
 }
 
 /* One rank's list as "0F0 0B0 ...", with R for a recomputation, X for forward_backward. */
@@ -110,12 +109,10 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
         int32_t at = dag.topological_order[i];
         for (int a = first[at]; a < first[at + 1]; a++) {
             assert_int_equal(dag.arc_to[a], at); /* arcs come grouped by their end */
-            if (end[dag.arc_from[a]] > end[at])
-                end[at] = end[dag.arc_from[a]];
+            if (end[dag.arc_from[a]] > end[at]) end[at] = end[dag.arc_from[a]];
         }
         end[at] += length[at];
-        if (end[at] > last)
-            last = end[at];
+        if (end[at] > last) last = end[at];
     }
     free(first);
     free(end);
@@ -138,8 +135,7 @@ static int peak_activations(const harpe_schedule *schedule, int rank, harpe_oper
         for (int a = 0; a < list[i].action_count; a++) {
             harpe_operation operation = list[i].actions[a].operation;
             held += operation == HARPE_FORWARD;
-            if (held > peak)
-                peak = held;
+            if (held > peak) peak = held;
             held -= operation == release || operation == HARPE_BACKWARD;
         }
     }
@@ -200,8 +196,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
                                                       .microbatches = microbatch_counts[m],
                                                       .chunks = chunks};
                     harpe_schedule *schedule = NULL;
-                    if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK)
-                        continue;
+                    if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK) continue;
                     check(schedule);
                     harpe_schedule_free(schedule);
                     made++;
@@ -212,7 +207,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
     }
 }
 
-/* ---- What each lists --------------------------------------------------------------------------*/
+/* ---- What each lists ---------------------------------------------------------------------- */
 
 static void lists_1f1b(void **state) {
     (void)state;
@@ -267,11 +262,9 @@ static void fuses_recomputation_exactly_in_the_steady_state(void **state) {
                 for (size_t i = 0; i < count; i++) {
                     const harpe_action *action = &list[i].actions[0];
                     bool is_steady = action->microbatch + (ranks - 1 - rank) < microbatches;
-                    if (action->operation == HARPE_FORWARD)
-                        continue;
+                    if (action->operation == HARPE_FORWARD) continue;
                     assert_int_equal(is_steady, action->operation == HARPE_FORWARD_BACKWARD);
-                    if (action->operation != HARPE_BACKWARD)
-                        continue;
+                    if (action->operation != HARPE_BACKWARD) continue;
                     assert_int_equal(list[i - 1].actions[0].operation, HARPE_RECOMPUTATION);
                     assert_int_equal(list[i - 1].actions[0].microbatch, action->microbatch);
                 }
@@ -380,7 +373,7 @@ static void prologue_and_epilogue_stand_around_every_rank(void **state) {
     harpe_schedule_free(schedule);
 }
 
-/* ---- What holds for all -----------------------------------------------------------------------*/
+/* ---- What holds for all ------------------------------------------------------------------- */
 
 static void every_built_in_runs_every_action_once(void **state) {
     (void)state;
@@ -476,8 +469,7 @@ static void v_schedules_hold_what_they_promise(void **state) {
                                 2 * ranks);
             }
             harpe_schedule_free(schedule);
-            if (microbatches < 2 * ranks)
-                continue;
+            if (microbatches < 2 * ranks) continue;
             schedule = make("dualpipe-v", ranks, microbatches, 0);
             for (int rank = 0; rank < ranks; rank++) {
                 assert_in_range(peak_activations(schedule, rank, HARPE_BACKWARD_WEIGHT), 1,
@@ -488,7 +480,7 @@ static void v_schedules_hold_what_they_promise(void **state) {
     }
 }
 
-/* ---- The table, and what is refused -----------------------------------------------------------*/
+/* ---- The table, and what is refused ------------------------------------------------------- */
 
 static void table_names_every_built_in(void **state) {
     (void)state;

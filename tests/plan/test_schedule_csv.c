@@ -45,7 +45,7 @@ static void expect_action(const harpe_action *action, harpe_operation operation,
     assert_int_equal(action->microbatch, microbatch);
 }
 
-/* ---- What is read -----------------------------------------------------------------------------*/
+/* ---- What is read ------------------------------------------------------------------------- */
 
 static void reads_1f1b_with_idle_cells(void **state) {
     (void)state;
@@ -106,8 +106,7 @@ static bool write_csv(const harpe_schedule *schedule, harpe_text *text) {
         const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
         for (size_t i = 0; i < count; i++) {
             const harpe_action *action = list[i].actions;
-            if (action->operation > HARPE_BACKWARD_WEIGHT)
-                return false;
+            if (action->operation > HARPE_BACKWARD_WEIGHT) return false;
             const char *separator = i > 0 ? "," : "";
             if (list[i].action_count == 1) {
                 harpe_text_printf(text, "%s%d%c%d", separator, action->stage,
@@ -152,8 +151,7 @@ static void every_built_in_comes_back_as_it_was_written(void **state) {
                                                   .ranks = ranks,
                                                   .microbatches = microbatches};
                 harpe_schedule *schedule = NULL;
-                if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK)
-                    continue;
+                if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK) continue;
                 harpe_text text = {0};
                 if (write_csv(schedule, &text)) {
                     harpe_schedule *back = read_text(text.data);
@@ -190,7 +188,7 @@ static void reads_a_file_by_path(void **state) {
     assert_null(schedule);
 }
 
-/* ---- What is refused --------------------------------------------------------------------------*/
+/* ---- What is refused ---------------------------------------------------------------------- */
 
 #define CELL "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
 

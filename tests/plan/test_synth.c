@@ -39,8 +39,7 @@ static size_t cheapest(const harpe_profile_entry *entry, double waiting_w) {
     size_t best = 0;
     for (size_t i = 1; i < entry->point_count; i++) {
         const harpe_profile_point *a = &entry->points[i], *b = &entry->points[best];
-        if (a->energy_j - waiting_w * a->time_s < b->energy_j - waiting_w * b->time_s)
-            best = i;
+        if (a->energy_j - waiting_w * a->time_s < b->energy_j - waiting_w * b->time_s) best = i;
     }
     return best;
 }
@@ -122,8 +121,7 @@ static void imbalance_is_what_was_asked_for(void **state) {
     static const double imbalances[] = {1, 1.05, 1.5, 1.9, 7.3};
     for (size_t s = 0; s < 5; s++) {
         for (size_t k = 0; k < 5; k++) {
-            if (imbalances[k] > 0.9 * stages[s] + 0.1)
-                continue;
+            if (imbalances[k] > 0.9 * stages[s] + 0.1) continue;
             harpe_synth_options options = {
                 .stages = stages[s], .imbalance = imbalances[k], .seed = 17 * s + k};
             harpe_profile *profile = make(options, NULL);

@@ -62,7 +62,7 @@ class Machine:
     def start(self, slow_set):
         # In emulated ms: 200 ms at this time scale.
         faults = {"HARPE_EMULATOR_FAULTS": "slow_set=20000"} if slow_set else {}
-        return subprocess.Popen([self.build / "examples" / "power_limit_loop", "100000", "400", "0.05"],
+        return subprocess.Popen([self.build / "examples" / "example_power_limit_loop", "100000", "400", "0.05"],
                                 env=dict(self.environment, **faults), start_new_session=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 

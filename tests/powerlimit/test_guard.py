@@ -32,7 +32,7 @@ time.sleep(60)
 class Guard(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if not (BUILD / "examples" / "power_limit_loop").exists():
+        if not (BUILD / "examples" / "example_power_limit_loop").exists():
             raise unittest.SkipTest("built without examples")
         cls.machine = kills.Machine(BUILD)
 
@@ -106,7 +106,7 @@ class Guard(unittest.TestCase):
 
     def test_a_clean_end_restores_and_dismisses_the_guard(self):
         found = self.machine.state()
-        program = BUILD / "examples" / "power_limit_loop"
+        program = BUILD / "examples" / "example_power_limit_loop"
         result = subprocess.run([program, "1", "400", "0.05"], env=self.machine.environment, text=True,
                                 capture_output=True)
         self.assertEqual(result.returncode, 0, result)
@@ -116,7 +116,7 @@ class Guard(unittest.TestCase):
     def test_without_a_guard_program_nothing_is_changed(self):
         found = self.machine.state()
         for program in ("/nowhere/harpe", "/bin/false"):
-            result = subprocess.run([BUILD / "examples" / "power_limit_loop"], text=True,
+            result = subprocess.run([BUILD / "examples" / "example_power_limit_loop"], text=True,
                                     capture_output=True,
                                     env=dict(self.machine.environment, HARPE_PROGRAM=program))
             self.assertEqual(result.returncode, 1, result)

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmark programs and prints what they found as tables, for a terminal, as Markdown or
+as JSON. The programs do the timing; this file chooses the cases, reads the published numbers that
+are compared against, and states the targets."""
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("HARPE_BUILD", ROOT / "build" / "release"))
+DATA = pathlib.Path(os.environ.get("HARPE_DATA", ROOT.parent / "shared" / "data"))
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- bench/run writes from here -->", "<!-- to here -->"
+
+# Blocking power that belongs to the data, in watts.
+SYNTHETIC_W, MEASURED_W = 70, 83.64
+
+# stages, microbatches, runs, target in seconds, what the published tool took
+SOLVER_CASES = [
+    (4, 8, 15, 0.010, "9.6 s"),
+    (4, 32, 15, 0.020, "191 s"),
+    (8, 64, 9, 0.15, "80 % of it in 45 min"),
+    (8, 128, 9, 0.3, "a third of it in 25 min"),
+    (16, 128, 3, 2.0, "0.21-0.24 s a step, 44,000 steps"),
+    (32, 256, 1, 60.0, "not attempted"),
+]
+MEASURED = [("gpt3-175b", "pipeline/gpt3-175b_a100.csv"),
+            ("bloom-176b", "pipeline/bloom-176b_a100.csv")]
+MEASURED_MICROBATCHES = [12, 24, 48, 96]
+# Published points compared per frontier, evenly spread.
+POINTS_PER_FRONTIER = 200
+# Two energies are equal when they differ by less: published ones have that many digits.
+EQUAL_J = 1e-3
+
+
+class Skipped(Exception):
+    """Something a part needs is not there."""
+
+
+def run(program, *flags, text=None):
+    """One benchmark program's JSON object."""
+    path = BUILD / "bench" / f"bench_{program}"
+    if not path.exists():
+        reason = "is Clp installed?" if program == "lp" else "run: make build"
+        raise Skipped(f"{path} was not built; {reason}")
+    done = subprocess.run([path, *map(str, flags)], input=text, text=True, stdout=subprocess.PIPE,
+                          check=False)
+    if done.returncode != 0:
+        sys.exit(f"bench: {path.name} {' '.join(map(str, flags))} failed")
+    return json.loads(done.stdout)
+
+
+def data(name):
+    path = DATA / name
+    if not path.exists():
+        raise Skipped(f"no {name} in {DATA_NAME}")
+    return path
+
+
+DATA_NAME = "$HARPE_DATA" if "HARPE_DATA" in os.environ else "../shared/data (or $HARPE_DATA)"
+
+
+def synthetic_flags(stages, microbatches):
+    """The model-made profiles of the data; 32 stages are the 16 of the largest file, twice."""
+    source = data(f"synthetic/a100_{min(stages, 16)}s.csv")
+    return ["--profile", source, "--stages", stages, "--microbatches", microbatches,
+            "--blocking", SYNTHETIC_W]
+
+
+def measured_flags(name, microbatches):
+    return ["--profile", data(name), "--microbatches", microbatches, "--blocking", MEASURED_W]
+
+
+def read_columns(path, *names):
+    """Columns of a plain CSV file as tuples of numbers."""
+    lines = path.read_text().split("\n")
+    header = lines[0].strip().split(",")
+    at = [header.index(name) for name in names]
+    return [tuple(float(line.split(",")[i]) for i in at) for line in lines[1:] if line.strip()]
+
+
+# ---- Formatting ---------------------------------------------------------------------------------
+
+def seconds(value):
+    if value < 0.1:
+        return f"{value * 1e3:.1f} ms" if value >= 0.001 else f"{value * 1e6:.0f} us"
+    if value < 100:
+        return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def count(value):
+    return f"{value:,}"
+
+
+def mebibytes(value):
+    return f"{value / 2**20:.1f} MiB"
+
+
+def percent(value):
+    return f"{value:.3f} %"
+
+
+def met(value, target):
+    return "yes" if value <= target else "NO"
+
+
+class Table:
+    def __init__(self, title, note, header):
+        self.title, self.note, self.header, self.rows = title, note, header, []
+
+    def add(self, *cells):
+        self.rows.append([str(cell) for cell in cells])
+
+    def markdown(self):
+        lines = [f"## {self.title}", "", self.note, "", "| " + " | ".join(self.header) + " |",
+                 "|" + "|".join(["---"] + ["---:"] * (len(self.header) - 1)) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+    def plain(self):
+        widths = [max(len(row[i]) for row in [self.header, *self.rows])
+                  for i in range(len(self.header))]
+        lines = [self.title, ""]
+        for row in [self.header, *self.rows]:
+            cells = [cell.ljust(w) if i == 0 else cell.rjust(w)
+                     for i, (cell, w) in enumerate(zip(row, widths))]
+            lines.append("  " + "  ".join(cells).rstrip().replace("**", ""))
+        return "\n".join(lines) + "\n"
+
+
+# ---- The parts: each gives its tables and its raw results ---------------------------------------
+
+def part_solver():
+    table = Table(
+        "The exact frontier",
+        f"The whole frontier of the relaxation (`--bound-only`), in one thread: median of several "
+        f"runs. Profiles are the model-made ones that the published tool was timed on, blocking "
+        f"power {SYNTHETIC_W} W; 32 stages are the 16-stage file twice in a row. The published "
+        f"tool is lowtime 0.3.0, its Rust build, in steps of 1 ms, timed once on this class of "
+        f"machine; `make bench` does not run it.",
+        ["stages x microbatches", "vertices", "build", "solve", "total", "fastest run", "target",
+         "met", "published tool"])
+    work = Table(
+        "Work and memory of the same runs",
+        "A pivot exchanges one tree arc; a degenerate one moves no flow. Events moved and path "
+        "steps are what the two hot loops do. The solver's arrays are what `harpe_work` tells; "
+        "the peak is the whole process's resident set, profile and problem included.",
+        ["stages x microbatches", "instructions", "pivots", "degenerate", "events moved",
+         "path steps", "ns per unit of work", "solver", "peak"])
+    results = []
+    for stages, microbatches, runs, target, published in SOLVER_CASES:
+        case = f"{stages} x {microbatches}"
+        found = run("frontier", *synthetic_flags(stages, microbatches), "--runs", runs)
+        first = found["runs"][0]
+        build, solve, total = (statistics.median(r[key] for r in found["runs"])
+                               for key in ("build_s", "solve_s", "total_s"))
+        units = first["nodes_moved"] + first["path_steps"]
+        table.add(case, count(found["vertices"]), seconds(build), seconds(solve), seconds(total),
+                  seconds(min(r["total_s"] for r in found["runs"])), f"{target:g} s",
+                  met(total, target), published)
+        work.add(case, count(found["instructions"]), count(first["pivots"]),
+                 f"{100 * first['degenerate_pivots'] / first['pivots']:.0f} %",
+                 count(first["nodes_moved"]), count(first["path_steps"]),
+                 f"{1e9 * solve / units:.1f}", mebibytes(first["memory_bytes"]),
+                 mebibytes(found["peak_memory_bytes"]))
+        results.append({**found, "case": case, "median_total_s": total, "target_s": target})
+    return [table, work], results
+
+
+def exponent(points):
+    """Least-squares slope of log y over log x: y grows like x to that power."""
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    mean_x = statistics.fmean(x for x, _ in logs)
+    mean_y = statistics.fmean(y for _, y in logs)
+    return (sum((x - mean_x) * (y - mean_y) for x, y in logs) /
+            sum((x - mean_x) ** 2 for x, _ in logs))
+
+
+def grow(table, name, cases):
+    results = []
+    for label, size, stages, microbatches in cases:
+        runs = 5 if stages * microbatches <= 1024 else 3 if stages * microbatches <= 2048 else 1
+        found = run("frontier", "--stages", stages, "--microbatches", microbatches, "--runs", runs)
+        total = statistics.median(r["total_s"] for r in found["runs"])
+        pivots = found["runs"][0]["pivots"]
+        table.add(label, count(found["vertices"]), count(pivots), seconds(total))
+        results.append({"size": size, "stages": stages, "microbatches": microbatches,
+                        "vertices": found["vertices"], "pivots": pivots, "total_s": total})
+    fitted = {key: exponent([(r["size"], r[key]) for r in results])
+              for key in ("vertices", "pivots", "total_s")}
+    table.add(f"**fitted exponent in {name}**", *(f"{fitted[key]:.2f}" for key in fitted))
+    return {"points": results, "exponent": fitted}
+
+
+def part_growth():
+    header = ["stages x microbatches", "vertices", "pivots", "time"]
+    source = "Synthetic profiles (`harpe synth`, defaults), so these need no data."
+    by_microbatches = Table("Growth with the microbatches, 8 stages", source, header)
+    by_stages = Table(
+        "Growth with the stages, 64 microbatches",
+        source + " Each number of stages is another profile; the exponent is rough.", header)
+    return [by_microbatches, by_stages], {
+        "microbatches": grow(by_microbatches, "M",
+                             [(f"8 x {m}", m, 8, m) for m in (8, 16, 32, 64, 128, 256, 512)]),
+        "stages": grow(by_stages, "N", [(f"{n} x 64", n, n, 64) for n in (2, 4, 8, 16, 32)]),
+    }
+
+
+def part_quality():
+    table = Table(
+        "Plans: energy above the lower bound",
+        "All default plans (about 100, evenly spread in time); the gap is 100 (energy - bound) / "
+        "bound at the plan's own time, and every plan is checked by `harpe_plan_verify`. Targets: "
+        "mean at most 0.05 %, worst at most 0.20 %. The published tool's plans, evaluated the same "
+        "way, are 0.21 to 0.26 % (mean) and up to 0.8 % (worst) above it. Time is that of the "
+        "frontier and all plans.",
+        ["profile, stages x microbatches", "plans", "mean gap", "worst gap", "targets met",
+         "largest savings", "time"])
+    cases = [(f"{name}, 8 x {m}", measured_flags(path, m))
+             for name, path in MEASURED for m in MEASURED_MICROBATCHES]
+    cases += [(f"synthetic, {n} x {m}", synthetic_flags(n, m))
+              for n, m, *_ in SOLVER_CASES if n * m <= 2048]
+    results = []
+    for case, flags in cases:
+        found = run("plans", *flags)
+        mean, worst = found["mean_gap_percent"], found["worst_gap_percent"]
+        table.add(case, found["plans"], percent(mean), percent(worst),
+                  f"{met(mean, 0.05)} / {met(worst, 0.20)}",
+                  f"{found['largest_savings_percent']:.1f} %", seconds(found["total_s"]))
+        results.append({"case": case, **found})
+    return [table], results
+
+
+def spread(items, most):
+    """At most so many of them, evenly spread, first and last among them."""
+    if len(items) <= most:
+        return items
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def mean_or_none(values):
+    return statistics.fmean(values) if values else None
+
+
+def compare(flags, points):
+    """Points are (time, energy) of others. Which of them can be had at all, and what do our plans
+    need at the same time?"""
+    bounds = run("times", *flags, "--runs", 0, text="".join(f"{t:.9f}\n" for t, _ in points))
+    achievable = [(t, e) for (t, e), bound in zip(points, bounds["lower_bound_j"])
+                  if bound is not None and e >= bound - EQUAL_J]
+    taken = spread(achievable, POINTS_PER_FRONTIER)
+    ours = run("times", *flags, text="".join(f"{t:.9f}\n" for t, _ in taken)) if taken else {}
+    pairs = [(t, our, e) for our, (t, e) in zip(ours.get("energy_j", []), taken)]
+    wins = sum(our <= e + EQUAL_J for _, our, e in pairs)
+    useful = [100 * (our / e - 1) for t, our, e in pairs if t <= bounds["minimum_energy_s"]]
+    slower = [100 * (our / e - 1) for t, our, e in pairs if t > bounds["minimum_energy_s"]]
+    return {"points": len(points), "achievable": len(achievable), "compared": len(taken),
+            "no_more": wins,
+            "up_to_minimum_energy": len(useful), "mean_percent": mean_or_none(useful),
+            "mean_beyond_percent": mean_or_none(slower),
+            "worst_percent": max(useful + slower, default=None)}
+
+
+def signed(value):
+    return "-" if value is None else f"{value:+.3f} %"
+
+
+def add_comparison(table, case, found):
+    table.add(case, count(found["points"]),
+              count(found["points"] - found["achievable"]), count(found["achievable"]),
+              f"{found['no_more']} of {found['compared']}", signed(found["mean_percent"]),
+              signed(found["mean_beyond_percent"]), signed(found["worst_percent"]))
+    return {"case": case, **found}
+
+
+def part_published():
+    table = Table(
+        "Published frontiers",
+        "The published solver's own predictions for the measured profiles. They are optimistic: "
+        "energies are fitted, times rounded down to 1 ms; a point below our lower bound cannot be "
+        "had by any plan. Of the others, up to "
+        f"{POINTS_PER_FRONTIER} evenly spread ones are compared with our real plan for the same "
+        "time: how many of ours need no more energy, and our energy against theirs (negative: "
+        "less). Beyond T*, the time of least energy, ours is the plan of least energy. The last row "
+        "takes the published tool's real plans, evaluated by the profile, instead of "
+        "predictions.",
+        ["frontier", "points", "below the bound", "achievable", "ours needs no more",
+         "mean up to T*", "mean beyond T*", "worst"])
+    results = []
+    for name, path in MEASURED:
+        for m in MEASURED_MICROBATCHES:
+            points = read_columns(data(f"frontiers/{name}_a100_mb{m}.csv"), "time", "energy")
+            found = compare(measured_flags(path, m), points)
+            results.append(add_comparison(table, f"{name}, 8 x {m}", found))
+    points = read_columns(data("synthetic/published_tool_4x8/plans.csv"), "real_time",
+                          "real_energy")
+    found = compare(synthetic_flags(4, 8), points)
+    results.append(add_comparison(table, "synthetic, 4 x 8, real plans", found))
+    return [table], results
+
+
+def part_lp():
+    table = Table(
+        "Against a general LP solver",
+        "What one would use otherwise: Clp (C interface, default settings) for a single point in "
+        "the middle of the frontier, against Harpe's whole frontier. Both optima agree; the last "
+        "column is their relative difference. Medians of 3. Every vertex by Clp is an estimate: as "
+        "many points, each from scratch; warm starts would make that less.",
+        ["stages x microbatches", "LP rows x columns", "one point, Clp",
+         "every vertex, Harpe", "vertices", "every vertex, Clp", "difference"])
+    results = []
+    for stages, microbatches, *_ in SOLVER_CASES:
+        if stages * microbatches > 2048:
+            continue
+        found = [run("lp", *synthetic_flags(stages, microbatches)) for _ in range(3)]
+        lp, ours = (statistics.median(f[key] for f in found) for key in ("lp_s", "frontier_s"))
+        first = found[0]
+        table.add(f"{stages} x {microbatches}",
+                  f"{count(first['lp_rows'])} x {count(first['lp_columns'])}", seconds(lp),
+                  seconds(ours), count(first["vertices"]), seconds(lp * first["vertices"]),
+                  f"{first['relative_difference']:.0e}")
+        results.append({**first, "lp_s": lp, "frontier_s": ours})
+    return [table], results
+
+
+PARTS = {"solver": part_solver, "growth": part_growth, "quality": part_quality,
+         "published": part_published, "lp": part_lp}
+
+
+# ---- Output -------------------------------------------------------------------------------------
+
+def update_document(markdown):
+    text = DOCUMENT.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        sys.exit(f"bench: {DOCUMENT.name} has no place for the tables ({BEGIN} ... {END})")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{markdown}\n{END}{after}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/run", description="Measures the planner.")
+    parser.add_argument("parts", nargs="*", metavar="PART",
+                        help=f"what to measure: {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
+    parser.add_argument("--update-docs", action="store_true",
+                        help="write the tables into docs/benchmarks.md (all parts)")
+    parser.add_argument("--json", metavar="FILE", help="also write all results there")
+    chosen = parser.parse_args()
+    unknown = [part for part in chosen.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"unknown part '{unknown[0]}': choose from {', '.join(PARTS)}")
+    if chosen.update_docs and chosen.parts:
+        parser.error("--update-docs needs all parts")
+    return chosen
+
+
+def warn_of_other_work():
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > cores / 2:
+        print(f"bench: the machine is busy (load {load:.1f}, {cores} cores): times will be long\n",
+              file=sys.stderr)
+
+
+def main():
+    chosen = arguments()
+    warn_of_other_work()
+    results, markdown, skipped = {}, [], []
+    for name in chosen.parts or PARTS:
+        began = time.monotonic()
+        try:
+            tables, results[name] = PARTS[name]()
+        except Skipped as reason:
+            skipped.append(name)
+            print(f"{name}: skipped, {reason}\n", file=sys.stderr)
+            continue
+        markdown += [table.markdown() for table in tables]
+        if not chosen.markdown:
+            print("\n".join(table.plain() for table in tables), flush=True)
+        print(f"{name}: {time.monotonic() - began:.0f} s\n", file=sys.stderr)
+    if chosen.markdown:
+        print("\n".join(markdown))
+    if chosen.json:
+        pathlib.Path(chosen.json).write_text(json.dumps(results, indent=1) + "\n")
+    if chosen.update_docs:
+        if skipped:
+            sys.exit("bench: docs/benchmarks.md left alone, parts were skipped")
+        update_document("\n".join(markdown))
+
+
+main()

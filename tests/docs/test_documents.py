@@ -1,0 +1,242 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what the documents tell people to run, and compares it with the output that they show.
+
+A document is README.md, CONTRIBUTING.md or docs/*.md; its marked blocks run in order, in one empty
+directory. A mark is an HTML comment right before the fence, so that readers do not see it:
+
+    <!-- run -->              a ```sh block; every command of it must succeed
+    <!-- output -->           a ```text block; its lines appear, in this order, in what the run
+                              before it printed (numbers: see NUMBER_RULES)
+    <!-- compile: name.c -->  a ```c block; is compiled against libharpe and must run with success
+    <!-- file: path -->       a ```c block; a new file of the tree, and
+    <!-- row: path -->        a line to add to HARPE_SCHEDULE_KINDS there: see test_new_schedule.py
+
+Of manual pages every block of EXAMPLES is run that begins with `harpe`, each in a directory of its
+own with the files that FIXTURES makes. HARPE, HARPE_SOURCE_DIR and HARPE_BINARY_DIR name program,
+source and build.
+"""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
+BINARY = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release"))
+HARPE = pathlib.Path(os.environ.get("HARPE", BINARY / "harpe")).resolve()
+DOCUMENTS = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md",
+             *sorted((SOURCE / "docs").glob("*.md"))]
+PAGES = sorted((SOURCE / "docs" / "man").glob("*.scd"))
+
+MARK = re.compile(r"^( *)<!-- (run|output|compile|file|row)(?:: *(\S+))? -->$")
+FENCE = re.compile(r"^ *```(\w*)$")
+
+# How close a shown number must be to a real one, by what follows it. Times that something took,
+# counts and plan numbers depend on machine and version: any number will do.
+TOOK = re.compile(r"\bin [\d.]+ (?:ms|s)\b")
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+NUMBER_RULES = {"s": ("relative", 0.02), "J": ("relative", 0.02), "W": ("relative", 0.02),
+                "%": ("absolute", 1.0)}
+
+
+class Block:
+    def __init__(self, kind, argument, line, text):
+        self.kind, self.argument, self.line, self.text = kind, argument, line, text
+
+
+def marked_blocks(path):
+    """Marked blocks of a Markdown file. A mark without a fence after it is an error."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    blocks = []
+    for i, line in enumerate(lines):
+        mark = MARK.match(line)
+        if not mark:
+            continue
+        if not FENCE.match(lines[i + 1]):
+            raise AssertionError(f"{path.name}:{i + 1}: no fence after the mark")
+        end = next(k for k in range(i + 2, len(lines)) if FENCE.match(lines[k]))
+        indent = len(mark.group(1))
+        text = "\n".join(text_line[indent:] for text_line in lines[i + 2:end]) + "\n"
+        blocks.append(Block(mark.group(2), mark.group(3), i + 1, text))
+    return blocks
+
+
+def numbers_match(shown, real):
+    """Two lines, alike but for white space and numbers, whose numbers are close enough."""
+    shown, real = (TOOK.sub("in some time", line) for line in (shown, real))
+    words = [re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip() for line in (shown, real)]
+    if words[0] != words[1]:
+        return False
+    for a, b in zip(NUMBER.finditer(shown), NUMBER.finditer(real)):
+        unit = re.match(r" ?([A-Za-z%]+)?", shown[a.end():]).group(1)
+        rule, limit = NUMBER_RULES.get(unit, ("any", 0))
+        difference = abs(float(a.group()) - float(b.group()))
+        if rule == "relative":
+            difference /= max(abs(float(b.group())), 1e-9)
+        if rule != "any" and difference > limit:
+            return False
+    return True
+
+
+def first_line_missing(shown, real):
+    """The first shown line that does not follow in the real output; None when all do."""
+    rest = iter(real.splitlines())
+    for line in shown.splitlines():
+        if line.strip() and not any(numbers_match(line, candidate) for candidate in rest):
+            return line
+    return None
+
+
+def environment():
+    suppressions = SOURCE / "tests" / "cli" / "lsan.supp"
+    return dict(os.environ, PATH=f"{HARPE.parent}:{os.environ['PATH']}", NO_COLOR="1",
+                LD_LIBRARY_PATH=str(BINARY),
+                LSAN_OPTIONS=f"suppressions={suppressions}:print_suppressions=0")
+
+
+def shell(text, directory):
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=directory,
+                          env=environment(), text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
+
+
+class InEmptyDirectory(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="harpe-docs-")
+        self.addCleanup(holder.cleanup)
+        self.path = pathlib.Path(holder.name)
+
+    def run_shell(self, where, text):
+        done = shell(text, self.path)
+        self.assertEqual(done.returncode, 0,
+                         f"{where}: exit {done.returncode}\n{text}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+
+class DocumentTest(InEmptyDirectory):
+    def compile_and_run(self, where, name, text):
+        (self.path / name).write_text(text, encoding="utf-8")
+        compiler = os.environ.get("CC", "cc")
+        self.run_shell(where, f"{compiler} -std=gnu17 -Wall -Wextra -Werror "
+                              f"-I{shlex.quote(str(SOURCE / 'include'))} {name} -o program "
+                              f"-L{shlex.quote(str(BINARY))} -lharpe && ./program")
+
+    def test_marked_blocks_work(self):
+        seen = 0
+        for document in DOCUMENTS:
+            printed = ""
+            for block in marked_blocks(document):
+                where = f"{document.name}:{block.line}"
+                seen += 1
+                if block.kind == "run":
+                    printed = self.run_shell(where, block.text)
+                elif block.kind == "output":
+                    missing = first_line_missing(block.text, printed)
+                    self.assertIsNone(missing,
+                                      f"{where}: not in the output:\n{missing}\n\n{printed}")
+                elif block.kind == "compile":
+                    self.compile_and_run(where, block.argument, block.text)
+        self.assertGreater(seen, 5, "the documents have lost their marks")
+
+    def test_links_lead_somewhere(self):
+        for document in DOCUMENTS:
+            for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+                if not target.startswith("http"):
+                    self.assertTrue((document.parent / target).exists(),
+                                    f"{document.name}: {target} is not there")
+
+    def test_files_that_the_documents_name_exist(self):
+        name = re.compile(r"`((?:src|include|tests|docs|scripts|bench|fuzz|examples)/[\w./*-]+)`")
+        for document in DOCUMENTS:
+            new = {block.argument for block in marked_blocks(document) if block.kind == "file"}
+            for target in set(name.findall(document.read_text(encoding="utf-8"))) - new:
+                self.assertTrue(list(SOURCE.glob(target.rstrip("/"))),
+                                f"{document.name}: {target} is not there")
+
+    def test_comparison_of_outputs_can_fail(self):
+        self.assertTrue(numbers_match("  fastest  6.23 s  -0.68 %", "fastest 6.25 s -0.7 %"))
+        self.assertTrue(numbers_match("frontier in 11 ms: 9 plans", "frontier in 2.5 s: 10 plans"))
+        self.assertFalse(numbers_match("fastest 6.23 s", "fastest 6.83 s"))
+        self.assertFalse(numbers_match("gap 0.1 %", "gap 1.2 %"))
+        self.assertFalse(numbers_match("fastest 6.23 s", "slowest 6.23 s"))
+        self.assertEqual(first_line_missing("a\nb\n", "b\na\n"), "b")
+        self.assertIsNone(first_line_missing("a\n\nb\n", "x\na\ny\nb\n"))
+        self.assertNotEqual(shell("false; true", self.path).returncode, 0)
+
+
+# ---- Manual pages --------------------------------------------------------------------------------
+
+PROFILE = "harpe synth --stages 8 --quiet --output profile.csv\n"
+SMALL_PLANS = "harpe plan -q -i profile.csv -m 8 -p 70 -o {} --plans 5 --no-pictures >made\n"
+# Rank 0 owns stages 0 and 3, rank 1 stages 1 and 2, the backward split: as `zb-v` does it.
+SCHEDULE_FILE = """harpe synth --stages 4 --split-backward --quiet --force --output profile.csv
+cat >zbv.csv <<'END'
+0F0,0F1,0F2,3F0,3I0,3W0,3F1,3I1,3W1,0I0,0W0,3F2,3I2,3W2,0I1,0W1,0I2,0W2
+1F0,2F0,1F1,2F1,2I0,2W0,1F2,1I0,1W0,2F2,2I1,2W1,1I1,2I2,1I2,1W1,2W2,1W2
+END
+"""
+# What a page's examples find in their directory, by page and by a word of the example.
+FIXTURES = [
+    ("harpe-plan.1", "zbv.csv", SCHEDULE_FILE),
+    ("harpe-plan.1", "", PROFILE),
+    ("harpe-choose.1", "", PROFILE + SMALL_PLANS.format("plans")),
+    ("harpe-evaluate.1", "plans", PROFILE + SMALL_PLANS.format("plans")),
+    ("harpe-evaluate.1", "freqs_pipeline_02296.py", PROFILE + SMALL_PLANS.format("other") +
+     "cp other/freqs_pipeline_00000.py .\n"
+     "cp other/freqs_pipeline_00001.py freqs_pipeline_02296.py\n"),
+]
+
+
+def page_examples(page):
+    """The blocks of a manual page's EXAMPLES, as their reader sees them."""
+    text = page.read_text(encoding="utf-8")
+    section = re.search(r"^# EXAMPLES$(.*?)(?=^# [A-Z ]+$|\Z)", text, re.MULTILINE | re.DOTALL)
+    if not section:
+        return []
+    blocks = re.findall(r"^```\n(.*?)^```$", section.group(1), re.MULTILINE | re.DOTALL)
+    return [block.replace("\\\\", "\\") for block in blocks]
+
+
+class ManualPageTest(InEmptyDirectory):
+    def fixture(self, page, example):
+        for name, word, commands in FIXTURES:
+            if page.name.startswith(name + ".") and word in example:
+                return commands
+        return ""
+
+    def test_examples_work(self):
+        seen = 0
+        for page in PAGES:
+            for number, example in enumerate(page_examples(page)):
+                if not example.startswith("harpe "):
+                    continue
+                seen += 1
+                where = f"{page.name}, example {number + 1}"
+                self.path = self.path / f"{page.stem}-{number}"
+                self.path.mkdir()
+                self.run_shell(where + " (its fixture)", self.fixture(page, example))
+                self.run_shell(where, example)
+                self.path = self.path.parent
+        self.assertGreater(seen, 5, "the manual pages have lost their examples")
+
+    def test_example_of_a_plan_file_is_one(self):
+        page = SOURCE / "docs" / "man" / "harpe-plan.5.scd"
+        (self.path / "plan.py").write_text(page_examples(page)[0], encoding="utf-8")
+        self.run_shell(page.name, "harpe synth --stages 2 --quiet --output profile.csv\n"
+                                  "harpe evaluate -i profile.csv -m 2 -p 70 --plan plan.py")
+
+    def test_example_of_a_profile_is_one(self):
+        page = SOURCE / "docs" / "man" / "harpe-profile.5.scd"
+        (self.path / "profile.csv").write_text(page_examples(page)[0], encoding="utf-8")
+        self.run_shell(page.name, "harpe plan -i profile.csv -m 4 -p 70 --bound-only")
+
+
+if __name__ == "__main__":
+    if not HARPE.exists():
+        sys.exit(f"{HARPE} is not there: run make build")
+    unittest.main()

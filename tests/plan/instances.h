@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the planner's tests plan: random profiles of many characters, fitted to any schedule, and
+ * measured ones where they are at hand. The same seed gives the same instance on every machine.
+ * Checks nothing itself. */
+#ifndef HARPE_TESTS_PLAN_INSTANCES_H
+#define HARPE_TESTS_PLAN_INSTANCES_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/plan.h>
+
+#include "plan/problem.h"
+
+/* HARPE_TEST_SCALE=n in the environment multiplies the number of random trials, for a long look. */
+static inline int test_trials(int usual) {
+    const char *text = getenv("HARPE_TEST_SCALE");
+    double scale = text ? atof(text) : 1;
+    return scale > 0 ? (int)(usual * scale) + 1 : usual;
+}
+
+/* Fails the test with the library's own words. */
+#define assert_ok(call, error) \
+    do { \
+        harpe_status assert_ok_status = (call); \
+        if (assert_ok_status != HARPE_OK) \
+            fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
+    } while (0)
+
+/* Numbers that agree to a share of the larger one. */
+static inline bool nearly(double a, double b, double relative) {
+    return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
+}
+
+#define assert_near(a, b, relative) \
+    do { \
+        double assert_near_a = (a), assert_near_b = (b); \
+        if (!nearly(assert_near_a, assert_near_b, relative)) \
+            fail_msg("%.12g is not %.12g", assert_near_a, assert_near_b); \
+    } while (0)
+
+/* ---- Random numbers ----------------------------------------------------------------------- */
+
+typedef struct test_random {
+    uint64_t state;
+} test_random;
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static inline uint64_t random_bits(test_random *random) {
+    uint64_t z = (random->state += 0x9E3779B97F4A7C15U);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+}
+
+/* low .. high, both included. */
+static inline int random_int(test_random *random, int low, int high) {
+    return low + (int)(random_bits(random) % (uint64_t)(high - low + 1));
+}
+
+static inline double random_between(test_random *random, double low, double high) {
+    return low + (high - low) * ((double)(random_bits(random) >> 11) * 0x1p-53);
+}
+
+/* ---- Rows --------------------------------------------------------------------------------- */
+
+typedef struct test_rows {
+    harpe_measurement *rows;
+    size_t count, capacity;
+} test_rows;
+
+static inline void add_row(test_rows *list, int stage, const char *instruction, int frequency_mhz,
+                           double time_s, double energy_j) {
+    if (!HARPE_ARRAY_RESERVE(list->rows, list->capacity, list->count + 1)) abort();
+    list->rows[list->count++] = (harpe_measurement){.stage = stage,
+                                                    .rank = -1,
+                                                    .instruction = instruction,
+                                                    .frequency_mhz = frequency_mhz,
+                                                    .time_s = time_s,
+                                                    .energy_j = energy_j};
+}
+
+static inline bool has_row(const test_rows *list, int stage, const char *instruction) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->rows[i].stage == stage && strcmp(list->rows[i].instruction, instruction) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- Characters of a profile -------------------------------------------------------------- */
+
+typedef enum test_character {
+    CHARACTER_MEASURED,  /* falling and convex, with noise, as real ones are */
+    CHARACTER_TIES,      /* few different times and energies: ties and duplicates everywhere */
+    CHARACTER_LINEAR,    /* every option on one straight line */
+    CHARACTER_IDENTICAL, /* every option the same */
+    CHARACTER_WILD,      /* no order at all, 1:1000 between instructions */
+    CHARACTER_COUNT,
+} test_character;
+
+typedef struct test_profile_shape {
+    test_character character;
+    int fewest_options, most_options;
+    bool stages_are_alike;
+    bool keeps_pairs;    /* overlapped pairs have rows of their own */
+    double power_scale;  /* of all energies; 0: 1 */
+    double single_share; /* of the instructions have a single option */
+} test_profile_shape;
+
+static inline double scale_or_one(double scale) { return scale > 0 ? scale : 1; }
+
+static inline void add_option(test_rows *list, const test_profile_shape *shape, int stage,
+                              const char *instruction, int index, double base_s, double base_w,
+                              test_random *random) {
+    double stretch = 1 + 0.05 * index, power = 1 / stretch;
+    double time_s = base_s * stretch, energy_j = base_w * base_s * (0.6 + 0.4 * power * power);
+    switch (shape->character) {
+    case CHARACTER_MEASURED:
+        time_s *= random_between(random, 0.99, 1.01);
+        energy_j *= random_between(random, 0.98, 1.02);
+        break;
+    case CHARACTER_TIES:
+        time_s = 0.010 * random_int(random, 1, 4);
+        energy_j = 0.5 * random_int(random, 2, 8);
+        break;
+    case CHARACTER_LINEAR: energy_j = base_w * base_s * (2 - stretch); break;
+    case CHARACTER_IDENTICAL:
+        time_s = base_s;
+        energy_j = base_w * base_s;
+        break;
+    case CHARACTER_WILD:
+        time_s = base_s * pow(10, random_between(random, -1.5, 1.5));
+        energy_j = base_w * base_s * pow(10, random_between(random, -1.5, 1.5));
+        break;
+    case CHARACTER_COUNT: break;
+    }
+    add_row(list, stage, instruction, 1410 - 15 * index, time_s,
+            energy_j * scale_or_one(shape->power_scale));
+}
+
+/* Rows of one (stage, instruction), unless it has them. */
+static inline void add_options(test_rows *list, const test_profile_shape *shape, int stage,
+                               const char *instruction, test_random *random) {
+    if (has_row(list, stage, instruction)) return;
+    int count = random_int(random, shape->fewest_options, shape->most_options);
+    if (random_between(random, 0, 1) < shape->single_share) count = 1;
+    double base_s = 0.050 * random_between(random, 0.8, 1.25);
+    double base_w = random_between(random, 280, 320);
+    for (int i = 0; i < count; i++) {
+        add_option(list, shape, stage, instruction, i, base_s, base_w, random);
+    }
+}
+
+static inline const char *name_alone(const harpe_action *action) {
+    switch (action->operation) {
+    case HARPE_FORWARD: return "forward";
+    case HARPE_BACKWARD_INPUT: return "backward_input";
+    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
+    default: return "backward";
+    }
+}
+
+/* Every stage of the first stage's rows again. */
+static inline void copy_first_stage(test_rows *list, int stages) {
+    test_rows first = {0};
+    for (size_t i = 0; i < list->count; i++) {
+        const harpe_measurement *row = &list->rows[i];
+        if (row->stage == 0)
+            add_row(&first, 0, row->instruction, row->frequency_mhz, row->time_s, row->energy_j);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->rows[i].stage == 0 || !has_row(&first, 0, list->rows[i].instruction))
+            list->rows[kept++] = list->rows[i];
+    }
+    list->count = kept;
+    for (int stage = 1; stage < stages; stage++) {
+        for (size_t i = 0; i < first.count; i++) {
+            const harpe_measurement *row = &first.rows[i];
+            add_row(list, stage, row->instruction, row->frequency_mhz, row->time_s, row->energy_j);
+        }
+    }
+    free(first.rows);
+}
+
+/* Rows for everything that a schedule runs. Free with free(rows.rows). */
+static inline test_rows make_rows(const harpe_schedule *schedule, const test_profile_shape *shape,
+                                  test_random *random) {
+    test_rows list = {0};
+    for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
+        size_t count = 0;
+        const harpe_instruction *instructions = harpe_schedule_rank(schedule, rank, &count);
+        for (size_t i = 0; i < count; i++) {
+            const harpe_instruction *instruction = &instructions[i];
+            if (instruction->action_count == 1 || shape->keeps_pairs) {
+                add_options(&list, shape, instruction->actions[0].stage, instruction->name, random);
+                continue;
+            }
+            for (int a = 0; a < 2; a++) {
+                const harpe_action *action = &instruction->actions[a];
+                add_options(&list, shape, action->stage, name_alone(action), random);
+            }
+        }
+    }
+    if (shape->stages_are_alike) copy_first_stage(&list, harpe_schedule_stage_count(schedule));
+    return list;
+}
+
+/* ---- From rows to a problem --------------------------------------------------------------- */
+
+static inline harpe_profile *profile_of(const test_rows *list) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_profile_new(list->rows, list->count, &profile, &error) != HARPE_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        abort();
+    }
+    return profile;
+}
+
+static inline harpe_schedule *schedule_of(const harpe_schedule_options *options) {
+    harpe_schedule *schedule = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_schedule_new(options, &schedule, &error) != HARPE_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        abort();
+    }
+    return schedule;
+}
+
+static inline harpe_problem *problem_of(const harpe_profile *profile,
+                                        const harpe_schedule *schedule,
+                                        const harpe_problem_options *options) {
+    harpe_problem *problem = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_problem_new(profile, schedule, options, &problem, &error) != HARPE_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        abort();
+    }
+    return problem;
+}
+
+/* A schedule's problem from rows, with one blocking power. */
+static inline harpe_problem *problem_from_rows(const test_rows *list,
+                                               const harpe_schedule_options *schedule_options,
+                                               double blocking_power_w) {
+    harpe_schedule *schedule = schedule_of(schedule_options);
+    harpe_profile *profile = profile_of(list);
+    harpe_problem *problem = problem_of(
+        profile, schedule,
+        &(harpe_problem_options){.blocking_power_w = &blocking_power_w, .blocking_power_count = 1});
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+/* Blocking powers worth trying: none, usual ones, one close to what instructions draw, one far
+ * above it. */
+static inline double random_blocking_w(test_random *random, double power_scale) {
+    static const double usual_w[] = {0, 10, 70, 83.64, 200, 299, 1000};
+    return usual_w[random_int(random, 0, 6)] * scale_or_one(power_scale);
+}
+
+static inline test_profile_shape random_shape(test_random *random) {
+    static const double power_scales[] = {1, 1, 1, 0.1, 30};
+    int fewest = random_int(random, 1, 3);
+    test_character character = (test_character)random_int(random, 0, CHARACTER_COUNT - 1);
+    double power_scale = power_scales[random_int(random, 0, 4)];
+    return (test_profile_shape){
+        .character = character,
+        .fewest_options = fewest,
+        .most_options = fewest + random_int(random, 0, 1) * random_int(random, 0, 5),
+        .stages_are_alike = random_int(random, 0, 2) == 0,
+        .keeps_pairs = random_int(random, 0, 1) == 0,
+        .power_scale = character == CHARACTER_WILD ? 1 : power_scale,
+        .single_share = random_int(random, 0, 3) == 0 ? 0.3 : 0,
+    };
+}
+
+/* A random problem on a given schedule. */
+static inline harpe_problem *random_problem(const harpe_schedule_options *schedule_options,
+                                            test_random *random) {
+    test_profile_shape shape = random_shape(random);
+    harpe_schedule *schedule = schedule_of(schedule_options);
+    test_rows rows = make_rows(schedule, &shape, random);
+    harpe_problem *problem =
+        problem_from_rows(&rows, schedule_options, random_blocking_w(random, shape.power_scale));
+    free(rows.rows);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+/* The smallest shape of at least these ranks and microbatches that a schedule is defined for. */
+static inline harpe_schedule_options shape_for(const char *schedule, int ranks, int microbatches) {
+    harpe_schedule_options options = {
+        .name = schedule, .ranks = ranks, .microbatches = microbatches};
+    if (strcmp(schedule, "interleaved-1f1b") == 0)
+        options.microbatches = (microbatches + ranks - 1) / ranks * ranks;
+    if (strcmp(schedule, "dualpipe-v") == 0 && microbatches < 2 * ranks)
+        options.microbatches = 2 * ranks;
+    return options;
+}
+
+/* ---- Measured data ------------------------------------------------------------------------ */
+
+/* Fills in the path of a file of $HARPE_DATA (or ../shared/data beside the project); false, with a
+ * printed reason, when it is not there. */
+static inline bool find_data(const char *name, char *path, size_t size) {
+    const char *folder = getenv("HARPE_DATA");
+    int length = folder ? snprintf(path, size, "%s/%s", folder, name)
+                        : snprintf(path, size, "%s/../shared/data/%s", HARPE_SOURCE_DIR, name);
+    if (length > 0 && (size_t)length < size && access(path, R_OK) == 0) return true;
+    printf("skipped: no measured profile at %s (set HARPE_DATA)\n", path);
+    return false;
+}
+
+#define MEASURED_BLOCKING_W 83.64
+static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
+                                                "pipeline/bloom-176b_a100.csv"};
+#define MEASURED_PROFILE_COUNT 2
+
+/* A measured 8-stage profile under 1F1B, or NULL where it is missing. */
+static inline harpe_problem *measured_problem(int index, int microbatches,
+                                              harpe_problem_options options) {
+    char path[4096];
+    if (!find_data(measured_profiles[index], path, sizeof path)) return NULL;
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        abort();
+    }
+    double blocking_w = MEASURED_BLOCKING_W;
+    options.blocking_power_w = &blocking_w;
+    options.blocking_power_count = 1;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 8, .microbatches = microbatches});
+    harpe_problem *problem = problem_of(profile, schedule, &options);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+    return problem;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The relaxation as a linear program for somebody else's solver (COIN-OR Clp): event-time variables
+ * and a convex combination of curve points for every instruction. It shares nothing with the
+ * planner but the public option lists; who depends on whom is the caller's to say. */
+#ifndef HARPE_TESTS_PLAN_RELAXATION_LP_H
+#define HARPE_TESTS_PLAN_RELAXATION_LP_H
+
+#ifdef HARPE_HAVE_CLP
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <coin/Clp_C_Interface.h>
+#pragma GCC diagnostic pop
+
+#include "base/array.h"
+#include <harpe/plan.h>
+
+typedef struct relaxation {
+    int instruction_count;
+    const harpe_option_list **list_of; /* [instruction_count] */
+    int arc_count;
+    int *arc_from, *arc_to;  /* arc_from[a] must end before arc_to[a] starts */
+    double blocking_power_w; /* of all ranks together */
+} relaxation;
+
+/* Times and energies are scaled to about 1 for the solver, energies counted from each
+ * instruction's slowest point. */
+typedef struct relaxation_lp {
+    Clp_Simplex *model;
+    int time_column;
+    double time_unit_s, energy_unit_j;
+    double slowest_energy_j;
+} relaxation_lp;
+
+/* A column of the program while it is written down. */
+typedef struct lp_writer {
+    CoinBigIndex *start;
+    int *row;
+    double *value, *cost;
+    int columns;
+    CoinBigIndex entries;
+} lp_writer;
+
+static inline void lp_entry(lp_writer *w, int row, double value) {
+    w->row[w->entries] = row;
+    w->value[w->entries++] = value;
+}
+
+static inline void lp_end_column(lp_writer *w, double cost) {
+    w->cost[w->columns++] = cost;
+    w->start[w->columns] = w->entries;
+}
+
+/* Rows: instruction i's weights add up to 1 (row i), arc a is kept (row n + a), instruction i ends
+ * within the iteration (row n + arcs + i). A duration enters each row in which its instruction's
+ * end does, with the same sign as its start. */
+static inline void lp_instruction(lp_writer *w, const relaxation *r, const relaxation_lp *lp,
+                                  int i) {
+    int n = r->instruction_count;
+    const harpe_option_list *list = r->list_of[i];
+    double slowest_j = list->curve_effective_energy_j[list->curve_count - 1];
+    for (int a = 0; a < r->arc_count; a++) {
+        if (r->arc_from[a] == i) lp_entry(w, n + a, -1);
+        if (r->arc_to[a] == i) lp_entry(w, n + a, 1);
+    }
+    lp_entry(w, n + r->arc_count + i, -1);
+    lp_end_column(w, 0); /* its start */
+    for (size_t k = 0; k < list->curve_count; k++) {
+        double time = list->curve_time_s[k] / lp->time_unit_s;
+        lp_entry(w, i, 1);
+        for (int a = 0; a < r->arc_count; a++) {
+            if (r->arc_from[a] == i) lp_entry(w, n + a, -time);
+        }
+        lp_entry(w, n + r->arc_count + i, -time);
+        lp_end_column(w, (list->curve_effective_energy_j[k] - slowest_j) / lp->energy_unit_j);
+    }
+}
+
+static inline void lp_choose_units(const relaxation *r, relaxation_lp *lp) {
+    lp->time_unit_s = 0;
+    lp->energy_unit_j = 0;
+    for (int i = 0; i < r->instruction_count; i++) {
+        const harpe_option_list *list = r->list_of[i];
+        size_t last = list->curve_count - 1;
+        double range_j = list->curve_effective_energy_j[0] - list->curve_effective_energy_j[last];
+        lp->time_unit_s = fmax(lp->time_unit_s, list->curve_time_s[last]);
+        lp->energy_unit_j = fmax(lp->energy_unit_j, range_j);
+        lp->slowest_energy_j += list->curve_effective_energy_j[last];
+    }
+    lp->energy_unit_j = fmax(lp->energy_unit_j, r->blocking_power_w * lp->time_unit_s);
+    if (lp->energy_unit_j == 0) lp->energy_unit_j = 1;
+}
+
+static inline void lp_load(relaxation_lp *lp, const lp_writer *w, int rows, int n) {
+    double *row_low = malloc((size_t)rows * sizeof *row_low);
+    double *row_high = malloc((size_t)rows * sizeof *row_high);
+    for (int i = 0; i < rows; i++) {
+        row_low[i] = i < n ? 1 : 0;
+        row_high[i] = i < n ? 1 : DBL_MAX;
+    }
+    lp->model = Clp_newModel();
+    Clp_setLogLevel(lp->model, 0);
+    Clp_scaling(lp->model, 0);
+    Clp_setPerturbation(lp->model, 100); /* off */
+    Clp_loadProblem(lp->model, w->columns, rows, w->start, w->row, w->value, NULL, NULL, w->cost,
+                    row_low, row_high);
+    Clp_setPrimalTolerance(lp->model, 1e-9);
+    Clp_setDualTolerance(lp->model, 1e-9);
+    free(row_low);
+    free(row_high);
+}
+
+static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
+    relaxation_lp lp = {.model = NULL};
+    lp_choose_units(r, &lp);
+    size_t columns = 1, entries = (size_t)r->instruction_count;
+    for (int i = 0; i < r->instruction_count; i++) {
+        int degree = 2;
+        for (int a = 0; a < r->arc_count; a++) {
+            degree += (r->arc_from[a] == i) + (r->arc_to[a] == i);
+        }
+        columns += 1 + r->list_of[i]->curve_count;
+        entries += (size_t)degree * (1 + r->list_of[i]->curve_count);
+    }
+    lp_writer w = {.start = harpe_calloc(columns + 1, sizeof *w.start),
+                   .row = harpe_calloc(entries, sizeof *w.row),
+                   .value = harpe_calloc(entries, sizeof *w.value),
+                   .cost = harpe_calloc(columns, sizeof *w.cost)};
+    for (int i = 0; i < r->instruction_count; i++) {
+        lp_instruction(&w, r, &lp, i);
+    }
+    lp.time_column = w.columns;
+    for (int i = 0; i < r->instruction_count; i++) {
+        lp_entry(&w, r->instruction_count + r->arc_count + i, 1);
+    }
+    lp_end_column(&w, r->blocking_power_w * lp.time_unit_s / lp.energy_unit_j);
+    lp_load(&lp, &w, 2 * r->instruction_count + r->arc_count, r->instruction_count);
+    free(w.start);
+    free(w.row);
+    free(w.value);
+    free(w.cost);
+    return lp;
+}
+
+static inline void relaxation_lp_free(relaxation_lp *lp) { Clp_deleteModel(lp->model); }
+
+/* The least energy of an iteration that takes at most time_s (or any time when that is INFINITY);
+ * NAN when the solver finds none. */
+static inline double relaxation_lp_energy_j(relaxation_lp *lp, double time_s) {
+    Clp_columnUpper(lp->model)[lp->time_column] =
+        isinf(time_s) ? DBL_MAX : time_s / lp->time_unit_s;
+    Clp_dual(lp->model, 0);
+    if (Clp_status(lp->model) != 0) return NAN;
+    return lp->slowest_energy_j + Clp_objectiveValue(lp->model) * lp->energy_unit_j;
+}
+
+#endif
+#endif

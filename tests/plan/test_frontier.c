@@ -1,0 +1,922 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exact frontier against three other ways to the truth: an LP solver of other people on
+ * dependencies written down here from the schedule's definition, enumeration of all plans of tiny
+ * instances, and examples worked out by hand. Then what must hold of any frontier. Plans are
+ * test_plan_set.c's, the checker is test_verify.c's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan/walk.h"
+
+#include "instances.h"
+#include "relaxation_lp.h"
+
+static harpe_frontier *solve(const harpe_problem *problem) {
+    harpe_frontier *frontier = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+    return frontier;
+}
+
+static double fastest_s(const harpe_frontier *frontier) {
+    size_t count = 0;
+    return harpe_frontier_vertices(frontier, &count)[0].time_s;
+}
+
+static harpe_frontier_vertex slowest(const harpe_frontier *frontier) {
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    return vertices[count - 1];
+}
+
+/* The planner counts whole microwatts and picoseconds. That is far below what can be measured, but
+ * not below 1e-9 of everything that CHARACTER_WILD makes. */
+static double resolution_j(const harpe_problem *problem, const harpe_frontier *frontier) {
+    size_t count = 0;
+    double steepest_w = harpe_frontier_vertices(frontier, &count)[0].marginal_w, sum_j = 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
+        double stretch_s = list->curve_time_s[list->curve_count - 1] - list->curve_time_s[0];
+        sum_j += 1e-6 * stretch_s + 1e-12 * steepest_w;
+    }
+    return sum_j;
+}
+
+/* What must hold of every frontier, whatever it is of. */
+static void assert_well_formed(const harpe_problem *problem, const harpe_frontier *frontier) {
+    size_t count = 0;
+    const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
+    assert_true(count >= 1);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(v[i].time_s > 0 && isfinite(v[i].lower_bound_j) && v[i].marginal_w >= 0);
+        assert_true(fabs(harpe_frontier_bound_at(frontier, v[i].time_s) - v[i].lower_bound_j) <=
+                    1e-12 * v[0].lower_bound_j);
+        if (i == 0) continue;
+        assert_true(v[i].time_s > v[i - 1].time_s);
+        assert_true(v[i].lower_bound_j < v[i - 1].lower_bound_j);
+        assert_true(v[i].marginal_w > problem->total_blocking_power_w - 1e-6);
+        assert_true(i == 1 ? v[i].marginal_w == v[0].marginal_w
+                           : v[i].marginal_w < v[i - 1].marginal_w);
+        double slope_w =
+            (v[i - 1].lower_bound_j - v[i].lower_bound_j) / (v[i].time_s - v[i - 1].time_s);
+        double resolution_w = 1e-9 * v[0].lower_bound_j / (v[i].time_s - v[i - 1].time_s);
+        assert_true(fabs(slope_w - (v[i].marginal_w - problem->total_blocking_power_w)) <=
+                    1e-6 * v[i].marginal_w + resolution_w);
+    }
+}
+
+/* ---- An independent LP -------------------------------------------------------------------- */
+
+#ifdef HARPE_HAVE_CLP
+
+static relaxation relaxation_new(int instructions, int most_arcs, double blocking_power_w) {
+    return (relaxation){
+        .instruction_count = instructions,
+        .list_of = calloc((size_t)instructions, sizeof(const harpe_option_list *)),
+        .arc_from = calloc((size_t)most_arcs, sizeof(int)),
+        .arc_to = calloc((size_t)most_arcs, sizeof(int)),
+        .blocking_power_w = blocking_power_w,
+    };
+}
+
+static void relaxation_clear(relaxation *r) {
+    free(r->list_of);
+    free(r->arc_from);
+    free(r->arc_to);
+}
+
+static void relaxation_arc(relaxation *r, int from, int to) {
+    r->arc_from[r->arc_count] = from;
+    r->arc_to[r->arc_count++] = to;
+}
+
+static const harpe_option_list *list_of(const harpe_problem *problem, int stage,
+                                        const char *instruction) {
+    for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
+        const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
+        if (list->stage == stage && strcmp(list->instruction, instruction) == 0) return list;
+    }
+    fail_msg("no options for '%s' of stage %d", instruction, stage);
+    return NULL;
+}
+
+/* 1F1B from its definition: stage s starts with min(M, N - 1 - s) forwards, then one forward and
+ * one backward in turn, then the backwards that are left. F(s, m) is number s * 2M + m, B(s, m) is
+ * s * 2M + M + m. */
+static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, int microbatches,
+                                     double blocking_power_w) {
+    int n = 2 * stages * microbatches;
+    relaxation r = relaxation_new(n, 3 * n, blocking_power_w);
+    for (int s = 0; s < stages; s++) {
+        int forward = s * 2 * microbatches, backward = forward + microbatches, previous = -1;
+        int warm_up = stages - 1 - s < microbatches ? stages - 1 - s : microbatches;
+        int forwards = 0, backwards = 0;
+        for (int i = 0; i < 2 * microbatches; i++) {
+            bool is_forward = forwards < microbatches && forwards - backwards <= warm_up;
+            int next = is_forward ? forward + forwards++ : backward + backwards++;
+            if (previous >= 0) relaxation_arc(&r, previous, next);
+            previous = next;
+        }
+        for (int m = 0; m < microbatches; m++) {
+            r.list_of[forward + m] = list_of(problem, s, "forward");
+            r.list_of[backward + m] = list_of(problem, s, "backward");
+            if (s + 1 < stages) {
+                relaxation_arc(&r, forward + m, forward + 2 * microbatches + m);
+                relaxation_arc(&r, backward + 2 * microbatches + m, backward + m);
+            } else {
+                relaxation_arc(&r, forward + m, backward + m);
+            }
+        }
+    }
+    return r;
+}
+
+/* Any schedule, by the planner's own dependencies (test_dag.c's business). */
+static relaxation relaxation_of_any(const harpe_problem *problem) {
+    const harpe_dag *dag = &problem->dag;
+    relaxation r = relaxation_new(dag->node_count, dag->arc_count, problem->total_blocking_power_w);
+    for (int i = 0; i < dag->node_count; i++) {
+        r.list_of[i] = &harpe_problem_choice(problem, i)->list;
+    }
+    for (int a = 0; a < dag->arc_count; a++) {
+        relaxation_arc(&r, dag->arc_from[a], dag->arc_to[a]);
+    }
+    return r;
+}
+
+/* Longest path with everything at its fastest. */
+static double shortest_time_s(const relaxation *r) {
+    double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s), longest_s = 0;
+    for (int i = 0; i < r->instruction_count; i++) {
+        end_s[i] = r->list_of[i]->curve_time_s[0];
+    }
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int a = 0; a < r->arc_count; a++) {
+            int to = r->arc_to[a];
+            double end = end_s[r->arc_from[a]] + r->list_of[to]->curve_time_s[0];
+            if (end <= end_s[to]) continue;
+            end_s[to] = end;
+            changed = true;
+        }
+    }
+    for (int i = 0; i < r->instruction_count; i++) {
+        longest_s = fmax(longest_s, end_s[i]);
+    }
+    free(end_s);
+    return longest_s;
+}
+
+/* The solver's frontier is the LP's optimum at T_min, at T*, at `samples` times between, and T* is
+ * the LP's choice where it may choose. */
+static void assert_matches_lp(const harpe_problem *problem, const relaxation *r, int samples,
+                              test_random *random) {
+    harpe_frontier *frontier = solve(problem);
+    assert_well_formed(problem, frontier);
+    assert_near(fastest_s(frontier), shortest_time_s(r), 1e-9);
+    relaxation_lp lp = relaxation_lp_new(r);
+    double low_s = fastest_s(frontier), high_s = slowest(frontier).time_s;
+    for (int k = 0; k < samples + 2; k++) {
+        /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
+        double time_s = k == 0   ? low_s
+                        : k == 1 ? high_s
+                                 : random_between(random, low_s, 1.1 * high_s);
+        time_s = fmax(time_s, low_s * (1 + 1e-7));
+        double bound_j = harpe_frontier_bound_at(frontier, time_s);
+        double optimum_j = relaxation_lp_energy_j(&lp, time_s);
+        double tolerance_j = 1e-6 * optimum_j + resolution_j(problem, frontier);
+        if (!(fabs(bound_j - optimum_j) <= tolerance_j))
+            fail_msg("at %.12g s the frontier says %.12g J, the LP %.12g J", time_s, bound_j,
+                     optimum_j);
+    }
+    double least_j = relaxation_lp_energy_j(&lp, INFINITY);
+    assert_true(fabs(least_j - slowest(frontier).lower_bound_j) <=
+                1e-6 * least_j + resolution_j(problem, frontier));
+    relaxation_lp_free(&lp);
+    harpe_frontier_free(frontier);
+}
+
+static void frontier_matches_lp_optimum(void **state) {
+    (void)state;
+    test_random random = {1};
+    for (int trial = 0; trial < test_trials(400); trial++) {
+        test_profile_shape shape = random_shape(&random);
+        int stages = random_int(&random, 1, 4), microbatches = random_int(&random, 1, 6);
+        harpe_schedule_options options = {.ranks = stages, .microbatches = microbatches};
+        harpe_schedule *schedule = schedule_of(&options);
+        test_rows rows = make_rows(schedule, &shape, &random);
+        double blocking_w = random_blocking_w(&random, shape.power_scale);
+        harpe_problem *problem = problem_from_rows(&rows, &options, blocking_w);
+        relaxation r = relaxation_of_1f1b(problem, stages, microbatches, stages * blocking_w);
+        assert_int_equal(r.instruction_count, harpe_problem_instruction_count(problem));
+        assert_matches_lp(problem, &r, 4, &random);
+        relaxation_clear(&r);
+        harpe_problem_free(problem);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+static void frontier_matches_lp_optimum_on_every_schedule(void **state) {
+    (void)state;
+    test_random random = {2};
+    static const char *const before[] = {"load", NULL}, *const after[] = {"reduce", "step", NULL};
+    for (int trial = 0; trial < test_trials(10); trial++) {
+        const char *name;
+        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+            harpe_schedule_options options =
+                shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 4));
+            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = random_int(&random, 2, 3);
+            options.prologue = trial % 3 == 0 ? before : NULL;
+            options.epilogue = trial % 2 == 0 ? after : NULL;
+            harpe_problem *problem = random_problem(&options, &random);
+            relaxation r = relaxation_of_any(problem);
+            assert_matches_lp(problem, &r, 3, &random);
+            relaxation_clear(&r);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+static void frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank(void **state) {
+    (void)state;
+    test_random random = {3};
+    for (int trial = 0; trial < test_trials(30); trial++) {
+        double blocking_w[3] = {0, random_between(&random, 0, 200),
+                                random_between(&random, 0, 400)};
+        harpe_schedule_options options = {.ranks = 3, .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule *schedule = schedule_of(&options);
+        test_profile_shape shape = random_shape(&random);
+        test_rows rows = make_rows(schedule, &shape, &random);
+        harpe_profile *profile = profile_of(&rows);
+        harpe_problem *problem = problem_of(
+            profile, schedule,
+            &(harpe_problem_options){.blocking_power_w = blocking_w, .blocking_power_count = 3});
+        relaxation r = relaxation_of_1f1b(problem, 3, options.microbatches,
+                                          blocking_w[0] + blocking_w[1] + blocking_w[2]);
+        assert_matches_lp(problem, &r, 3, &random);
+        relaxation_clear(&r);
+        harpe_problem_free(problem);
+        harpe_profile_free(profile);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+static void assert_measured_match_lp(int microbatches, harpe_cost_model cost_model, int samples) {
+    test_random random = {(uint64_t)microbatches};
+    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
+        harpe_problem *problem =
+            measured_problem(i, microbatches, (harpe_problem_options){.cost_model = cost_model});
+        if (!problem) skip();
+        relaxation r = relaxation_of_1f1b(problem, 8, microbatches, 8 * MEASURED_BLOCKING_W);
+        assert_matches_lp(problem, &r, samples, &random);
+        relaxation_clear(&r);
+        harpe_problem_free(problem);
+    }
+}
+
+static void frontier_matches_lp_optimum_on_measured_profiles(void **state) {
+    (void)state;
+    assert_measured_match_lp(12, HARPE_COST_HULL, 2);
+    assert_measured_match_lp(24, HARPE_COST_HULL, 1);
+}
+
+static void frontier_of_exponential_curves_matches_lp_optimum(void **state) {
+    (void)state;
+    assert_measured_match_lp(4, HARPE_COST_EXPONENTIAL, 2);
+}
+
+#else
+
+static void skip_without_clp(void **state) {
+    (void)state;
+    printf("skipped: built without Clp (coinor-libclp-dev), the independent LP solver\n");
+    skip();
+}
+#define frontier_matches_lp_optimum skip_without_clp
+#define frontier_matches_lp_optimum_on_every_schedule skip_without_clp
+#define frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank skip_without_clp
+#define frontier_matches_lp_optimum_on_measured_profiles skip_without_clp
+#define frontier_of_exponential_curves_matches_lp_optimum skip_without_clp
+
+#endif
+
+/* ---- All plans of tiny instances ---------------------------------------------------------- */
+
+#define BRUTE_INSTRUCTIONS_MAX 8
+#define BRUTE_OPTIONS_MAX 3
+#define BRUTE_PLANS_MAX 6561 /* 3^8 */
+
+typedef struct enumeration {
+    const harpe_problem *problem;
+    size_t count;
+    double time_s[BRUTE_PLANS_MAX], energy_j[BRUTE_PLANS_MAX];
+} enumeration;
+
+/* Time and energy by nothing but the definition; arcs are gone over until all are kept. */
+static void run_plan(const harpe_problem *problem, const harpe_profile_point *const *points,
+                     double *time_s, double *energy_j) {
+    double end_s[BRUTE_INSTRUCTIONS_MAX];
+    int n = problem->instruction_count;
+    *time_s = *energy_j = 0;
+    for (int i = 0; i < n; i++) {
+        end_s[i] = points[i]->time_s;
+    }
+    for (int pass = 0; pass < n; pass++) {
+        for (int a = 0; a < problem->dag.arc_count; a++) {
+            int to = problem->dag.arc_to[a];
+            end_s[to] = fmax(end_s[to], end_s[problem->dag.arc_from[a]] + points[to]->time_s);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        *time_s = fmax(*time_s, end_s[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        *energy_j += points[i]->energy_j -
+                     harpe_problem_choice(problem, i)->blocking_power_w * points[i]->time_s;
+    }
+    *energy_j += problem->total_blocking_power_w * *time_s;
+}
+
+/* Every combination of measured points, also those that are not Pareto-optimal. */
+static void enumerate(const harpe_problem *problem, enumeration *out) {
+    int n = problem->instruction_count;
+    size_t digit[BRUTE_INSTRUCTIONS_MAX] = {0};
+    assert_true(n <= BRUTE_INSTRUCTIONS_MAX);
+    out->problem = problem;
+    out->count = 0;
+    for (int i = 0; i < n;) {
+        const harpe_profile_point *points[BRUTE_INSTRUCTIONS_MAX] = {NULL};
+        for (int k = 0; k < n; k++) {
+            points[k] = &harpe_problem_choice(problem, k)->points[digit[k]];
+        }
+        run_plan(problem, points, &out->time_s[out->count], &out->energy_j[out->count]);
+        out->count++;
+        for (i = 0; i < n && ++digit[i] == harpe_problem_choice(problem, i)->point_count; i++) {
+            digit[i] = 0;
+        }
+    }
+}
+
+/* The planner counts whole picoseconds; eight instructions may add up to this. */
+#define ROUNDING_S 1e-11
+
+/* The least energy of all plans that are not slower. */
+static double least_energy_j(const enumeration *all, double time_s) {
+    double least_j = INFINITY;
+    for (size_t p = 0; p < all->count; p++) {
+        if (all->time_s[p] <= time_s) least_j = fmin(least_j, all->energy_j[p]);
+    }
+    return least_j;
+}
+
+static const struct {
+    int ranks, microbatches;
+} tiny_shapes[] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {3, 1}, {4, 1}};
+#define TINY_SHAPES ((int)(sizeof tiny_shapes / sizeof tiny_shapes[0]))
+
+static harpe_problem *tiny_problem(test_random *random) {
+    int k = random_int(random, 0, TINY_SHAPES - 1);
+    harpe_schedule_options options = {.ranks = tiny_shapes[k].ranks,
+                                      .microbatches = tiny_shapes[k].microbatches};
+    test_profile_shape shape = random_shape(random);
+    shape.most_options = random_int(random, 1, BRUTE_OPTIONS_MAX);
+    shape.fewest_options = random_int(random, 1, shape.most_options);
+    harpe_schedule *schedule = schedule_of(&options);
+    test_rows rows = make_rows(schedule, &shape, random);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &options, random_blocking_w(random, shape.power_scale));
+    free(rows.rows);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+static void no_plan_at_all_is_below_the_bound(void **state) {
+    (void)state;
+    test_random random = {4};
+    static enumeration all;
+    for (int trial = 0; trial < test_trials(200); trial++) {
+        harpe_problem *problem = tiny_problem(&random);
+        harpe_frontier *frontier = solve(problem);
+        enumerate(problem, &all);
+        double shortest = INFINITY;
+        for (size_t p = 0; p < all.count; p++) {
+            double bound_j = harpe_frontier_bound_at(frontier, all.time_s[p]);
+            shortest = fmin(shortest, all.time_s[p]);
+            if (all.energy_j[p] < bound_j - 1e-9 * bound_j - resolution_j(problem, frontier))
+                fail_msg("a plan of %.12g s takes %.12g J, below the bound of %.12g J",
+                         all.time_s[p], all.energy_j[p], bound_j);
+        }
+        assert_near(shortest, fastest_s(frontier), 1e-9);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+/* The best plan of all needs just what the bound says. */
+static void assert_attained(const enumeration *all, const harpe_frontier *frontier, double time_s) {
+    double least_j = least_energy_j(all, time_s + ROUNDING_S);
+    double low_j = harpe_frontier_bound_at(frontier, time_s + ROUNDING_S);
+    double high_j = fmax(low_j, harpe_frontier_bound_at(frontier, time_s - ROUNDING_S));
+    double tolerance_j = 1e-9 * least_j + resolution_j(all->problem, frontier);
+    if (least_j < low_j - tolerance_j || least_j > high_j + tolerance_j)
+        fail_msg("the best plan within %.12g s takes %.12g J, the bound is %.12g to %.12g J",
+                 time_s, least_j, low_j, high_j);
+}
+
+/* Whether all relaxed durations of the walk are measured ones. */
+static bool is_integral(const harpe_walk *walk, harpe_relaxed *relaxed) {
+    harpe_walk_read(walk, relaxed);
+    for (int32_t i = 0; i < walk->network.instruction_count; i++) {
+        const harpe_network_curve *curve = &walk->network.curves[walk->network.curve_of[i]];
+        bool found = relaxed->duration_ps[i] >= curve->time_ps[curve->segment_count];
+        for (int32_t k = 0; k < curve->segment_count; k++) {
+            found = found || relaxed->duration_ps[i] == curve->time_ps[k];
+        }
+        if (!found) return false;
+    }
+    return true;
+}
+
+static void bound_is_attained_where_the_relaxation_is_integral(void **state) {
+    (void)state;
+    test_random random = {5};
+    static enumeration all;
+    int attained = 0, fractional = 0;
+    for (int trial = 0; trial < test_trials(200); trial++) {
+        harpe_problem *problem = tiny_problem(&random);
+        harpe_walk walk;
+        harpe_error error = {.message = ""};
+        int64_t duration_ps[BRUTE_INSTRUCTIONS_MAX], price_uw[BRUTE_INSTRUCTIONS_MAX];
+        harpe_relaxed relaxed = {.duration_ps = duration_ps, .price_uw = price_uw};
+        enumerate(problem, &all);
+        harpe_frontier *frontier = solve(problem);
+        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
+        for (bool at_end = false; !at_end;) {
+            at_end = walk.solver.time_ps <= walk.fastest_ps;
+            double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
+            if (is_integral(&walk, &relaxed)) {
+                assert_attained(&all, frontier, time_s);
+                attained++;
+            } else {
+                fractional++;
+            }
+            assert_ok(harpe_walk_to_next_vertex(&walk, &error), error);
+            if (!at_end && walk.solver.time_ps == (int64_t)llround(time_s * HARPE_PS_PER_S))
+                assert_ok(harpe_walk_to(&walk, walk.fastest_ps, &error), error);
+        }
+        harpe_walk_clear(&walk);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+    assert_true(attained > 200 && fractional > 0);
+}
+
+static void every_vertex_of_a_chain_is_a_plan(void **state) {
+    (void)state;
+    test_random random = {6};
+    static enumeration all;
+    for (int trial = 0; trial < test_trials(100); trial++) {
+        test_profile_shape shape = {.character = CHARACTER_MEASURED,
+                                    .fewest_options = 1,
+                                    .most_options = BRUTE_OPTIONS_MAX};
+        harpe_schedule_options options = {.ranks = 1, .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule *schedule = schedule_of(&options);
+        test_rows rows = make_rows(schedule, &shape, &random);
+        harpe_problem *problem = problem_from_rows(&rows, &options, random_int(&random, 0, 1) * 70);
+        harpe_frontier *frontier = solve(problem);
+        enumerate(problem, &all);
+        size_t count = 0;
+        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+        for (size_t v = 0; v < count; v++) {
+            assert_attained(&all, frontier, vertices[v].time_s);
+        }
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+static void plan_sets_hold_nothing_that_enumeration_refutes(void **state) {
+    (void)state;
+    test_random random = {7};
+    static enumeration all;
+    for (int trial = 0; trial < test_trials(100); trial++) {
+        harpe_problem *problem = tiny_problem(&random);
+        harpe_error error = {.message = ""};
+        harpe_plan_set *plans = NULL;
+        harpe_frontier *frontier = NULL;
+        harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = 8};
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+        enumerate(problem, &all);
+        for (size_t i = 0; i < harpe_plan_set_count(plans); i++) {
+            const harpe_plan *plan = harpe_plan_set_at(plans, i);
+            bool exists = false;
+            for (size_t p = 0; p < all.count && !exists; p++) {
+                exists = nearly(all.time_s[p], plan->time_s, 1e-12) &&
+                         nearly(all.energy_j[p], plan->energy_j, 1e-12);
+            }
+            assert_true(exists);
+            double later_s = plan->time_s + ROUNDING_S;
+            assert_true(harpe_frontier_bound_at(frontier, later_s) <=
+                        least_energy_j(&all, later_s) * (1 + 1e-9) +
+                            resolution_j(problem, frontier));
+        }
+        harpe_frontier_free(frontier);
+        harpe_plan_set_free(plans);
+        harpe_problem_free(problem);
+    }
+}
+
+/* ---- Worked out by hand ------------------------------------------------------------------- */
+
+static void add_hand_made_rows(test_rows *rows, int stages) {
+    for (int stage = 0; stage < stages; stage++) {
+        add_row(rows, stage, "forward", 1000, 1, 20); /* saves 8 W */
+        add_row(rows, stage, "forward", 500, 2, 12);
+        add_row(rows, stage, "backward", 1000, 1, 30); /* saves 10 W */
+        add_row(rows, stage, "backward", 500, 3, 10);
+    }
+}
+
+static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier_vertex *expected,
+                            size_t expected_count) {
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    assert_int_equal(count, expected_count);
+    for (size_t i = 0; i < count; i++) {
+        assert_near(vertices[i].time_s, expected[i].time_s, 1e-12);
+        assert_near(vertices[i].lower_bound_j, expected[i].lower_bound_j, 1e-12);
+        assert_near(vertices[i].marginal_w, expected[i].marginal_w, 1e-9);
+    }
+}
+
+/* Slowing the backward down saves more, so it comes first on the way from T_min. */
+static void one_rank_by_hand(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_hand_made_rows(&rows, 1);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    harpe_frontier *frontier = solve(problem);
+    assert_vertices(frontier, (harpe_frontier_vertex[]){{2, 50, 10}, {4, 30, 10}, {5, 22, 8}}, 3);
+    assert_true(harpe_frontier_bound_at(frontier, 3) == 40);
+    assert_true(harpe_frontier_bound_at(frontier, 4.5) == 26);
+    assert_true(harpe_frontier_bound_at(frontier, 5.5) == 22);
+    assert_true(harpe_frontier_bound_at(frontier, 1e9) == 22);
+    assert_true(isinf(harpe_frontier_bound_at(frontier, 1.999)));
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+/* Two ranks, one microbatch: F0 F1 B1 B0 one after the other, while one rank works the other waits
+ * at 9 W. Slowing a forward saves 8 W but keeps the other rank waiting at 9 W: not worth it. */
+static void two_ranks_by_hand(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_hand_made_rows(&rows, 2);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 9);
+    harpe_frontier *frontier = solve(problem);
+    assert_vertices(frontier, (harpe_frontier_vertex[]){{4, 136, 19}, {8, 132, 19}}, 2);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+/* ---- Properties --------------------------------------------------------------------------- */
+
+/* A problem of fixed rows under 1F1B after they have been scaled. */
+static harpe_problem *scaled_problem(const test_rows *rows, double time_scale, double energy_scale,
+                                     double blocking_w) {
+    test_rows scaled = {0};
+    for (size_t i = 0; i < rows->count; i++) {
+        const harpe_measurement *row = &rows->rows[i];
+        add_row(&scaled, row->stage, row->instruction, row->frequency_mhz, row->time_s * time_scale,
+                row->energy_j * energy_scale);
+    }
+    harpe_problem *problem = problem_from_rows(
+        &scaled, &(harpe_schedule_options){.ranks = 3, .microbatches = 4}, blocking_w);
+    free(scaled.rows);
+    return problem;
+}
+
+static test_rows rows_for_3_stages(uint64_t seed) {
+    test_random random = {seed};
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    test_rows rows =
+        make_rows(schedule,
+                  &(test_profile_shape){
+                      .character = CHARACTER_MEASURED, .fewest_options = 2, .most_options = 6},
+                  &random);
+    harpe_schedule_free(schedule);
+    return rows;
+}
+
+static void assert_scales(const harpe_problem *problem, const harpe_problem *scaled,
+                          double time_scale, double energy_scale) {
+    harpe_frontier *a = solve(problem), *b = solve(scaled);
+    double low_s = fastest_s(a), high_s = slowest(a).time_s;
+    assert_near(fastest_s(b), low_s * time_scale, 1e-9);
+    assert_near(slowest(b).time_s, high_s * time_scale, 1e-9);
+    for (int k = 0; k <= 20; k++) {
+        double time_s = low_s + (high_s - low_s) * k / 20;
+        assert_near(harpe_frontier_bound_at(b, time_s * time_scale),
+                    harpe_frontier_bound_at(a, time_s) * energy_scale, 1e-8);
+    }
+    harpe_frontier_free(a);
+    harpe_frontier_free(b);
+}
+
+static void times_and_energies_scale_the_frontier(void **state) {
+    (void)state;
+    for (int trial = 0; trial < test_trials(20); trial++) {
+        test_rows rows = rows_for_3_stages((uint64_t)trial);
+        harpe_problem *problem = scaled_problem(&rows, 1, 1, 70);
+        harpe_problem *longer = scaled_problem(&rows, 7, 1, 70. / 7);
+        harpe_problem *costlier = scaled_problem(&rows, 1, 2.5, 70 * 2.5);
+        harpe_problem *both = scaled_problem(&rows, 0.25, 3, 70 * 12);
+        assert_scales(problem, longer, 7, 1);
+        assert_scales(problem, costlier, 1, 2.5);
+        assert_scales(problem, both, 0.25, 3);
+        harpe_problem_free(both);
+        harpe_problem_free(costlier);
+        harpe_problem_free(longer);
+        harpe_problem_free(problem);
+        free(rows.rows);
+    }
+}
+
+static void assert_same_frontier(const harpe_problem *a, const harpe_problem *b) {
+    harpe_frontier *first = solve(a), *second = solve(b);
+    size_t count = 0, other_count = 0;
+    const harpe_frontier_vertex *v = harpe_frontier_vertices(first, &count);
+    const harpe_frontier_vertex *w = harpe_frontier_vertices(second, &other_count);
+    assert_int_equal(count, other_count);
+    assert_memory_equal(v, w, count * sizeof *v);
+    harpe_frontier_free(first);
+    harpe_frontier_free(second);
+}
+
+static void frontier_is_deterministic_and_ignores_the_order_of_rows(void **state) {
+    (void)state;
+    test_random random = {8};
+    for (int trial = 0; trial < test_trials(20); trial++) {
+        test_rows rows = rows_for_3_stages(100 + (uint64_t)trial);
+        harpe_problem *problem = scaled_problem(&rows, 1, 1, 80);
+        for (size_t i = rows.count - 1; i > 0; i--) {
+            size_t k = (size_t)random_int(&random, 0, (int)i);
+            harpe_measurement row = rows.rows[i];
+            rows.rows[i] = rows.rows[k];
+            rows.rows[k] = row;
+        }
+        harpe_problem *shuffled = scaled_problem(&rows, 1, 1, 80);
+        assert_same_frontier(problem, problem);
+        assert_same_frontier(problem, shuffled);
+        harpe_problem_free(shuffled);
+        harpe_problem_free(problem);
+        free(rows.rows);
+    }
+}
+
+static void names_of_instructions_do_not_matter(void **state) {
+    (void)state;
+    static const char *const load[] = {"a-load", NULL}, *const other[] = {"z:load.2", NULL};
+    const char *const *prologues[] = {load, other};
+    harpe_problem *problems[2];
+    for (int k = 0; k < 2; k++) {
+        test_rows rows = rows_for_3_stages(200);
+        for (int stage = 0; stage < 3; stage++) {
+            add_row(&rows, stage, prologues[k][0], 0, 0.004 * (stage + 1), 0.5);
+        }
+        problems[k] = problem_from_rows(
+            &rows,
+            &(harpe_schedule_options){.ranks = 3, .microbatches = 3, .prologue = prologues[k]}, 60);
+        free(rows.rows);
+    }
+    assert_same_frontier(problems[0], problems[1]);
+    harpe_problem_free(problems[0]);
+    harpe_problem_free(problems[1]);
+}
+
+static void identical_options_give_a_single_vertex(void **state) {
+    (void)state;
+    test_random random = {9};
+    for (int trial = 0; trial < test_trials(20); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule *schedule = schedule_of(&options);
+        test_rows rows =
+            make_rows(schedule,
+                      &(test_profile_shape){
+                          .character = CHARACTER_IDENTICAL, .fewest_options = 1, .most_options = 4},
+                      &random);
+        harpe_problem *problem = problem_from_rows(&rows, &options, 70);
+        harpe_frontier *frontier = solve(problem);
+        size_t count = 0;
+        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+        assert_int_equal(count, 1);
+        harpe_plan plan;
+        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        assert_near(vertices[0].time_s, plan.time_s, 1e-9);
+        assert_near(vertices[0].lower_bound_j, plan.energy_j, 1e-9);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+/* On one rank a straight line stays one, however many options lie on it. */
+static void exactly_linear_options_give_one_edge(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    for (int i = 0; i < 20; i++) {
+        add_row(&rows, 0, "forward", 1410 - 15 * i, 0.05 + 0.001 * i, 15 - 0.1 * i);
+        add_row(&rows, 0, "backward", 1410 - 15 * i, 0.10 + 0.002 * i, 30 - 0.2 * i);
+    }
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 5}, 50);
+    harpe_frontier *frontier = solve(problem);
+    assert_vertices(frontier, (harpe_frontier_vertex[]){{0.75, 225, 150}, {1.035, 196.5, 150}}, 2);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+/* Waiting costs more than any instruction: nothing is worth being slower for. */
+static void blocking_power_above_all_instructions_makes_the_fastest_the_best(void **state) {
+    (void)state;
+    for (int trial = 0; trial < test_trials(10); trial++) {
+        test_rows rows = rows_for_3_stages(300 + (uint64_t)trial);
+        harpe_problem *waiting = scaled_problem(&rows, 1, 1, 50000);
+        harpe_problem *resting = scaled_problem(&rows, 1, 1, 0);
+        harpe_frontier *expensive = solve(waiting), *cheap = solve(resting);
+        assert_near(fastest_s(expensive), fastest_s(cheap), 1e-9);
+        assert_true(slowest(expensive).time_s <= fastest_s(expensive) * 1.05);
+        /* Waiting for nothing: every instruction at its own cheapest. */
+        double least_j = 0;
+        for (int32_t i = 0; i < resting->instruction_count; i++) {
+            const harpe_option_list *list = &harpe_problem_choice(resting, i)->list;
+            least_j += list->options[list->option_count - 1].energy_j;
+        }
+        assert_near(slowest(cheap).lower_bound_j, least_j, 1e-9);
+        harpe_frontier_free(expensive);
+        harpe_frontier_free(cheap);
+        harpe_problem_free(waiting);
+        harpe_problem_free(resting);
+        free(rows.rows);
+    }
+}
+
+static void few_microbatches_and_single_ranks_are_solved(void **state) {
+    (void)state;
+    static const int shapes[][2] = {{1, 1}, {1, 7}, {5, 1}, {8, 3}, {2, 1}};
+    test_random random = {10};
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
+        harpe_schedule_options options = {.ranks = shapes[k][0], .microbatches = shapes[k][1]};
+        harpe_problem *problem = random_problem(&options, &random);
+        harpe_frontier *frontier = solve(problem);
+        assert_well_formed(problem, frontier);
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+static void every_schedule_is_solved_on_a_made_up_profile(void **state) {
+    (void)state;
+    const char *name;
+    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        harpe_profile *profile = NULL;
+        double blocking_w = 0;
+        harpe_error error = {.message = ""};
+        harpe_synth_options synth = {
+            .stages = 8, .imbalance = 1.2, .noise = 0.02, .seed = 5, .split_backward = true};
+        assert_ok(harpe_profile_synthesize(&synth, &profile, &blocking_w, &error), error);
+        bool two_stages_a_rank = strcmp(name, "zb-v") == 0 || strcmp(name, "dualpipe-v") == 0 ||
+                                 strcmp(name, "interleaved-1f1b") == 0;
+        harpe_schedule_options options = shape_for(name, two_stages_a_rank ? 4 : 8, 8);
+        harpe_schedule *schedule = schedule_of(&options);
+        harpe_problem *problem = NULL;
+        harpe_problem_options how = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
+        harpe_status status = harpe_problem_new(profile, schedule, &how, &problem, &error);
+        harpe_schedule_free(schedule);
+        harpe_profile_free(profile);
+        if (strcmp(name, "early-recomputation-1f1b") == 0) {
+            /* Made-up profiles have no recomputation. */
+            assert_int_equal(status, HARPE_INVALID_INPUT);
+            assert_non_null(strstr(error.message, "'forward_backward' for stage 0"));
+            continue;
+        }
+        assert_ok(status, error);
+        harpe_frontier *frontier = solve(problem);
+        assert_well_formed(problem, frontier);
+        assert_ok(harpe_frontier_verify(problem, frontier, 4, &error), error);
+        harpe_work work = harpe_frontier_work(frontier);
+        assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+static void exponential_curves_are_solved_on_measured_profiles(void **state) {
+    (void)state;
+    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
+        harpe_problem *problem =
+            measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
+        if (!problem) skip();
+        assert_true(problem->choices[0].is_fitted);
+        harpe_frontier *frontier = solve(problem);
+        assert_well_formed(problem, frontier);
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+/* ---- Interruption ------------------------------------------------------------------------- */
+
+typedef struct patience {
+    int reports_left, reports;
+    double last_fraction;
+} patience;
+
+static bool report_until_tired(void *user, const char *phase, double fraction) {
+    patience *p = user;
+    assert_string_equal(phase, "solving");
+    assert_true(fraction >= p->last_fraction && fraction <= 1);
+    p->last_fraction = fraction;
+    p->reports++;
+    return p->reports_left-- > 0;
+}
+
+static void progress_can_stop_the_solver_at_any_report(void **state) {
+    (void)state;
+    test_rows rows = rows_for_3_stages(11);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
+    patience whole = {.reports_left = 1000000};
+    harpe_progress progress = {report_until_tired, &whole};
+    harpe_frontier *frontier = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_frontier_new(problem, &progress, &frontier, &error), error);
+    harpe_frontier_free(frontier);
+    assert_true(whole.reports >= 2);
+    for (int k = 0; k < whole.reports; k++) {
+        patience some = {.reports_left = k};
+        progress.user = &some;
+        frontier = NULL;
+        assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, &error),
+                         HARPE_INTERRUPTED);
+        assert_int_equal(error.status, HARPE_INTERRUPTED);
+        assert_non_null(strstr(error.message, "interrupted"));
+        assert_null(frontier);
+        assert_int_equal(some.reports, k + 1);
+    }
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+static void freeing_nothing_is_allowed(void **state) {
+    (void)state;
+    harpe_frontier_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frontier_matches_lp_optimum),
+        cmocka_unit_test(frontier_matches_lp_optimum_on_every_schedule),
+        cmocka_unit_test(frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank),
+        cmocka_unit_test(frontier_matches_lp_optimum_on_measured_profiles),
+        cmocka_unit_test(frontier_of_exponential_curves_matches_lp_optimum),
+        cmocka_unit_test(no_plan_at_all_is_below_the_bound),
+        cmocka_unit_test(bound_is_attained_where_the_relaxation_is_integral),
+        cmocka_unit_test(every_vertex_of_a_chain_is_a_plan),
+        cmocka_unit_test(plan_sets_hold_nothing_that_enumeration_refutes),
+        cmocka_unit_test(one_rank_by_hand),
+        cmocka_unit_test(two_ranks_by_hand),
+        cmocka_unit_test(times_and_energies_scale_the_frontier),
+        cmocka_unit_test(frontier_is_deterministic_and_ignores_the_order_of_rows),
+        cmocka_unit_test(names_of_instructions_do_not_matter),
+        cmocka_unit_test(identical_options_give_a_single_vertex),
+        cmocka_unit_test(exactly_linear_options_give_one_edge),
+        cmocka_unit_test(blocking_power_above_all_instructions_makes_the_fastest_the_best),
+        cmocka_unit_test(few_microbatches_and_single_ranks_are_solved),
+        cmocka_unit_test(every_schedule_is_solved_on_a_made_up_profile),
+        cmocka_unit_test(exponential_curves_are_solved_on_measured_profiles),
+        cmocka_unit_test(progress_can_stop_the_solver_at_any_report),
+        cmocka_unit_test(freeing_nothing_is_allowed),
+    };
+    return cmocka_run_group_tests_name("frontier", tests, NULL, NULL);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event network: whole numbers that never overstate a cost, events that are pinned to each
+ * other merged, edges found from both of their ends, and profiles whose numbers do not fit refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/network.h"
+
+enum { ROWS_MAX = 64, CURVE_MAX = 64 };
+
+typedef struct rows {
+    harpe_measurement items[ROWS_MAX];
+    size_t count;
+} rows;
+
+static void add(rows *r, int stage, const char *name, int mhz, double time_s, double energy_j) {
+    assert_true(r->count < ROWS_MAX);
+    r->items[r->count++] = (harpe_measurement){
+        .stage = stage,
+        .rank = -1,
+        .instruction = name,
+        .frequency_mhz = mhz,
+        .time_s = time_s,
+        .energy_j = energy_j,
+    };
+}
+
+/* Forward and backward of a stage at two frequencies: 100 and 50 W saved by slowing down. */
+static void add_plain_stage(rows *r, int stage) {
+    add(r, stage, "forward", 1400, 0.05, 10);
+    add(r, stage, "forward", 700, 0.1, 5);
+    add(r, stage, "backward", 1400, 0.1, 20);
+    add(r, stage, "backward", 700, 0.2, 15);
+}
+
+static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, double blocking_w) {
+    harpe_error error = {.message = ""};
+    harpe_profile *profile = NULL;
+    harpe_schedule *schedule = NULL;
+    harpe_problem *problem = NULL;
+    harpe_schedule_options shape = {.ranks = ranks, .microbatches = microbatches};
+    harpe_problem_options options = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
+    if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK ||
+        harpe_schedule_new(&shape, &schedule, &error) != HARPE_OK ||
+        harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+static harpe_network make_network(const harpe_problem *problem) {
+    harpe_network network;
+    harpe_error error = {.message = ""};
+    if (harpe_network_build(problem, &network, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    return network;
+}
+
+static const harpe_network_curve *curve_of_edge(const harpe_network *network, int32_t edge) {
+    return &network->curves[network->curve_of[edge]];
+}
+
+/* ---- Curves ------------------------------------------------------------------------------- */
+
+static void times_are_picoseconds_and_rates_microwatts(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add_plain_stage(&r, 0);
+    harpe_problem *problem = make_problem(&r, 1, 1, 25);
+    harpe_network network = make_network(problem);
+    const harpe_network_curve *forward = curve_of_edge(&network, 0);
+    assert_int_equal(forward->segment_count, 1);
+    assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
+    assert_int_equal(forward->time_ps[1], INT64_C(100000000000));
+    assert_int_equal(forward->rate_uw[0], HARPE_FLOW_INFINITE);
+    assert_in_range(forward->rate_uw[1], INT64_C(124999999), INT64_C(125000000));
+    assert_int_equal(forward->rate_uw[2], 0);
+    assert_int_equal(network.blocking_uw, INT64_C(25000000));
+    assert_true(fabs(network.slowest_energy_j - (5 - 2.5 + 15 - 5)) < 1e-12);
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+}
+
+/* The energy that a rounded curve gives to its point k. */
+static double rebuilt_energy_j(const harpe_network_curve *curve, int32_t k) {
+    double energy_j = curve->slowest_energy_j;
+    for (int32_t i = curve->segment_count; i > k; i--) {
+        energy_j += (double)curve->rate_uw[i] / HARPE_UW_PER_W *
+                    ((double)(curve->time_ps[i] - curve->time_ps[i - 1]) / HARPE_PS_PER_S);
+    }
+    return energy_j;
+}
+
+static void rounded_curves_are_convex_and_never_above_the_options(void **state) {
+    (void)state;
+    srand(7);
+    for (int trial = 0; trial < 200; trial++) {
+        rows r = {.count = 0};
+        int points = 1 + rand() % (ROWS_MAX / 2);
+        for (int i = 0; i < points; i++) {
+            double slowing = 1 + i * 0.02 + 0.01 * rand() / RAND_MAX;
+            add(&r, 0, "forward", 2000 - i, 0.04 * slowing,
+                (4 + 0.5 * rand() / RAND_MAX) / slowing);
+        }
+        add(&r, 0, "backward", 1000, 0.1, 1);
+        harpe_problem *problem = make_problem(&r, 1, 1, 20);
+        harpe_network network = make_network(problem);
+        const harpe_network_curve *curve = curve_of_edge(&network, 0);
+        const harpe_option_list *list = &harpe_problem_choice(problem, 0)->list;
+        for (int32_t k = 0; k < curve->segment_count; k++) {
+            assert_true(curve->time_ps[k] < curve->time_ps[k + 1]);
+            assert_true(curve->rate_uw[k] > curve->rate_uw[k + 1]);
+        }
+        assert_int_equal(curve->time_ps[0], llround(list->options[0].time_s * HARPE_PS_PER_S));
+        for (size_t p = 0; p < list->curve_count; p++) {
+            double rebuilt_j = rebuilt_energy_j(curve, (int32_t)p);
+            assert_true(rebuilt_j <= list->curve_effective_energy_j[p] + 1e-12);
+            assert_true(rebuilt_j >= list->curve_effective_energy_j[p] - 1e-6);
+        }
+        harpe_network_clear(&network);
+        harpe_problem_free(problem);
+    }
+}
+
+static void options_of_the_same_picosecond_are_the_cheaper_one(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add(&r, 0, "forward", 1400, 0.05, 10);
+    add(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
+    add(&r, 0, "forward", 700, 0.1, 5);
+    add(&r, 0, "backward", 1400, 0.1, 20);
+    add(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
+    harpe_problem *problem = make_problem(&r, 1, 1, 0);
+    assert_int_equal(harpe_problem_choice(problem, 0)->list.option_count, 3);
+    harpe_network network = make_network(problem);
+    const harpe_network_curve *forward = curve_of_edge(&network, 0);
+    assert_int_equal(forward->segment_count, 1);
+    assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
+    assert_int_equal(forward->rate_uw[1], INT64_C(80000000));
+    const harpe_network_curve *backward = curve_of_edge(&network, 1);
+    assert_int_equal(backward->segment_count, 0);
+    assert_true(backward->slowest_energy_j == 19);
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+}
+
+/* ---- Events ------------------------------------------------------------------------------- */
+
+static void a_chain_has_one_event_between_neighbours(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add_plain_stage(&r, 0);
+    harpe_problem *problem = make_problem(&r, 1, 5, 0);
+    harpe_network network = make_network(problem);
+    assert_int_equal(network.instruction_count, 10);
+    assert_int_equal(network.edge_count, 10); /* no dependency is left */
+    assert_int_equal(network.node_count, 11);
+    assert_int_equal(network.tail[0], network.source);
+    assert_int_equal(network.head[9], network.sink);
+    for (int32_t e = 1; e < 10; e++) {
+        assert_int_equal(network.tail[e], network.head[e - 1]);
+    }
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+}
+
+/* Longest path from the source with everything at the given end of its curve. */
+static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
+    int64_t *arrival = calloc((size_t)network->node_count, sizeof *arrival);
+    assert_non_null(arrival);
+    for (int32_t i = 0; i < network->node_count; i++) {
+        int32_t v = network->topological_order[i];
+        for (int32_t e = 0; e < network->edge_count; e++) {
+            const harpe_network_curve *curve = curve_of_edge(network, e);
+            int64_t end = arrival[v] + curve->time_ps[slowest ? curve->segment_count : 0];
+            if (network->tail[e] == v && end > arrival[network->head[e]]) {
+                arrival[network->head[e]] = end;
+            }
+        }
+    }
+    int64_t length_ps = arrival[network->sink];
+    free(arrival);
+    return length_ps;
+}
+
+/* Merging must not lose or invent a dependency: the longest path stays that of the instructions
+ * themselves, which harpe_plan_evaluate finds from the dependency graph. */
+static void merging_keeps_the_length_of_the_iteration(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        for (int microbatches = 1; microbatches <= 9; microbatches += 2) {
+            rows r = {.count = 0};
+            for (int s = 0; s < ranks; s++) {
+                double work = 1 + 0.1 * (s % 3);
+                add(&r, s, "forward", 1400, 0.05 * work, 10);
+                add(&r, s, "forward", 700, 0.1, 5);
+                add(&r, s, "backward", 1400, 0.1 / work, 20);
+                add(&r, s, "backward", 700, 0.2, 15);
+            }
+            harpe_problem *problem = make_problem(&r, ranks, microbatches, 30);
+            harpe_network network = make_network(problem);
+            harpe_plan plan;
+            harpe_error error;
+            assert_int_equal(harpe_plan_all_maximum(problem, &plan, &error), HARPE_OK);
+            assert_true(fabs((double)longest_path_ps(&network, false) / HARPE_PS_PER_S -
+                             plan.time_s) < 1e-9);
+            assert_true(network.node_count <= 2 * network.instruction_count);
+            assert_true(longest_path_ps(&network, true) > longest_path_ps(&network, false));
+            harpe_network_clear(&network);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+static void every_edge_stands_in_the_lists_of_both_its_ends(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    for (int s = 0; s < 3; s++) {
+        add_plain_stage(&r, s);
+    }
+    harpe_problem *problem = make_problem(&r, 3, 4, 0);
+    harpe_network network = make_network(problem);
+    int *seen = calloc((size_t)network.edge_count, sizeof *seen);
+    int32_t *place = calloc((size_t)network.node_count, sizeof *place);
+    assert_non_null(seen);
+    assert_non_null(place);
+    assert_int_equal(network.first_incidence[0], 0);
+    assert_int_equal(network.first_incidence[network.node_count], 2 * network.edge_count);
+    for (int32_t v = 0; v < network.node_count; v++) {
+        place[network.topological_order[v]] = v;
+        for (int32_t a = network.first_incidence[v]; a < network.first_incidence[v + 1]; a++) {
+            int32_t e = network.incidences[a].edge;
+            bool is_tail = network.tail[e] == v;
+            assert_true(is_tail || network.head[e] == v);
+            assert_int_equal(network.incidences[a].node,
+                             is_tail ? network.head[e] : network.tail[e]);
+            seen[e] += is_tail ? 1 : 16;
+        }
+    }
+    for (int32_t e = 0; e < network.edge_count; e++) {
+        assert_int_equal(seen[e], 17);
+        assert_true(place[network.tail[e]] < place[network.head[e]]);
+        assert_int_not_equal(network.head[e], network.source);
+        assert_int_not_equal(network.tail[e], network.sink);
+    }
+    free(seen);
+    free(place);
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+}
+
+/* ---- Limits ------------------------------------------------------------------------------- */
+
+static void assert_refused(const rows *r, int microbatches, harpe_status expected,
+                           const char *const *parts) {
+    harpe_problem *problem = make_problem(r, 1, microbatches, 0);
+    harpe_network network;
+    memset(&network, 0x5a, sizeof network);
+    harpe_network before = network;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_network_build(problem, &network, &error), expected);
+    assert_memory_equal(&network, &before, sizeof network);
+    for (; *parts; parts++) {
+        if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
+    }
+    harpe_problem_free(problem);
+}
+
+static void an_impossible_slope_is_refused_with_its_points(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add(&r, 0, "forward", 1400, 0.05, 10);
+    add(&r, 0, "backward", 1400, 1e-9, 1e9);
+    add(&r, 0, "backward", 700, 3e-9, 5);
+    assert_refused(&r, 1, HARPE_INVALID_INPUT,
+                   (const char *[]){"stage 0, 'backward'", "1e-09 s", "3e-09 s", "1e+09 J", "5 J",
+                                    "1e+09 W is the limit", NULL});
+}
+
+static void slopes_that_would_overflow_together_are_refused(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add(&r, 0, "forward", 1400, 1e-7, 100);
+    add(&r, 0, "forward", 700, 2e-7, 1);
+    add(&r, 0, "backward", 1400, 1e-7, 1);
+    assert_refused(&r, 1000, HARPE_LIMIT_EXCEEDED,
+                   (const char *[]){"W", "seconds", "joules", NULL});
+}
+
+static void an_endless_iteration_is_refused(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    add(&r, 0, "forward", 1400, 1e5, 100);
+    add(&r, 0, "backward", 1400, 1e5, 100);
+    assert_refused(&r, 6, HARPE_LIMIT_EXCEEDED, (const char *[]){"1.2e+06 s", "seconds", NULL});
+}
+
+/* What is just inside the limits is solved and proven like everything else. */
+static void the_largest_numbers_that_are_accepted_are_solved(void **state) {
+    (void)state;
+    const double times_s[] = {1e-9, 1e-6, 1.0, 1e4};
+    for (size_t i = 0; i < sizeof times_s / sizeof times_s[0]; i++) {
+        for (int s = 0; s < 2; s++) {
+            double t = times_s[i], drop_j = fmin(9e8 * t, 5e8);
+            rows r = {.count = 0};
+            for (int stage = 0; stage < 2; stage++) {
+                add(&r, stage, "forward", 1400, t * (1 + stage), drop_j + 1);
+                add(&r, stage, "forward", 700, t * (2 + stage), 1);
+                add(&r, stage, "backward", 1400, t * 2, drop_j + 1);
+                add(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
+                add(&r, stage, "backward", 700, t * 5, 1);
+            }
+            harpe_problem *problem = make_problem(&r, 2, 6, s * 1e5);
+            harpe_frontier *frontier = NULL;
+            harpe_error error = {.message = ""};
+            if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
+                harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK) {
+                fail_msg("%g s: %s", t, error.message);
+            }
+            harpe_frontier_free(frontier);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+static void too_many_instructions_are_refused_with_an_estimate(void **state) {
+    (void)state;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_problem_check_size(1000, 0, &error), HARPE_OK);
+    assert_int_equal(harpe_problem_check_size(20000000, 0, &error), HARPE_LIMIT_EXCEEDED);
+    assert_non_null(strstr(error.message, "MiB"));
+    assert_int_equal(harpe_problem_check_size(UINT64_MAX / 700, UINT64_MAX, &error),
+                     HARPE_LIMIT_EXCEEDED);
+    assert_int_equal(harpe_problem_check_size(10, 100, &error), HARPE_LIMIT_EXCEEDED);
+}
+
+/* Fitted curves grow with the profile and the unit time, not with the schedule. */
+static void fitted_curves_count_against_the_memory_limit(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    for (int i = 0; i < 8; i++) {
+        add(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+    }
+    harpe_error error = {.message = ""};
+    harpe_profile *profile = NULL;
+    harpe_schedule *schedule = NULL;
+    harpe_problem *problem = NULL;
+    harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
+    assert_int_equal(harpe_profile_new(r.items, r.count, &profile, &error), HARPE_OK);
+    assert_int_equal(harpe_schedule_new(&shape, &schedule, &error), HARPE_OK);
+    harpe_problem_options options = {
+        .cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-5, .memory_limit_bytes = 100000};
+    assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
+                     HARPE_LIMIT_EXCEEDED);
+    assert_non_null(strstr(error.message, "longer unit time"));
+    assert_null(problem);
+    options.unit_time_s = 1e-3;
+    assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error), HARPE_OK);
+    harpe_problem_free(problem);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_are_picoseconds_and_rates_microwatts),
+        cmocka_unit_test(rounded_curves_are_convex_and_never_above_the_options),
+        cmocka_unit_test(options_of_the_same_picosecond_are_the_cheaper_one),
+        cmocka_unit_test(a_chain_has_one_event_between_neighbours),
+        cmocka_unit_test(merging_keeps_the_length_of_the_iteration),
+        cmocka_unit_test(every_edge_stands_in_the_lists_of_both_its_ends),
+        cmocka_unit_test(an_impossible_slope_is_refused_with_its_points),
+        cmocka_unit_test(slopes_that_would_overflow_together_are_refused),
+        cmocka_unit_test(an_endless_iteration_is_refused),
+        cmocka_unit_test(the_largest_numbers_that_are_accepted_are_solved),
+        cmocka_unit_test(fitted_curves_count_against_the_memory_limit),
+        cmocka_unit_test(too_many_instructions_are_refused_with_an_estimate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans along the frontier as a caller sees them: that T_min and T* are among them, that nothing is
+ * slower than asked, that every number is that of real options, and that stopping half-way leaves
+ * nothing behind. How close to the bound they come is measured by bench/. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "instances.h"
+
+/* Whole picoseconds add up to this over all instructions of a small instance. */
+#define ROUNDING_S 1e-10
+
+typedef struct made {
+    harpe_problem *problem;
+    harpe_frontier *frontier;
+    harpe_plan_set *plans;
+    const harpe_frontier_vertex *vertices;
+    size_t vertex_count;
+} made;
+
+static made make(harpe_problem *problem, const harpe_plan_request *request) {
+    made m = {.problem = problem};
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_set_new(problem, request, NULL, &m.frontier, &m.plans, &error), error);
+    m.vertices = harpe_frontier_vertices(m.frontier, &m.vertex_count);
+    return m;
+}
+
+/* The problem is the caller's. */
+static void clear(made *m) {
+    harpe_plan_set_free(m->plans);
+    harpe_frontier_free(m->frontier);
+}
+
+static double fastest_s(const made *m) { return m->vertices[0].time_s; }
+static double slowest_s(const made *m) { return m->vertices[m->vertex_count - 1].time_s; }
+
+static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches) {
+    test_random random = {seed};
+    harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
+    harpe_schedule *schedule = schedule_of(&options);
+    test_profile_shape shape = {
+        .character = CHARACTER_MEASURED, .fewest_options = 8, .most_options = 12};
+    test_rows rows = make_rows(schedule, &shape, &random);
+    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+    return problem;
+}
+
+/* What must hold of every plan: verified numbers, real frequencies, at or above the bound. */
+static void assert_good_plan(const made *m, const harpe_plan *plan) {
+    harpe_error error = {.message = ""};
+    harpe_plan again;
+    assert_ok(harpe_plan_verify(m->problem, m->frontier, plan, &error), error);
+    assert_ok(harpe_plan_evaluate(m->problem, plan->frequency_mhz, &again, NULL, &error), error);
+    assert_true(again.time_s == plan->time_s && again.energy_j == plan->energy_j);
+    assert_true(again.compute_energy_j == plan->compute_energy_j);
+    assert_true(again.blocking_energy_j == plan->blocking_energy_j);
+    assert_true(again.average_power_w == plan->average_power_w);
+    assert_true(plan->lower_bound_j == harpe_frontier_bound_at(m->frontier, plan->time_s));
+    assert_true(plan->time_s >= fastest_s(m) - ROUNDING_S);
+}
+
+/* And of every set that is not made for asked times. */
+static void assert_good_set(const made *m) {
+    size_t count = harpe_plan_set_count(m->plans);
+    assert_true(count >= 1);
+    for (size_t i = 0; i < count; i++) {
+        const harpe_plan *plan = harpe_plan_set_at(m->plans, i);
+        assert_good_plan(m, plan);
+        if (i == 0) continue;
+        assert_true(plan->time_s > plan[-1].time_s);
+        assert_true(plan->energy_j <= plan[-1].energy_j * (1 + 1e-12));
+    }
+    assert_true(fabs(harpe_plan_set_at(m->plans, 0)->time_s - fastest_s(m)) <= ROUNDING_S);
+    assert_true(harpe_plan_set_at(m->plans, count - 1)->time_s <= slowest_s(m) + ROUNDING_S);
+    assert_null(harpe_plan_set_at(m->plans, count));
+}
+
+/* ---- Sets --------------------------------------------------------------------------------- */
+
+static void random_sets_are_sound(void **state) {
+    (void)state;
+    test_random random = {1};
+    const char *name;
+    for (int trial = 0; trial < test_trials(8); trial++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+            harpe_schedule_options options =
+                shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 5));
+            harpe_problem *problem = random_problem(&options, &random);
+            made m = make(problem, &(harpe_plan_request){.count = random_int(&random, 2, 12)});
+            assert_good_set(&m);
+            clear(&m);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+static void spread_gives_about_as_many_plans_as_asked(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(2, 4, 6);
+    static const int counts[] = {1, 2, 3, 20, 50};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        made m = make(problem, &(harpe_plan_request){.count = counts[i]});
+        size_t made_count = harpe_plan_set_count(m.plans);
+        assert_true(made_count <= (size_t)counts[i] + 1);
+        assert_true(made_count >= (size_t)(counts[i] + 1) / 2);
+        for (size_t k = 0; k < made_count; k++) {
+            assert_good_plan(&m, harpe_plan_set_at(m.plans, k));
+        }
+        if (counts[i] > 1) assert_good_set(&m);
+        clear(&m);
+    }
+    harpe_problem_free(problem);
+}
+
+static void no_request_is_a_spread_of_a_hundred(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(3, 3, 4);
+    made m = make(problem, NULL), same = make(problem, &(harpe_plan_request){.count = 100});
+    assert_good_set(&m);
+    assert_int_equal(harpe_plan_set_count(m.plans), harpe_plan_set_count(same.plans));
+    clear(&m);
+    clear(&same);
+    harpe_problem_free(problem);
+}
+
+/* Between the two ends plans lie where they were asked for, without large holes. */
+static void spread_plans_are_spread(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(4, 4, 8);
+    made m = make(problem, &(harpe_plan_request){.count = 40});
+    double range_s = slowest_s(&m) - fastest_s(&m);
+    size_t count = harpe_plan_set_count(m.plans);
+    for (size_t i = 1; i < count; i++) {
+        const harpe_plan *plan = harpe_plan_set_at(m.plans, i);
+        assert_true(plan->time_s - plan[-1].time_s < range_s / 5);
+    }
+    assert_true(harpe_plan_set_at(m.plans, count - 1)->time_s > slowest_s(&m) - range_s / 5);
+    clear(&m);
+    harpe_problem_free(problem);
+}
+
+static void the_least_energy_of_a_set_is_close_to_the_minimum(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(5, 4, 6);
+    made m = make(problem, NULL);
+    const harpe_plan *last = harpe_plan_set_at(m.plans, harpe_plan_set_count(m.plans) - 1);
+    assert_true(last->energy_j >= m.vertices[m.vertex_count - 1].lower_bound_j * (1 - 1e-9));
+    assert_true(last->energy_j <= m.vertices[m.vertex_count - 1].lower_bound_j * 1.01);
+    const harpe_plan *first = harpe_plan_set_at(m.plans, 0);
+    assert_true(first->energy_j <= m.vertices[0].lower_bound_j * 1.02);
+    clear(&m);
+    harpe_problem_free(problem);
+}
+
+static void all_gives_a_plan_for_every_vertex_that_is_worth_it(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(6, 2, 3);
+    made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
+    assert_good_set(&m);
+    assert_true(harpe_plan_set_count(m.plans) <= m.vertex_count);
+    assert_true(harpe_plan_set_count(m.plans) >= m.vertex_count / 4);
+    clear(&m);
+    harpe_problem_free(problem);
+}
+
+/* One rank is a chain: every vertex is integral, so every plan meets its bound. */
+static void all_plans_of_a_chain_meet_their_bound(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(7, 1, 3);
+    made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
+    assert_good_set(&m);
+    for (size_t i = 0; i < harpe_plan_set_count(m.plans); i++) {
+        const harpe_plan *plan = harpe_plan_set_at(m.plans, i);
+        assert_near(plan->energy_j, plan->lower_bound_j, 1e-3);
+    }
+    clear(&m);
+    harpe_problem_free(problem);
+}
+
+static void single_options_leave_a_single_plan(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    for (int s = 0; s < 2; s++) {
+        add_row(&rows, s, "forward", 1400, 0.010, 3);
+        add_row(&rows, s, "backward", 1400, 0.020, 6);
+    }
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 3}, 75);
+    for (int choice = HARPE_PLANS_SPREAD; choice <= HARPE_PLANS_ALL; choice++) {
+        made m = make(problem, &(harpe_plan_request){.choice = (harpe_plan_choice)choice});
+        assert_int_equal(harpe_plan_set_count(m.plans), 1);
+        assert_int_equal(m.vertex_count, 1);
+        assert_near(harpe_plan_set_at(m.plans, 0)->energy_j, m.vertices[0].lower_bound_j, 1e-12);
+        assert_good_set(&m);
+        clear(&m);
+    }
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+static void plan_sets_are_deterministic(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(8, 3, 5);
+    made a = make(problem, &(harpe_plan_request){.count = 15});
+    made b = make(problem, &(harpe_plan_request){.count = 15});
+    size_t count = harpe_plan_set_count(a.plans);
+    size_t bytes = harpe_problem_instruction_count(problem) * sizeof(int);
+    assert_int_equal(harpe_plan_set_count(b.plans), count);
+    for (size_t i = 0; i < count; i++) {
+        assert_memory_equal(harpe_plan_set_at(a.plans, i)->frequency_mhz,
+                            harpe_plan_set_at(b.plans, i)->frequency_mhz, bytes);
+    }
+    clear(&a);
+    clear(&b);
+    harpe_problem_free(problem);
+}
+
+/* The frontier that comes with a plan set is the one that comes alone. */
+static void assert_frontier_alone_is_the_same(harpe_problem *problem) {
+    const double times_s[] = {1e9};
+    const harpe_plan_request requests[] = {
+        {.count = 7},
+        {.choice = HARPE_PLANS_ALL},
+        {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 1, .count = 2},
+    };
+    harpe_frontier *alone = NULL;
+    assert_int_equal(harpe_frontier_new(problem, NULL, &alone, NULL), HARPE_OK);
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(alone, &count);
+    for (size_t r = 0; r < 3; r++) {
+        made m = make(problem, &requests[r]);
+        assert_int_equal(m.vertex_count, count);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(m.vertices[i].time_s == vertices[i].time_s);
+            assert_near(m.vertices[i].lower_bound_j, vertices[i].lower_bound_j, 1e-12);
+            assert_true(m.vertices[i].marginal_w == vertices[i].marginal_w);
+        }
+        clear(&m);
+    }
+    harpe_frontier_free(alone);
+}
+
+static void frontier_is_the_same_with_and_without_plans(void **state) {
+    (void)state;
+    test_random random = {9};
+    harpe_problem *problem = usual_problem(9, 3, 4);
+    assert_frontier_alone_is_the_same(problem);
+    harpe_problem_free(problem);
+    for (int trial = 0; trial < test_trials(40); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 3),
+                                          .microbatches = random_int(&random, 1, 3)};
+        problem = random_problem(&options, &random);
+        assert_frontier_alone_is_the_same(problem);
+        harpe_problem_free(problem);
+    }
+}
+
+/* At T_min the solver could go on to raise the flow for a while, which buys no time any more: the
+ * price there is that of the segment above. */
+static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 10, 10);
+    add_row(&rows, 0, "forward", 1000, 50, 8);
+    add_row(&rows, 0, "backward", 1400, 10, 10);
+    for (int s = 1; s < 3; s++) {
+        add_row(&rows, s, "forward", 1400, 10, 10);
+        add_row(&rows, s, "forward", 1000, 20, 1);
+        add_row(&rows, s, "backward", 1400, 10, 10);
+    }
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 3}, 0);
+    assert_frontier_alone_is_the_same(problem);
+    made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
+    assert_true(m.vertex_count > 1 && m.vertices[0].marginal_w == m.vertices[1].marginal_w);
+    clear(&m);
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+/* ---- Asked times -------------------------------------------------------------------------- */
+
+static void asked_times_are_kept_in_the_order_asked(void **state) {
+    (void)state;
+    test_random random = {10};
+    for (int trial = 0; trial < test_trials(20); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 5)};
+        harpe_problem *problem = random_problem(&options, &random);
+        harpe_frontier *frontier = NULL;
+        assert_int_equal(harpe_frontier_new(problem, NULL, &frontier, NULL), HARPE_OK);
+        size_t count = 0;
+        const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
+        double low_s = v[0].time_s, high_s = v[count - 1].time_s, times_s[8];
+        times_s[0] = random_between(&random, low_s, high_s);
+        times_s[1] = high_s;
+        times_s[2] = low_s;
+        times_s[3] = 3 * high_s;
+        times_s[4] = times_s[0];
+        times_s[5] = INFINITY;
+        times_s[6] = low_s - 1e-10; /* a plan's own time that has been through a file */
+        times_s[7] = random_between(&random, low_s, high_s);
+        harpe_frontier_free(frontier);
+
+        harpe_plan_request request = {
+            .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 8, .count = 10};
+        made m = make(problem, &request);
+        assert_int_equal(harpe_plan_set_count(m.plans), 8);
+        for (size_t i = 0; i < 8; i++) {
+            const harpe_plan *plan = harpe_plan_set_at(m.plans, i);
+            assert_good_plan(&m, plan);
+            assert_true(plan->time_s <= times_s[i] + ROUNDING_S || i == 6);
+            assert_true(plan->time_s <= slowest_s(&m) + ROUNDING_S);
+        }
+        assert_true(fabs(harpe_plan_set_at(m.plans, 2)->time_s - low_s) <= ROUNDING_S);
+        assert_near(harpe_plan_set_at(m.plans, 0)->energy_j,
+                    harpe_plan_set_at(m.plans, 4)->energy_j, 1e-12);
+        /* More time never costs energy. */
+        assert_true(harpe_plan_set_at(m.plans, 1)->energy_j <=
+                    harpe_plan_set_at(m.plans, 7)->energy_j * (1 + 1e-9));
+        clear(&m);
+        harpe_problem_free(problem);
+    }
+}
+
+static void times_below_the_fastest_are_infeasible(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(11, 2, 3);
+    made m = make(problem, &(harpe_plan_request){.count = 2});
+    double shortest_s = fastest_s(&m);
+    clear(&m);
+    const double impossible_s[] = {shortest_s * 0.999, shortest_s - 1e-6, 0, -1, -INFINITY, NAN};
+    for (size_t i = 0; i < sizeof impossible_s / sizeof impossible_s[0]; i++) {
+        const double times_s[] = {2 * shortest_s, impossible_s[i]};
+        harpe_plan_request request = {
+            .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2};
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
+                         HARPE_INFEASIBLE);
+        assert_non_null(strstr(error.message, "the fastest takes"));
+        assert_null(frontier);
+        assert_null(plans);
+    }
+    harpe_problem_free(problem);
+}
+
+static void nonsense_is_refused(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(12, 2, 2);
+    const harpe_plan_request nonsense[] = {
+        {.count = -1},
+        {.count = INT32_MAX},
+        {.choice = HARPE_PLANS_AT},
+        {.choice = HARPE_PLANS_AT, .times_s = &(double){1}, .time_count = SIZE_MAX},
+        {.choice = (harpe_plan_choice)17},
+    };
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_plan_set_new(problem, &nonsense[i], NULL, &frontier, &plans, &error),
+                         HARPE_INVALID_ARGUMENT);
+        assert_true(error.message[0] != '\0');
+        assert_null(frontier);
+        assert_null(plans);
+    }
+    harpe_problem_free(problem);
+    harpe_plan_set_free(NULL);
+}
+
+/* Times belong to HARPE_PLANS_AT; a request that is used again for a spread may still have them. */
+static void times_are_ignored_unless_asked_for(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(13, 2, 2);
+    double times_s[500] = {0};
+    made m =
+        make(problem, &(harpe_plan_request){.count = 3, .times_s = times_s, .time_count = 500});
+    assert_good_set(&m);
+    clear(&m);
+    harpe_problem_free(problem);
+}
+
+/* ---- Stopping ----------------------------------------------------------------------------- */
+
+typedef struct patience {
+    int reports_left, reports;
+    bool has_planned;
+} patience;
+
+static bool report_until_tired(void *user, const char *phase, double fraction) {
+    patience *p = user;
+    bool is_planning = strcmp(phase, "planning") == 0;
+    assert_true(is_planning || strcmp(phase, "solving") == 0);
+    assert_true(fraction >= 0 && fraction <= 1);
+    p->has_planned |= is_planning;
+    p->reports++;
+    return p->reports_left-- > 0;
+}
+
+static void progress_can_stop_the_planner_at_any_report(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(14, 3, 5);
+    const double times_s[] = {1e3, 1e4};
+    const harpe_plan_request requests[] = {
+        {.count = 8},
+        {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3},
+    };
+    for (int r = 0; r < 2; r++) {
+        patience whole = {.reports_left = 1000000};
+        harpe_progress progress = {report_until_tired, &whole};
+        harpe_plan_set *plans = NULL;
+        assert_int_equal(harpe_plan_set_new(problem, &requests[r], &progress, NULL, &plans, NULL),
+                         HARPE_OK);
+        harpe_plan_set_free(plans);
+        assert_true(whole.has_planned && whole.reports > 4);
+        for (int k = 0; k < whole.reports; k++) {
+            patience some = {.reports_left = k};
+            progress.user = &some;
+            harpe_frontier *frontier = NULL;
+            harpe_error error = {.message = ""};
+            plans = NULL;
+            assert_int_equal(
+                harpe_plan_set_new(problem, &requests[r], &progress, &frontier, &plans, &error),
+                HARPE_INTERRUPTED);
+            assert_non_null(strstr(error.message, "interrupted"));
+            assert_null(frontier);
+            assert_null(plans);
+            assert_int_equal(some.reports, k + 1);
+        }
+    }
+    harpe_problem_free(problem);
+}
+
+/* ---- Measured profiles -------------------------------------------------------------------- */
+
+static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
+    (void)state;
+    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
+        harpe_problem *problem = measured_problem(i, 12, (harpe_problem_options){0});
+        if (!problem) skip();
+        made m = make(problem, &(harpe_plan_request){.count = 12});
+        assert_good_set(&m);
+        for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
+            const harpe_plan *plan = harpe_plan_set_at(m.plans, k);
+            assert_true(plan->energy_j < plan->lower_bound_j * 1.004);
+        }
+        clear(&m);
+        harpe_problem_free(problem);
+    }
+}
+
+/* The model's curve is fitted, the plans' numbers are not. */
+static void exponential_model_plans_have_measured_numbers(void **state) {
+    (void)state;
+    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
+        harpe_problem *problem =
+            measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
+        harpe_problem *hull = measured_problem(i, 6, (harpe_problem_options){0});
+        if (!problem || !hull) skip();
+        made m = make(problem, &(harpe_plan_request){.count = 8});
+        harpe_frontier *truth = NULL;
+        assert_int_equal(harpe_frontier_new(hull, NULL, &truth, NULL), HARPE_OK);
+        for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
+            const harpe_plan *plan = harpe_plan_set_at(m.plans, k);
+            harpe_plan again;
+            assert_int_equal(harpe_plan_evaluate(hull, plan->frequency_mhz, &again, NULL, NULL),
+                             HARPE_OK);
+            assert_true(again.time_s == plan->time_s && again.energy_j == plan->energy_j);
+            assert_true(plan->energy_j >=
+                        harpe_frontier_bound_at(truth, plan->time_s) * (1 - 1e-9));
+            assert_true(plan->energy_j < harpe_frontier_bound_at(truth, plan->time_s) * 1.03);
+        }
+        harpe_frontier_free(truth);
+        clear(&m);
+        harpe_problem_free(problem);
+        harpe_problem_free(hull);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_sets_are_sound),
+        cmocka_unit_test(spread_gives_about_as_many_plans_as_asked),
+        cmocka_unit_test(no_request_is_a_spread_of_a_hundred),
+        cmocka_unit_test(spread_plans_are_spread),
+        cmocka_unit_test(the_least_energy_of_a_set_is_close_to_the_minimum),
+        cmocka_unit_test(all_gives_a_plan_for_every_vertex_that_is_worth_it),
+        cmocka_unit_test(all_plans_of_a_chain_meet_their_bound),
+        cmocka_unit_test(single_options_leave_a_single_plan),
+        cmocka_unit_test(plan_sets_are_deterministic),
+        cmocka_unit_test(frontier_is_the_same_with_and_without_plans),
+        cmocka_unit_test(price_at_the_fastest_is_that_of_the_segment_above),
+        cmocka_unit_test(asked_times_are_kept_in_the_order_asked),
+        cmocka_unit_test(times_below_the_fastest_are_infeasible),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(times_are_ignored_unless_asked_for),
+        cmocka_unit_test(progress_can_stop_the_planner_at_any_report),
+        cmocka_unit_test(plans_of_measured_profiles_are_close_to_the_bound),
+        cmocka_unit_test(exponential_model_plans_have_measured_numbers),
+    };
+    return cmocka_run_group_tests_name("plan_set", tests, NULL, NULL);
+}

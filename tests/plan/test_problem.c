@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How profile and schedule become a problem: lists, names, options, blocking powers, overlapped
+ * pairs, and every way in which the two do not fit each other. Solves nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "instances.h"
+
+static void assert_refused(const harpe_profile *profile, const harpe_schedule *schedule,
+                           const harpe_problem_options *options, harpe_status status,
+                           const char *expected) {
+    harpe_problem *problem = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_problem_new(profile, schedule, options, &problem, &error), status);
+    assert_int_equal(error.status, status);
+    assert_null(problem);
+    if (!strstr(error.message, expected))
+        fail_msg("'%s' does not say '%s'", error.message, expected);
+    assert_null(strchr(error.message, '\n'));
+    assert_int_equal(harpe_problem_new(profile, schedule, options, &problem, NULL), status);
+}
+
+/* Two options each; stage s is slower than stage s - 1. */
+static harpe_profile *plain_profile(int stages) {
+    test_rows rows = {0};
+    for (int s = 0; s < stages; s++) {
+        add_row(&rows, s, "backward", 900, 0.3 + s, 20);
+        add_row(&rows, s, "backward", 1400, 0.2 + s, 30);
+        add_row(&rows, s, "forward", 900, 0.15 + s, 10);
+        add_row(&rows, s, "forward", 1400, 0.1 + s, 15);
+    }
+    harpe_profile *profile = profile_of(&rows);
+    free(rows.rows);
+    return profile;
+}
+
+/* ---- Lists -------------------------------------------------------------------------------- */
+
+static void lists_are_the_schedules(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
+    harpe_profile *profile = plain_profile(3);
+    harpe_problem *problem = problem_of(profile, schedule, NULL);
+    assert_int_equal(harpe_problem_rank_count(problem), 3);
+    assert_int_equal(harpe_problem_instruction_count(problem), 24);
+    for (int r = 0; r < 3; r++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
+        assert_int_equal(harpe_problem_rank_length(problem, r), count);
+        for (size_t i = 0; i < count; i++) {
+            assert_string_equal(harpe_problem_instruction_name(problem, r, i), list[i].name);
+        }
+        assert_null(harpe_problem_instruction_name(problem, r, count));
+    }
+    assert_int_equal(harpe_problem_rank_length(problem, -1), 0);
+    assert_int_equal(harpe_problem_rank_length(problem, 3), 0);
+    assert_null(harpe_problem_instruction_name(problem, 3, 0));
+    assert_null(harpe_problem_instruction_name(problem, -1, 0));
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+}
+
+static void problem_outlives_profile_and_schedule(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    harpe_profile *profile = plain_profile(2);
+    harpe_problem *problem = problem_of(profile, schedule, NULL);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    assert_string_equal(harpe_problem_instruction_name(problem, 1, 1), "backward");
+    harpe_frontier *frontier = NULL;
+    assert_int_equal(harpe_frontier_new(problem, NULL, &frontier, NULL), HARPE_OK);
+    harpe_plan plan;
+    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    harpe_problem_free(NULL);
+}
+
+static bool report_always(void *user, const char *phase, double fraction) {
+    (void)user;
+    (void)phase;
+    return fraction >= 0 && fraction <= 1;
+}
+
+/* Stages and names that the schedule does not use do no harm. */
+static void a_larger_profile_than_needed_is_fine(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    harpe_profile *profile = plain_profile(5), *exact = plain_profile(2);
+    harpe_problem *problem = problem_of(profile, schedule, NULL);
+    harpe_problem *same = problem_of(exact, schedule, NULL);
+    assert_int_equal(harpe_problem_option_list_count(problem), 4);
+    assert_int_equal(harpe_problem_option_list_count(same), 4);
+    harpe_frontier *frontier = NULL;
+    harpe_progress progress = {.report = report_always};
+    assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, NULL), HARPE_OK);
+    assert_int_equal(harpe_frontier_verify(same, frontier, 0, NULL), HARPE_OK);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(same);
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_profile_free(exact);
+    harpe_schedule_free(schedule);
+}
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+static void assert_good_list(const harpe_option_list *list, double blocking_w) {
+    assert_true(list->option_count >= 1 && list->curve_count >= 1);
+    size_t corner = 0;
+    for (size_t i = 0; i < list->option_count; i++) {
+        const harpe_option *option = &list->options[i];
+        assert_near(option->effective_energy_j, option->energy_j - blocking_w * option->time_s,
+                    1e-12);
+        if (i > 0) {
+            assert_true(option->time_s > option[-1].time_s);
+            assert_true(option->effective_energy_j < option[-1].effective_energy_j);
+        }
+        if (!option->is_on_hull) continue;
+        assert_true(corner < list->curve_count);
+        assert_true(list->curve_time_s[corner] == option->time_s);
+        assert_true(list->curve_effective_energy_j[corner] == option->effective_energy_j);
+        corner++;
+    }
+    assert_int_equal(corner, list->curve_count);
+}
+
+static void option_lists_are_pareto_and_carry_their_hull(void **state) {
+    (void)state;
+    test_random random = {1};
+    for (int trial = 0; trial < test_trials(100); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 4)};
+        harpe_problem *problem = random_problem(&options, &random);
+        assert_int_equal(harpe_problem_option_list_count(problem), 2 * options.ranks);
+        for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
+            const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
+            assert_int_equal(list->rank, list->stage); /* 1f1b */
+            assert_good_list(list, problem->total_blocking_power_w / options.ranks);
+        }
+        assert_null(
+            harpe_problem_option_list_at(problem, harpe_problem_option_list_count(problem)));
+        harpe_problem_free(problem);
+    }
+}
+
+static void blocking_power_decides_which_options_are_worth_having(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 1, 300);
+    add_row(&rows, 0, "forward", 1000, 2, 350); /* costlier, but saves 2nd's worth of waiting */
+    add_row(&rows, 0, "backward", 1400, 1, 300);
+    static const harpe_schedule_options options = {.ranks = 1, .microbatches = 1};
+    for (int watts = 0; watts <= 100; watts += 100) {
+        harpe_problem *problem = problem_from_rows(&rows, &options, watts);
+        const harpe_option_list *list = harpe_problem_option_list_at(problem, 0);
+        assert_string_equal(list->instruction, "forward");
+        assert_int_equal(list->option_count, watts == 0 ? 1 : 2);
+        harpe_problem_free(problem);
+    }
+    free(rows.rows);
+}
+
+static void single_options_need_no_choice(void **state) {
+    (void)state;
+    static const char *const before[] = {"load", NULL}, *const after[] = {"reduce", "step", NULL};
+    test_rows rows = {0};
+    for (int s = 0; s < 2; s++) {
+        add_row(&rows, s, "forward", 1400, 1, 300);
+        add_row(&rows, s, "backward", 1400, 2, 500);
+        add_row(&rows, s, "load", 0, 0.5, 20);
+        add_row(&rows, s, "reduce", 0, 0.25, 25);
+        add_row(&rows, s, "step", 0, 0.125, 30);
+    }
+    harpe_problem *problem =
+        problem_from_rows(&rows,
+                          &(harpe_schedule_options){
+                              .ranks = 2, .microbatches = 1, .prologue = before, .epilogue = after},
+                          100);
+    assert_int_equal(harpe_problem_instruction_count(problem), 10);
+    assert_string_equal(harpe_problem_instruction_name(problem, 1, 0), "load");
+    assert_string_equal(harpe_problem_instruction_name(problem, 1, 4), "step");
+    harpe_plan plan;
+    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    /* load F0 F1 B1 B0 reduce step, one after the other. */
+    assert_near(plan.time_s, 0.5 + 1 + 1 + 2 + 2 + 0.25 + 0.125, 1e-12);
+    assert_int_equal(plan.frequency_mhz[0], 0);
+    harpe_problem_free(problem);
+    free(rows.rows);
+}
+
+static void options_of_one_two_and_three_frequencies_work(void **state) {
+    (void)state;
+    test_random random = {2};
+    for (int count = 1; count <= 3; count++) {
+        for (int model = HARPE_COST_HULL; model <= HARPE_COST_EXPONENTIAL; model++) {
+            harpe_schedule *schedule =
+                schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 3});
+            test_profile_shape shape = {
+                .character = CHARACTER_MEASURED, .fewest_options = count, .most_options = count};
+            test_rows rows = make_rows(schedule, &shape, &random);
+            harpe_profile *profile = profile_of(&rows);
+            harpe_problem *problem = problem_of(
+                profile, schedule, &(harpe_problem_options){.cost_model = (harpe_cost_model)model});
+            harpe_frontier *frontier = NULL;
+            assert_int_equal(harpe_frontier_new(problem, NULL, &frontier, NULL), HARPE_OK);
+            assert_int_equal(harpe_frontier_verify(problem, frontier, 0, NULL), HARPE_OK);
+            harpe_frontier_free(frontier);
+            harpe_problem_free(problem);
+            harpe_profile_free(profile);
+            harpe_schedule_free(schedule);
+            free(rows.rows);
+        }
+    }
+}
+
+/* ---- Overlapped pairs --------------------------------------------------------------------- */
+
+static size_t count_named(const harpe_problem *problem, const char *name) {
+    size_t found = 0;
+    for (int r = 0; r < harpe_problem_rank_count(problem); r++) {
+        for (size_t i = 0; i < harpe_problem_rank_length(problem, r); i++) {
+            found += strcmp(harpe_problem_instruction_name(problem, r, i), name) == 0;
+        }
+    }
+    return found;
+}
+
+static void overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere(void **state) {
+    (void)state;
+    harpe_schedule_options options = shape_for("dualpipe-v", 2, 6);
+    harpe_schedule *schedule = schedule_of(&options);
+    size_t pairs = 0, listed = harpe_schedule_instruction_count(schedule);
+    for (int r = 0; r < 2; r++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
+        for (size_t i = 0; i < count; i++) {
+            pairs += list[i].action_count == 2;
+        }
+    }
+    assert_true(pairs > 0);
+    for (int keeps = 0; keeps <= 1; keeps++) {
+        test_random random = {3};
+        test_profile_shape shape = {.character = CHARACTER_MEASURED,
+                                    .fewest_options = 2,
+                                    .most_options = 4,
+                                    .keeps_pairs = keeps};
+        test_rows rows = make_rows(schedule, &shape, &random);
+        harpe_problem *problem = problem_from_rows(&rows, &options, 70);
+        assert_int_equal(count_named(problem, "overlap_f_b"), keeps ? pairs : 0);
+        assert_int_equal(harpe_problem_instruction_count(problem), listed + (keeps ? 0 : pairs));
+        harpe_frontier *frontier = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+        free(rows.rows);
+    }
+    harpe_schedule_free(schedule);
+}
+
+/* ---- What does not fit -------------------------------------------------------------------- */
+
+static void missing_instructions_are_named(void **state) {
+    (void)state;
+    harpe_profile *profile = plain_profile(3);
+    harpe_schedule *gpipe =
+        schedule_of(&(harpe_schedule_options){.name = "gpipe", .ranks = 4, .microbatches = 2});
+    assert_refused(profile, gpipe, NULL, HARPE_INVALID_INPUT, "'forward' for stage 3");
+    harpe_schedule *split =
+        schedule_of(&(harpe_schedule_options){.name = "zb-h1", .ranks = 3, .microbatches = 2});
+    assert_refused(profile, split, NULL, HARPE_INVALID_INPUT, "'backward_input' for stage 0");
+    static const char *const load[] = {"load", NULL};
+    harpe_schedule *loading =
+        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 2, .prologue = load});
+    assert_refused(profile, loading, NULL, HARPE_INVALID_INPUT, "'load' for stage 0");
+    harpe_schedule_free(gpipe);
+    harpe_schedule_free(split);
+    harpe_schedule_free(loading);
+    harpe_profile_free(profile);
+}
+
+static void blocking_powers_must_fit_the_ranks_and_be_powers(void **state) {
+    (void)state;
+    harpe_profile *profile = plain_profile(3);
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 2});
+    const double four[] = {1, 2, 3, 4};
+    assert_refused(profile, schedule,
+                   &(harpe_problem_options){.blocking_power_w = four, .blocking_power_count = 4},
+                   HARPE_INVALID_ARGUMENT, "4 blocking powers for 3 ranks");
+    assert_refused(profile, schedule,
+                   &(harpe_problem_options){.blocking_power_w = four, .blocking_power_count = 2},
+                   HARPE_INVALID_ARGUMENT, "2 blocking powers for 3 ranks");
+    const double wrong[] = {-1, -1e-9, NAN, INFINITY, -INFINITY, 1.01e5};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const double powers[] = {1, 2, wrong[i]};
+        harpe_problem_options one = {.blocking_power_w = &wrong[i], .blocking_power_count = 1};
+        harpe_problem_options all = {.blocking_power_w = powers, .blocking_power_count = 3};
+        assert_refused(profile, schedule, &one, HARPE_INVALID_ARGUMENT, "rank 0");
+        assert_refused(profile, schedule, &all, HARPE_INVALID_ARGUMENT, "rank 2");
+    }
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void no_blocking_power_is_none(void **state) {
+    (void)state;
+    harpe_profile *profile = plain_profile(2);
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    const harpe_problem_options ways[] = {
+        {.blocking_power_w = NULL, .blocking_power_count = 1},
+        {.blocking_power_w = &(double){0}, .blocking_power_count = 1},
+        {.blocking_power_w = &(double){80}, .blocking_power_count = 0},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        harpe_problem *problem = problem_of(profile, schedule, &ways[i]);
+        harpe_plan plan;
+        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        assert_true(plan.blocking_energy_j == 0);
+        harpe_problem_free(problem);
+    }
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void blocking_power_of_each_rank_is_its_own(void **state) {
+    (void)state;
+    harpe_profile *profile = plain_profile(3);
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    const double powers[] = {0, 50, 75};
+    harpe_problem *problem =
+        problem_of(profile, schedule,
+                   &(harpe_problem_options){.blocking_power_w = powers, .blocking_power_count = 3});
+    for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
+        const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
+        assert_good_list(list, powers[list->rank]);
+    }
+    harpe_plan plan;
+    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    double time_s = (0.1 + 0.2) + (1.1 + 1.2) + (2.1 + 2.2);
+    assert_near(plan.time_s, time_s, 1e-12);
+    assert_near(plan.blocking_energy_j, 50 * (time_s - 2.3) + 75 * (time_s - 4.3), 1e-12);
+    harpe_problem_free(problem);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void memory_limit_is_kept(void **state) {
+    (void)state;
+    harpe_profile *profile = plain_profile(2);
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 10000});
+    assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1 << 20},
+                   HARPE_LIMIT_EXCEEDED, "the limit is 1 MiB");
+    assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1},
+                   HARPE_LIMIT_EXCEEDED, "fewer microbatches");
+    harpe_problem *problem =
+        problem_of(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 100 << 20});
+    harpe_problem_free(problem);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void nonsense_for_the_exponential_model_is_refused(void **state) {
+    (void)state;
+    test_random random = {4};
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    test_profile_shape shape = {
+        .character = CHARACTER_MEASURED, .fewest_options = 20, .most_options = 20};
+    test_rows rows = make_rows(schedule, &shape, &random);
+    harpe_profile *profile = profile_of(&rows);
+    harpe_problem_options options = {.cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-12};
+    assert_refused(profile, schedule, &options, HARPE_LIMIT_EXCEEDED, "--unit-time");
+    options.unit_time_s = -1;
+    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
+    options.unit_time_s = NAN;
+    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
+    options.unit_time_s = 0;
+    options.noise_factor = -0.5;
+    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
+    options.noise_factor = NAN;
+    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
+    options.noise_factor = 2;
+    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_the_schedules),
+        cmocka_unit_test(problem_outlives_profile_and_schedule),
+        cmocka_unit_test(a_larger_profile_than_needed_is_fine),
+        cmocka_unit_test(option_lists_are_pareto_and_carry_their_hull),
+        cmocka_unit_test(blocking_power_decides_which_options_are_worth_having),
+        cmocka_unit_test(single_options_need_no_choice),
+        cmocka_unit_test(options_of_one_two_and_three_frequencies_work),
+        cmocka_unit_test(overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere),
+        cmocka_unit_test(missing_instructions_are_named),
+        cmocka_unit_test(blocking_powers_must_fit_the_ranks_and_be_powers),
+        cmocka_unit_test(no_blocking_power_is_none),
+        cmocka_unit_test(blocking_power_of_each_rank_is_its_own),
+        cmocka_unit_test(memory_limit_is_kept),
+        cmocka_unit_test(nonsense_for_the_exponential_model_is_refused),
+    };
+    return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
+}

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* That the checker can fail: honest frontiers and plans pass, and every way of falsifying a plan's
+ * number, a vertex, the solver's flow, an event or its cut is found and told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Its own functions judge a walk; no public call lets one be falsified. */
+#include "plan/verify.c"
+
+#include "instances.h"
+
+static harpe_problem *usual_problem(uint64_t seed, double blocking_w) {
+    test_random random = {seed};
+    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
+    harpe_schedule *schedule = schedule_of(&options);
+    test_profile_shape shape = {
+        .character = CHARACTER_MEASURED, .fewest_options = 5, .most_options = 8};
+    test_rows rows = make_rows(schedule, &shape, &random);
+    harpe_problem *problem = problem_from_rows(&rows, &options, blocking_w);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+    return problem;
+}
+
+typedef struct fixture {
+    harpe_problem *problem;
+    harpe_frontier *frontier;
+    harpe_plan_set *plans;
+} fixture;
+
+static int set_up(void **state) {
+    static fixture f;
+    f = (fixture){.problem = usual_problem(1, 70)};
+    harpe_plan_request request = {.count = 6};
+    *state = &f;
+    return harpe_plan_set_new(f.problem, &request, NULL, &f.frontier, &f.plans, NULL) != HARPE_OK;
+}
+
+static int tear_down(void **state) {
+    fixture *f = *state;
+    harpe_plan_set_free(f->plans);
+    harpe_frontier_free(f->frontier);
+    harpe_problem_free(f->problem);
+    return 0;
+}
+
+static void assert_told(harpe_status status, const harpe_error *error, const char *expected) {
+    if (status != HARPE_INTERNAL)
+        fail_msg("'%s' was expected, not %s", expected, harpe_status_name(status));
+    assert_int_equal(error->status, HARPE_INTERNAL);
+    if (!strstr(error->message, expected))
+        fail_msg("'%s' does not say '%s'", error->message, expected);
+    assert_null(strchr(error->message, '\n'));
+}
+
+/* ---- Honest ones -------------------------------------------------------------------------- */
+
+static void honest_frontiers_pass_at_any_number_of_samples(void **state) {
+    fixture *f = *state;
+    static const size_t samples[] = {0, 1, 2, 3, 10, 100000};
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_verify(f->problem, f->frontier, samples[i], &error), error);
+    }
+}
+
+static void honest_random_frontiers_pass(void **state) {
+    (void)state;
+    test_random random = {2};
+    const char *name;
+    for (int trial = 0; trial < test_trials(15); trial++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+            harpe_schedule_options options =
+                shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 5));
+            harpe_problem *problem = random_problem(&options, &random);
+            harpe_frontier *frontier = NULL;
+            harpe_error error = {.message = ""};
+            assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+            assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+            assert_ok(harpe_frontier_verify(problem, frontier, 5, &error), error);
+            harpe_frontier_free(frontier);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+static void honest_plans_pass(void **state) {
+    fixture *f = *state;
+    for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
+        harpe_error error = {.message = ""};
+        assert_ok(
+            harpe_plan_verify(f->problem, f->frontier, harpe_plan_set_at(f->plans, i), &error),
+            error);
+    }
+}
+
+static void measured_frontiers_and_plans_pass(void **state) {
+    (void)state;
+    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
+        harpe_problem *problem = measured_problem(i, 12, (harpe_problem_options){0});
+        if (!problem) skip();
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        harpe_plan_request request = {.count = 3};
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+        assert_ok(harpe_frontier_verify(problem, frontier, 40, &error), error);
+        for (size_t k = 0; k < harpe_plan_set_count(plans); k++) {
+            assert_ok(harpe_plan_verify(problem, frontier, harpe_plan_set_at(plans, k), &error),
+                      error);
+        }
+        harpe_plan_set_free(plans);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+/* A fitted curve may lie above a measured point. Its frontier is then no bound of that plan, and
+ * the plan is none the worse for it. */
+static void plans_below_a_fitted_curve_pass(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    for (int i = 0; i < 12; i++) {
+        double time_s = 0.050 + 0.002 * i;
+        double noise = i == 6 ? 0.9 : 1.0;
+        add_row(&rows, 0, "forward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
+        add_row(&rows, 0, "backward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
+    }
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    harpe_profile *profile = profile_of(&rows);
+    harpe_problem *problem = problem_of(
+        profile, schedule, &(harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
+    assert_true(problem->choices[0].is_fitted);
+    double time_s = 2 * 0.062;
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1};
+    harpe_frontier *frontier = NULL;
+    harpe_plan_set *plans = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+    const harpe_plan *plan = harpe_plan_set_at(plans, 0);
+    assert_true(plan->energy_j < plan->lower_bound_j);
+    assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+    assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+    harpe_plan_set_free(plans);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+}
+
+/* ---- False plans -------------------------------------------------------------------------- */
+
+static void assert_plan_told(const fixture *f, const harpe_plan *plan, const char *expected) {
+    harpe_error error = {.message = ""};
+    assert_told(harpe_plan_verify(f->problem, f->frontier, plan, &error), &error, expected);
+    assert_int_equal(harpe_plan_verify(f->problem, f->frontier, plan, NULL), HARPE_INTERNAL);
+}
+
+static void false_numbers_of_a_plan_are_found(void **state) {
+    fixture *f = *state;
+    static const double factors[] = {1 + 1e-6, 1 - 1e-6, 0, -1, 2, INFINITY, NAN};
+    for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
+        const harpe_plan *honest = harpe_plan_set_at(f->plans, i);
+        for (size_t k = 0; k < sizeof factors / sizeof factors[0]; k++) {
+            harpe_plan plan = *honest;
+            plan.time_s *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+            plan = *honest;
+            plan.energy_j *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+            plan = *honest;
+            plan.compute_energy_j *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+            plan = *honest;
+            plan.blocking_energy_j *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+            plan = *honest;
+            plan.lower_bound_j *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+            plan = *honest;
+            plan.average_power_w *= factors[k];
+            assert_plan_told(f, &plan, "recomputed");
+        }
+    }
+}
+
+static void false_frequencies_of_a_plan_are_found(void **state) {
+    fixture *f = *state;
+    harpe_plan plan = *harpe_plan_set_at(f->plans, 1);
+    size_t count = harpe_problem_instruction_count(f->problem);
+    int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
+    memcpy(frequency_mhz, plan.frequency_mhz, count * sizeof *frequency_mhz);
+    plan.frequency_mhz = frequency_mhz;
+    frequency_mhz[5] = 7;
+    assert_plan_told(f, &plan, "instruction 5 runs at 7 MHz, which was never measured");
+    const harpe_choice *choice = harpe_problem_choice(f->problem, 5);
+    bool is_first =
+        choice->points[0].frequency_mhz == harpe_plan_set_at(f->plans, 1)->frequency_mhz[5];
+    frequency_mhz[5] = choice->points[is_first ? 1 : 0].frequency_mhz;
+    assert_plan_told(f, &plan, "recomputed");
+    free(frequency_mhz);
+}
+
+/* A plan with true numbers that a false frontier calls impossible. */
+static void plans_below_their_bound_are_found(void **state) {
+    fixture *f = *state;
+    harpe_frontier raised = *f->frontier;
+    raised.vertices = calloc(raised.count, sizeof *raised.vertices);
+    for (size_t i = 0; i < raised.count; i++) {
+        raised.vertices[i] = f->frontier->vertices[i];
+        raised.vertices[i].lower_bound_j *= 1.1;
+    }
+    harpe_plan plan = *harpe_plan_set_at(f->plans, 2);
+    plan.lower_bound_j = harpe_frontier_bound_at(&raised, plan.time_s);
+    harpe_error error = {.message = ""};
+    assert_told(harpe_plan_verify(f->problem, &raised, &plan, &error), &error,
+                "less than its lower bound");
+    /* And one that is faster than the frontier says is possible. */
+    for (size_t i = 0; i < raised.count; i++) {
+        raised.vertices[i].time_s *= 2;
+    }
+    plan.lower_bound_j = harpe_frontier_bound_at(&raised, plan.time_s);
+    assert_true(isinf(plan.lower_bound_j));
+    assert_told(harpe_plan_verify(f->problem, &raised, &plan, &error), &error, "bound");
+    free(raised.vertices);
+}
+
+/* ---- False frontiers ---------------------------------------------------------------------- */
+
+/* Hands `falsify` a copy of the frontier with room for one vertex more. */
+static void assert_frontier_told(const fixture *f, void (*falsify)(harpe_frontier *),
+                                 const char *expected) {
+    harpe_frontier copy = *f->frontier;
+    copy.vertices = calloc(copy.count + 1, sizeof *copy.vertices);
+    memcpy(copy.vertices, f->frontier->vertices, copy.count * sizeof *copy.vertices);
+    falsify(&copy);
+    harpe_error error = {.message = ""};
+    assert_told(harpe_frontier_verify(f->problem, &copy, 0, &error), &error, expected);
+    free(copy.vertices);
+}
+
+static void raise_one(harpe_frontier *f) { f->vertices[f->count / 2].lower_bound_j *= 1 + 1e-6; }
+static void lower_one(harpe_frontier *f) { f->vertices[f->count / 2].lower_bound_j *= 1 - 1e-6; }
+static void swap_two(harpe_frontier *f) {
+    harpe_frontier_vertex first = f->vertices[3];
+    f->vertices[3] = f->vertices[4];
+    f->vertices[4] = first;
+}
+static void repeat_one(harpe_frontier *f) { f->vertices[4] = f->vertices[3]; }
+static void raise_all(harpe_frontier *f) {
+    for (size_t i = 0; i < f->count; i++) {
+        f->vertices[i].lower_bound_j += 0.01;
+    }
+}
+static void shift_all(harpe_frontier *f) {
+    for (size_t i = 0; i < f->count; i++) {
+        f->vertices[i].time_s += 1e-4;
+    }
+}
+static void forget_fastest(harpe_frontier *f) {
+    f->count--;
+    memmove(f->vertices, f->vertices + 1, f->count * sizeof *f->vertices);
+}
+static void forget_slowest(harpe_frontier *f) { f->count--; }
+static void forget_one(harpe_frontier *f) {
+    f->count--;
+    memmove(f->vertices + 5, f->vertices + 6, (f->count - 5) * sizeof *f->vertices);
+}
+static void add_faster(harpe_frontier *f) {
+    memmove(f->vertices + 1, f->vertices, f->count * sizeof *f->vertices);
+    f->count++;
+    f->vertices[0].time_s -= 1e-3;
+    f->vertices[0].lower_bound_j += 100;
+}
+static void add_slower(harpe_frontier *f) {
+    f->vertices[f->count] = f->vertices[f->count - 1];
+    f->vertices[f->count].time_s += 1e-3;
+    f->vertices[f->count].lower_bound_j -= 1e-6;
+    f->count++;
+}
+static void change_price(harpe_frontier *f) {
+    f->vertices[5].marginal_w = (f->vertices[4].marginal_w + f->vertices[5].marginal_w) / 2;
+}
+static void negate_prices(harpe_frontier *f) {
+    for (size_t i = 0; i < f->count; i++) {
+        f->vertices[i].marginal_w *= -1;
+    }
+}
+static void lose_a_number(harpe_frontier *f) { f->vertices[4].lower_bound_j = NAN; }
+static void lose_a_time(harpe_frontier *f) { f->vertices[4].time_s = NAN; }
+static void lose_a_price(harpe_frontier *f) { f->vertices[4].marginal_w = NAN; }
+
+static void false_frontiers_are_found(void **state) {
+    fixture *f = *state;
+    assert_true(f->frontier->count > 10);
+    assert_frontier_told(f, raise_one, "the frontier");
+    assert_frontier_told(f, lower_one, "the frontier");
+    assert_frontier_told(f, swap_two, "the frontier");
+    assert_frontier_told(f, repeat_one, "not decreasing and convex at vertex 4");
+    assert_frontier_told(f, raise_all, "the frontier says");
+    assert_frontier_told(f, shift_all, "the frontier");
+    assert_frontier_told(f, forget_fastest, "the frontier");
+    assert_frontier_told(f, forget_slowest, "the frontier");
+    assert_frontier_told(f, forget_one, "the frontier");
+    assert_frontier_told(f, add_faster, "the frontier");
+    assert_frontier_told(f, add_slower, "the frontier");
+    assert_frontier_told(f, change_price, "the frontier");
+    assert_frontier_told(f, negate_prices, "the frontier");
+    assert_frontier_told(f, lose_a_number, "the frontier");
+    assert_frontier_told(f, lose_a_time, "the frontier");
+    assert_frontier_told(f, lose_a_price, "the frontier");
+}
+
+static void frontiers_of_other_problems_are_found(void **state) {
+    fixture *f = *state;
+    harpe_problem *others[] = {usual_problem(1, 70.01), usual_problem(1, 0), usual_problem(2, 70)};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        harpe_error error = {.message = ""};
+        assert_told(harpe_frontier_verify(others[i], f->frontier, 4, &error), &error,
+                    "the frontier");
+        harpe_problem_free(others[i]);
+    }
+}
+
+static void empty_frontiers_are_found(void **state) {
+    fixture *f = *state;
+    harpe_frontier empty = {0};
+    harpe_error error = {.message = ""};
+    assert_told(harpe_frontier_verify(f->problem, &empty, 0, &error), &error, "the frontier");
+}
+
+/* ---- False walks: the solver's own claims ------------------------------------------------- */
+
+typedef struct falsified {
+    harpe_walk walk;
+    claim claim;
+} falsified;
+
+/* A walk that stands somewhere in the middle, in a segment. */
+static void start_walk(falsified *w, const fixture *f) {
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_walk_begin(&w->walk, f->problem, NULL, &error), error);
+    int64_t middle_ps = (w->walk.minimum_energy_ps + w->walk.fastest_ps) / 2;
+    assert_ok(harpe_walk_to(&w->walk, middle_ps, &error), error);
+    assert_true(w->walk.in_segment);
+    size_t nodes = (size_t)w->walk.network.node_count;
+    w->claim = (claim){.walk = &w->walk,
+                       .network = &w->walk.network,
+                       .event_ps = calloc(nodes, sizeof(int64_t)),
+                       .balance = calloc(nodes, sizeof(int64_t)),
+                       .rounding_j = total_rounding_j(f->problem)};
+    assert_ok(check_point(&w->claim, f->frontier, &error), error);
+}
+
+static void end_walk(falsified *w) {
+    free(w->claim.event_ps);
+    free(w->claim.balance);
+    harpe_walk_clear(&w->walk);
+}
+
+static void assert_walk_told(falsified *w, const fixture *f, const char *expected) {
+    harpe_error error = {.message = ""};
+    assert_told(check_point(&w->claim, f->frontier, &error), &error, expected);
+}
+
+static void false_flow_is_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    for (int32_t e = 0; e < w.walk.network.edge_count; e++) {
+        int64_t *flow = &w.walk.solver.edges[e].flow, honest = *flow;
+        *flow = honest + 1;
+        assert_walk_told(&w, f, "flow is not conserved at event");
+        *flow = -1;
+        assert_walk_told(&w, f, "carries negative flow");
+        *flow = honest;
+    }
+    w.walk.solver.flow_uw++;
+    assert_walk_told(&w, f, "flow is not conserved at event");
+    end_walk(&w);
+}
+
+static void false_events_are_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    int found = 0;
+    for (int32_t v = 0; v < w.walk.network.node_count; v++) {
+        int64_t *position = &w.walk.solver.position[v], honest = *position;
+        for (int64_t shift_s = -1; shift_s <= 1; shift_s += 2) {
+            /* An event with no flow through it may have room, but not for 10 s. */
+            *position = honest + shift_s * (int64_t)(10 * HARPE_PS_PER_S);
+            harpe_error error = {.message = ""};
+            assert_int_equal(check_point(&w.claim, f->frontier, &error), HARPE_INTERNAL);
+            bool is_end = v == w.walk.network.source || v == w.walk.network.sink;
+            assert_non_null(strstr(error.message, is_end ? "source and sink lie" : "it must last"));
+            found++;
+        }
+        *position = honest;
+    }
+    assert_int_equal(found, 2 * w.walk.network.node_count);
+    end_walk(&w);
+}
+
+/* By as little as a picosecond, where flow pins an event. */
+static void smallest_shifts_of_critical_events_are_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    int found = 0;
+    for (int32_t v = 0; v < w.walk.network.node_count; v++) {
+        w.walk.solver.position[v]++;
+        found += check_point(&w.claim, f->frontier, NULL) == HARPE_INTERNAL;
+        w.walk.solver.position[v]--;
+    }
+    assert_true(found > w.walk.network.node_count / 4);
+    end_walk(&w);
+}
+
+static void false_time_is_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    w.walk.solver.time_ps++;
+    assert_walk_told(&w, f, "source and sink lie");
+    end_walk(&w);
+}
+
+static void false_cuts_are_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    harpe_frontier_solver *solver = &w.walk.solver;
+    int32_t source = w.walk.network.source, sink = w.walk.network.sink;
+    /* check_cut alone: moving sides moves the events too, which check_durations would tell. */
+    harpe_error error = {.message = ""};
+    solver->is_late[source] = 1;
+    assert_told(check_cut(&w.claim, &error), &error, "does not part source and sink");
+    solver->is_late[source] = 0;
+    solver->is_late[sink] = 0;
+    assert_told(check_cut(&w.claim, &error), &error, "does not part source and sink");
+    solver->is_late[sink] = 1;
+    solver->flow_uw++;
+    assert_told(check_cut(&w.claim, &error), &error, "cross the cut");
+    end_walk(&w);
+}
+
+/* Conserved and in the right places, but not what the durations cost: one instruction's curve is
+ * not the one that was solved. */
+static void false_costs_are_found(void **state) {
+    fixture *f = *state;
+    falsified w;
+    start_walk(&w, f);
+    harpe_choice *choice = &f->problem->choices[0];
+    double *energies = (double *)(uintptr_t)choice->list.curve_effective_energy_j;
+    for (size_t k = 0; k < choice->list.curve_count; k++) {
+        energies[k] += 0.01;
+    }
+    assert_walk_told(&w, f, "the frontier says");
+    for (size_t k = 0; k < choice->list.curve_count; k++) {
+        energies[k] -= 0.01;
+    }
+    end_walk(&w);
+}
+
+int main(void) {
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_FIXTURE(honest_frontiers_pass_at_any_number_of_samples),
+        cmocka_unit_test(honest_random_frontiers_pass),
+        WITH_FIXTURE(honest_plans_pass),
+        cmocka_unit_test(measured_frontiers_and_plans_pass),
+        cmocka_unit_test(plans_below_a_fitted_curve_pass),
+        WITH_FIXTURE(false_numbers_of_a_plan_are_found),
+        WITH_FIXTURE(false_frequencies_of_a_plan_are_found),
+        WITH_FIXTURE(plans_below_their_bound_are_found),
+        WITH_FIXTURE(false_frontiers_are_found),
+        WITH_FIXTURE(frontiers_of_other_problems_are_found),
+        WITH_FIXTURE(empty_frontiers_are_found),
+        WITH_FIXTURE(false_flow_is_found),
+        WITH_FIXTURE(false_events_are_found),
+        WITH_FIXTURE(smallest_shifts_of_critical_events_are_found),
+        WITH_FIXTURE(false_time_is_found),
+        WITH_FIXTURE(false_cuts_are_found),
+        WITH_FIXTURE(false_costs_are_found),
+    };
+    return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
+}
