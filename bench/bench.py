@@ -201,7 +201,7 @@ def grow(table, name, cases):
 
 def part_growth():
     header = ["stages x microbatches", "vertices", "pivots", "time"]
-    source = "Synthetic profiles (`harpe synth`, defaults), so these need no data."
+    source = "Synthetic profiles (`harpe synth --noise 0.01`), so these need no data."
     by_microbatches = Table("Growth with the microbatches, 8 stages", source, header)
     by_stages = Table(
         "Growth with the stages, 64 microbatches",
