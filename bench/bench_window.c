@@ -101,8 +101,7 @@ int main(void) {
     harpe_energy_source source = {&counter, one, no_clock, no_energy, no_power};
     harpe_monitor_options options = {0};
     harpe_monitor *monitor = NULL;
-    if (harpe_monitor_new_on(&options, &source, &monitor, NULL) != HARPE_OK)
-        return 1;
+    if (harpe_monitor_new_on(&options, &source, &monitor, NULL) != HARPE_OK) return 1;
     printf("Harpe itself          %8.3f us a window (begin + end, one GPU)\n",
            best_window_us(monitor, WINDOWS));
     harpe_monitor_free(monitor);

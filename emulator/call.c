@@ -45,12 +45,9 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
 static void reread_faults(void) {
     const char *path = getenv("HARPE_EMULATOR_FAULTS_FILE");
     struct stat status = {0};
-    if (!path || !*path)
-        return;
-    if (stat(path, &status) == -1)
-        memset(&status, 0, sizeof status);
-    if (is_same_file(&status, &process.faults_file))
-        return;
+    if (!path || !*path) return;
+    if (stat(path, &status) == -1) memset(&status, 0, sizeof status);
+    if (is_same_file(&status, &process.faults_file)) return;
     process.faults_file = status;
     if (status.st_ino == 0) {
         put_in_force(&process.environment_faults);
@@ -59,10 +56,8 @@ static void reread_faults(void) {
     char text[FAULTS_FILE_MAX + 1];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t length = fd == -1 ? -1 : read(fd, text, FAULTS_FILE_MAX);
-    if (fd != -1)
-        close(fd);
-    if (length < 0)
-        return;
+    if (fd != -1) close(fd);
+    if (length < 0) return;
     text[length] = '\0';
     emulator_faults faults;
     (void)emulator_faults_parse(text, &faults);
@@ -77,15 +72,13 @@ static void after_fork_in_child(void) {
 }
 
 static nvmlReturn_t attach(void) {
-    if (process.cluster)
-        return NVML_SUCCESS;
+    if (process.cluster) return NVML_SUCCESS;
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
     if (!emulator_faults_parse(list ? list : "", &process.environment_faults)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     int result = emulator_cluster_attach(&process.cluster, &process.fd);
-    if (result != NVML_SUCCESS)
-        return (nvmlReturn_t)result;
+    if (result != NVML_SUCCESS) return (nvmlReturn_t)result;
     if (!process.has_fork_handler) {
         process.has_fork_handler = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
     }
@@ -179,18 +172,15 @@ nvmlDevice_t emulator_handle(unsigned int index) {
 bool emulator_handle_index(nvmlDevice_t device, const emulator_cluster *cluster,
                            unsigned int *index) {
     uintptr_t offset = (uintptr_t)device - (uintptr_t)handles;
-    if (offset >= cluster->gpu_count)
-        return false;
+    if (offset >= cluster->gpu_count) return false;
     *index = (unsigned int)offset;
     return true;
 }
 
 static bool is_lost_now(const emulator_call *call) {
     const emulator_faults *faults = &call->faults;
-    if (faults->lost_after < 0)
-        return false;
-    if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index)
-        return false;
+    if (faults->lost_after < 0) return false;
+    if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index) return false;
     pthread_mutex_lock(&process.mutex);
     bool is_due = process.calls[call->index]++ >= faults->lost_after;
     pthread_mutex_unlock(&process.mutex);
@@ -199,8 +189,7 @@ static bool is_lost_now(const emulator_call *call) {
 
 bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int gpu,
                                      int64_t now_ns) {
-    if (faults->counter_restart_after_s < 0)
-        return false;
+    if (faults->counter_restart_after_s < 0) return false;
     pthread_mutex_lock(&process.mutex);
     double since_s = 1e-9 * (double)(now_ns - process.armed_ns);
     bool is_due = !process.has_restarted[gpu] && since_s >= faults->counter_restart_after_s;
@@ -229,8 +218,7 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
 nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_feature feature,
                             emulator_access access, const void *output) {
     nvmlReturn_t result = emulator_enter(&call->cluster, &call->faults);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (!emulator_handle_index(device, call->cluster, &call->index) || !output) {
         emulator_leave();
         return NVML_ERROR_INVALID_ARGUMENT;

@@ -38,8 +38,7 @@ int64_t emulator_real_ns(void) {
 
 int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns) {
     int64_t since_ns = real_ns - cluster->epoch_ns;
-    if (cluster->time_scale == 1.0)
-        return real_ns;
+    if (cluster->time_scale == 1.0) return real_ns;
     return cluster->epoch_ns + (int64_t)((double)since_ns * cluster->time_scale);
 }
 
@@ -58,16 +57,13 @@ static uint64_t process_start(int32_t pid) {
     char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1)
-        return 0;
+    if (fd == -1) return 0;
     ssize_t length = read(fd, text, sizeof text - 1);
     close(fd);
-    if (length <= 0)
-        return 0;
+    if (length <= 0) return 0;
     text[length] = '\0';
     char *field = strrchr(text, ')'); /* the name may hold anything */
-    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
-        return 0;
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
     field += 2; /* field 3, the state; the start time is field 22 */
     for (int i = 3; i < 22 && field; i++) {
         field = strchr(field + 1, ' ');
@@ -76,8 +72,7 @@ static uint64_t process_start(int32_t pid) {
 }
 
 static bool is_alive(const emulator_owner *owner) {
-    if (kill(owner->pid, 0) == -1 && errno == ESRCH)
-        return false;
+    if (kill(owner->pid, 0) == -1 && errno == ESRCH) return false;
     return process_start(owner->pid) == owner->start_ticks;
 }
 
@@ -126,13 +121,11 @@ static unsigned int parse_gpus(const char *text, uint32_t *models) {
             key = x + 1;
         }
         int model = emulator_model_find(key, length - (size_t)(key - text));
-        if (model < 0 || count < 1 || count > (int64_t)(EMULATOR_GPU_MAX - total))
-            return 0;
+        if (model < 0 || count < 1 || count > (int64_t)(EMULATOR_GPU_MAX - total)) return 0;
         for (int64_t i = 0; i < count; i++) {
             models[total++] = (uint32_t)model;
         }
-        if (text[length] == '\0')
-            return total;
+        if (text[length] == '\0') return total;
         text += length + 1;
     }
 }
@@ -162,12 +155,9 @@ static const char *read_configuration(configuration *to) {
     const char *scale = getenv("HARPE_EMULATOR_TIME_SCALE");
     memset(to, 0, sizeof *to);
     to->is_given = gpus || scale;
-    if (!name || !*name)
-        name = "default";
-    if (!gpus || !*gpus)
-        gpus = DEFAULT_GPUS;
-    if (!scale || !*scale)
-        scale = "1";
+    if (!name || !*name) name = "default";
+    if (!gpus || !*gpus) gpus = DEFAULT_GPUS;
+    if (!scale || !*scale) scale = "1";
     if (strlen(name) >= sizeof to->name || strchr(name, '/')) {
         return "a cluster's name is at most 127 characters, without a slash";
     }
@@ -244,34 +234,27 @@ static int open_shared(const configuration *from, int *fd) {
 /* Takes the lock: alone (true in `*alone`) or with others. */
 static int lock_file(int fd, bool *alone) {
     *alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (*alone)
-        return NVML_SUCCESS;
+    if (*alone) return NVML_SUCCESS;
     while (flock(fd, LOCK_SH) == -1) {
-        if (errno != EINTR)
-            return NVML_ERROR_OPERATING_SYSTEM;
+        if (errno != EINTR) return NVML_ERROR_OPERATING_SYSTEM;
     }
     return NVML_SUCCESS;
 }
 
 int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
     configuration wanted;
-    if (read_configuration(&wanted))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
     int fd;
     int result = open_shared(&wanted, &fd);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     for (int attempt = 0; attempt < 100; attempt++) {
         bool alone;
         struct stat status;
         result = lock_file(fd, &alone);
-        if (result != NVML_SUCCESS)
-            break;
+        if (result != NVML_SUCCESS) break;
         result = NVML_ERROR_OPERATING_SYSTEM;
-        if (alone && ftruncate(fd, sizeof(emulator_cluster)) == -1)
-            break;
-        if (fstat(fd, &status) == -1 || status.st_uid != getuid())
-            break; /* never another user's */
+        if (alone && ftruncate(fd, sizeof(emulator_cluster)) == -1) break;
+        if (fstat(fd, &status) == -1 || status.st_uid != getuid()) break; /* never another user's */
         if ((size_t)status.st_size != sizeof(emulator_cluster)) {
             flock(fd, LOCK_UN); /* its maker died, or is another build's */
             usleep(2000);
@@ -279,8 +262,7 @@ int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
         }
         void *memory =
             mmap(NULL, sizeof(emulator_cluster), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (memory == MAP_FAILED)
-            break;
+        if (memory == MAP_FAILED) break;
         if (alone) {
             take_over(memory, &wanted);
             flock(fd, LOCK_SH);
@@ -311,10 +293,8 @@ static void bury_dead(emulator_cluster *cluster, emulator_gpu *gpu, emulator_sta
     int64_t real_ns = emulator_real_ns();
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         emulator_work *work = &state->work[i];
-        if (work->id == 0 || real_ns - work->heartbeat_ns < silence_ns)
-            continue;
-        if (is_alive(&work->owner))
-            continue;
+        if (work->id == 0 || real_ns - work->heartbeat_ns < silence_ns) continue;
+        if (is_alive(&work->owner)) continue;
         emulator_advance(
             state, emulator_model_at(gpu->model), gpu->points, step_s,
             emulator_from_real_ns(cluster, work->heartbeat_ns + EMULATOR_HEARTBEAT_NS));
@@ -357,8 +337,7 @@ void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
 }
 
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
-    if (real_ns <= 0)
-        return;
+    if (real_ns <= 0) return;
     struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};
     syscall(SYS_futex, &gpu->changes, FUTEX_WAIT, seen, &timeout, NULL, 0);
 }

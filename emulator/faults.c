@@ -42,8 +42,7 @@ static bool parse_lost(const char *text, size_t length, emulator_faults *faults)
     const char *at = memchr(text, '@', length);
     size_t calls_length = at ? (size_t)(at - text) : length;
     int64_t calls, gpu = -1;
-    if (!harpe_parse_int(text, calls_length, &calls) || calls < 0)
-        return false;
+    if (!harpe_parse_int(text, calls_length, &calls) || calls < 0) return false;
     if (at && (!harpe_parse_int(at + 1, length - calls_length - 1, &gpu) || gpu < 0 || gpu > 15)) {
         return false;
     }
@@ -54,8 +53,7 @@ static bool parse_lost(const char *text, size_t length, emulator_faults *faults)
 
 static bool parse_number(const char *text, size_t length, double unit, double *value) {
     double number;
-    if (!harpe_parse_double(text, length, &number) || number < 0 || number > 1e9)
-        return false;
+    if (!harpe_parse_double(text, length, &number) || number < 0 || number > 1e9) return false;
     *value = number * unit;
     return true;
 }
@@ -78,8 +76,7 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     if (is_word(text, name_length, "not_supported")) {
         return parse_feature(value, value_length, faults);
     }
-    if (is_word(text, name_length, "lost_after"))
-        return parse_lost(value, value_length, faults);
+    if (is_word(text, name_length, "lost_after")) return parse_lost(value, value_length, faults);
     double *target = NULL;
     double unit = 1e-3;
     if (is_word(text, name_length, "slow_set")) {

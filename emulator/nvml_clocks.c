@@ -9,12 +9,10 @@ NVML_CALL(nvmlDeviceGetSupportedMemoryClocks, nvmlDevice_t device, unsigned int 
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_SUPPORTED_CLOCKS, EMULATOR_READ, count);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     unsigned int room = *count;
     *count = call.model->memory_clock_count;
-    if (room < *count || !clocks)
-        return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
+    if (room < *count || !clocks) return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < *count; i++) {
         clocks[i] = call.model->memory_mhz[i];
     }
@@ -35,14 +33,11 @@ NVML_CALL(nvmlDeviceGetSupportedGraphicsClocks, nvmlDevice_t device, unsigned in
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_SUPPORTED_CLOCKS, EMULATOR_READ, count);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!is_memory_clock(call.model, memory_mhz))
-        return emulator_end(&call, NVML_ERROR_NOT_FOUND);
+    if (result != NVML_SUCCESS) return result;
+    if (!is_memory_clock(call.model, memory_mhz)) return emulator_end(&call, NVML_ERROR_NOT_FOUND);
     unsigned int room = *count;
     *count = emulator_clock_count(call.model);
-    if (room < *count || !clocks)
-        return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
+    if (room < *count || !clocks) return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < *count; i++) {
         clocks[i] = emulator_clock_mhz(call.model, i);
     }
@@ -54,8 +49,7 @@ NVML_CALL(nvmlDeviceGetSupportedGraphicsClocks, nvmlDevice_t device, unsigned in
 static nvmlReturn_t current_clock(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, mhz);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if ((unsigned int)type > NVML_CLOCK_VIDEO) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -67,8 +61,7 @@ static nvmlReturn_t current_clock(nvmlDevice_t device, nvmlClockType_t type, uns
 static nvmlReturn_t highest_clock(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, mhz);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if ((unsigned int)type > NVML_CLOCK_VIDEO) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -101,8 +94,7 @@ NVML_CALL(nvmlDeviceGetDefaultApplicationsClock, nvmlDevice_t device, nvmlClockT
 
 NVML_CALL(nvmlDeviceGetClock, nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t which,
           unsigned int *mhz) {
-    if (which == NVML_CLOCK_ID_CURRENT)
-        return current_clock(device, type, mhz);
+    if (which == NVML_CLOCK_ID_CURRENT) return current_clock(device, type, mhz);
     return highest_clock(device, type,
                          (unsigned int)which <= NVML_CLOCK_ID_CUSTOMER_BOOST_MAX ? mhz : NULL);
 }
@@ -110,8 +102,7 @@ NVML_CALL(nvmlDeviceGetClock, nvmlDevice_t device, nvmlClockType_t type, nvmlClo
 NVML_CALL(nvmlDeviceGetPerformanceState, nvmlDevice_t device, nvmlPstates_t *state) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, state);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
     bool is_slow = operation.memory_mhz < call.model->memory_mhz[0] && !operation.is_busy;
     *state = is_slow ? (nvmlPstates_t)8 : NVML_PSTATE_0;
@@ -136,8 +127,7 @@ NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimu
           unsigned int maximum_mhz) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCK_LOCKS, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     minimum_mhz = resolve(call.model, minimum_mhz);
     maximum_mhz = resolve(call.model, maximum_mhz);
     if (maximum_mhz == 0 || minimum_mhz > maximum_mhz) {
@@ -151,8 +141,7 @@ NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimu
 NVML_CALL(nvmlDeviceResetGpuLockedClocks, nvmlDevice_t device) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCK_LOCKS, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     call.state->graphics_lock_minimum_mhz = call.state->graphics_lock_maximum_mhz = 0;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -162,10 +151,8 @@ NVML_CALL(nvmlDeviceSetMemoryLockedClocks, nvmlDevice_t device, unsigned int min
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_MEMORY_LOCKS, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!call.model->locks_memory_clocks)
-        return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (result != NVML_SUCCESS) return result;
+    if (!call.model->locks_memory_clocks) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
     if (maximum_mhz == 0 || minimum_mhz > maximum_mhz) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -178,10 +165,8 @@ NVML_CALL(nvmlDeviceResetMemoryLockedClocks, nvmlDevice_t device) {
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_MEMORY_LOCKS, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!call.model->locks_memory_clocks)
-        return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (result != NVML_SUCCESS) return result;
+    if (!call.model->locks_memory_clocks) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
     call.state->memory_lock_minimum_mhz = call.state->memory_lock_maximum_mhz = 0;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -191,8 +176,7 @@ NVML_CALL(nvmlDeviceSetApplicationsClocks, nvmlDevice_t device, unsigned int mem
           unsigned int graphics_mhz) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCK_LOCKS, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     unsigned int index = emulator_clock_index(call.model, graphics_mhz);
     if (!is_memory_clock(call.model, memory_mhz) ||
         emulator_clock_mhz(call.model, index) != graphics_mhz) {

@@ -7,8 +7,7 @@
 #include "call.h"
 
 static nvmlReturn_t put_text(emulator_call *call, const char *text, char *to, unsigned int length) {
-    if (strlen(text) >= length)
-        return emulator_end(call, NVML_ERROR_INSUFFICIENT_SIZE);
+    if (strlen(text) >= length) return emulator_end(call, NVML_ERROR_INSUFFICIENT_SIZE);
     memcpy(to, text, strlen(text) + 1);
     return emulator_end(call, NVML_SUCCESS);
 }
@@ -16,24 +15,21 @@ static nvmlReturn_t put_text(emulator_call *call, const char *text, char *to, un
 NVML_CALL(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned int length) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, name);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     return put_text(&call, call.model->name, name, length);
 }
 
 NVML_CALL(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int length) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, uuid);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     return put_text(&call, call.gpu->uuid, uuid, length);
 }
 
 NVML_CALL(nvmlDeviceGetVbiosVersion, nvmlDevice_t device, char *version, unsigned int length) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, version);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     return put_text(&call, "00.00.00.00.01", version, length);
 }
 
@@ -42,8 +38,7 @@ NVML_CALL(nvmlDeviceGetVbiosVersion, nvmlDevice_t device, char *version, unsigne
 NVML_CALL(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, pci);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
     pci->bus = call.gpu->pci_bus;
     pci->pciDeviceId = call.model->pci_device_id;
@@ -62,8 +57,7 @@ typedef struct pci_info_v2 {
 NVML_CALL(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, pci_info_v2 *pci) {
     nvmlPciInfo_t full;
     nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, pci ? &full : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
     memcpy(pci->bus_id, full.busIdLegacy, sizeof pci->bus_id);
     pci->bus = full.bus;
@@ -81,8 +75,7 @@ typedef struct pci_info_v1 {
 NVML_CALL(nvmlDeviceGetPciInfo, nvmlDevice_t device, pci_info_v1 *pci) {
     nvmlPciInfo_t full;
     nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, pci ? &full : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
     memcpy(pci->bus_id, full.busIdLegacy, sizeof pci->bus_id);
     pci->bus = full.bus;
@@ -106,8 +99,7 @@ typedef enum number {
 static nvmlReturn_t get_number(nvmlDevice_t device, number which, unsigned int *value) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, value);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     const emulator_model *model = call.model;
     const unsigned int values[] = {
         [NUMBER_INDEX] = call.index,
@@ -149,8 +141,7 @@ NVML_CALL(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, i
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, minor ? major : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *major = (int)call.model->compute_major;
     *minor = (int)call.model->compute_minor;
     return emulator_end(&call, NVML_SUCCESS);
@@ -161,8 +152,7 @@ NVML_CALL(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, i
 NVML_CALL(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t *mode) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_PERSISTENCE, EMULATOR_READ, mode);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *mode = call.state->persistence ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -170,8 +160,7 @@ NVML_CALL(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t *
 NVML_CALL(nvmlDeviceSetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t mode) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_PERSISTENCE, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if ((unsigned int)mode > NVML_FEATURE_ENABLED) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -182,8 +171,7 @@ NVML_CALL(nvmlDeviceSetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t m
 NVML_CALL(nvmlDeviceGetComputeMode, nvmlDevice_t device, nvmlComputeMode_t *mode) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, mode);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *mode = (nvmlComputeMode_t)call.state->compute_mode;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -191,8 +179,7 @@ NVML_CALL(nvmlDeviceGetComputeMode, nvmlDevice_t device, nvmlComputeMode_t *mode
 NVML_CALL(nvmlDeviceSetComputeMode, nvmlDevice_t device, nvmlComputeMode_t mode) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -205,11 +192,9 @@ NVML_CALL(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *current, unsi
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, pending ? current : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     bool has_mig = call.model->compute_major >= 8 && call.model->compute_minor == 0;
-    if (!has_mig)
-        return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (!has_mig) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
     *current = *pending = NVML_DEVICE_MIG_DISABLE;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -223,8 +208,7 @@ NVML_CALL(nvmlDeviceGetEccMode, nvmlDevice_t device, nvmlEnableState_t *current,
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, pending ? current : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *current = *pending = NVML_FEATURE_ENABLED;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -233,10 +217,8 @@ NVML_CALL(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, unsigned int type, u
           unsigned long long *count) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, count);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (type > 1 || counter > 1)
-        return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    if (result != NVML_SUCCESS) return result;
+    if (type > 1 || counter > 1) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     *count = 0;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -248,11 +230,9 @@ NVML_CALL(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t device1, nvmlDevice_
           unsigned int *level) {
     unsigned int first, second;
     nvmlReturn_t result = get_number(device1, NUMBER_INDEX, level ? &first : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     result = get_number(device2, NUMBER_INDEX, &second);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *level = first == second ? 0 : 30;
     return NVML_SUCCESS;
 }

@@ -13,8 +13,7 @@
 NVML_CALL(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *rates) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, rates);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
     double share = emulator_busy_share(call.state, operation.is_busy);
     /* A GPU that waits in a collective runs a kernel, and shows as fully used. */
@@ -36,8 +35,7 @@ static uint64_t used_memory(const emulator_state *state) {
 NVML_CALL(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     memory->total = call.model->memory_bytes;
     memory->used = used_memory(call.state) + RESERVED_BYTES;
     memory->free = memory->total - memory->used;
@@ -47,8 +45,7 @@ NVML_CALL(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory) {
 NVML_CALL(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (memory->version != nvmlMemory_v2) {
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
@@ -62,8 +59,7 @@ NVML_CALL(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memo
 NVML_CALL(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     memory->total = BAR1_BYTES;
     memory->used = UINT64_C(1) << 20;
     memory->free = memory->total - memory->used;
@@ -74,10 +70,8 @@ NVML_CALL(nvmlDeviceGetPcieThroughput, nvmlDevice_t device, unsigned int counter
           unsigned int *kb_per_s) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, kb_per_s);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (counter > 1)
-        return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    if (result != NVML_SUCCESS) return result;
+    if (counter > 1) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     *kb_per_s = 0;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -121,8 +115,7 @@ static nvmlReturn_t get_processes(nvmlDevice_t device, unsigned int *count, void
                                   size_t size) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, count);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     process_list list;
     list_processes(call.state, &list);
     unsigned int room = *count;
@@ -139,8 +132,7 @@ static nvmlReturn_t get_processes(nvmlDevice_t device, unsigned int *count, void
 static nvmlReturn_t get_no_processes(nvmlDevice_t device, unsigned int *count) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, count);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *count = 0;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -172,8 +164,7 @@ static nvmlReturn_t get_engine(nvmlDevice_t device, unsigned int *utilization,
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, period_us ? utilization : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *utilization = 0;
     *period_us = 167000;
     return emulator_end(&call, NVML_SUCCESS);
@@ -215,10 +206,8 @@ NVML_CALL(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned int kind,
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, type ? count : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (kind >= SAMPLES_KIND_COUNT)
-        return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (result != NVML_SUCCESS) return result;
+    if (kind >= SAMPLES_KIND_COUNT) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
     bool has_room = !samples || *count > 0;
     *count = 1;
     *type = NVML_VALUE_TYPE_UNSIGNED_INT;

@@ -26,8 +26,7 @@ NVML_CALL(nvmlDeviceGetPowerManagementLimitConstraints, nvmlDevice_t device, uns
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ,
                                          maximum ? minimum : NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *minimum = call.model->limit_minimum_mw;
     *maximum = call.model->limit_maximum_mw;
     return emulator_end(&call, NVML_SUCCESS);
@@ -36,8 +35,7 @@ NVML_CALL(nvmlDeviceGetPowerManagementLimitConstraints, nvmlDevice_t device, uns
 NVML_CALL(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *limit) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ, limit);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *limit = call.state->power_limit_mw;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -49,8 +47,7 @@ NVML_CALL(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *li
 NVML_CALL(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDevice_t device, unsigned int *limit) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ, limit);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *limit = call.model->limit_default_mw;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -58,8 +55,7 @@ NVML_CALL(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDevice_t device, unsigne
 NVML_CALL(nvmlDeviceGetPowerManagementMode, nvmlDevice_t device, nvmlEnableState_t *mode) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ, mode);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *mode = NVML_FEATURE_ENABLED;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -67,8 +63,7 @@ NVML_CALL(nvmlDeviceGetPowerManagementMode, nvmlDevice_t device, nvmlEnableState
 NVML_CALL(nvmlDeviceSetPowerManagementLimit, nvmlDevice_t device, unsigned int limit) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_SET, device);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (limit < call.model->limit_minimum_mw || limit > call.model->limit_maximum_mw) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -85,10 +80,8 @@ NVML_CALL(nvmlDeviceSetPowerManagementLimit_v2, nvmlDevice_t device, power_value
     if (value && value->version != NVML_STRUCT_VERSION(power_value_v2, 2)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    if (!value)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (value->scope != NVML_POWER_SCOPE_GPU)
-        return NVML_ERROR_NOT_SUPPORTED;
+    if (!value) return NVML_ERROR_INVALID_ARGUMENT;
+    if (value->scope != NVML_POWER_SCOPE_GPU) return NVML_ERROR_NOT_SUPPORTED;
     return nvmlDeviceSetPowerManagementLimit(device, value->value_mw);
 }
 
@@ -97,8 +90,7 @@ NVML_CALL(nvmlDeviceSetPowerManagementLimit_v2, nvmlDevice_t device, power_value
 NVML_CALL(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *power) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER, EMULATOR_READ, power);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *power = call.model->averages_power_usage ? average_power_mw(&call) : instant_power_mw(&call);
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -114,8 +106,7 @@ static unsigned long long counter_mj(emulator_call *call) {
 NVML_CALL(nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t device, unsigned long long *energy) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_ENERGY, EMULATOR_READ, energy);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *energy = counter_mj(&call);
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -132,21 +123,15 @@ static nvmlReturn_t put_unsigned(nvmlFieldValue_t *value, unsigned int number) {
 
 static emulator_feature field_feature(unsigned int field) {
     switch (field) {
-    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
-        return EMULATOR_ENERGY;
-    case NVML_FI_DEV_POWER_AVERAGE:
-        return EMULATOR_AVERAGE_POWER;
-    case NVML_FI_DEV_POWER_INSTANT:
-        return EMULATOR_INSTANT_POWER;
-    case FIELD_MEMORY_TEMPERATURE:
-        return EMULATOR_TEMPERATURE;
+    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: return EMULATOR_ENERGY;
+    case NVML_FI_DEV_POWER_AVERAGE: return EMULATOR_AVERAGE_POWER;
+    case NVML_FI_DEV_POWER_INSTANT: return EMULATOR_INSTANT_POWER;
+    case FIELD_MEMORY_TEMPERATURE: return EMULATOR_TEMPERATURE;
     case NVML_FI_DEV_POWER_MIN_LIMIT:
     case NVML_FI_DEV_POWER_MAX_LIMIT:
     case NVML_FI_DEV_POWER_DEFAULT_LIMIT:
-    case NVML_FI_DEV_POWER_CURRENT_LIMIT:
-        return EMULATOR_POWER_LIMIT;
-    default:
-        return EMULATOR_IDENTITY;
+    case NVML_FI_DEV_POWER_CURRENT_LIMIT: return EMULATOR_POWER_LIMIT;
+    default: return EMULATOR_IDENTITY;
     }
 }
 
@@ -156,31 +141,22 @@ static nvmlReturn_t get_field(emulator_call *call, nvmlFieldValue_t *value) {
     }
     bool is_power = value->fieldId >= NVML_FI_DEV_POWER_AVERAGE &&
                     value->fieldId <= NVML_FI_DEV_POWER_CURRENT_LIMIT;
-    if (is_power && value->scopeId != NVML_POWER_SCOPE_GPU)
-        return NVML_ERROR_NOT_SUPPORTED;
+    if (is_power && value->scopeId != NVML_POWER_SCOPE_GPU) return NVML_ERROR_NOT_SUPPORTED;
     switch (value->fieldId) {
     case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
         value->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
         value->value.ullVal = counter_mj(call);
         return NVML_SUCCESS;
-    case NVML_FI_DEV_POWER_AVERAGE:
-        return put_unsigned(value, average_power_mw(call));
-    case NVML_FI_DEV_POWER_INSTANT:
-        return put_unsigned(value, instant_power_mw(call));
-    case NVML_FI_DEV_POWER_MIN_LIMIT:
-        return put_unsigned(value, call->model->limit_minimum_mw);
-    case NVML_FI_DEV_POWER_MAX_LIMIT:
-        return put_unsigned(value, call->model->limit_maximum_mw);
-    case NVML_FI_DEV_POWER_DEFAULT_LIMIT:
-        return put_unsigned(value, call->model->limit_default_mw);
-    case NVML_FI_DEV_POWER_CURRENT_LIMIT:
-        return put_unsigned(value, call->state->power_limit_mw);
+    case NVML_FI_DEV_POWER_AVERAGE: return put_unsigned(value, average_power_mw(call));
+    case NVML_FI_DEV_POWER_INSTANT: return put_unsigned(value, instant_power_mw(call));
+    case NVML_FI_DEV_POWER_MIN_LIMIT: return put_unsigned(value, call->model->limit_minimum_mw);
+    case NVML_FI_DEV_POWER_MAX_LIMIT: return put_unsigned(value, call->model->limit_maximum_mw);
+    case NVML_FI_DEV_POWER_DEFAULT_LIMIT: return put_unsigned(value, call->model->limit_default_mw);
+    case NVML_FI_DEV_POWER_CURRENT_LIMIT: return put_unsigned(value, call->state->power_limit_mw);
     case FIELD_MEMORY_TEMPERATURE:
         return put_unsigned(value, (unsigned int)lround(call->state->temperature_c + 4.0));
-    case FIELD_ECC_CURRENT:
-        return put_unsigned(value, NVML_FEATURE_ENABLED);
-    default:
-        return NVML_ERROR_NOT_SUPPORTED;
+    case FIELD_ECC_CURRENT: return put_unsigned(value, NVML_FEATURE_ENABLED);
+    default: return NVML_ERROR_NOT_SUPPORTED;
     }
 }
 
@@ -188,10 +164,8 @@ NVML_CALL(nvmlDeviceGetFieldValues, nvmlDevice_t device, int count, nvmlFieldVal
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_FIELD_VALUES, EMULATOR_READ, values);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (count < 1)
-        return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    if (result != NVML_SUCCESS) return result;
+    if (count < 1) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < count; i++) {
@@ -206,8 +180,7 @@ NVML_CALL(nvmlDeviceClearFieldValues, nvmlDevice_t device, int count, nvmlFieldV
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_FIELD_VALUES, EMULATOR_READ, values);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     for (int i = 0; i < count; i++) {
         values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
     }
@@ -221,10 +194,8 @@ NVML_CALL(nvmlDeviceGetTemperature, nvmlDevice_t device, nvmlTemperatureSensors_
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, celsius);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (sensor != NVML_TEMPERATURE_GPU)
-        return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    if (result != NVML_SUCCESS) return result;
+    if (sensor != NVML_TEMPERATURE_GPU) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     *celsius = (unsigned int)lround(call.state->temperature_c);
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -240,8 +211,7 @@ NVML_CALL(nvmlDeviceGetTemperatureV, nvmlDevice_t device, temperature_v1 *temper
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, temperature);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (temperature->version != NVML_STRUCT_VERSION(temperature_v1, 1)) {
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
@@ -257,8 +227,7 @@ NVML_CALL(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, nvmlTemperatur
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, celsius);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     static const unsigned int thresholds_c[] = {92, 89, 95, 85};
     if ((unsigned int)which >= sizeof thresholds_c / sizeof thresholds_c[0]) {
         return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
@@ -273,16 +242,12 @@ NVML_CALL(nvmlDeviceGetCurrentClocksEventReasons, nvmlDevice_t device,
           unsigned long long *reasons) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_REASONS, EMULATOR_READ, reasons);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_operation operation = operate(&call);
     *reasons = nvmlClocksEventReasonNone;
-    if (!operation.is_busy && !operation.is_waiting)
-        *reasons |= nvmlClocksEventReasonGpuIdle;
-    if (operation.is_user_capped)
-        *reasons |= nvmlClocksEventReasonApplicationsClocksSetting;
-    if (operation.is_power_capped)
-        *reasons |= nvmlClocksEventReasonSwPowerCap;
+    if (!operation.is_busy && !operation.is_waiting) *reasons |= nvmlClocksEventReasonGpuIdle;
+    if (operation.is_user_capped) *reasons |= nvmlClocksEventReasonApplicationsClocksSetting;
+    if (operation.is_power_capped) *reasons |= nvmlClocksEventReasonSwPowerCap;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -295,8 +260,7 @@ NVML_CALL(nvmlDeviceGetSupportedClocksEventReasons, nvmlDevice_t device,
           unsigned long long *reasons) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_REASONS, EMULATOR_READ, reasons);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     *reasons = nvmlClocksEventReasonGpuIdle | nvmlClocksEventReasonApplicationsClocksSetting |
                nvmlClocksEventReasonSwPowerCap;
     return emulator_end(&call, NVML_SUCCESS);

@@ -74,13 +74,10 @@ HARPE_API const char *nvmlErrorString(nvmlReturn_t result) {
 static nvmlReturn_t tell(const char *text, char *to, unsigned int length) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_leave();
-    if (!to)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (strlen(text) >= length)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    if (!to) return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(text) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
     memcpy(to, text, strlen(text) + 1);
     return NVML_SUCCESS;
 }
@@ -95,8 +92,7 @@ NVML_CALL(nvmlSystemGetNVMLVersion, char *version, unsigned int length) {
 
 /* Documented to work without initialisation. */
 NVML_CALL(nvmlSystemGetCudaDriverVersion_v2, int *version) {
-    if (!version)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!version) return NVML_ERROR_INVALID_ARGUMENT;
     *version = CUDA_VERSION;
     return NVML_SUCCESS;
 }
@@ -108,16 +104,13 @@ NVML_CALL(nvmlSystemGetCudaDriverVersion, int *version) {
 NVML_CALL(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int length) {
     char path[40], text[256];
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-    if (!name)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!name) return NVML_ERROR_INVALID_ARGUMENT;
     FILE *file = fopen(path, "re");
-    if (!file)
-        return NVML_ERROR_NOT_FOUND;
+    if (!file) return NVML_ERROR_NOT_FOUND;
     size_t count = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[count] = '\0';
-    if (length == 0)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    if (length == 0) return NVML_ERROR_INSUFFICIENT_SIZE;
     snprintf(name, length, "%s", text); /* cut, as the driver does */
     return NVML_SUCCESS;
 }
@@ -127,8 +120,7 @@ NVML_CALL(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int l
 NVML_CALL(nvmlDeviceGetCount_v2, unsigned int *count) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (count) {
         *count = cluster->gpu_count;
     }
@@ -141,8 +133,7 @@ NVML_CALL(nvmlDeviceGetCount, unsigned int *count) { return nvmlDeviceGetCount_v
 NVML_CALL(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *device) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (!device || index >= cluster->gpu_count) {
         result = NVML_ERROR_INVALID_ARGUMENT;
     } else {
@@ -159,8 +150,7 @@ NVML_CALL(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *device) 
 NVML_CALL(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     result = uuid && device ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int i = 0; i < cluster->gpu_count && result == NVML_ERROR_NOT_FOUND; i++) {
         if (strcmp(cluster->gpu[i].uuid, uuid) == 0) {
@@ -180,15 +170,12 @@ static bool parse_pci(const char *text, unsigned int *domain, unsigned int *bus,
     for (;;) {
         char *end;
         part[count++] = strtoul(text, &end, 16);
-        if (end == text)
-            return false;
+        if (end == text) return false;
         text = end;
-        if (*text != ':' || count == 3)
-            break;
+        if (*text != ':' || count == 3) break;
         text++;
     }
-    if (count < 2 || (*text != '\0' && strcmp(text, ".0") != 0))
-        return false;
+    if (count < 2 || (*text != '\0' && strcmp(text, ".0") != 0)) return false;
     *domain = count == 3 ? (unsigned int)part[0] : 0;
     *bus = (unsigned int)part[count - 2];
     *device = (unsigned int)part[count - 1];
@@ -198,8 +185,7 @@ static bool parse_pci(const char *text, unsigned int *domain, unsigned int *bus,
 NVML_CALL(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, nvmlDevice_t *device) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     unsigned int domain, bus, slot;
     if (!bus_id || !device || !parse_pci(bus_id, &domain, &bus, &slot)) {
         result = NVML_ERROR_INVALID_ARGUMENT;

@@ -6,8 +6,7 @@
 static nvmlReturn_t answer(void) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_leave();
     return NVML_ERROR_NOT_SUPPORTED;
 }

@@ -98,8 +98,7 @@ static unsigned int running_count(const emulator_state *state) {
 static uint32_t memory_clock(const emulator_state *state, const emulator_model *model,
                              bool is_idle) {
     uint32_t wanted = is_idle ? model->idle_memory_mhz : model->memory_mhz[0];
-    if (state->memory_lock_maximum_mhz == 0)
-        return wanted;
+    if (state->memory_lock_maximum_mhz == 0) return wanted;
     uint32_t maximum = state->memory_lock_maximum_mhz;
     for (unsigned int i = 0; i < model->memory_clock_count; i++) {
         if (model->memory_mhz[i] <= maximum) {
@@ -169,8 +168,7 @@ double emulator_time_left_s(const emulator_state *state, const emulator_model *m
 /* ---- Moving on ---------------------------------------------------------------------------- */
 
 static void remember(emulator_state *state, double power_w) {
-    if (state->history_count > 0 && power_w == state->last_power_w)
-        return;
+    if (state->history_count > 0 && power_w == state->last_power_w) return;
     uint32_t place = state->history_count % EMULATOR_HISTORY_MAX;
     state->history[place].at_ns = state->now_ns;
     state->history[place].energy_mj = state->energy_mj;
@@ -186,8 +184,7 @@ static void step_counter(emulator_state *state, double power_w, double step_s, i
         return;
     }
     int64_t step_ns = (int64_t)(step_s * 1e9);
-    if (step_ns < 1)
-        step_ns = 1;
+    if (step_ns < 1) step_ns = 1;
     int64_t boundary_ns = to_ns - to_ns % step_ns;
     if (boundary_ns > state->now_ns) {
         state->counter_mj =
@@ -217,8 +214,7 @@ static void progress(emulator_state *state, const emulator_model *model,
                      double span_s) {
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         emulator_work *work = &state->work[i];
-        if (!is_running(work))
-            continue;
+        if (!is_running(work)) continue;
         double left_s = time_left_at_s(state, model, points, i, operation);
         work->remaining *= left_s > span_s ? 1.0 - span_s / left_s : 0.0;
         if (left_s - span_s < 1e-9) {
@@ -236,8 +232,7 @@ void emulator_advance(emulator_state *state, const emulator_model *model,
         double span_s = 1e-9 * (double)(to_ns - state->now_ns);
         int64_t end_ns = to_ns;
         for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-            if (!is_running(&state->work[i]))
-                continue;
+            if (!is_running(&state->work[i])) continue;
             double left_s = time_left_at_s(state, model, points, i, &operation);
             if (left_s < span_s) {
                 span_s = left_s;
@@ -245,8 +240,7 @@ void emulator_advance(emulator_state *state, const emulator_model *model,
                 end_ns = state->now_ns + (left_ns > 0 ? left_ns : 1);
             }
         }
-        if (end_ns > to_ns)
-            end_ns = to_ns;
+        if (end_ns > to_ns) end_ns = to_ns;
         integrate(state, model, energy_step_s, &operation, end_ns);
         progress(state, model, points, &operation, span_s);
     }
@@ -285,8 +279,7 @@ double emulator_average_power_w(const emulator_state *state, double instant_powe
     int64_t at_ns = state->now_ns - AVERAGE_NS;
     double energy_mj, busy_s;
     recall(state, &at_ns, &energy_mj, &busy_s);
-    if (at_ns >= state->now_ns)
-        return instant_power_w;
+    if (at_ns >= state->now_ns) return instant_power_w;
     return (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
 }
 
@@ -294,7 +287,6 @@ double emulator_busy_share(const emulator_state *state, bool is_busy) {
     int64_t at_ns = state->now_ns - AVERAGE_NS;
     double energy_mj, busy_s;
     recall(state, &at_ns, &energy_mj, &busy_s);
-    if (at_ns >= state->now_ns)
-        return is_busy ? 1.0 : 0.0;
+    if (at_ns >= state->now_ns) return is_busy ? 1.0 : 0.0;
     return fmin((state->busy_s - busy_s) * 1e9 / (double)(state->now_ns - at_ns), 1.0);
 }

@@ -23,8 +23,7 @@ static bool is_text(const harpe_csv_field *field, const char *text) {
 
 static bool read_header(harpe_csv *csv, size_t *column) {
     bool has_record;
-    if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK || !has_record)
-        return false;
+    if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK || !has_record) return false;
     for (int i = 0; i < COLUMN_COUNT; i++) {
         column[i] = SIZE_MAX;
         for (size_t f = 0; f < csv->field_count; f++) {
@@ -32,8 +31,7 @@ static bool read_header(harpe_csv *csv, size_t *column) {
                 column[i] = f;
             }
         }
-        if (column[i] == SIZE_MAX)
-            return false;
+        if (column[i] == SIZE_MAX) return false;
     }
     return true;
 }
@@ -51,8 +49,7 @@ static bool add_row(sums *sum, double clock_mhz, double time_s, double energy_j)
         i++;
     }
     if (i == sum->count || sum->point[i].clock_mhz != clock_mhz) {
-        if (sum->count == EMULATOR_POINT_MAX)
-            return false;
+        if (sum->count == EMULATOR_POINT_MAX) return false;
         memmove(&sum->point[i + 1], &sum->point[i], (sum->count - i) * sizeof sum->point[0]);
         memset(&sum->point[i], 0, sizeof sum->point[0]);
         sum->point[i].clock_mhz = clock_mhz;
@@ -69,8 +66,7 @@ static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stag
     int64_t stage, frequency;
     double time_s, energy_j;
     for (int i = 0; i < COLUMN_COUNT; i++) {
-        if (column[i] >= csv->field_count)
-            return false;
+        if (column[i] >= csv->field_count) return false;
     }
     if (harpe_csv_int(csv, column[COLUMN_STAGE], "stage", &stage, NULL) != HARPE_OK ||
         harpe_csv_int(csv, column[COLUMN_FREQUENCY], "frequency", &frequency, NULL) != HARPE_OK ||
@@ -87,16 +83,12 @@ static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stag
 
 static int read_rows(harpe_csv *csv, int stage, const char *instruction, sums *sum) {
     size_t column[COLUMN_COUNT];
-    if (!read_header(csv, column))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!read_header(csv, column)) return NVML_ERROR_INVALID_ARGUMENT;
     bool has_record;
     for (;;) {
-        if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK)
-            return NVML_ERROR_INVALID_ARGUMENT;
-        if (!has_record)
-            return sum->count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
-        if (!read_row(csv, column, stage, instruction, sum))
-            return NVML_ERROR_INVALID_ARGUMENT;
+        if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK) return NVML_ERROR_INVALID_ARGUMENT;
+        if (!has_record) return sum->count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+        if (!read_row(csv, column, stage, instruction, sum)) return NVML_ERROR_INVALID_ARGUMENT;
     }
 }
 
@@ -104,8 +96,7 @@ int emulator_read_points(const char *path, int stage, const char *instruction,
                          emulator_points *points) {
     char *text;
     size_t length;
-    if (!path || !*path || !instruction)
-        return NVML_ERROR_NOT_FOUND;
+    if (!path || !*path || !instruction) return NVML_ERROR_NOT_FOUND;
     if (harpe_file_read(path, PROFILE_BYTES_MAX, &text, &length, NULL) != HARPE_OK) {
         return NVML_ERROR_NOT_FOUND;
     }
@@ -115,8 +106,7 @@ int emulator_read_points(const char *path, int stage, const char *instruction,
     int result = read_rows(&csv, stage, instruction, &sum);
     harpe_csv_close(&csv);
     free(text);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     points->count = sum.count;
     for (uint32_t i = 0; i < sum.count; i++) {
         points->point[i].clock_mhz = sum.point[i].clock_mhz;

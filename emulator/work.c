@@ -26,8 +26,7 @@ typedef struct work_order {
 
 int64_t harpe_emulator_now_ns(void) {
     emulator_cluster *cluster;
-    if (emulator_enter_always(&cluster, NULL) != NVML_SUCCESS)
-        return emulator_real_ns();
+    if (emulator_enter_always(&cluster, NULL) != NVML_SUCCESS) return emulator_real_ns();
     int64_t now_ns = emulator_now_ns(cluster);
     emulator_leave();
     return now_ns;
@@ -39,8 +38,7 @@ static unsigned int free_slot(const emulator_state *state) {
     int64_t forgotten_ns = emulator_real_ns() - 100 * (int64_t)EMULATOR_HEARTBEAT_NS;
     unsigned int forgotten = EMULATOR_WORK_MAX;
     for (unsigned int slot = 0; slot < EMULATOR_WORK_MAX; slot++) {
-        if (state->work[slot].id == 0)
-            return slot;
+        if (state->work[slot].id == 0) return slot;
         if (state->work[slot].is_done && state->work[slot].heartbeat_ns < forgotten_ns) {
             forgotten = slot;
         }
@@ -110,15 +108,13 @@ static int run(unsigned int gpu, const emulator_work *work, const emulator_point
                double *elapsed_s) {
     work_order job = {.gpu = gpu};
     int result = (int)emulator_enter_always(&job.cluster, &job.faults);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     result = gpu < job.cluster->gpu_count ? start(&job, work, points) : NVML_ERROR_INVALID_ARGUMENT;
     double took_s = 0;
     while (result == NVML_SUCCESS) {
         uint32_t seen = atomic_load(&job.cluster->gpu[gpu].changes);
         int64_t real_ns = 0;
-        if (look(&job, &result, &took_s, &real_ns))
-            break;
+        if (look(&job, &result, &took_s, &real_ns)) break;
         emulator_wait_for_change(&job.cluster->gpu[gpu], seen, real_ns);
     }
     emulator_leave();
@@ -131,10 +127,8 @@ static int run(unsigned int gpu, const emulator_work *work, const emulator_point
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s) {
     /* written so that NaN is refused */
-    if (!(full_speed_s > 0 && full_speed_s <= WORK_MAX_S))
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (!(compute_share >= 0 && compute_share <= 1))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!(full_speed_s > 0 && full_speed_s <= WORK_MAX_S)) return NVML_ERROR_INVALID_ARGUMENT;
+    if (!(compute_share >= 0 && compute_share <= 1)) return NVML_ERROR_INVALID_ARGUMENT;
     emulator_work work = {.full_speed_s = full_speed_s, .compute_share = compute_share};
     return run(gpu, &work, NULL, elapsed_s);
 }
@@ -144,8 +138,7 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
     emulator_points points;
     int result =
         emulator_read_points(getenv("HARPE_EMULATOR_PROFILE"), stage, instruction, &points);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     emulator_work work = {.has_points = true};
     return run(gpu, &work, &points, elapsed_s);
 }
@@ -154,8 +147,7 @@ int harpe_emulator_wait(unsigned int gpu, int waiting) {
     emulator_cluster *cluster;
     emulator_faults faults;
     int result = (int)emulator_enter_always(&cluster, &faults);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS) return result;
     if (gpu < cluster->gpu_count) {
         emulator_state *state = emulator_lock(cluster, gpu, faults.energy_step_s);
         state->is_waiting = waiting != 0;
@@ -178,8 +170,7 @@ int harpe_emulator_check(char *message, unsigned int size) {
                   "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], slow_set=MS, "
                   "slow_get=MS, energy_step=MS, counter_restart_after=S";
     }
-    if (!problem)
-        return NVML_SUCCESS;
+    if (!problem) return NVML_SUCCESS;
     if (message && size > 0) {
         snprintf(message, size, "%s", problem);
     }

@@ -3,7 +3,7 @@
  * loop adds: one object, and a call at each step and epoch. The "training" is emulated work where
  * the driver is Harpe's emulator, and some arithmetic on the CPU elsewhere.
  *
- *   harpe emulate --gpus 1xV100 -- power_limit_loop [EPOCHS [STEPS [SECONDS_PER_STEP]]]
+ *   harpe emulate --gpus 1xV100 -- example_power_limit_loop [EPOCHS [STEPS [SECONDS_PER_STEP]]]
  */
 #include <dlfcn.h>
 #include <math.h>

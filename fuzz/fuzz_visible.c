@@ -17,8 +17,7 @@ static const char *const uuids[DEVICES] = {"GPU-00000000-1", "GPU-00000001-1", "
                                            "GPU-abcdef02-2", "GPU-ffffffff-3"};
 
 static void require(bool holds) {
-    if (!holds)
-        abort();
+    if (!holds) abort();
 }
 
 static void check(const char *text, size_t device_count) {

@@ -27,7 +27,8 @@ typedef struct harpe_gpus harpe_gpus;
 
 /* Zero-initialise, then set what matters. */
 typedef struct harpe_gpus_options {
-    const char *library_path;    /* NULL: $HARPE_NVML_LIBRARY, else libnvidia-ml.so.1, libnvidia-ml.so */
+    const char
+        *library_path; /* NULL: $HARPE_NVML_LIBRARY, else libnvidia-ml.so.1, libnvidia-ml.so */
     const char *visible_devices; /* NULL: $CUDA_VISIBLE_DEVICES; "all": every GPU of the machine */
     const char *device_order;    /* NULL: $CUDA_DEVICE_ORDER; "FASTEST_FIRST" or "PCI_BUS_ID" */
     harpe_log log;
@@ -41,9 +42,9 @@ typedef struct harpe_gpu_info {
     char pci_bus_id[32];
 } harpe_gpu_info;
 
-/* Opens the back-end and finds the visible GPUs. Fails with HARPE_UNAVAILABLE when there is no driver
- * library, driver or GPU, and with HARPE_INVALID_INPUT when CUDA_VISIBLE_DEVICES names something that
- * has no power of its own (a MIG instance). Close with harpe_gpus_close. */
+/* Opens the back-end and finds the visible GPUs. Fails with HARPE_UNAVAILABLE when there is no
+ * driver library, driver or GPU, and with HARPE_INVALID_INPUT when CUDA_VISIBLE_DEVICES names
+ * something that has no power of its own (a MIG instance). Close with harpe_gpus_close. */
 HARPE_API harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out,
                                        harpe_error *error);
 /* Does not restore anything by itself; see harpe_gpus_restore. */
@@ -107,8 +108,9 @@ HARPE_API harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int gpu, u
 HARPE_API harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int gpu, harpe_error *error);
 
 /* Puts every GPU that was changed through `gpus` back: power limit and persistence mode to what was
- * found before the first change, locked clocks reset (there is no call that reads a lock back). Goes
- * on past failures; returns the first. Safe to call at any time; a second call does nothing. */
+ * found before the first change, locked clocks reset (there is no call that reads a lock back).
+ * Goes on past failures; returns the first. Safe to call at any time; a second call does nothing.
+ */
 HARPE_API harpe_status harpe_gpus_restore(harpe_gpus *gpus, harpe_error *error);
 
 /* How often the driver was asked to change something, and how often that was skipped as a no-op. */

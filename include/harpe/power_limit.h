@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power limit optimizer: finds, while a job trains, the one GPU power limit that suits its user,
- * and holds it. Driven by four callbacks; see spec of the state machine in docs/power-limit.md.
- * Not thread-safe: call it from the training thread. It never fails a training loop after
- * construction: what goes wrong later is logged, limits are put back, and calls do nothing more. */
+/* The power limit optimizer: finds, while a job trains, the one GPU power limit that suits its
+ * user, and holds it. Driven by four callbacks; see spec of the state machine in
+ * docs/power-limit.md. Not thread-safe: call it from the training thread. It never fails a training
+ * loop after construction: what goes wrong later is logged, limits are put back, and calls do
+ * nothing more. */
 #ifndef HARPE_POWER_LIMIT_H
 #define HARPE_POWER_LIMIT_H
 
@@ -35,8 +36,8 @@ typedef struct harpe_power_limit_selector {
 /* Built-in selectors; ties go to the higher limit. The returned value refers to `parameters`, which
  * the caller keeps alive. */
 typedef struct harpe_selector_parameters {
-    double eta;             /* zeus-cost: 0 (time) .. 1 (energy) */
-    int world_size;         /* zeus-cost: GPUs in the job */
+    double eta;              /* zeus-cost: 0 (time) .. 1 (energy) */
+    int world_size;          /* zeus-cost: GPUs in the job */
     double maximum_slowdown; /* max-slowdown: >= 1 */
 } harpe_selector_parameters;
 HARPE_API harpe_power_limit_selector harpe_selector_energy(void);
@@ -52,7 +53,7 @@ HARPE_API harpe_status harpe_selector_max_slowdown(harpe_selector_parameters *pa
 typedef struct harpe_power_limit_device {
     void *user;
     int gpu_count;
-    int minimum_w, maximum_w; /* range of all GPUs */
+    int minimum_w, maximum_w;                                               /* range of all GPUs */
     harpe_status (*set_limit)(void *user, int limit_w, harpe_error *error); /* all GPUs, in order */
     harpe_status (*begin_window)(void *user, const char *name, harpe_error *error);
     harpe_status (*end_window)(void *user, const char *name, bool cancel, double *energy_j,
@@ -62,12 +63,12 @@ typedef struct harpe_power_limit_device {
 
 /* Zero-initialise, then set what matters; -1 in a step count means its default. */
 typedef struct harpe_power_limit_options {
-    int wait_steps;    /* >= 0; default 1 */
-    int warmup_steps;  /* >= 0; default 10 */
-    int profile_steps; /* >= 1; default 40 */
-    int step_w;        /* > 0; 0: 25 */
+    int wait_steps;                      /* >= 0; default 1 */
+    int warmup_steps;                    /* >= 0; default 10 */
+    int profile_steps;                   /* >= 1; default 40 */
+    int step_w;                          /* > 0; 0: 25 */
     harpe_power_limit_selector selector; /* select == NULL: zeus-cost, eta 0.5 */
-    const char *profile_path; /* NULL: none; loaded when it exists, written when done */
+    const char *profile_path;            /* NULL: none; loaded when it exists, written when done */
     const char *device_model; /* recorded in the profile and checked on loading; may be NULL */
     /* Distributed jobs: combines a value over all ranks (sum of energies and flags, maximum of
      * times). Every rank calls it in the same order. NULL: one process. */
@@ -100,9 +101,10 @@ HARPE_API bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *opti
 HARPE_API bool harpe_power_limit_has_failed(const harpe_power_limit_optimizer *optimizer);
 /* The limit that the optimizer has set; 0 after a failure. */
 HARPE_API int harpe_power_limit_current_w(const harpe_power_limit_optimizer *optimizer);
-HARPE_API int harpe_power_limit_optimum_w(const harpe_power_limit_optimizer *optimizer); /* 0: not yet */
-HARPE_API const harpe_power_limit_measurement *harpe_power_limit_measurements(
-    const harpe_power_limit_optimizer *optimizer, size_t *count);
+HARPE_API int
+harpe_power_limit_optimum_w(const harpe_power_limit_optimizer *optimizer); /* 0: not yet */
+HARPE_API const harpe_power_limit_measurement *
+harpe_power_limit_measurements(const harpe_power_limit_optimizer *optimizer, size_t *count);
 
 /* For a program that runs under `harpe power-limit run`, instead of an optimizer of its own: says
  * that a step begins, or that an epoch has ended (one line to the pipe that HARPE_STEP_FD names).
@@ -111,13 +113,13 @@ HARPE_API void harpe_power_limit_mark_step(void);
 HARPE_API void harpe_power_limit_mark_epoch(void);
 
 /* The device of real (or emulated) GPUs: all visible GPUs, one model. `with_guard` starts a small
- * process that outlives the trainer and puts the limits back within a second however the trainer ends
- * (also SIGKILL). Free with harpe_power_limit_gpus_free, which restores. */
+ * process that outlives the trainer and puts the limits back within a second however the trainer
+ * ends (also SIGKILL). Free with harpe_power_limit_gpus_free, which restores. */
 typedef struct harpe_power_limit_gpus harpe_power_limit_gpus;
 HARPE_API harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
                                                   harpe_power_limit_gpus **out, harpe_error *error);
-HARPE_API const harpe_power_limit_device *harpe_power_limit_gpus_device(
-    harpe_power_limit_gpus *gpus);
+HARPE_API const harpe_power_limit_device *
+harpe_power_limit_gpus_device(harpe_power_limit_gpus *gpus);
 HARPE_API void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus);
 
 HARPE_END_DECLS

@@ -27,8 +27,8 @@ typedef enum harpe_status {
     HARPE_NOT_SUPPORTED = 11,    /* this build, machine or device cannot do it */
     HARPE_INTERNAL = 12,         /* a self-check failed: a bug in Harpe */
     HARPE_GPU_LOST = 13,         /* the GPU fell off the bus or was reset: needs an administrator */
-    HARPE_DRIVER_ERROR = 14,     /* the driver or its library failed; vendor_code has its own code */
-    HARPE_UNAVAILABLE = 15,      /* no driver library, no driver, or no GPU on this machine */
+    HARPE_DRIVER_ERROR = 14, /* the driver or its library failed; vendor_code has its own code */
+    HARPE_UNAVAILABLE = 15,  /* no driver library, no driver, or no GPU on this machine */
 } harpe_status;
 
 #define HARPE_ERROR_MESSAGE_SIZE 1024

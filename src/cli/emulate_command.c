@@ -64,33 +64,20 @@ static const struct argp_option flags[] = {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     emulate_arguments *arguments = state->input;
     switch (key) {
-    case FLAG_GPUS:
-        arguments->gpus = argument;
-        return 0;
+    case FLAG_GPUS: arguments->gpus = argument; return 0;
     case FLAG_TIME_SCALE:
         (void)harpe_flag_double(state, "--time-scale", argument, 0.001, 1e6);
         arguments->time_scale = argument;
         return 0;
-    case FLAG_PROFILE:
-        arguments->profile = argument;
-        return 0;
-    case FLAG_FAULTS:
-        arguments->faults = argument;
-        return 0;
-    case FLAG_FAULTS_FILE:
-        arguments->faults_file = argument;
-        return 0;
-    case FLAG_CLUSTER:
-        arguments->cluster = argument;
-        return 0;
-    case ARGP_KEY_ARGS:
-        arguments->command = state->argv + state->next;
-        return 0;
+    case FLAG_PROFILE: arguments->profile = argument; return 0;
+    case FLAG_FAULTS: arguments->faults = argument; return 0;
+    case FLAG_FAULTS_FILE: arguments->faults_file = argument; return 0;
+    case FLAG_CLUSTER: arguments->cluster = argument; return 0;
+    case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
     case ARGP_KEY_NO_ARGS:
         harpe_flag_fail(state, "which command? For example: harpe emulate --gpus 4xA100 -- "
                                "harpe gpus");
-    default:
-        return ARGP_ERR_UNKNOWN;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -112,8 +99,7 @@ static harpe_status find_library(char **directory, harpe_error *error) {
                                          "../lib/harpe"};
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0)
-        return harpe_fail_errno(error, errno, "/proc/self/exe");
+    if (length < 0) return harpe_fail_errno(error, errno, "/proc/self/exe");
     program[length] = '\0';
     char *slash = strrchr(program, '/');
     if (slash) {
@@ -122,12 +108,10 @@ static harpe_status find_library(char **directory, harpe_error *error) {
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         harpe_text path = {0};
         harpe_text_printf(&path, "%s/%s/" LIBRARY_NAME, program, places[i]);
-        if (path.failed)
-            return harpe_fail_memory(error);
+        if (path.failed) return harpe_fail_memory(error);
         char *real = realpath(path.data, NULL);
         harpe_text_free(&path);
-        if (!real)
-            continue;
+        if (!real) continue;
         /* resolved to .../libnvidia-ml.so.1 itself or the file that it links to */
         *strrchr(real, '/') = '\0';
         *directory = real;
@@ -176,8 +160,7 @@ static void remove_cluster(const char *cluster) {
     char path[256];
     memory_path(cluster, path, sizeof path);
     int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
-    if (fd == -1)
-        return;
+    if (fd == -1) return;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         shm_unlink(path);
     }
@@ -189,10 +172,8 @@ static harpe_status check_values(void *library, harpe_error *error) {
     int (*check)(char *message, unsigned int size) = NULL;
     *(void **)&check = dlsym(library, "harpe_emulator_check");
     char message[512] = "";
-    if (!check)
-        return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library is damaged");
-    if (check(message, sizeof message) == 0)
-        return HARPE_OK;
+    if (!check) return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library is damaged");
+    if (check(message, sizeof message) == 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s", message);
 }
 
@@ -201,8 +182,7 @@ static harpe_status join_cluster(void *library, harpe_error *error) {
     int (*initialize)(void) = NULL;
     *(void **)&initialize = dlsym(library, "nvmlInit_v2");
     int code = initialize ? initialize() : 0;
-    if (code == 0)
-        return HARPE_OK;
+    if (code == 0) return HARPE_OK;
     return harpe_fail(error, HARPE_IO_ERROR,
                       "the emulated GPUs could not be made (error %d); is /dev/shm there, and "
                       "writable?",

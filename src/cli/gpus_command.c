@@ -69,16 +69,10 @@ static const struct argp_option flags[] = {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     gpus_arguments *arguments = state->input;
     switch (key) {
-    case 'a':
-        arguments->all = true;
-        return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        harpe_flag_fail(state, "unexpected argument '%s'", argument);
-    default:
-        return ARGP_ERR_UNKNOWN;
+    case 'a': arguments->all = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case ARGP_KEY_ARG: harpe_flag_fail(state, "unexpected argument '%s'", argument);
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -95,13 +89,11 @@ static const struct argp argument_parser = {
 /* The effective capabilities of /proc/self/status. */
 static bool has_capability(unsigned number) {
     FILE *file = fopen("/proc/self/status", "re");
-    if (!file)
-        return false;
+    if (!file) return false;
     char line[256];
     unsigned long long set = 0;
     while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "CapEff:", 7) == 0)
-            set = strtoull(line + 7, NULL, 16);
+        if (strncmp(line, "CapEff:", 7) == 0) set = strtoull(line + 7, NULL, 16);
     }
     fclose(file);
     return set >> number & 1;
@@ -202,8 +194,7 @@ static int compare_numbers(const void *a, const void *b) {
 }
 
 static double median(double *values, size_t count) {
-    if (count == 0)
-        return 0;
+    if (count == 0) return 0;
     qsort(values, count, sizeof *values, compare_numbers);
     return values[count / 2];
 }
@@ -242,15 +233,13 @@ static void watch_counters(harpe_gpus *gpus, gpu_facts *facts, watch *watches) {
         bool any = false;
         for (int i = 0; i < count; i++) {
             counter *out = &facts[i].counter;
-            if (!out->is_supported)
-                continue;
+            if (!out->is_supported) continue;
             harpe_status status = look(gpus, i, &watches[i], out);
             out->is_supported = status == HARPE_OK;
             facts[i].is_lost = facts[i].is_lost || status == HARPE_GPU_LOST;
             any = any || out->is_supported;
         }
-        if (!any)
-            break;
+        if (!any) break;
         nanosleep(&pause, NULL);
     }
     for (int i = 0; i < count; i++) {
@@ -499,8 +488,7 @@ int harpe_gpus_command(int argc, char **argv) {
     harpe_gpus_options options = {.visible_devices = arguments.all ? "all" : NULL,
                                   .log = {.write = print_warning}};
     harpe_status status = harpe_gpus_open(&options, &gpus, &error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     size_t count = (size_t)harpe_gpus_count(gpus);
     facts = harpe_calloc(count, sizeof *facts);
     watches = harpe_calloc(count, sizeof *watches);

@@ -70,15 +70,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     monitor_arguments *arguments = state->input;
     harpe_monitor_request *request = &arguments->request;
     switch (key) {
-    case FLAG_GPUS:
-        request->gpus = argument;
-        return 0;
-    case FLAG_NO_CPU:
-        request->no_cpu = true;
-        return 0;
-    case FLAG_RAPL_PATH:
-        request->rapl_path = argument;
-        return 0;
+    case FLAG_GPUS: request->gpus = argument; return 0;
+    case FLAG_NO_CPU: request->no_cpu = true; return 0;
+    case FLAG_RAPL_PATH: request->rapl_path = argument; return 0;
     case FLAG_INTERVAL:
         request->interval_s = harpe_flag_double(state, "--interval", argument, 0.01, 86400);
         arguments->has_live_flag = true;
@@ -87,20 +81,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         request->duration_s = harpe_flag_double_above(state, "--duration", argument, 0, 1e7);
         arguments->has_live_flag = true;
         return 0;
-    case FLAG_CSV:
-        request->csv_path = argument;
-        return 0;
-    case FLAG_JSON:
-        request->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        parse_word(request, &arguments->has_mode, argument, state);
-        return 0;
-    case ARGP_KEY_END:
-        check(arguments, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    case FLAG_CSV: request->csv_path = argument; return 0;
+    case FLAG_JSON: request->json = true; return 0;
+    case ARGP_KEY_ARG: parse_word(request, &arguments->has_mode, argument, state); return 0;
+    case ARGP_KEY_END: check(arguments, state); return 0;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -119,8 +104,7 @@ static const struct argp argument_parser = {
 int harpe_monitor_command(int argc, char **argv) {
     monitor_arguments arguments = {.request = {.interval_s = 1}};
     error_t failed = argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
-    if (failed)
-        return HARPE_EXIT_USAGE;
+    if (failed) return HARPE_EXIT_USAGE;
     const harpe_monitor_request *request = &arguments.request;
     return request->command ? harpe_monitor_measure(request) : harpe_monitor_live(request);
 }

@@ -54,8 +54,7 @@ static void enter_display(live_run *live) {
 }
 
 static void leave_display(live_run *live) {
-    if (!live->is_display)
-        return;
+    if (!live->is_display) return;
     if (live->has_keys) {
         tcsetattr(STDIN_FILENO, TCSANOW, &live->before);
     }
@@ -66,12 +65,10 @@ static void leave_display(live_run *live) {
 
 static bool quit_was_pressed(const live_run *live) {
     char keys[16];
-    if (!live->has_keys)
-        return false;
+    if (!live->has_keys) return false;
     ssize_t count = read(STDIN_FILENO, keys, sizeof keys);
     for (ssize_t i = 0; i < count; i++) {
-        if (keys[i] == 'q' || keys[i] == 'Q')
-            return true;
+        if (keys[i] == 'q' || keys[i] == 'Q') return true;
     }
     return false;
 }
@@ -79,8 +76,7 @@ static bool quit_was_pressed(const live_run *live) {
 /* ---- Output ------------------------------------------------------------------------------- */
 
 static harpe_status write_text(live_run *live, FILE *stream, harpe_error *error) {
-    if (live->text.failed)
-        return harpe_fail_memory(error);
+    if (live->text.failed) return harpe_fail_memory(error);
     errno = 0;
     fwrite(live->text.data, 1, live->text.length, stream);
     live->text.length = 0;
@@ -103,8 +99,7 @@ static harpe_status append_json(live_run *live, harpe_error *error) {
     json_t *value = harpe_monitor_view_json(&live->session, &live->view);
     char *line = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(value);
-    if (!line)
-        return harpe_fail_memory(error);
+    if (!line) return harpe_fail_memory(error);
     harpe_text_printf(&live->text, "%s\n", line);
     free(line);
     return HARPE_OK;
@@ -116,8 +111,7 @@ static harpe_status show(live_run *live, harpe_error *error) {
         harpe_monitor_view_csv(&live->session, &live->view, &live->text);
         status = write_text(live, live->csv, error);
     }
-    if (status != HARPE_OK || live->csv == stdout)
-        return status;
+    if (status != HARPE_OK || live->csv == stdout) return status;
     if (live->request->json) {
         status = append_json(live, error);
     } else if (live->is_display) {
@@ -130,11 +124,9 @@ static harpe_status show(live_run *live, harpe_error *error) {
 
 static harpe_status open_csv(live_run *live, harpe_error *error) {
     const char *path = live->request->csv_path;
-    if (!path)
-        return HARPE_OK;
+    if (!path) return HARPE_OK;
     live->csv = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    if (!live->csv)
-        return harpe_fail_errno(error, errno, "opening %s", path);
+    if (!live->csv) return harpe_fail_errno(error, errno, "opening %s", path);
     harpe_monitor_view_csv_header(&live->session, &live->view, &live->text);
     return write_text(live, live->csv, error);
 }
@@ -142,8 +134,7 @@ static harpe_status open_csv(live_run *live, harpe_error *error) {
 static harpe_status close_csv(live_run *live, harpe_error *error) {
     FILE *csv = live->csv;
     live->csv = NULL;
-    if (!csv || csv == stdout || fclose(csv) == 0)
-        return HARPE_OK;
+    if (!csv || csv == stdout || fclose(csv) == 0) return HARPE_OK;
     return harpe_fail_errno(error, errno, "writing %s", live->request->csv_path);
 }
 
@@ -153,10 +144,8 @@ static harpe_status close_csv(live_run *live, harpe_error *error) {
 static bool wait_until(live_run *live, int64_t wake_ns) {
     for (;;) {
         int64_t left_ms = (wake_ns - harpe_clock_ns() + 999999) / 1000000;
-        if (harpe_terminal_progress_signal() || quit_was_pressed(live))
-            return false;
-        if (left_ms <= 0)
-            return true;
+        if (harpe_terminal_progress_signal() || quit_was_pressed(live)) return false;
+        if (left_ms <= 0) return true;
         struct pollfd keys = {.fd = live->has_keys ? STDIN_FILENO : -1, .events = POLLIN};
         (void)poll(&keys, 1, left_ms < 100 ? (int)left_ms : 100);
         if (keys.revents & (POLLHUP | POLLERR | POLLNVAL)) {
@@ -177,33 +166,27 @@ static harpe_status run(live_run *live, harpe_error *error) {
         int64_t now_ns = harpe_clock_ns();
         wake_ns += interval_ns * (1 + (now_ns > wake_ns ? (now_ns - wake_ns) / interval_ns : 0));
         bool is_last = wake_ns >= end_ns;
-        if (!wait_until(live, is_last ? end_ns : wake_ns))
-            return HARPE_OK;
+        if (!wait_until(live, is_last ? end_ns : wake_ns)) return HARPE_OK;
         harpe_status status =
             harpe_monitor_view_update(&live->session, window_name, &live->view, error);
         if (status == HARPE_OK) {
             status = show(live, error);
         }
-        if (status != HARPE_OK || is_last)
-            return status;
+        if (status != HARPE_OK || is_last) return status;
     }
 }
 
 static harpe_status start(live_run *live, harpe_error *error) {
     const harpe_monitor_request *request = live->request;
     harpe_status status = harpe_monitor_session_open(request, NULL, &live->session, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     live->view.energy = request->energy;
     status = harpe_monitor_view_make(&live->session, &live->view, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = open_csv(live, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_monitor_begin(live->session.monitor, window_name, false, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     live->is_display = !request->json && live->csv != stdout && stdout_is_a_capable_terminal();
     if (live->is_display) {
         enter_display(live);

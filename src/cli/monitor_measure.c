@@ -42,10 +42,8 @@ static int wait_for_command(pid_t child, const sigset_t *waited) {
     for (;;) {
         siginfo_t info;
         pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child)
-            break;
-        if (ended < 0 && errno != EINTR)
-            return HARPE_EXIT_FAILURE;
+        if (ended == child) break;
+        if (ended < 0 && errno != EINTR) return HARPE_EXIT_FAILURE;
         int number = sigwaitinfo(waited, &info);
         if (number > 0 && number != SIGCHLD && info.si_code <= 0) {
             kill(child, number);
@@ -123,22 +121,18 @@ int harpe_monitor_measure(const harpe_monitor_request *request) {
     bool to_stdout = request->csv_path && strcmp(request->csv_path, "-") == 0;
     const char *log_path = to_stdout ? "/dev/stdout" : request->csv_path;
     harpe_status status = harpe_monitor_session_open(request, log_path, &session, &error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     name_window(request->command, name);
     status = harpe_monitor_begin(session.monitor, name, false, &error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     exit_code = run_command(request->command);
     status = harpe_monitor_end(session.monitor, name, false, &measurement, &error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     status = report(request, &session, &measurement, exit_code, &error);
 done:
     harpe_window_measurement_clear(&measurement);
     harpe_monitor_session_close(&session);
-    if (status == HARPE_OK)
-        return exit_code;
+    if (status == HARPE_OK) return exit_code;
     int failed = harpe_command_fail("monitor", &error);
     /* What the command said comes first. */
     return exit_code != HARPE_EXIT_OK ? exit_code : failed;

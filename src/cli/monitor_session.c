@@ -38,8 +38,7 @@ static harpe_status parse_gpus(const char *list, harpe_monitor_session *session,
         }
         session->gpu_indices[session->gpu_count++] = (int)index;
         cursor += length;
-        if (*cursor == '\0')
-            return HARPE_OK;
+        if (*cursor == '\0') return HARPE_OK;
     }
 }
 
@@ -47,14 +46,11 @@ static harpe_status open_gpus(const harpe_monitor_request *request, harpe_monito
                               harpe_error *reason) {
     harpe_gpus_options options = {.log = {tell, NULL}};
     harpe_status status = harpe_gpus_open(&options, &session->gpus, reason);
-    if (status != HARPE_OK)
-        return status;
-    if (request->gpus)
-        return parse_gpus(request->gpus, session, reason);
+    if (status != HARPE_OK) return status;
+    if (request->gpus) return parse_gpus(request->gpus, session, reason);
     session->gpu_count = (size_t)harpe_gpus_count(session->gpus);
     session->gpu_indices = harpe_calloc(session->gpu_count, sizeof *session->gpu_indices);
-    if (!session->gpu_indices)
-        return harpe_fail_memory(reason);
+    if (!session->gpu_indices) return harpe_fail_memory(reason);
     for (size_t i = 0; i < session->gpu_count; i++) {
         session->gpu_indices[i] = (int)i;
     }
@@ -88,11 +84,9 @@ harpe_status harpe_monitor_session_open(const harpe_monitor_request *request, co
         .log = {tell, NULL},
     };
     status = harpe_monitor_new(&options, &session->monitor, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     session->cpu_count = harpe_monitor_cpu_count(session->monitor);
-    if (!has_gpus && session->cpu_count == 0)
-        return fail_nothing(request, &no_gpu, error);
+    if (!has_gpus && session->cpu_count == 0) return fail_nothing(request, &no_gpu, error);
     if (!has_gpus) {
         fprintf(stderr, "harpe monitor: no GPU, only CPUs are measured: %s\n", no_gpu.message);
     }

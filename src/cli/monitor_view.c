@@ -19,8 +19,7 @@ static bool locale_is_utf8(void) {
     const char *names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
-        if (value && *value)
-            return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
+        if (value && *value) return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
     }
     return false;
 }
@@ -73,8 +72,7 @@ harpe_status harpe_monitor_view_update(harpe_monitor_session *session, const cha
                                        harpe_monitor_view *view, harpe_error *error) {
     harpe_window_measurement now = {0};
     harpe_status status = harpe_monitor_peek(session->monitor, window, &now, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     struct timespec clock;
     (void)clock_gettime(CLOCK_REALTIME, &clock);
     double interval_s = now.time_s - view->time_s;
@@ -203,8 +201,7 @@ static void append_name(harpe_text *text, const char *name, int columns) {
 /* Every name begins with the vendor's; the room is for the rest. */
 static const char *short_name(const harpe_gpu_info *info) {
     static const char vendor[] = "NVIDIA ";
-    if (!info)
-        return "";
+    if (!info) return "";
     bool has_vendor = strncmp(info->name, vendor, sizeof vendor - 1) == 0;
     return has_vendor ? info->name + sizeof vendor - 1 : info->name;
 }

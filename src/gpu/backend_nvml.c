@@ -119,8 +119,7 @@ static harpe_status open_library(const char *path, void **library, harpe_error *
     const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
     if (chosen && *chosen) {
         *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
-        if (*library)
-            return HARPE_OK;
+        if (*library) return HARPE_OK;
         const char *reason = dlerror();
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "cannot open the NVML library that %s names: %s",
@@ -129,8 +128,7 @@ static harpe_status open_library(const char *path, void **library, harpe_error *
     const char *reason = NULL;
     for (size_t i = 0; library_names[i]; i++) {
         *library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
-        if (*library)
-            return HARPE_OK;
+        if (*library) return HARPE_OK;
         reason = dlerror();
     }
     return harpe_fail(error, HARPE_UNAVAILABLE,
@@ -160,27 +158,22 @@ static harpe_status fail_start(const char *what, int code, harpe_error *error) {
     harpe_status status =
         harpe_fail(error, harpe_nvml_status(code), "%s: %s (%d): %s", what,
                    harpe_nvml_error_name(code), code, harpe_nvml_error_advice(code));
-    if (error)
-        error->vendor_code = code;
+    if (error) error->vendor_code = code;
     return status;
 }
 
 static void close_state(void *opened) {
     nvml_state *state = opened;
-    if (!state)
-        return;
-    if (state->devices)
-        (void)state->nvml.shutdown();
-    if (state->library)
-        dlclose(state->library);
+    if (!state) return;
+    if (state->devices) (void)state->nvml.shutdown();
+    if (state->library) dlclose(state->library);
     free(state->devices);
     free(state);
 }
 
 static harpe_status start(nvml_state *state, harpe_error *error) {
     nvmlReturn_t code = state->nvml.init();
-    if (code != NVML_SUCCESS)
-        return fail_start("cannot start NVML", (int)code, error);
+    if (code != NVML_SUCCESS) return fail_start("cannot start NVML", (int)code, error);
     unsigned int count = 0;
     code = state->nvml.count(&count);
     if (code != NVML_SUCCESS || count > DEVICES_MAX) {
@@ -203,13 +196,10 @@ static harpe_status start(nvml_state *state, harpe_error *error) {
 
 static harpe_status open_state(const char *library_path, void **out, harpe_error *error) {
     nvml_state *state = calloc(1, sizeof *state);
-    if (!state)
-        return harpe_fail_memory(error);
+    if (!state) return harpe_fail_memory(error);
     harpe_status status = open_library(library_path, &state->library, error);
-    if (status == HARPE_OK)
-        status = look_up(state, error);
-    if (status == HARPE_OK)
-        status = start(state, error);
+    if (status == HARPE_OK) status = look_up(state, error);
+    if (status == HARPE_OK) status = start(state, error);
     if (status != HARPE_OK) {
         close_state(state);
         return status;
@@ -249,8 +239,7 @@ static int device_count(void *state, int *count) {
 static bool usage_is_average(const nvml_functions *nvml, nvmlDevice_t device,
                              const nvmlPciInfo_t *pci) {
     unsigned int architecture = 0;
-    if (!nvml->architecture || nvml->architecture(device, &architecture))
-        return false;
+    if (!nvml->architecture || nvml->architecture(device, &architecture)) return false;
     bool is_ga100 = pci->pciDeviceId >> 24 == 0x20;
     return architecture >= NVML_DEVICE_ARCH_AMPERE && architecture < 0x10000 && !is_ga100;
 }
@@ -262,17 +251,12 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     nvmlPciInfo_t pci;
     memset(&pci, 0, sizeof pci);
     harpe_backend_device found = {.driver_index = driver_index};
-    if (driver_index < 0 || driver_index >= state->device_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    if (driver_index < 0 || driver_index >= state->device_count) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t code = nvml->handle((unsigned int)driver_index, &device);
-    if (!code)
-        code = nvml->name(device, found.name, sizeof found.name);
-    if (!code)
-        code = nvml->uuid(device, found.uuid, sizeof found.uuid);
-    if (!code)
-        code = nvml->pci_info(device, &pci);
-    if (code)
-        return (int)code;
+    if (!code) code = nvml->name(device, found.name, sizeof found.name);
+    if (!code) code = nvml->uuid(device, found.uuid, sizeof found.uuid);
+    if (!code) code = nvml->pci_info(device, &pci);
+    if (code) return (int)code;
     unsigned int mig_mode = NVML_DEVICE_MIG_DISABLE;
     unsigned int pending_mode = NVML_DEVICE_MIG_DISABLE;
     if (nvml->mig_mode && !nvml->mig_mode(device, &mig_mode, &pending_mode)) {
@@ -300,8 +284,7 @@ static int power_limit_range(void *handle, uint32_t *minimum_mw, uint32_t *maxim
     unsigned int minimum = 0;
     unsigned int maximum = 0;
     int code = CALL(gpu, limit_range, &minimum, &maximum);
-    if (code)
-        return code;
+    if (code) return code;
     *minimum_mw = minimum;
     *maximum_mw = maximum;
     return NVML_SUCCESS;
@@ -321,8 +304,7 @@ static int persistence_mode(void *handle, bool *is_enabled) {
     const nvml_device *gpu = handle;
     nvmlEnableState_t mode = NVML_FEATURE_DISABLED;
     int code = CALL(gpu, persistence, &mode);
-    if (code)
-        return code;
+    if (code) return code;
     *is_enabled = mode == NVML_FEATURE_ENABLED;
     return NVML_SUCCESS;
 }
@@ -337,16 +319,13 @@ static int read_list(const nvml_device *gpu, list_function list, uint32_t memory
     int code = list(gpu, memory_mhz, &count, NULL);
     uint32_t *clocks = NULL;
     for (int i = 0; i < LIST_ATTEMPTS && code == NVML_ERROR_INSUFFICIENT_SIZE; i++) {
-        if (count > CLOCKS_MAX)
-            break;
+        if (count > CLOCKS_MAX) break;
         free(clocks);
         clocks = calloc((size_t)count + 1, sizeof *clocks);
-        if (!clocks)
-            return NVML_ERROR_MEMORY;
+        if (!clocks) return NVML_ERROR_MEMORY;
         code = list(gpu, memory_mhz, &count, clocks);
     }
-    if (code == NVML_SUCCESS && (!clocks || count == 0))
-        code = NVML_ERROR_NOT_SUPPORTED;
+    if (code == NVML_SUCCESS && (!clocks || count == 0)) code = NVML_ERROR_NOT_SUPPORTED;
     if (code) {
         free(clocks);
         return code;
@@ -393,12 +372,9 @@ static int power_field(const nvml_device *gpu, unsigned int field, uint32_t *pow
     value.fieldId = field;
     value.scopeId = NVML_POWER_SCOPE_GPU;
     int code = CALL(gpu, fields, 1, &value);
-    if (!code)
-        code = (int)value.nvmlReturn;
-    if (code)
-        return code;
-    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_INT)
-        return NVML_ERROR_NOT_SUPPORTED;
+    if (!code) code = (int)value.nvmlReturn;
+    if (code) return code;
+    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_INT) return NVML_ERROR_NOT_SUPPORTED;
     *power_mw = value.value.uiVal;
     return NVML_SUCCESS;
 }
@@ -428,8 +404,7 @@ static int total_energy(void *handle, uint64_t *energy_mj) {
     const nvml_device *gpu = handle;
     unsigned long long energy = 0;
     int code = CALL(gpu, energy, &energy);
-    if (!code)
-        *energy_mj = energy;
+    if (!code) *energy_mj = energy;
     return code;
 }
 
@@ -442,8 +417,7 @@ static int throttle_reasons(void *handle, uint64_t *reasons) {
     const nvml_device *gpu = handle;
     unsigned long long bits = 0;
     int code = CALL(gpu, reasons, &bits);
-    if (!code)
-        *reasons = bits;
+    if (!code) *reasons = bits;
     return code;
 }
 
@@ -467,8 +441,7 @@ static int lock_graphics_clocks(void *handle, uint32_t minimum_mhz, uint32_t max
 
 static int reset_graphics_clocks(void *handle) {
     const nvml_device *gpu = handle;
-    if (!gpu->nvml->reset_graphics)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (!gpu->nvml->reset_graphics) return NVML_ERROR_FUNCTION_NOT_FOUND;
     return (int)gpu->nvml->reset_graphics(gpu->device);
 }
 
@@ -479,8 +452,7 @@ static int lock_memory_clocks(void *handle, uint32_t minimum_mhz, uint32_t maxim
 
 static int reset_memory_clocks(void *handle) {
     const nvml_device *gpu = handle;
-    if (!gpu->nvml->reset_memory)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (!gpu->nvml->reset_memory) return NVML_ERROR_FUNCTION_NOT_FOUND;
     return (int)gpu->nvml->reset_memory(gpu->device);
 }
 

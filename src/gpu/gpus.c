@@ -33,11 +33,9 @@ static harpe_status fail_code(const harpe_backend *backend, int code, const char
     const char *name = "";
     const char *advice = "";
     backend->explain(code, &status, &name, &advice);
-    if (status == HARPE_OK)
-        status = HARPE_DRIVER_ERROR; /* a code that failed is no success */
+    if (status == HARPE_OK) status = HARPE_DRIVER_ERROR; /* a code that failed is no success */
     (void)harpe_fail(error, status, "%s: %s (%d): %s", what, name, code, advice);
-    if (error)
-        error->vendor_code = code;
+    if (error) error->vendor_code = code;
     return status;
 }
 
@@ -74,11 +72,9 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
     const harpe_backend *backend = gpus->backend;
     int driver_count = 0;
     int code = backend->device_count(gpus->state, &driver_count);
-    if (code)
-        return fail_code(backend, code, "cannot count GPUs", error);
+    if (code) return fail_code(backend, code, "cannot count GPUs", error);
     harpe_backend_device *devices = harpe_calloc((size_t)driver_count, sizeof *devices);
-    if (!devices)
-        return harpe_fail_memory(error);
+    if (!devices) return harpe_fail_memory(error);
     size_t count = 0;
     harpe_error reason = {.message = "the driver is loaded but finds no GPU (see 'lspci')"};
     harpe_status status = HARPE_UNAVAILABLE;
@@ -96,8 +92,7 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
     if (count == 0) {
         free(devices);
         status = harpe_fail(error, status, "%s", reason.message);
-        if (error)
-            error->vendor_code = reason.vendor_code;
+        if (error) error->vendor_code = reason.vendor_code;
         return status;
     }
     qsort(devices, count, sizeof *devices, compare_devices);
@@ -110,8 +105,7 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
 static void warn_about_order(const harpe_gpus *gpus, const harpe_backend_device *devices,
                              size_t count) {
     for (size_t i = 1; i < count; i++) {
-        if (strcmp(devices[i].name, devices[0].name) == 0)
-            continue;
+        if (strcmp(devices[i].name, devices[0].name) == 0) continue;
         warn(&gpus->log, "GPUs of several models: which one is index 0 depends on CUDA's own idea "
                          "of speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID");
         return;
@@ -148,16 +142,14 @@ static harpe_status choose_visible(const harpe_gpus *gpus, const harpe_gpus_opti
         return HARPE_OK;
     }
     const char **uuids = harpe_calloc(device_count, sizeof *uuids);
-    if (!uuids)
-        return harpe_fail_memory(error);
+    if (!uuids) return harpe_fail_memory(error);
     for (size_t i = 0; i < device_count; i++) {
         uuids[i] = devices[i].uuid;
     }
     size_t found = 0;
     harpe_status status = harpe_visible_parse(visible, uuids, device_count, indices, &found, error);
     free(uuids);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     if (found == 0)
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "%s='%.80s' hides all of the machine's %zu GPUs", variable, visible,
@@ -184,16 +176,14 @@ static harpe_status find_gpus(harpe_gpus *gpus, const harpe_gpus_options *option
     size_t device_count = 0;
     size_t visible_count = 0;
     harpe_status status = list_devices(gpus, &devices, &device_count, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     int *indices = harpe_calloc(device_count, sizeof *indices);
     if (!indices) {
         status = harpe_fail_memory(error);
         goto done;
     }
     status = choose_visible(gpus, options, devices, device_count, indices, &visible_count, error);
-    if (status != HARPE_OK)
-        goto done;
+    if (status != HARPE_OK) goto done;
     gpus->gpus = harpe_calloc(visible_count, sizeof *gpus->gpus);
     if (!gpus->gpus) {
         status = harpe_fail_memory(error);
@@ -214,8 +204,7 @@ done:
 static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_options *options,
                                  harpe_gpus **out, harpe_error *error) {
     harpe_gpus *gpus = calloc(1, sizeof *gpus);
-    if (!gpus)
-        return harpe_fail_memory(error);
+    if (!gpus) return harpe_fail_memory(error);
     gpus->backend = backend;
     gpus->log = options->log;
     harpe_status status = backend->open(options->library_path, &gpus->state, error);
@@ -233,28 +222,23 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
 harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out,
                              harpe_error *error) {
     static const harpe_gpus_options defaults = {0};
-    if (!out)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "harpe_gpus_open: no output given");
+    if (!out) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "harpe_gpus_open: no output given");
     /* Of several failures, the first back-end's is told: that of the vendor most people have. */
     harpe_error *next_error = error;
     harpe_status first = HARPE_OK;
     for (size_t i = 0; harpe_backends[i]; i++) {
         harpe_status status =
             open_backend(harpe_backends[i], options ? options : &defaults, out, next_error);
-        if (status == HARPE_OK)
-            return HARPE_OK;
-        if (first == HARPE_OK)
-            first = status;
-        if (status != HARPE_UNAVAILABLE)
-            return first;
+        if (status == HARPE_OK) return HARPE_OK;
+        if (first == HARPE_OK) first = status;
+        if (status != HARPE_UNAVAILABLE) return first;
         next_error = NULL;
     }
     return first;
 }
 
 void harpe_gpus_close(harpe_gpus *gpus) {
-    if (!gpus)
-        return;
+    if (!gpus) return;
     for (int i = 0; i < gpus->count; i++) {
         pthread_mutex_destroy(&gpus->gpus[i].mutex);
     }
@@ -294,11 +278,9 @@ int64_t harpe_gpus_clock_ns(const harpe_gpus *gpus) { return gpus->backend->cloc
 harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *error) {
     const harpe_gpu *other = NULL;
     for (int i = 1; i < gpus->count && !other; i++) {
-        if (strcmp(gpus->gpus[i].info.name, gpus->gpus[0].info.name) != 0)
-            other = &gpus->gpus[i];
+        if (strcmp(gpus->gpus[i].info.name, gpus->gpus[0].info.name) != 0) other = &gpus->gpus[i];
     }
-    if (!other)
-        return HARPE_OK;
+    if (!other) return HARPE_OK;
     harpe_text names = {0};
     for (int i = 0; i < gpus->count; i++) {
         harpe_text_printf(&names, "%s%d %s", i ? ", " : "", i, gpus->gpus[i].info.name);
@@ -322,11 +304,9 @@ harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *er
         harpe_gpu *found = NULL; \
         type value = 0; \
         harpe_status status = harpe_gpus_find(gpus, gpu, &found, error); \
-        if (status != HARPE_OK) \
-            return status; \
+        if (status != HARPE_OK) return status; \
         int code = gpus->backend->function(found->handle, &value); \
-        if (code) \
-            return harpe_gpus_fail(gpus, found, code, what, error); \
+        if (code) return harpe_gpus_fail(gpus, found, code, what, error); \
         *(output) = value; \
         return HARPE_OK; \
     } while (0)
@@ -335,13 +315,11 @@ harpe_status harpe_gpu_power_limit_range(harpe_gpus *gpus, int gpu, uint32_t *mi
                                          uint32_t *maximum_mw, harpe_error *error) {
     harpe_gpu *found = NULL;
     harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     uint32_t minimum = 0;
     uint32_t maximum = 0;
     int code = gpus->backend->power_limit_range(found->handle, &minimum, &maximum);
-    if (code)
-        return harpe_gpus_fail(gpus, found, code, "reading the power limit's range", error);
+    if (code) return harpe_gpus_fail(gpus, found, code, "reading the power limit's range", error);
     *minimum_mw = minimum;
     *maximum_mw = maximum;
     return HARPE_OK;
@@ -391,21 +369,15 @@ harpe_status harpe_gpu_current_clocks(harpe_gpus *gpus, int gpu, uint32_t *graph
                                       uint32_t *memory_mhz, harpe_error *error) {
     harpe_gpu *found = NULL;
     harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     uint32_t graphics = 0;
     uint32_t memory = 0;
     int code = 0;
-    if (graphics_mhz)
-        code = gpus->backend->current_graphics_clock(found->handle, &graphics);
-    if (!code && memory_mhz)
-        code = gpus->backend->current_memory_clock(found->handle, &memory);
-    if (code)
-        return harpe_gpus_fail(gpus, found, code, "reading the current clocks", error);
-    if (graphics_mhz)
-        *graphics_mhz = graphics;
-    if (memory_mhz)
-        *memory_mhz = memory;
+    if (graphics_mhz) code = gpus->backend->current_graphics_clock(found->handle, &graphics);
+    if (!code && memory_mhz) code = gpus->backend->current_memory_clock(found->handle, &memory);
+    if (code) return harpe_gpus_fail(gpus, found, code, "reading the current clocks", error);
+    if (graphics_mhz) *graphics_mhz = graphics;
+    if (memory_mhz) *memory_mhz = memory;
     return HARPE_OK;
 }
 
@@ -433,13 +405,11 @@ harpe_status harpe_gpu_memory_clocks(harpe_gpus *gpus, int gpu, uint32_t **clock
                                      size_t *count, harpe_error *error) {
     harpe_gpu *found = NULL;
     harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     uint32_t *clocks = NULL;
     size_t listed = 0;
     int code = gpus->backend->memory_clocks(found->handle, &clocks, &listed);
-    if (code)
-        return harpe_gpus_fail(gpus, found, code, "listing memory clocks", error);
+    if (code) return harpe_gpus_fail(gpus, found, code, "listing memory clocks", error);
     *count = sort_clocks(clocks, listed);
     *clocks_mhz = clocks;
     return HARPE_OK;
@@ -449,8 +419,7 @@ harpe_status harpe_gpu_graphics_clocks(harpe_gpus *gpus, int gpu, uint32_t memor
                                        uint32_t **clocks_mhz, size_t *count, harpe_error *error) {
     harpe_gpu *found = NULL;
     harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     uint32_t *clocks = NULL;
     size_t listed = 0;
     int code = gpus->backend->graphics_clocks(found->handle, memory_mhz, &clocks, &listed);

@@ -71,15 +71,13 @@ static const nvml_error errors[] = {
 
 static const nvml_error *find(int code) {
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
-        if (errors[i].code == code)
-            return &errors[i];
+        if (errors[i].code == code) return &errors[i];
     }
     return NULL;
 }
 
 harpe_status harpe_nvml_status(int code) {
-    if (code == NVML_SUCCESS)
-        return HARPE_OK;
+    if (code == NVML_SUCCESS) return HARPE_OK;
     const nvml_error *error = find(code);
     return error ? error->status : HARPE_DRIVER_ERROR;
 }

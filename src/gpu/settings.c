@@ -66,8 +66,7 @@ static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t l
         gpu->found_power_limit_mw = current_mw;
     }
     code = counted(gpu, gpus->backend->set_power_limit(gpu->handle, limit_mw));
-    if (code)
-        return fail_power_limit(gpus, gpu, code, limit_mw, error);
+    if (code) return fail_power_limit(gpus, gpu, code, limit_mw, error);
     gpu->asked_power_limit_mw = limit_mw;
     gpu->made_power_limit_mw = limit_mw;
     (void)gpus->backend->power_limit(gpu->handle, &gpu->made_power_limit_mw);
@@ -78,8 +77,7 @@ harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t lim
                                        harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status = set_power_limit(gpus, gpu, limit_mw, error);
     pthread_mutex_unlock(&gpu->mutex);
@@ -106,8 +104,7 @@ static harpe_status set_persistence(harpe_gpus *gpus, harpe_gpu *gpu, bool is_en
         gpu->found_persistence = current;
     }
     code = counted(gpu, gpus->backend->set_persistence_mode(gpu->handle, is_enabled));
-    if (code)
-        return harpe_gpus_fail(gpus, gpu, code, what, error);
+    if (code) return harpe_gpus_fail(gpus, gpu, code, what, error);
     return HARPE_OK;
 }
 
@@ -115,8 +112,7 @@ harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is
                                             harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status = set_persistence(gpus, gpu, is_enabled, error);
     pthread_mutex_unlock(&gpu->mutex);
@@ -190,8 +186,7 @@ static harpe_status reset_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_l
 
 static harpe_status check_clocks(const harpe_gpu *gpu, const char *kind, uint32_t minimum_mhz,
                                  uint32_t maximum_mhz, harpe_error *error) {
-    if (minimum_mhz != 0 && minimum_mhz <= maximum_mhz)
-        return HARPE_OK;
+    if (minimum_mhz != 0 && minimum_mhz <= maximum_mhz) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "GPU %d (%s): %s clocks cannot be locked to %" PRIu32 "-%" PRIu32
                       " MHz: expected a minimum above 0 and no lower maximum",
@@ -202,10 +197,8 @@ harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_
                                             uint32_t maximum_mhz, harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status == HARPE_OK)
-        status = check_clocks(gpu, "graphics", minimum_mhz, maximum_mhz, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status == HARPE_OK) status = check_clocks(gpu, "graphics", minimum_mhz, maximum_mhz, error);
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status = lock_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), minimum_mhz, maximum_mhz,
                          error);
@@ -216,8 +209,7 @@ harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_
 harpe_status harpe_gpu_reset_graphics_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), error);
     pthread_mutex_unlock(&gpu->mutex);
@@ -228,10 +220,8 @@ harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t 
                                           uint32_t maximum_mhz, harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status == HARPE_OK)
-        status = check_clocks(gpu, "memory", minimum_mhz, maximum_mhz, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status == HARPE_OK) status = check_clocks(gpu, "memory", minimum_mhz, maximum_mhz, error);
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status =
         lock_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), minimum_mhz, maximum_mhz, error);
@@ -242,8 +232,7 @@ harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t 
 harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     pthread_mutex_lock(&gpu->mutex);
     status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), error);
     pthread_mutex_unlock(&gpu->mutex);
@@ -255,11 +244,9 @@ harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_er
 /* Keeps the first failure, with its text. */
 static void note(harpe_status status, const harpe_error *told, harpe_status *first,
                  harpe_error *error) {
-    if (status == HARPE_OK || *first != HARPE_OK)
-        return;
+    if (status == HARPE_OK || *first != HARPE_OK) return;
     *first = status;
-    if (error)
-        *error = *told;
+    if (error) *error = *told;
 }
 
 /* What cannot be put back stays remembered, so that a later call tries again. */
@@ -298,8 +285,7 @@ harpe_status harpe_gpus_restore(harpe_gpus *gpus, harpe_error *error) {
 
 harpe_gpu_writes harpe_gpu_write_count(const harpe_gpus *gpus, int index) {
     harpe_gpu_writes writes = {0};
-    if (index < 0 || index >= gpus->count)
-        return writes;
+    if (index < 0 || index >= gpus->count) return writes;
     harpe_gpu *gpu = &gpus->gpus[index];
     pthread_mutex_lock(&gpu->mutex);
     writes = gpu->writes;

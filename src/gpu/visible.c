@@ -17,19 +17,15 @@
 enum { TEXT_LENGTH_MAX = 65536, INVALID_ENTRY = -1 };
 
 int harpe_pci_address_compare(const harpe_pci_address *a, const harpe_pci_address *b) {
-    if (a->domain != b->domain)
-        return a->domain < b->domain ? -1 : 1;
-    if (a->bus != b->bus)
-        return a->bus < b->bus ? -1 : 1;
-    if (a->device != b->device)
-        return a->device < b->device ? -1 : 1;
+    if (a->domain != b->domain) return a->domain < b->domain ? -1 : 1;
+    if (a->bus != b->bus) return a->bus < b->bus ? -1 : 1;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
     return 0;
 }
 
 bool harpe_device_order_parse(const char *text, bool *is_pci_order) {
     bool is_pci = text && strcmp(text, "PCI_BUS_ID") == 0;
-    if (!is_pci && text && *text && strcmp(text, "FASTEST_FIRST") != 0)
-        return false;
+    if (!is_pci && text && *text && strcmp(text, "FASTEST_FIRST") != 0) return false;
     *is_pci_order = is_pci;
     return true;
 }
@@ -67,27 +63,22 @@ static entry entry_at(const char *text) {
  */
 static int find_index(const entry *given, size_t device_count) {
     size_t i = given->length > 0 && (given->text[0] == '+' || given->text[0] == '-') ? 1 : 0;
-    if (i >= given->length || !is_digit(given->text[i]))
-        return INVALID_ENTRY;
+    if (i >= given->length || !is_digit(given->text[i])) return INVALID_ENTRY;
     size_t index = 0;
     for (; i < given->length && is_digit(given->text[i]); i++) {
         index = index * 10 + (size_t)(given->text[i] - '0');
-        if (index >= device_count)
-            return INVALID_ENTRY;
+        if (index >= device_count) return INVALID_ENTRY;
     }
     return given->text[0] == '-' && index != 0 ? INVALID_ENTRY : (int)index;
 }
 
 /* The one GPU whose UUID begins with the entry. */
 static int find_uuid(const entry *given, const char *const *uuids, size_t device_count) {
-    if (!starts_with(given, "GPU-"))
-        return INVALID_ENTRY;
+    if (!starts_with(given, "GPU-")) return INVALID_ENTRY;
     int found = INVALID_ENTRY;
     for (size_t i = 0; i < device_count; i++) {
-        if (strncmp(uuids[i], given->text, given->length) != 0)
-            continue;
-        if (found != INVALID_ENTRY)
-            return INVALID_ENTRY; /* ambiguous */
+        if (strncmp(uuids[i], given->text, given->length) != 0) continue;
+        if (found != INVALID_ENTRY) return INVALID_ENTRY; /* ambiguous */
         found = (int)i;
     }
     return found;
@@ -97,8 +88,7 @@ static int find_uuid(const entry *given, const char *const *uuids, size_t device
 
 static bool contains(const int *indices, size_t count, int index) {
     for (size_t i = 0; i < count; i++) {
-        if (indices[i] == index)
-            return true;
+        if (indices[i] == index) return true;
     }
     return false;
 }
@@ -118,8 +108,7 @@ harpe_status harpe_visible_parse(const char *text, const char *const *uuids, siz
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "CUDA_VISIBLE_DEVICES is longer than %d characters", TEXT_LENGTH_MAX);
     int *found = calloc(device_count + 1, sizeof *found);
-    if (!found)
-        return harpe_fail_memory(error);
+    if (!found) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     size_t found_count = 0;
     bool is_uuid_list = false;
@@ -130,12 +119,10 @@ harpe_status harpe_visible_parse(const char *text, const char *const *uuids, siz
             status = fail_mig(&given, error);
             goto done;
         }
-        if (found_count == 0)
-            is_uuid_list = starts_with(&given, "GPU-");
+        if (found_count == 0) is_uuid_list = starts_with(&given, "GPU-");
         int index = is_uuid_list ? find_uuid(&given, uuids, device_count)
                                  : find_index(&given, device_count);
-        if (index == INVALID_ENTRY)
-            break;
+        if (index == INVALID_ENTRY) break;
         if (contains(found, found_count, index)) {
             found_count = 0;
             break;

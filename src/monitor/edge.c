@@ -13,8 +13,7 @@
 static harpe_status read_gpu(harpe_monitor *monitor, size_t i, harpe_edge *edge,
                              harpe_error *error) {
     const harpe_monitor_gpu *gpu = &monitor->gpus[i];
-    if (gpu->is_sampled)
-        return harpe_sampler_sample(monitor->sampler, gpu->place, error);
+    if (gpu->is_sampled) return harpe_sampler_sample(monitor->sampler, gpu->place, error);
     const harpe_energy_source *source = &monitor->source;
     return source->energy_mj(source->user, gpu->index, &edge->gpus[i].counter_mj, error);
 }
@@ -28,8 +27,7 @@ static harpe_status place_samples(harpe_monitor *monitor, harpe_edge *edge, harp
     harpe_status status = HARPE_OK;
     for (size_t i = 0; monitor->sampler && i < monitor->gpu_count && status == HARPE_OK; i++) {
         const harpe_monitor_gpu *gpu = &monitor->gpus[i];
-        if (!gpu->is_sampled)
-            continue;
+        if (!gpu->is_sampled) continue;
         status = harpe_sampler_energy(monitor->sampler, gpu->place, edge->time_ns,
                                       &edge->gpus[i].sampled_j, error);
     }
@@ -53,8 +51,7 @@ harpe_status harpe_edge_read_end(harpe_monitor *monitor, harpe_edge *edge, harpe
     for (size_t i = monitor->gpu_count; i > 0 && status == HARPE_OK; i--) {
         status = read_gpu(monitor, i - 1, edge, error);
     }
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     edge->time_ns = monitor->source.clock_ns(monitor->source.user);
     return place_samples(monitor, edge, error);
 }
@@ -104,8 +101,7 @@ harpe_status harpe_edge_difference(harpe_monitor *monitor, const harpe_edge *sta
         measurement->gpu_index[i] = monitor->gpus[i].index;
         harpe_status status =
             gpu_difference(&monitor->gpus[i], &start->gpus[i], &end->gpus[i], energy_j, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
         measurement->total_gpu_energy_j += *energy_j;
     }
     cpu_difference(monitor, start, end, measurement);
@@ -117,8 +113,7 @@ harpe_status harpe_measurement_new(const harpe_monitor *monitor,
     size_t gpus = monitor->gpu_count;
     size_t cpus = harpe_rapl_package_count(monitor->rapl);
     double *block = malloc((gpus + 2 * cpus + 1) * sizeof *block + gpus * sizeof(int));
-    if (!block)
-        return harpe_fail_memory(error);
+    if (!block) return harpe_fail_memory(error);
     *measurement = (harpe_window_measurement){
         .gpu_count = gpus,
         .gpu_energy_j = block, /* the one that is freed */
@@ -131,8 +126,7 @@ harpe_status harpe_measurement_new(const harpe_monitor *monitor,
 }
 
 void harpe_window_measurement_clear(harpe_window_measurement *measurement) {
-    if (!measurement)
-        return;
+    if (!measurement) return;
     free(measurement->gpu_energy_j);
     *measurement = (harpe_window_measurement){0};
 }

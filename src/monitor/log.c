@@ -47,14 +47,11 @@ static void append_value(harpe_text *line, double value) {
 /* One write per line: whoever follows the file never sees half of one. */
 static harpe_status write_line(harpe_window_log *log, harpe_error *error) {
     harpe_text_append(&log->line, "\n", 1);
-    if (log->line.failed)
-        return harpe_fail_memory(error);
+    if (log->line.failed) return harpe_fail_memory(error);
     for (size_t done = 0; done < log->line.length;) {
         ssize_t count = write(log->descriptor, log->line.data + done, log->line.length - done);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count <= 0)
-            return harpe_fail_errno(error, errno, "writing %s", log->path);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return harpe_fail_errno(error, errno, "writing %s", log->path);
         done += (size_t)count;
     }
     return HARPE_OK;
@@ -81,8 +78,7 @@ harpe_status harpe_window_log_open(const char *path, const int *gpus, size_t gpu
                                    const harpe_rapl *rapl, harpe_window_log **out,
                                    harpe_error *error) {
     harpe_window_log *log = calloc(1, sizeof *log);
-    if (!log)
-        return harpe_fail_memory(error);
+    if (!log) return harpe_fail_memory(error);
     pthread_mutex_init(&log->lock, NULL);
     log->descriptor = -1;
     harpe_status status = HARPE_OK;
@@ -109,8 +105,7 @@ done:
 }
 
 void harpe_window_log_close(harpe_window_log *log) {
-    if (!log)
-        return;
+    if (!log) return;
     if (log->descriptor >= 0) {
         close(log->descriptor);
     }

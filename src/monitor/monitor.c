@@ -14,8 +14,7 @@ static const double default_sample_period_s = 0.02;
 
 void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, const char *format,
                         ...) {
-    if (!monitor->log.write)
-        return;
+    if (!monitor->log.write) return;
     char text[HARPE_ERROR_MESSAGE_SIZE];
     va_list arguments;
     va_start(arguments, format);
@@ -28,8 +27,7 @@ void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, con
 
 static bool is_listed_before(const int *indices, size_t i) {
     for (size_t k = 0; k < i; k++) {
-        if (indices[k] == indices[i])
-            return true;
+        if (indices[k] == indices[i]) return true;
     }
     return false;
 }
@@ -42,8 +40,7 @@ static harpe_status check_options(const harpe_monitor_options *options, int avai
                           "sample period: expected 0.001 to 10 s, or 0 for the default");
     }
     if (!options->gpu_indices) {
-        if (options->gpu_count == 0)
-            return HARPE_OK;
+        if (options->gpu_count == 0) return HARPE_OK;
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "gpu_count is given without gpu_indices");
     }
     for (size_t i = 0; i < options->gpu_count; i++) {
@@ -63,13 +60,11 @@ static harpe_status choose_gpus(harpe_monitor *monitor, const harpe_monitor_opti
                                 harpe_error *error) {
     int available = monitor->source.count(monitor->source.user);
     harpe_status status = check_options(options, available, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     monitor->gpu_count = options->gpu_indices ? options->gpu_count : (size_t)available;
     monitor->gpus = harpe_calloc(monitor->gpu_count, sizeof *monitor->gpus);
     monitor->gpu_indices = harpe_calloc(monitor->gpu_count, sizeof *monitor->gpu_indices);
-    if (!monitor->gpus || !monitor->gpu_indices)
-        return harpe_fail_memory(error);
+    if (!monitor->gpus || !monitor->gpu_indices) return harpe_fail_memory(error);
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         int index = options->gpu_indices ? options->gpu_indices[i] : (int)i;
         monitor->gpus[i].index = index;
@@ -84,17 +79,14 @@ static harpe_status start_sampler(harpe_monitor *monitor, double period_s, harpe
     harpe_status status = HARPE_OK;
     size_t sampled_count = 0;
     int *sampled = harpe_calloc(monitor->gpu_count, sizeof *sampled);
-    if (!sampled)
-        return harpe_fail_memory(error);
+    if (!sampled) return harpe_fail_memory(error);
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         harpe_monitor_gpu *gpu = &monitor->gpus[i];
         const harpe_energy_source *source = &monitor->source;
         uint64_t energy_mj = 0;
         status = source->energy_mj(source->user, gpu->index, &energy_mj, error);
-        if (status == HARPE_OK)
-            continue;
-        if (status != HARPE_NOT_SUPPORTED)
-            goto done;
+        if (status == HARPE_OK) continue;
+        if (status != HARPE_NOT_SUPPORTED) goto done;
         status = HARPE_OK;
         gpu->is_sampled = true;
         gpu->place = sampled_count;
@@ -117,8 +109,7 @@ done:
 static harpe_status open_cpus(harpe_monitor *monitor, const char *path, harpe_error *error) {
     harpe_error reason;
     harpe_status status = harpe_rapl_open(path, &monitor->rapl, &reason);
-    if (status == HARPE_OUT_OF_MEMORY)
-        return harpe_fail_memory(error);
+    if (status == HARPE_OUT_OF_MEMORY) return harpe_fail_memory(error);
     if (status != HARPE_OK) {
         harpe_log_level level = status == HARPE_UNAVAILABLE ? HARPE_LOG_INFO : HARPE_LOG_WARNING;
         harpe_monitor_tell(monitor, level, "CPU energy is not measured: %s", reason.message);
@@ -132,8 +123,7 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
                                   const harpe_energy_source *source, harpe_monitor **out,
                                   harpe_error *error) {
     harpe_monitor *monitor = calloc(1, sizeof *monitor);
-    if (!monitor)
-        return harpe_fail_memory(error);
+    if (!monitor) return harpe_fail_memory(error);
     monitor->source = *source;
     monitor->log = options->log;
     monitor->synchronize = options->synchronize;
@@ -160,8 +150,7 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
 }
 
 void harpe_monitor_free(harpe_monitor *monitor) {
-    if (!monitor)
-        return;
+    if (!monitor) return;
     harpe_sampler_free(monitor->sampler);
     harpe_rapl_close(monitor->rapl);
     harpe_window_log_close(monitor->window_log);

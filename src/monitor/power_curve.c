@@ -15,8 +15,7 @@ void harpe_power_curve_add(harpe_power_curve *curve, int64_t time_ns, double pow
     double energy_j = 0;
     if (curve->count > 0) {
         const harpe_power_point *last = point_at(curve, 0);
-        if (time_ns <= last->time_ns)
-            return;
+        if (time_ns <= last->time_ns) return;
         energy_j =
             last->energy_j + 0.5 * (last->power_w + power_w) * seconds(last->time_ns, time_ns);
     }
@@ -28,8 +27,7 @@ void harpe_power_curve_add(harpe_power_curve *curve, int64_t time_ns, double pow
 }
 
 bool harpe_power_curve_energy(const harpe_power_curve *curve, int64_t time_ns, double *energy_j) {
-    if (curve->count == 0)
-        return false;
+    if (curve->count == 0) return false;
     const harpe_power_point *after = point_at(curve, 0);
     if (time_ns >= after->time_ns) {
         *energy_j = after->energy_j + after->power_w * seconds(after->time_ns, time_ns);

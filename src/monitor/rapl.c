@@ -44,8 +44,7 @@ struct harpe_rapl {
 /* The first line of an open file, without white space at its end; false: errno says why. */
 static bool read_line(int descriptor, char *line, size_t size) {
     ssize_t length = pread(descriptor, line, size - 1, 0);
-    if (length < 0)
-        return false;
+    if (length < 0) return false;
     line[length] = '\0';
     line[strcspn(line, "\n")] = '\0';
     return true;
@@ -54,8 +53,7 @@ static bool read_line(int descriptor, char *line, size_t size) {
 static bool read_number(int descriptor, uint64_t *value) {
     char line[32];
     int64_t number = 0;
-    if (!read_line(descriptor, line, sizeof line))
-        return false;
+    if (!read_line(descriptor, line, sizeof line)) return false;
     if (!harpe_parse_int(line, strlen(line), &number) || number < 0) {
         errno = EINVAL;
         return false;
@@ -72,8 +70,7 @@ static bool join(char *path, const char *directory, const char *name) {
 static bool read_text_file(const char *directory, const char *name, char *line, size_t size) {
     char path[PATH_SIZE];
     int descriptor = join(path, directory, name) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (descriptor < 0)
-        return false;
+    if (descriptor < 0) return false;
     bool is_read = read_line(descriptor, line, size);
     close(descriptor);
     return is_read;
@@ -159,10 +156,8 @@ static void find_dram(const char *package_directory, int package, rapl_zone *dra
         char directory[PATH_SIZE];
         char zone[48];
         snprintf(zone, sizeof zone, "intel-rapl:%d:%d", package, child);
-        if (!join(directory, package_directory, zone))
-            return;
-        if (!read_text_file(directory, "name", dram->name, sizeof dram->name))
-            continue;
+        if (!join(directory, package_directory, zone)) return;
+        if (!read_text_file(directory, "name", dram->name, sizeof dram->name)) continue;
         if (strcmp(dram->name, "dram") == 0) {
             (void)open_zone(directory, dram, NULL);
         }
@@ -178,14 +173,12 @@ static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
     if (!join(directory, root, zone) || !read_text_file(directory, "name", name, sizeof name)) {
         return HARPE_OK;
     }
-    if (strncmp(name, "package", strlen("package")) != 0)
-        return HARPE_OK;
+    if (strncmp(name, "package", strlen("package")) != 0) return HARPE_OK;
     size_t place = rapl->package_count;
     rapl_zone *package = &rapl->packages[place];
     memcpy(package->name, name, sizeof name);
     harpe_status status = open_zone(directory, package, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     find_dram(directory, number, &rapl->dram[place]);
     rapl->package_count++;
     return HARPE_OK;
@@ -228,8 +221,7 @@ static harpe_status fail_no_package(const char *root, harpe_error *error) {
 harpe_status harpe_rapl_open(const char *path, harpe_rapl **out, harpe_error *error) {
     const char *root = path ? path : HARPE_RAPL_DEFAULT_PATH;
     harpe_rapl *rapl = calloc(1, sizeof *rapl);
-    if (!rapl)
-        return harpe_fail_memory(error);
+    if (!rapl) return harpe_fail_memory(error);
     pthread_mutex_init(&rapl->lock, NULL);
     for (size_t i = 0; i < HARPE_RAPL_PACKAGES_MAX; i++) {
         rapl->packages[i].descriptor = -1;
@@ -255,8 +247,7 @@ harpe_status harpe_rapl_open(const char *path, harpe_rapl **out, harpe_error *er
 }
 
 void harpe_rapl_close(harpe_rapl *rapl) {
-    if (!rapl)
-        return;
+    if (!rapl) return;
     harpe_ticker_stop(rapl->ticker);
     for (size_t i = 0; i < HARPE_RAPL_PACKAGES_MAX; i++) {
         close_zone(&rapl->packages[i]);

@@ -35,8 +35,7 @@ harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_er
     uint32_t power_mw = 0;
     harpe_energy_source *source = &sampler->source;
     harpe_status status = source->power_mw(source->user, gpu->index, &power_mw, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     /* The clock is read inside the lock: points then come in the order of their times. */
     pthread_mutex_lock(&gpu->lock);
     harpe_power_curve_add(&gpu->curve, source->clock_ns(source->user), power_mw / 1e3);
@@ -50,8 +49,7 @@ harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place, int64_t 
     pthread_mutex_lock(&gpu->lock);
     bool is_known = harpe_power_curve_energy(&gpu->curve, time_ns, energy_j);
     pthread_mutex_unlock(&gpu->lock);
-    if (is_known)
-        return HARPE_OK;
+    if (is_known) return HARPE_OK;
     return harpe_fail(error, HARPE_DRIVER_ERROR,
                       "GPU %d: its power was read too late to know the energy at a window's edge; "
                       "the driver is slow, measure a longer window",
@@ -59,8 +57,7 @@ harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place, int64_t 
 }
 
 harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *error) {
-    if (!sampler || !sampler->ticker || harpe_ticker_is_ours(sampler->ticker))
-        return HARPE_OK;
+    if (!sampler || !sampler->ticker || harpe_ticker_is_ours(sampler->ticker)) return HARPE_OK;
     return harpe_fail(error, HARPE_NOT_SUPPORTED,
                       "this monitor was made before fork() and its power sampler stayed in the "
                       "parent; make a new monitor in this process");
@@ -96,8 +93,7 @@ harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpu
     if (gpu_count < (SIZE_MAX - sizeof *sampler) / sizeof sampler->gpus[0]) {
         sampler = calloc(1, sizeof *sampler + gpu_count * sizeof sampler->gpus[0]);
     }
-    if (!sampler)
-        return harpe_fail_memory(error);
+    if (!sampler) return harpe_fail_memory(error);
     sampler->source = *source;
     sampler->period_ns = (int64_t)(period_s * 1e9);
     sampler->gpu_count = gpu_count;
@@ -121,8 +117,7 @@ harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpu
 }
 
 void harpe_sampler_free(harpe_sampler *sampler) {
-    if (!sampler)
-        return;
+    if (!sampler) return;
     bool is_ours = !sampler->ticker || harpe_ticker_is_ours(sampler->ticker);
     harpe_ticker_stop(sampler->ticker);
     for (size_t i = 0; is_ours && i < sampler->gpu_count; i++) {

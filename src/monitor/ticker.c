@@ -61,8 +61,7 @@ static int start_thread(harpe_ticker *ticker) {
 harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_ticker **out,
                                 harpe_error *error) {
     harpe_ticker *ticker = calloc(1, sizeof *ticker);
-    if (!ticker)
-        return harpe_fail_memory(error);
+    if (!ticker) return harpe_fail_memory(error);
     ticker->tick = tick;
     ticker->user = user;
     ticker->owner = getpid();
@@ -86,8 +85,7 @@ harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_t
 bool harpe_ticker_is_ours(const harpe_ticker *ticker) { return ticker->owner == getpid(); }
 
 void harpe_ticker_stop(harpe_ticker *ticker) {
-    if (!ticker)
-        return;
+    if (!ticker) return;
     if (harpe_ticker_is_ours(ticker)) {
         pthread_mutex_lock(&ticker->lock);
         ticker->stopping = true;

@@ -33,15 +33,13 @@ static harpe_window *find(const harpe_monitor *monitor, const char *name) {
     uint64_t hash = hash_of(name);
     for (size_t i = 0; i < monitor->window_count; i++) {
         harpe_window *window = monitor->windows[i];
-        if (window->hash == hash && strcmp(window->name, name) == 0)
-            return window;
+        if (window->hash == hash && strcmp(window->name, name) == 0) return window;
     }
     return NULL;
 }
 
 void harpe_window_free(harpe_window *window) {
-    if (!window)
-        return;
+    if (!window) return;
     free(window->name);
     free(window->start.gpus);
     free(window->end.gpus);
@@ -58,21 +56,18 @@ static bool allocate_edge(const harpe_monitor *monitor, harpe_edge *edge) {
 
 /* A closed window whose name is given up for another one, or NULL while names may still be kept. */
 static harpe_window *recycle(harpe_monitor *monitor) {
-    if (monitor->window_count < CLOSED_KEPT_MAX)
-        return NULL;
+    if (monitor->window_count < CLOSED_KEPT_MAX) return NULL;
     for (size_t tried = 0; tried < monitor->window_count; tried++) {
         harpe_window *window = monitor->windows[monitor->recycle_next];
         monitor->recycle_next = (monitor->recycle_next + 1) % monitor->window_count;
-        if (window->state == HARPE_WINDOW_CLOSED)
-            return window;
+        if (window->state == HARPE_WINDOW_CLOSED) return window;
     }
     return NULL;
 }
 
 static harpe_status name_window(harpe_window *window, const char *name, harpe_error *error) {
     char *copy = strdup(name);
-    if (!copy)
-        return harpe_fail_memory(error);
+    if (!copy) return harpe_fail_memory(error);
     free(window->name);
     window->name = copy;
     window->hash = hash_of(name);
@@ -124,11 +119,9 @@ static harpe_status take_for_begin(harpe_monitor *monitor, const char *name, boo
     harpe_status status = HARPE_OK;
     if (!window) {
         status = add(monitor, name, &window, error);
-        if (status != HARPE_OK)
-            return status;
+        if (status != HARPE_OK) return status;
     }
-    if (window->state == HARPE_WINDOW_BUSY)
-        return fail_busy(name, error);
+    if (window->state == HARPE_WINDOW_BUSY) return fail_busy(name, error);
     if (window->state == HARPE_WINDOW_OPEN && !restart) {
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
                           "window '%.100s' is open already: end it, cancel it or restart it", name);
@@ -145,8 +138,7 @@ static harpe_status take_open(harpe_monitor *monitor, const char *name, harpe_wi
         return harpe_fail(error, HARPE_NOT_FOUND,
                           "window '%.100s' is not open: it was never begun, or has ended", name);
     }
-    if (window->state == HARPE_WINDOW_BUSY)
-        return fail_busy(name, error);
+    if (window->state == HARPE_WINDOW_BUSY) return fail_busy(name, error);
     window->state = HARPE_WINDOW_BUSY;
     *out = window;
     return HARPE_OK;
@@ -198,17 +190,14 @@ static double unix_time_s(void) {
 harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
                                  harpe_error *error) {
     harpe_status status = check_call(monitor, name, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_sampler_check(monitor->sampler, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
     pthread_mutex_lock(&monitor->lock);
     status = take_for_begin(monitor, name, restart, &window, error);
     pthread_mutex_unlock(&monitor->lock);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
 
     synchronize(monitor);
     harpe_error reason;
@@ -236,8 +225,7 @@ static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         const harpe_monitor_gpu *gpu = &monitor->gpus[i];
         uint32_t power_mw = 0;
-        if (gpu->is_sampled || measurement->gpu_energy_j[i] > 0)
-            continue;
+        if (gpu->is_sampled || measurement->gpu_energy_j[i] > 0) continue;
         if (monitor->approximate_instant_energy &&
             source->power_mw(source->user, gpu->index, &power_mw, NULL) == HARPE_OK) {
             measurement->gpu_energy_j[i] = power_mw / 1e3 * measurement->time_s;
@@ -255,15 +243,12 @@ static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
 static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
                             harpe_window_measurement *measurement, harpe_error *error) {
     harpe_status status = harpe_sampler_check(monitor->sampler, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     synchronize(monitor);
     status = harpe_edge_read_end(monitor, &window->end, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_measurement_new(monitor, measurement, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     status = harpe_edge_difference(monitor, &window->start, &window->end, measurement, error);
     if (status != HARPE_OK) {
         harpe_window_measurement_clear(measurement);
@@ -302,8 +287,7 @@ static harpe_status finish(harpe_monitor *monitor, harpe_window *window, const c
         write_log(monitor, window, &measurement);
     }
     leave(monitor, window, closes ? HARPE_WINDOW_CLOSED : HARPE_WINDOW_OPEN);
-    if (status != HARPE_OK)
-        return fail_window(name, &reason, error);
+    if (status != HARPE_OK) return fail_window(name, &reason, error);
     if (out) {
         *out = measurement;
     } else {
@@ -315,8 +299,7 @@ static harpe_status finish(harpe_monitor *monitor, harpe_window *window, const c
 harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool cancel,
                                harpe_window_measurement *out, harpe_error *error) {
     harpe_status status = check_call(monitor, name, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
     pthread_mutex_lock(&monitor->lock);
     status = take_open(monitor, name, &window, error);
@@ -324,16 +307,14 @@ harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool ca
         window->state = HARPE_WINDOW_CLOSED;
     }
     pthread_mutex_unlock(&monitor->lock);
-    if (status != HARPE_OK || cancel)
-        return status;
+    if (status != HARPE_OK || cancel) return status;
     return finish(monitor, window, name, true, out, error);
 }
 
 harpe_status harpe_monitor_peek(harpe_monitor *monitor, const char *name,
                                 harpe_window_measurement *out, harpe_error *error) {
     harpe_status status = check_call(monitor, name, error);
-    if (status != HARPE_OK)
-        return status;
+    if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
     pthread_mutex_lock(&monitor->lock);
     status = take_open(monitor, name, &window, error);

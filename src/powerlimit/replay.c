@@ -164,7 +164,7 @@ static harpe_status read_rows(harpe_power_limit_replay *replay, harpe_csv *csv,
                               csv->name, csv->line, csv->field_count, columns->field_count);
         }
         if (!is_optimizer_row(csv, columns)) continue;
-        harpe_power_limit_measurement row;
+        harpe_power_limit_measurement row = {0};
         status = read_row(csv, columns, &row, error);
         if (status == HARPE_OK) {
             status = keep_row(replay, &row, error);

@@ -63,8 +63,7 @@ static int stop_machine(void **state) {
 static harpe_gpus *open_gpus(const harpe_gpus_options *options) {
     harpe_gpus *gpus = NULL;
     harpe_error error = {0};
-    if (harpe_gpus_open(options, &gpus, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (harpe_gpus_open(options, &gpus, &error) != HARPE_OK) fail_msg("%s", error.message);
     return gpus;
 }
 
@@ -139,8 +138,7 @@ static void assert_open_fails(const harpe_gpus_options *options, harpe_status ex
     assert_int_equal(status, expected);
     assert_int_equal(error.status, expected);
     assert_null(gpus);
-    if (!strstr(error.message, part))
-        fail_msg("'%s' lacks '%s'", error.message, part);
+    if (!strstr(error.message, part)) fail_msg("'%s' lacks '%s'", error.message, part);
 }
 
 static void what_cannot_be_opened_says_why(void **state) {

@@ -25,8 +25,7 @@ static inline void fake_zone(const char *root, const char *zone, const char *nam
     char path[256];
     char line[64];
     snprintf(path, sizeof path, "%s/%s", root, zone);
-    if (mkdir(path, 0755) != 0)
-        abort();
+    if (mkdir(path, 0755) != 0) abort();
     snprintf(path, sizeof path, "%s/%s/name", root, zone);
     snprintf(line, sizeof line, "%s\n", name);
     put_file(path, line);

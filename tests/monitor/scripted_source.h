@@ -34,8 +34,7 @@ typedef struct scripted {
 
 static inline void scripted_note(scripted *script, char what, int gpu) {
     size_t length = strlen(script->order);
-    if (length + 3 > sizeof script->order)
-        return;
+    if (length + 3 > sizeof script->order) return;
     script->order[length] = what;
     script->order[length + 1] = gpu >= 0 ? (char)('0' + gpu) : '\0';
     script->order[length + 2] = '\0';
@@ -57,8 +56,7 @@ static harpe_status scripted_energy(void *user, int gpu, uint64_t *energy_mj, ha
     }
     if (script->fails[gpu] != HARPE_OK) {
         harpe_status status = harpe_fail(error, script->fails[gpu], "GPU %d is lost", gpu);
-        if (error)
-            error->vendor_code = 15;
+        if (error) error->vendor_code = 15;
         return status;
     }
     *energy_mj = script->energy_mj[gpu];

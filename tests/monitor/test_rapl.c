@@ -115,8 +115,7 @@ static harpe_status open_as_nobody(const char *root) {
     if (child == 0) {
         harpe_rapl *rapl = NULL;
         harpe_error error = {0};
-        if (geteuid() == 0 && setuid(65534) != 0)
-            _exit(1);
+        if (geteuid() == 0 && setuid(65534) != 0) _exit(1);
         harpe_status status = harpe_rapl_open(root, &rapl, &error);
         bool has_advice = strstr(error.message, "chmod a+r") && strstr(error.message, "root");
         _exit(status == HARPE_PERMISSION_DENIED && has_advice ? 42 : 1);

@@ -158,8 +158,7 @@ static harpe_status constant_300_w(void *user, int gpu, uint32_t *power_mw, harp
 static harpe_status only_gpu_0_has_energy(void *user, int gpu, uint64_t *energy_mj,
                                           harpe_error *error) {
     (void)user;
-    if (gpu != 0)
-        return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
+    if (gpu != 0) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
     *energy_mj = 1000;
     return HARPE_OK;
 }

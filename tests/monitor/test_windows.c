@@ -361,11 +361,9 @@ static void *use_windows(void *user) {
     snprintf(name, sizeof name, "thread %p", (void *)&name);
     for (int i = 0; i < 2000; i++) {
         harpe_window_measurement got = {0};
-        if (harpe_monitor_begin(monitor, name, false, NULL) != HARPE_OK)
-            return &failed_mark;
+        if (harpe_monitor_begin(monitor, name, false, NULL) != HARPE_OK) return &failed_mark;
         (void)harpe_monitor_begin(monitor, "shared", true, NULL);
-        if (harpe_monitor_end(monitor, name, false, &got, NULL) != HARPE_OK)
-            return &failed_mark;
+        if (harpe_monitor_end(monitor, name, false, &got, NULL) != HARPE_OK) return &failed_mark;
         harpe_window_measurement_clear(&got);
         (void)harpe_monitor_end(monitor, "shared", false, NULL, NULL);
     }
