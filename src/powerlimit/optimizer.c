@@ -503,13 +503,18 @@ static harpe_status prepare(harpe_power_limit_optimizer *optimizer, harpe_error 
 
 /* ---- Construction among ranks ---------------------------------------------------------------- */
 
-/* FNV-1a, cut to the 53 bits that a double holds exactly. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t length) {
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < length; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+/* FNV-1a over the bytes of a number, cut to the 53 bits that a double holds exactly. */
+static uint64_t hash_number(uint64_t hash, uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) {
+        hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(0x100000001b3);
     }
     return hash;
+}
+
+static uint64_t hash_double(uint64_t hash, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return hash_number(hash, bits);
 }
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
@@ -522,16 +527,20 @@ static double settings_hash(const harpe_power_limit_optimizer *optimizer) {
     int settings[6] = {options->wait_steps,          options->warmup_steps,
                        options->profile_steps,       options->step_w,
                        optimizer->device->minimum_w, optimizer->device->maximum_w};
-    return as_double(hash_bytes(HASH_START, settings, sizeof settings));
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        hash = hash_number(hash, (uint64_t)settings[i]);
+    }
+    return as_double(hash);
 }
 
 static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     uint64_t hash = HASH_START;
     for (size_t i = 0; i < optimizer->measurement_count; i++) {
         const harpe_power_limit_measurement *one = &optimizer->measurements[i];
-        hash = hash_bytes(hash, &one->power_limit_w, sizeof one->power_limit_w);
-        hash = hash_bytes(hash, &one->energy_j, sizeof one->energy_j);
-        hash = hash_bytes(hash, &one->time_s, sizeof one->time_s);
+        hash = hash_number(hash, (uint64_t)one->power_limit_w);
+        hash = hash_double(hash, one->energy_j);
+        hash = hash_double(hash, one->time_s);
     }
     return as_double(hash);
 }
