@@ -59,5 +59,13 @@ show plan --inst-profile "$profile" --num-mbs "$microbatches" --p2p-power "$powe
 title '3. One plan: least energy, at most 5 % slower'
 show choose demo/plans --max-slowdown 1.05
 
+title '4. The power limit optimizer, in a training loop on an emulated GPU'
+loop=$(dirname -- "$harpe")/examples/example_power_limit_loop
+if [ -x "$loop" ]; then
+    show emulate --gpus 1xV100 --time-scale 20 -- "$loop" 1 400 0.05
+else
+    say '  Skipped: the examples are not built.'
+fi
+
 printf '\nOpen %sdemo/plans/report.html%s: frontier, pipeline before and after, all plans.\n' \
     "$bold" "$plain"

@@ -101,8 +101,8 @@ static void bad_files_are_refused_in_one_line(void **state) {
         "{\"measurements\":[{\"power_limit\":1e300,\"energy\":1,\"time\":1}]}",
         "{\"measurements\":[{\"power_limit\":0,\"energy\":1,\"time\":1}]}",
         "{\"measurements\":[{\"power_limit\":100,\"energy\":NaN,\"time\":1}]}",
-        "{\"measurements\":[{\"power_limit\":9,\"energy\":1,\"time\":1},"
-        "{\"power_limit\":9,\"energy\":1,\"time\":1}]}",
+        ("{\"measurements\":[{\"power_limit\":9,\"energy\":1,\"time\":1},"
+         "{\"power_limit\":9,\"energy\":1,\"time\":1}]}"),
         "{\"measurements\":[{\"power_limit\":9,\"energy\":1,\"time\":1}],\"device_model\":1}",
         "{\"measurements\":[{\"power_limit\":9,\"energy\":1,\"time\":1}],\"minimum_w\":-1}",
         "{\"measurements\":[{\"power_limit\":9,\"energy\":1,\"time\":1}],\"maximum_w\":1.5}",
