@@ -25,8 +25,7 @@ typedef struct harpe_assignment_change {
     int64_t old_value;
 } change;
 
-/* ---- Making
- * -------------------------------------------------------------------------------------- */
+/* ---- Making ------------------------------------------------------------------------------ */
 
 static harpe_status index_neighbours(harpe_assignment *a, const int32_t *position_of,
                                      harpe_error *error) {
@@ -130,8 +129,7 @@ void harpe_assignment_clear(harpe_assignment *assignment) {
     memset(assignment, 0, sizeof *assignment);
 }
 
-/* ---- Times
- * ---------------------------------------------------------------------------------------- */
+/* ---- Times ------------------------------------------------------------------------------- */
 
 static int64_t duration_ps(const harpe_assignment *a, int32_t i) {
     return a->option_time_ps[a->first_option[i] + a->option[i]];
@@ -187,8 +185,7 @@ static int32_t slowest_within(const harpe_assignment *a, int32_t i, int32_t fast
     return option;
 }
 
-/* ---- The engine: change one option, repair what it touches, undo
- * ------------------------------------ */
+/* ---- The engine: change one option, repair what it touches, undo ------------------------- */
 
 static bool log_change(harpe_assignment *a, change_kind what, int32_t position, int64_t old_value) {
     if (!HARPE_ARRAY_RESERVE(a->changes, a->change_capacity, a->change_count + 1)) return false;
@@ -286,8 +283,7 @@ static void undo(harpe_assignment *a, double energy_j) {
     a->energy_j = energy_j;
 }
 
-/* ---- Rounding
- * ---------------------------------------------------------------------------------------- */
+/* ---- Rounding ---------------------------------------------------------------------------- */
 
 static int compare_descending(const void *a, const void *b, void *keys) {
     double x = ((const double *)keys)[*(const int32_t *)a];
@@ -371,8 +367,7 @@ void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *optio
     compute_times(assignment);
 }
 
-/* ---- Local search
- * -------------------------------------------------------------------------------------- */
+/* ---- Local search ------------------------------------------------------------------------ */
 
 /* Of the positions that the trial has touched, the one whose slowest option within its room saves
  * most; -1 when nothing fits. */
@@ -436,8 +431,7 @@ harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t vis
     return HARPE_OK;
 }
 
-/* ---- Reading off
- * ---------------------------------------------------------------------------------------- */
+/* ---- Reading off ------------------------------------------------------------------------- */
 
 int64_t harpe_assignment_time_ps(const harpe_assignment *assignment) {
     int64_t time = 0;

@@ -110,8 +110,7 @@ static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
     }
 }
 
-/* ---- Measuring: how many nodes, stages and microbatches
- * ----------------------------------------*/
+/* ---- Measuring: how many nodes, stages and microbatches ---------------------------------- */
 
 static harpe_status number_nodes(graph *g, harpe_error *error) {
     g->rank_start = harpe_calloc((size_t)g->rank_count + 1, sizeof *g->rank_start);

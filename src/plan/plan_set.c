@@ -49,12 +49,11 @@ typedef struct maker {
     size_t done, wanted; /* for progress */
 } maker;
 
-/* ---- Drafts
- * -------------------------------------------------------------------------------------- */
+/* ---- Drafts ------------------------------------------------------------------------------ */
 
 static harpe_status report_planning(maker *m, harpe_error *error) {
     const harpe_progress *progress = m->walk.progress;
-    double fraction = m->wanted > 0 ? fmin(1, (double)m->done / (double)m->wanted) : 1;
+    double fraction = m->wanted > 0 ? fmin(1, (double)m->done / (double)m->wanted) : 0;
     m->done++;
     if (!progress || !progress->report || progress->report(progress->user, "planning", fraction)) {
         return HARPE_OK;
@@ -144,8 +143,7 @@ static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, har
     return status;
 }
 
-/* ---- Joining neighbours
- * ---------------------------------------------------------------------------- */
+/* ---- Joining neighbours ------------------------------------------------------------------ */
 
 static int compare_drafts(const void *a, const void *b) {
     const draft *x = a, *y = b;
@@ -217,6 +215,8 @@ static harpe_status splice_round(maker *m, harpe_error *error) {
 static harpe_status splice_all(maker *m, harpe_error *error) {
     m->hull = harpe_calloc(m->draft_count, sizeof *m->hull);
     if (!m->hull) return harpe_fail_memory(error);
+    m->done = m->draft_count;
+    m->wanted = m->draft_count * (1 + SPLICE_ROUNDS);
     for (int round = 0; round < SPLICE_ROUNDS; round++) {
         harpe_status status = splice_round(m, error);
         if (status != HARPE_OK) return status;
@@ -224,8 +224,7 @@ static harpe_status splice_all(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Choosing the times
- * ---------------------------------------------------------------------------- */
+/* ---- Choosing the times ------------------------------------------------------------------ */
 
 typedef struct wanted_time {
     int64_t time_ps;
@@ -309,9 +308,15 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
     return status;
 }
 
+/* How many vertices there are shows only at the end: progress goes by the time walked. */
 static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
+    int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
+    m->wanted = 1000 * (1 + SPLICE_ROUNDS);
     for (;;) {
         int64_t time_ps = m->walk.solver.time_ps;
+        if (slowest > fastest) {
+            m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
+        }
         harpe_status status = make_draft(m, time_ps, time_ps, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
@@ -319,8 +324,7 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     }
 }
 
-/* ---- Finishing
- * --------------------------------------------------------------------------------------- */
+/* ---- Finishing --------------------------------------------------------------------------- */
 
 static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe_error *error) {
     int *frequencies = harpe_calloc((size_t)m->problem->instruction_count, sizeof *frequencies);

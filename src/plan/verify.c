@@ -18,8 +18,7 @@ static bool agree(double a, double b, double more) {
     return fabs(a - b) <= RELATIVE_TOLERANCE * fmax(1, fmax(fabs(a), fabs(b))) + more;
 }
 
-/* ---- One point of the frontier
- * --------------------------------------------------------------------- */
+/* ---- One point of the frontier ----------------------------------------------------------- */
 
 typedef struct claim {
     const harpe_walk *walk;
@@ -192,8 +191,7 @@ static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
     return status;
 }
 
-/* ---- The whole frontier
- * ------------------------------------------------------------------------------ */
+/* ---- The whole frontier ------------------------------------------------------------------ */
 
 static harpe_status check_shape(const harpe_problem *problem, const harpe_frontier *frontier,
                                 harpe_error *error) {
@@ -281,8 +279,7 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
     return status;
 }
 
-/* ---- One plan
- * ------------------------------------------------------------------------------------------ */
+/* ---- One plan ---------------------------------------------------------------------------- */
 
 /* Ends of all instructions by going over all arcs until nothing changes; -1 when that does not end
  * (a cycle). */

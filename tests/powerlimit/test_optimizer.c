@@ -535,8 +535,7 @@ static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-/* ---- Ranks
- * --------------------------------------------------------------------------------------- */
+/* ---- Ranks ------------------------------------------------------------------------------- */
 
 enum { RANKS = 4 };
 
