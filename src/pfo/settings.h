@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings of the server: one table of names, defaults and checks, filled from defaults, then the
+ * environment (PERSEUS_NAME, then ZEUS_PFO_NAME over it, then HARPE_NAME for those that only Harpe
+ * has), then a configuration file, then flags. The later wins. Not thread-safe while being filled.
+ */
+#ifndef HARPE_PFO_SETTINGS_H
+#define HARPE_PFO_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/callback.h>
+#include <harpe/status.h>
+
+/* Texts are owned by the settings; "" where nothing is set. */
+typedef struct harpe_settings {
+    /* The published ones. */
+    char *scheduler;           /* PointSolution; a name, a path ending in .so, or program:COMMAND */
+    char *scheduler_args;      /* a JSON object; {} */
+    harpe_log_level log_level; /* debug, info, warning, error, critical in any case; debug */
+    bool dump_data;            /* true */
+    char *dump_dir;            /* ./dump */
+    int64_t max_job_idle_time_s; /* 604800 */
+
+    /* Harpe's own. */
+    char *listen;     /* 127.0.0.1 */
+    int port;         /* 7787; 0: any free one */
+    char *store;      /* a file, "sqlite:FILE", "postgresql://..." or "memory"; ./harpe.db */
+    char *token_file; /* a file whose first line is the bearer token */
+    char *tls_cert, *tls_key;
+    bool insecure;                /* listen on another address without a token */
+    int64_t scheduler_timeout_s;  /* an answer of a scheduler program; 60 */
+    int64_t max_body_bytes;       /* 64 MiB */
+    int64_t max_header_bytes;     /* 16 KiB */
+    int64_t max_jobs;             /* 10000 */
+    int64_t max_ranks_per_job;    /* 65536 */
+    int64_t max_connections;      /* 65536; lowered to what the system allows */
+    int64_t request_timeout_s;    /* to send a whole request; 30 */
+    int64_t keep_alive_timeout_s; /* idle between requests; 300 */
+    int worker_threads;           /* 0: number of processors, at least 2 */
+    bool log_json;                /* log lines as JSON objects */
+} harpe_settings;
+
+/* Where a value came from, for --print-settings and messages. */
+typedef enum harpe_settings_origin {
+    HARPE_FROM_DEFAULT,
+    HARPE_FROM_ENVIRONMENT,
+    HARPE_FROM_FILE,
+    HARPE_FROM_FLAG,
+} harpe_settings_origin;
+
+/* Defaults. False only when out of memory. */
+harpe_status harpe_settings_init(harpe_settings *settings, harpe_error *error);
+void harpe_settings_free(harpe_settings *settings);
+
+/* `environment` is a NULL-terminated list of NAME=value (environ). Unknown names with our prefixes
+ * are refused with the closest known one. */
+harpe_status harpe_settings_from_environment(harpe_settings *settings,
+                                             const char *const *environment, harpe_error *error);
+/* A file of NAME=value lines (the names without prefix, in any case; # comments; quotes allowed).
+ * Errors have file:line. At most 1 MiB. */
+harpe_status harpe_settings_from_file(harpe_settings *settings, const char *path,
+                                      harpe_error *error);
+/* One value by name, as flags do: harpe_settings_set(s, "port", "8080", "--port", error); `where`
+ * begins the message of a refusal. */
+harpe_status harpe_settings_set(harpe_settings *settings, const char *name, const char *value,
+                                const char *where, harpe_error *error);
+/* What only all together can tell: an address without token, half a TLS pair, a scheduler_args
+ * that is no object. */
+harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error);
+
+/* NAME=value lines that harpe_settings_from_file reads back (`# where it came from` after each
+ * when with_origin); to be freed with free(). Holds no secret: token_file is a path. */
+char *harpe_settings_format(const harpe_settings *settings, bool with_origin);
+/* The same as a JSON object, names in lower case. */
+char *harpe_settings_format_json(const harpe_settings *settings);
+
+/* Names, for help texts: index from 0, NULL past the last. */
+const char *harpe_settings_name_at(int index);
+const char *harpe_settings_help_at(int index);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HTTP as the server sees it: whole requests in, answers out at any later time. Behind it is
+ * libmicrohttpd in external epoll mode on our own loop; nothing of it shows here. Knows nothing of
+ * jobs. Everything is called on the loop's thread.
+ *
+ * It guards the door: connections accepted by ourselves and limited in number (when full the one
+ * that has been idle or sending longest gives way, never a held request), time to send a whole
+ * request, header and body size, TLS, bearer token in constant time. A client that goes away while
+ * its request is held is noticed (EPOLLRDHUP). */
+#ifndef HARPE_SERVER_HTTP_H
+#define HARPE_SERVER_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/callback.h>
+#include <harpe/status.h>
+
+#include "server/loop.h"
+
+typedef struct harpe_http harpe_http;
+typedef struct harpe_http_request harpe_http_request;
+
+typedef struct harpe_http_handler {
+    /* The whole request is there. Answer it now, or keep the pointer and answer later with
+     * harpe_http_answer: exactly once, unless `gone` was called. */
+    void (*request)(void *user, harpe_http_request *request);
+    /* The client of a request that was kept went away: the pointer is no longer valid after this
+     * call. */
+    void (*gone)(void *user, harpe_http_request *request);
+    /* Body limit of a request known by method and path alone, in bytes; optional (NULL: the
+     * server's). */
+    size_t (*body_limit)(void *user, const char *method, const char *path);
+    /* Does this path need the token? Optional (NULL: all do). */
+    bool (*needs_token)(void *user, const char *method, const char *path);
+    /* The answer of a kept request was sent whole (`delivered`) or the connection broke before.
+     * Optional. `data` is what harpe_http_set_data last set. */
+    void (*sent)(void *user, void *data, bool delivered);
+    void *user;
+} harpe_http_handler;
+
+/* Zero-initialise, then set what matters. */
+typedef struct harpe_http_options {
+    const char *address; /* numeric IPv4 or IPv6; NULL: 127.0.0.1 */
+    int port;            /* 0: any free one, see harpe_http_port */
+    size_t max_header_bytes, max_body_bytes;
+    int max_connections;
+    int64_t request_timeout_ms, keep_alive_timeout_ms;
+    const char *token;                      /* NULL: none needed */
+    const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
+    harpe_log log;
+} harpe_http_options;
+
+/* Options' texts are copied. Fails with a line that names address and port when they are taken. */
+harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
+                            const harpe_http_handler *handler, harpe_http **out,
+                            harpe_error *error);
+int harpe_http_port(const harpe_http *http);
+/* Stops accepting; open connections go on. */
+void harpe_http_stop_accepting(harpe_http *http);
+/* Closes everything; kept requests get `gone`. */
+void harpe_http_free(harpe_http *http);
+
+/* ---- A request (pointers stay valid until it is answered or gone) ------------------------------
+ */
+const char *harpe_http_method(const harpe_http_request *request); /* "GET" */
+const char *harpe_http_path(const harpe_http_request *request);   /* raw, without query */
+/* Segment `index` of the path, percent-decoded ('+' stays '+'), NULL past the last. An encoded '/'
+ * stays inside its segment. Invalid encodings and NUL give NULL. */
+const char *harpe_http_segment(harpe_http_request *request, int index);
+int harpe_http_segment_count(harpe_http_request *request);
+/* First value of a query parameter, decoded; NULL when missing. */
+const char *harpe_http_query(const harpe_http_request *request, const char *name);
+const char *harpe_http_header(const harpe_http_request *request, const char *name);
+const char *harpe_http_body(const harpe_http_request *request, size_t *length);
+/* Takes the body over (to be freed with free()), so that it can outlive the request. */
+char *harpe_http_take_body(harpe_http_request *request, size_t *length);
+/* For the handler's own use. */
+void harpe_http_set_data(harpe_http_request *request, void *data);
+void *harpe_http_data(const harpe_http_request *request);
+/* When the request was complete, harpe_clock_ns. */
+int64_t harpe_http_arrived_ns(const harpe_http_request *request);
+
+/* ---- Answers ----------------------------------------------------------------------------------
+ */
+typedef struct harpe_http_header_field {
+    const char *name, *value;
+} harpe_http_header_field;
+
+/* Answers. `body` is copied unless `take_body` (then it is freed with free()). Further `headers`
+ * (ended by a NULL name) may be NULL. Out of memory closes the connection. */
+void harpe_http_answer(harpe_http_request *request, int status, const char *content_type,
+                       char *body, size_t length, bool take_body,
+                       const harpe_http_header_field *headers);
+
+typedef struct harpe_http_counts {
+    uint64_t accepted, refused, evicted, requests, timeouts;
+    int connections, held;
+} harpe_http_counts;
+harpe_http_counts harpe_http_count(const harpe_http *http);
+
+#endif

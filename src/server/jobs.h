@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine: jobs, their ranks and rounds, as explicit states. It takes calls (a request without
+ * its HTTP: plain data, so that a call may also come from another server) and answers each exactly
+ * once, at any later time. What it answers is durable before. Everything on the loop's thread.
+ *
+ * A job:    registering -> preparing -> gathering -> running -> observing -> gathering -> ...
+ *           (ranks come)   (scheduler    (ranks ask)  (results    (on a worker:
+ *                           is made on a              come)        observe, next)
+ *                           worker)
+ *           and from anywhere -> failed, evicted
+ * A rank:   unknown -> registered -> asking (its call is held) -> served -> reported -> asking ...
+ *
+ * Round k's schedules are handed out when every rank is asking; the round is stored first. A rank
+ * that is served and asks again without saying which round it has is held for round k+1, unless
+ * its answer may not have arrived (the connection broke under it, or the server has been restarted
+ * since): then it gets round k again, once. */
+#ifndef HARPE_SERVER_JOBS_H
+#define HARPE_SERVER_JOBS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/callback.h>
+#include <harpe/status.h>
+
+#include "pfo/settings.h"
+#include "server/loop.h"
+#include "server/scheduler_host.h"
+#include "server/store.h"
+
+/* ---- Calls ------------------------------------------------------------------------------------
+ */
+
+typedef enum harpe_call_kind {
+    HARPE_CALL_REGISTER_JOB,  /* body: JobInfo */
+    HARPE_CALL_REGISTER_RANK, /* job_id; body: RankInfo */
+    HARPE_CALL_SCHEDULE,      /* job_id, rank, round (the one it has) or -1 */
+    HARPE_CALL_RESULT,        /* job_id, round or -1; body: ProfilingResult */
+    HARPE_CALL_STRAGGLER,     /* job_id; body: {"slowdown": 1.2} or {"iteration_time": 51.3} */
+    HARPE_CALL_POWER_CAP,     /* job_id; body: {"watts": 2000} */
+    HARPE_CALL_PLAN,          /* job_id; body: {"time": 48.5} */
+    HARPE_CALL_EVICT,         /* job_id */
+    HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON */
+    HARPE_CALL_FRONTIER,      /* job_id */
+} harpe_call_kind;
+
+typedef struct harpe_call_answer {
+    int http_status;
+    char *body; /* JSON; freed by the receiver with free() */
+    size_t length;
+    int64_t round; /* of a schedule or result; -1: none (header Harpe-Round) */
+} harpe_call_answer;
+
+/* Made and owned by whoever asks, until `answer` was called or harpe_jobs_forget returned. */
+typedef struct harpe_call harpe_call;
+struct harpe_call {
+    harpe_call_kind kind;
+    char *job_id; /* malloc'ed; may be any text */
+    int64_t rank, round;
+    char *body; /* malloc'ed; the engine may take it over (and set it NULL) */
+    size_t length;
+    void (*answer)(harpe_call *call, const harpe_call_answer *answer);
+    void *user;
+    /* The engine's own: */
+    struct harpe_job *held_by; /* the job whose round holds this call; NULL: not held */
+    harpe_call *next;
+};
+
+/* ---- The engine -------------------------------------------------------------------------------
+ */
+
+typedef struct harpe_jobs harpe_jobs;
+
+typedef struct harpe_jobs_options {
+    harpe_loop *loop;
+    harpe_workers *workers;
+    harpe_store *store;
+    const harpe_scheduler_kind *scheduler;
+    const harpe_settings *settings;
+    harpe_log log;
+    double (*wall_clock_s)(void); /* NULL: the system's; tests have their own */
+} harpe_jobs_options;
+
+/* Loads every job of the store and goes on where they were. Blocks. Pointers in options stay valid
+ * until free. */
+harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
+                            harpe_error *error);
+/* Held calls are answered 503; work under way is waited for by the workers' free before this. */
+void harpe_jobs_free(harpe_jobs *jobs);
+
+void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call);
+/* The asker of a call that is not answered yet went away; it may free the call. */
+void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call);
+/* What became of a schedule that was answered: false when it may not have arrived. */
+void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_t round,
+                          bool has_arrived);
+
+/* Answers every held call with 503 (the server is stopping; clients retry) and lets what is being
+ * stored end. Calls that come later get 503. */
+void harpe_jobs_stop(harpe_jobs *jobs);
+/* Nothing is under way any more. */
+bool harpe_jobs_are_idle(const harpe_jobs *jobs);
+
+/* ---- Looking at it ----------------------------------------------------------------------------
+ */
+
+/* {"jobs": [...]}: id, state, degrees, ranks registered / waiting / reported, round, last seen. To
+ * be freed with free(); NULL when out of memory. `limit` jobs from `offset` on, newest first. */
+char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit);
+
+typedef struct harpe_jobs_counts {
+    size_t jobs, failed, ranks, ranks_waiting;
+    uint64_t registered_jobs, registered_ranks, rounds, results, evicted;
+} harpe_jobs_counts;
+harpe_jobs_counts harpe_jobs_count(const harpe_jobs *jobs);
+
+#endif

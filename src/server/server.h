@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole server: loop, workers, store, scheduler, engine and HTTP put together from settings,
+ * run until a signal. The only header of src/server that the program needs. */
+#ifndef HARPE_SERVER_SERVER_H
+#define HARPE_SERVER_SERVER_H
+
+#include <harpe/callback.h>
+#include <harpe/status.h>
+
+#include "pfo/settings.h"
+
+typedef struct harpe_server harpe_server;
+
+/* Opens and loads everything and begins to listen; nothing is left behind on failure. */
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, harpe_server **out,
+                              harpe_error *error);
+int harpe_server_port(const harpe_server *server);
+/* Serves until SIGTERM or SIGINT (or harpe_server_stop): then stops accepting, answers what can be
+ * answered, flushes, returns. A second signal returns at once. */
+harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
+void harpe_server_stop(harpe_server *server); /* any thread */
+void harpe_server_free(harpe_server *server);
+
+#endif
