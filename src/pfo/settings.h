@@ -13,6 +13,16 @@
 #include <harpe/callback.h>
 #include <harpe/status.h>
 
+/* Where a value came from, for --print-settings and messages. */
+typedef enum harpe_settings_origin {
+    HARPE_FROM_DEFAULT,
+    HARPE_FROM_ENVIRONMENT,
+    HARPE_FROM_FILE,
+    HARPE_FROM_FLAG,
+} harpe_settings_origin;
+
+enum { HARPE_SETTINGS_MAX = 32 };
+
 /* Texts are owned by the settings; "" where nothing is set. */
 typedef struct harpe_settings {
     /* The published ones. */
@@ -40,39 +50,37 @@ typedef struct harpe_settings {
     int64_t keep_alive_timeout_s; /* idle between requests; 300 */
     int worker_threads;           /* 0: number of processors, at least 2 */
     bool log_json;                /* log lines as JSON objects */
+
+    harpe_settings_origin origins[HARPE_SETTINGS_MAX]; /* in the order of harpe_settings_name_at */
 } harpe_settings;
 
-/* Where a value came from, for --print-settings and messages. */
-typedef enum harpe_settings_origin {
-    HARPE_FROM_DEFAULT,
-    HARPE_FROM_ENVIRONMENT,
-    HARPE_FROM_FILE,
-    HARPE_FROM_FLAG,
-} harpe_settings_origin;
-
-/* Defaults. False only when out of memory. */
+/* The defaults. */
 harpe_status harpe_settings_init(harpe_settings *settings, harpe_error *error);
 void harpe_settings_free(harpe_settings *settings);
 
-/* `environment` is a NULL-terminated list of NAME=value (environ). Unknown names with our prefixes
- * are refused with the closest known one. */
+/* `environment` is a NULL-terminated list of NAME=value (environ); names in any case. One with our
+ * prefixes that is no setting gets a warning with the closest known one. */
 harpe_status harpe_settings_from_environment(harpe_settings *settings,
-                                             const char *const *environment, harpe_error *error);
-/* A file of NAME=value lines (the names without prefix, in any case; # comments; quotes allowed).
- * Errors have file:line. At most 1 MiB. */
+                                             const char *const *environment, harpe_log log,
+                                             harpe_error *error);
+/* A file of NAME=value lines (names without prefix, in any case; lines that begin with # are
+ * comments; values may be in single or double quotes). Errors have file:line. At most 1 MiB. */
 harpe_status harpe_settings_from_file(harpe_settings *settings, const char *path,
                                       harpe_error *error);
-/* One value by name, as flags do: harpe_settings_set(s, "port", "8080", "--port", error); `where`
- * begins the message of a refusal. */
+harpe_status harpe_settings_from_text(harpe_settings *settings, const char *text, size_t length,
+                                      const char *name, harpe_error *error);
+/* One value by name, as a flag gives it; `where` ("--port") begins the message of a refusal. */
 harpe_status harpe_settings_set(harpe_settings *settings, const char *name, const char *value,
-                                const char *where, harpe_error *error);
+                                harpe_settings_origin origin, const char *where,
+                                harpe_error *error);
 /* What only all together can tell: an address without token, half a TLS pair, a scheduler_args
  * that is no object. */
 harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error);
 
-/* NAME=value lines that harpe_settings_from_file reads back (`# where it came from` after each
- * when with_origin); to be freed with free(). Holds no secret: token_file is a path. */
-char *harpe_settings_format(const harpe_settings *settings, bool with_origin);
+/* NAME=value lines, each below a comment that says what it is and where the value came from;
+ * harpe_settings_from_file reads them back. Holds no secret (token_file is a path; a password in
+ * `store` is masked). To be freed with free(); NULL when out of memory. */
+char *harpe_settings_format(const harpe_settings *settings);
 /* The same as a JSON object, names in lower case. */
 char *harpe_settings_format_json(const harpe_settings *settings);
 

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of settings, and reading one value strictly. Sources of values (environment, files) are
+ * in settings_sources.c. */
+#include "pfo/settings.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+typedef enum setting_type {
+    TEXT,
+    SWITCH,
+    LEVEL,
+    INTEGER, /* int */
+    LONG,    /* int64_t */
+} setting_type;
+
+typedef struct setting {
+    const char *name;
+    setting_type type;
+    size_t offset;
+    const char *initial;
+    int64_t minimum, maximum;
+    const char *help;
+} setting;
+
+#define AT(member) offsetof(harpe_settings, member)
+#define DAY_S ((int64_t)86400)
+#define GIB ((int64_t)1 << 30)
+
+static const setting SETTINGS[] = {
+    {"scheduler", TEXT, AT(scheduler), "PointSolution", 0, 0,
+     "built-in name, path ending in .so, or program:COMMAND; 3D: before it serves dp and tp"},
+    {"scheduler_args", TEXT, AT(scheduler_args), "{}", 0, 0, "its arguments, a JSON object"},
+    {"log_level", LEVEL, AT(log_level), "debug", 0, 0, "debug, info, warning, error or critical"},
+    {"dump_data", SWITCH, AT(dump_data), "true", 0, 0, "write ranks, schedules and results"},
+    {"dump_dir", TEXT, AT(dump_dir), "./dump", 0, 0, "below it a directory for each job"},
+    {"max_job_idle_time", LONG, AT(max_job_idle_time_s), "604800", 1, 3650 * DAY_S,
+     "s without a word from a job until it is evicted"},
+    {"listen", TEXT, AT(listen), "127.0.0.1", 0, 0, "numeric address to listen on"},
+    {"port", INTEGER, AT(port), "7787", 0, 65535, "0: any free one"},
+    {"store", TEXT, AT(store), "./harpe.db", 0, 0,
+     "SQLite file, postgresql://..., or memory (nothing survives)"},
+    {"token_file", TEXT, AT(token_file), "", 0, 0, "its first line is the bearer token"},
+    {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
+    {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
+    {"insecure", SWITCH, AT(insecure), "false", 0, 0,
+     "listen on other addresses than loopback without a token"},
+    {"scheduler_timeout", LONG, AT(scheduler_timeout_s), "60", 1, DAY_S,
+     "s for one answer of a scheduler program"},
+    {"max_body", LONG, AT(max_body_bytes), "67108864", 1024, GIB, "bytes of a request's body"},
+    {"max_header", LONG, AT(max_header_bytes), "16384", 1024, (int64_t)1 << 20,
+     "bytes of a request's header"},
+    {"max_jobs", LONG, AT(max_jobs), "10000", 1, 10000000, "jobs at a time"},
+    {"max_ranks_per_job", LONG, AT(max_ranks_per_job), "65536", 1, 1 << 24, "ranks of one job"},
+    {"max_connections", LONG, AT(max_connections), "65536", 16, 1 << 20,
+     "connections at a time; the system may allow fewer"},
+    {"request_timeout", LONG, AT(request_timeout_s), "30", 1, DAY_S, "s to send a whole request"},
+    {"keep_alive_timeout", LONG, AT(keep_alive_timeout_s), "300", 1, DAY_S,
+     "s without a request until a connection is closed"},
+    {"worker_threads", INTEGER, AT(worker_threads), "0", 0, 1024, "0: one a processor, at least 2"},
+    {"log_json", SWITCH, AT(log_json), "false", 0, 0, "log lines as JSON objects"},
+};
+enum { SETTING_COUNT = sizeof SETTINGS / sizeof SETTINGS[0] };
+_Static_assert((int)SETTING_COUNT <= (int)HARPE_SETTINGS_MAX, "origins has too few places");
+
+static const char *const LEVELS[] = {"debug", "info", "warning", "error", "critical"};
+static const char *const ORIGINS[] = {"default", "environment", "file", "flag"};
+
+/* ---- Values -----------------------------------------------------------------------------------
+ */
+
+static void *member(harpe_settings *settings, const setting *which) {
+    return (char *)settings + which->offset;
+}
+
+static bool parse_switch(const char *value, bool *out) {
+    static const char *const yes[] = {"true", "1", "yes", "on", "t", "y"};
+    static const char *const no[] = {"false", "0", "no", "off", "f", "n"};
+    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
+        if (strcasecmp(value, yes[i]) == 0) return *out = true, true;
+        if (strcasecmp(value, no[i]) == 0) return *out = false, true;
+    }
+    return false;
+}
+
+static bool parse_level(const char *value, harpe_log_level *out) {
+    for (int i = 0; i < (int)(sizeof LEVELS / sizeof LEVELS[0]); i++) {
+        if (strcasecmp(value, LEVELS[i]) != 0) continue;
+        *out = i < HARPE_LOG_ERROR ? (harpe_log_level)i : HARPE_LOG_ERROR;
+        return true;
+    }
+    return false;
+}
+
+static harpe_status set_text(char **out, const char *value, const char *where, harpe_error *error) {
+    for (const char *c = value; *c; c++) {
+        if ((unsigned char)*c < ' ')
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                              "%s: control characters are not allowed in a setting", where);
+    }
+    char *copy = strdup(value);
+    if (!copy) return harpe_fail_memory(error);
+    free(*out);
+    *out = copy;
+    return HARPE_OK;
+}
+
+static harpe_status set_number(void *out, const setting *which, const char *value,
+                               const char *where, harpe_error *error) {
+    int64_t number;
+    if (!harpe_parse_int(value, strlen(value), &number) || number < which->minimum ||
+        number > which->maximum)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%s: '%.64s' is no whole number from %lld to %lld", where, value,
+                          (long long)which->minimum, (long long)which->maximum);
+    if (which->type == INTEGER) *(int *)out = (int)number;
+    if (which->type == LONG) *(int64_t *)out = number;
+    return HARPE_OK;
+}
+
+static harpe_status set_value(harpe_settings *settings, const setting *which, const char *value,
+                              const char *where, harpe_error *error) {
+    void *out = member(settings, which);
+    switch (which->type) {
+    case TEXT: return set_text(out, value, where, error);
+    case SWITCH:
+        if (parse_switch(value, out)) return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s: '%.64s' is neither true nor false",
+                          where, value);
+    case LEVEL:
+        if (parse_level(value, out)) return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%s: '%.64s' is none of debug, info, warning, error, critical", where,
+                          value);
+    case INTEGER:
+    case LONG: break;
+    }
+    return set_number(out, which, value, where, error);
+}
+
+/* ---- The settings -----------------------------------------------------------------------------
+ */
+
+const char *harpe_settings_name_at(int index) {
+    return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].name : NULL;
+}
+
+const char *harpe_settings_help_at(int index) {
+    return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].help : NULL;
+}
+
+harpe_status harpe_settings_init(harpe_settings *settings, harpe_error *error) {
+    harpe_settings fresh = {0};
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        harpe_status status =
+            set_value(&fresh, &SETTINGS[i], SETTINGS[i].initial, SETTINGS[i].name, error);
+        if (status) return harpe_settings_free(&fresh), status;
+    }
+    *settings = fresh;
+    return HARPE_OK;
+}
+
+void harpe_settings_free(harpe_settings *settings) {
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        if (SETTINGS[i].type == TEXT) free(*(char **)member(settings, &SETTINGS[i]));
+    }
+    memset(settings, 0, sizeof *settings);
+}
+
+harpe_status harpe_settings_set(harpe_settings *settings, const char *name, const char *value,
+                                harpe_settings_origin origin, const char *where,
+                                harpe_error *error) {
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        if (strcasecmp(name, SETTINGS[i].name) != 0) continue;
+        harpe_status status = set_value(settings, &SETTINGS[i], value, where, error);
+        if (!status) settings->origins[i] = origin;
+        return status;
+    }
+    return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.64s'", where, name);
+}
+
+static harpe_status check_args(const harpe_settings *settings, harpe_error *error) {
+    json_error_t problem;
+    json_t *args = json_loads(settings->scheduler_args, JSON_REJECT_DUPLICATES, &problem);
+    if (!args)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler_args: no JSON (%s, at character %d): give an object such as "
+                          "{\"solution_path\": \"plan.py\"}",
+                          problem.text, problem.position);
+    bool is_object = json_is_object(args);
+    json_decref(args);
+    if (is_object) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "scheduler_args: must be a JSON object such as {\"solution_path\": "
+                      "\"plan.py\"}");
+}
+
+static bool is_loopback(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error) {
+    if (!is_loopback(settings->listen) && !*settings->token_file && !settings->insecure)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "listen: %.64s can be reached by others: give --token-file, or "
+                          "--insecure if everyone there may control your jobs",
+                          settings->listen);
+    if (!*settings->tls_cert != !*settings->tls_key)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT, "tls_%s is set and tls_%s is not: TLS needs both",
+            *settings->tls_cert ? "cert" : "key", *settings->tls_cert ? "key" : "cert");
+    if (!*settings->scheduler)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler: must not be empty");
+    if (settings->dump_data && !*settings->dump_dir)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "dump_dir: must not be empty while dump_data is true");
+    return check_args(settings, error);
+}
+
+/* ---- Printing ---------------------------------------------------------------------------------
+ */
+
+/* Everything between "user:" and "@" of a connection string is a password. */
+static void append_masked(harpe_text *text, const char *store) {
+    const char *scheme = strstr(store, "://");
+    const char *at = scheme ? strrchr(scheme, '@') : NULL;
+    const char *colon = scheme ? strchr(scheme + 3, ':') : NULL;
+    if (!at || !colon || colon > at) {
+        harpe_text_printf(text, "%s", store);
+        return;
+    }
+    harpe_text_append(text, store, (size_t)(colon + 1 - store));
+    harpe_text_printf(text, "***%s", at);
+}
+
+/* The value as text, unquoted; appended to `text`. */
+static void append_value(harpe_text *text, const harpe_settings *settings, const setting *which) {
+    const char *at = (const char *)settings + which->offset;
+    switch (which->type) {
+    case TEXT:
+        if (strcmp(which->name, "store") == 0) {
+            append_masked(text, *(const char *const *)(const void *)at);
+        } else {
+            harpe_text_printf(text, "%s", *(const char *const *)(const void *)at);
+        }
+        return;
+    case SWITCH: harpe_text_printf(text, "%s", *(const bool *)at ? "true" : "false"); return;
+    case LEVEL:
+        harpe_text_printf(text, "%s", LEVELS[*(const harpe_log_level *)(const void *)at]);
+        return;
+    case INTEGER: harpe_text_printf(text, "%d", *(const int *)(const void *)at); return;
+    case LONG:
+        harpe_text_printf(text, "%lld", (long long)*(const int64_t *)(const void *)at);
+        return;
+    }
+}
+
+static void append_quoted(harpe_text *text, const char *value) {
+    if (*value && strcspn(value, " \t\"'\\#") == strlen(value)) {
+        harpe_text_printf(text, "%s", value);
+        return;
+    }
+    harpe_text_append(text, "\"", 1);
+    for (const char *c = value; *c; c++) {
+        if (*c == '"' || *c == '\\') harpe_text_append(text, "\\", 1);
+        harpe_text_append(text, c, 1);
+    }
+    harpe_text_append(text, "\"", 1);
+}
+
+char *harpe_settings_format(const harpe_settings *settings) {
+    harpe_text text = {0};
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        harpe_text value = {0};
+        append_value(&value, settings, &SETTINGS[i]);
+        harpe_text_printf(&text, "# %s (%s)\n", SETTINGS[i].help, ORIGINS[settings->origins[i]]);
+        for (const char *c = SETTINGS[i].name; *c; c++)
+            harpe_text_printf(&text, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+        harpe_text_append(&text, "=", 1);
+        append_quoted(&text, value.data ? value.data : "");
+        harpe_text_append(&text, "\n", 1);
+        text.failed = text.failed || value.failed;
+        harpe_text_free(&value);
+    }
+    if (!text.failed) return text.data;
+    harpe_text_free(&text);
+    return NULL;
+}
+
+static json_t *json_value(const harpe_settings *settings, const setting *which) {
+    const char *at = (const char *)settings + which->offset;
+    switch (which->type) {
+    case SWITCH: return json_boolean(*(const bool *)at);
+    case INTEGER: return json_integer(*(const int *)(const void *)at);
+    case LONG: return json_integer(*(const int64_t *)(const void *)at);
+    case TEXT:
+    case LEVEL: break;
+    }
+    harpe_text value = {0};
+    append_value(&value, settings, which);
+    json_t *result = value.failed ? NULL : json_string(value.data ? value.data : "");
+    /* Bytes that are no UTF-8 cannot stand in JSON. */
+    if (!result && !value.failed) result = json_string("?");
+    harpe_text_free(&value);
+    return result;
+}
+
+char *harpe_settings_format_json(const harpe_settings *settings) {
+    json_t *object = json_object();
+    bool failed = !object;
+    for (int i = 0; i < SETTING_COUNT && !failed; i++)
+        failed =
+            json_object_set_new(object, SETTINGS[i].name, json_value(settings, &SETTINGS[i])) != 0;
+    char *text = failed ? NULL : json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text;
+}

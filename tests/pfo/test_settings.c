@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings: defaults as published, who wins over whom, what is refused and how it is said. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "pfo/settings.h"
+
+static int make(void **state) {
+    harpe_settings *settings = calloc(1, sizeof *settings);
+    assert_int_equal(harpe_settings_init(settings, NULL), HARPE_OK);
+    *state = settings;
+    return 0;
+}
+
+static int drop(void **state) {
+    harpe_settings_free(*state);
+    free(*state);
+    return 0;
+}
+
+static harpe_status set(harpe_settings *settings, const char *name, const char *value,
+                        harpe_error *error) {
+    return harpe_settings_set(settings, name, value, HARPE_FROM_FLAG, "--flag", error);
+}
+
+static harpe_status from_text(harpe_settings *settings, const char *text, harpe_error *error) {
+    return harpe_settings_from_text(settings, text, strlen(text), "serve.conf", error);
+}
+
+static void defaults_are_the_published_ones(void **state) {
+    const harpe_settings *settings = *state;
+    assert_string_equal(settings->scheduler, "PointSolution");
+    assert_string_equal(settings->scheduler_args, "{}");
+    assert_int_equal(settings->log_level, HARPE_LOG_DEBUG);
+    assert_true(settings->dump_data);
+    assert_string_equal(settings->dump_dir, "./dump");
+    assert_int_equal(settings->max_job_idle_time_s, 604800);
+    assert_string_equal(settings->listen, "127.0.0.1");
+    assert_int_equal(settings->port, 7787);
+    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+}
+
+static void newer_prefixes_win_over_older_ones(void **state) {
+    harpe_settings *settings = *state;
+    const char *environment[] = {"HARPE_PFO_PORT=3",
+                                 "ZEUS_PFO_PORT=2",
+                                 "PERSEUS_PORT=1",
+                                 "perseus_dump_dir=/old",
+                                 "zeus_pfo_LOG_level=Warning",
+                                 "PATH=/bin",
+                                 NULL};
+    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
+                     HARPE_OK);
+    assert_int_equal(settings->port, 3);
+    assert_string_equal(settings->dump_dir, "/old");
+    assert_int_equal(settings->log_level, HARPE_LOG_WARNING);
+}
+
+static void count_line(void *user, harpe_log_level level, const char *line) {
+    assert_int_equal(level, HARPE_LOG_WARNING);
+    assert_non_null(strstr(line, "ZEUS_PFO_SERVER_URL"));
+    ++*(int *)user;
+}
+
+static void a_variable_that_is_no_setting_is_told_and_ignored(void **state) {
+    const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
+    int lines = 0;
+    harpe_log log = {count_line, &lines};
+    assert_int_equal(harpe_settings_from_environment(*state, environment, log, NULL), HARPE_OK);
+    assert_int_equal(lines, 1);
+}
+
+static void a_bad_variable_is_named(void **state) {
+    const char *environment[] = {"ZEUS_PFO_DUMP_DATA=perhaps", NULL};
+    harpe_error error;
+    assert_int_equal(harpe_settings_from_environment(*state, environment, (harpe_log){0}, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "ZEUS_PFO_DUMP_DATA: 'perhaps'"));
+}
+
+static void files_take_quotes_and_comments(void **state) {
+    harpe_settings *settings = *state;
+    assert_int_equal(from_text(settings,
+                               "# a comment\n\n  port = 8080 \n"
+                               "SCHEDULER_ARGS='{\"a\": 1}'\r\n"
+                               "dump_dir=\"with \\\"quotes\\\" and #\"",
+                               NULL),
+                     HARPE_OK);
+    assert_int_equal(settings->port, 8080);
+    assert_string_equal(settings->scheduler_args, "{\"a\": 1}");
+    assert_string_equal(settings->dump_dir, "with \"quotes\" and #");
+}
+
+static void bad_files_get_file_and_line(void **state) {
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"port=1\nwhatever\n", "serve.conf:2: expected NAME=value"},
+        {"prot=1\n", "serve.conf:1: there is no setting 'prot'"},
+        {"\n\nport=70000\n", "serve.conf:3: port: '70000' is no whole number from 0 to 65535"},
+        {"dump_dir=\"a\n", "serve.conf:1: the quote that begins the value does not end it"},
+        {"dump_dir=\"a\"b\n", "serve.conf:1: the quote"},
+        {"dump_dir=a\tb\n", "control characters"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        harpe_error error;
+        assert_int_equal(from_text(*state, cases[i].text, &error), HARPE_INVALID_INPUT);
+        assert_non_null(strstr(error.message, cases[i].message));
+    }
+}
+
+static void a_refused_value_leaves_the_old_one(void **state) {
+    harpe_settings *settings = *state;
+    assert_int_equal(set(settings, "port", "99", NULL), HARPE_OK);
+    assert_int_equal(set(settings, "port", "-1", NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(set(settings, "port", "1.0", NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(set(settings, "port", "", NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(settings->port, 99);
+    assert_int_equal(set(settings, "no_such", "1", NULL), HARPE_NOT_FOUND);
+}
+
+static void what_only_all_together_can_tell(void **state) {
+    harpe_settings *settings = *state;
+    harpe_error error;
+    assert_int_equal(set(settings, "listen", "0.0.0.0", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "--token-file"));
+    assert_int_equal(set(settings, "insecure", "yes", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_int_equal(set(settings, "tls_cert", "c.pem", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "tls_key"));
+    assert_int_equal(set(settings, "tls_key", "k.pem", NULL), HARPE_OK);
+    static const char *const bad_args[] = {"", "[1]", "{\"a\":}", "{\"a\":1,\"a\":2}"};
+    for (size_t i = 0; i < sizeof bad_args / sizeof bad_args[0]; i++) {
+        assert_int_equal(set(settings, "scheduler_args", bad_args[i], NULL), HARPE_OK);
+        assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "scheduler_args"));
+    }
+}
+
+static void what_is_printed_reads_back(void **state) {
+    harpe_settings *settings = *state;
+    assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
+    assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
+    assert_int_equal(set(settings, "log_level", "critical", NULL), HARPE_OK);
+    char *text = harpe_settings_format(settings);
+    assert_non_null(strstr(text, "(flag)\nDUMP_DATA=false\n"));
+    harpe_settings again;
+    assert_int_equal(harpe_settings_init(&again, NULL), HARPE_OK);
+    assert_int_equal(from_text(&again, text, NULL), HARPE_OK);
+    char *first = harpe_settings_format_json(settings);
+    char *second = harpe_settings_format_json(&again);
+    assert_string_equal(first, second);
+    json_t *object = json_loads(first, 0, NULL);
+    assert_int_equal(json_object_size(object), 23);
+    json_decref(object);
+    free(first);
+    free(second);
+    free(text);
+    harpe_settings_free(&again);
+}
+
+static void passwords_are_not_printed(void **state) {
+    assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
+    char *text = harpe_settings_format(*state);
+    assert_null(strstr(text, "secret"));
+    assert_non_null(strstr(text, "STORE=postgresql://me:***@db/harpe"));
+    free(text);
+}
+
+static void every_setting_has_a_help_text(void **state) {
+    (void)state;
+    int count = 0;
+    while (harpe_settings_name_at(count)) {
+        assert_true(strlen(harpe_settings_help_at(count)) > 0);
+        count++;
+    }
+    assert_null(harpe_settings_help_at(count));
+    assert_null(harpe_settings_name_at(-1));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(defaults_are_the_published_ones),
+        TEST(newer_prefixes_win_over_older_ones),
+        TEST(a_variable_that_is_no_setting_is_told_and_ignored),
+        TEST(a_bad_variable_is_named),
+        TEST(files_take_quotes_and_comments),
+        TEST(bad_files_get_file_and_line),
+        TEST(a_refused_value_leaves_the_old_one),
+        TEST(what_only_all_together_can_tell),
+        TEST(what_is_printed_reads_back),
+        TEST(passwords_are_not_printed),
+        TEST(every_setting_has_a_help_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
