@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -51,11 +52,111 @@ static bool is_decimal_number(const char *text, size_t length) {
     return at == length;
 }
 
-bool harpe_parse_double(const char *text, size_t length, double *value) {
-    char copy[LONGEST_NUMBER + 1];
-    if (length > LONGEST_NUMBER || !is_decimal_number(text, length)) {
+/* ---- From digits to a double -------------------------------------------------------------- */
+
+/* digits * 10^exponent, when digit_count <= DIGITS_OF_64_BITS. */
+typedef struct decimal {
+    uint64_t digits;
+    size_t digit_count; /* without leading zeros */
+    int64_t exponent;
+    bool is_negative;
+} decimal;
+
+enum {
+    DIGITS_OF_64_BITS = 19,
+    BLOCK = 8,
+    EXPONENT_LIMIT = 100000, /* far beyond every double; further digits change nothing */
+};
+
+/* Eight characters at once: are all of them digits, and their value. */
+static bool read_block(const char *text, uint64_t *value) {
+    uint64_t block;
+    memcpy(&block, text, sizeof block);
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ ||
+        (((block + 0x4646464646464646U) | (block - 0x3030303030303030U)) & 0x8080808080808080U)) {
         return false;
     }
+    block -= 0x3030303030303030U;
+    block = block * 10 + (block >> 8); /* pairs, in every other byte */
+    block = ((block & 0x000000FF000000FFU) * 0x000F424000000064U +
+             ((block >> 16) & 0x000000FF000000FFU) * 0x0000271000000001U) >>
+            32;
+    *value = block;
+    return true;
+}
+
+/* Digits that wrap around are noticed by their count. */
+static size_t take_digits(const char *text, size_t length, size_t at, decimal *number) {
+    size_t start = at;
+    uint64_t block;
+    if (number->digits == 0) {
+        while (at < length && text[at] == '0') {
+            at++;
+        }
+        start = at;
+    }
+    while (length - at >= BLOCK && read_block(text + at, &block)) {
+        number->digits = number->digits * 100000000 + block;
+        at += BLOCK;
+    }
+    for (; at < length && is_digit(text[at]); at++) {
+        number->digits = number->digits * 10 + (uint64_t)(text[at] - '0');
+    }
+    number->digit_count += at - start;
+    return at;
+}
+
+static size_t take_exponent(const char *text, size_t length, size_t at, decimal *number) {
+    bool is_negative = text[at] == '-';
+    int64_t exponent = 0;
+    for (at = skip_sign(text, length, at); at < length && is_digit(text[at]); at++) {
+        if (exponent < EXPONENT_LIMIT) {
+            exponent = exponent * 10 + (text[at] - '0');
+        }
+    }
+    number->exponent += is_negative ? -exponent : exponent;
+    return at;
+}
+
+/* Where one operation on exact operands gives the result, it is correctly rounded. In double that
+ * is digits up to 2^53 and powers up to 10^22. The 64-bit long double of x86 reaches further; its
+ * result is rounded a second time, which is harmless unless the first one ends exactly half way
+ * between two doubles. */
+static bool convert_exactly(const decimal *number, double *value) {
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    int64_t exponent = number->exponent;
+    double result;
+    if (number->digit_count > DIGITS_OF_64_BITS || FLT_EVAL_METHOD != 0) return false;
+    if (number->digits <= (uint64_t)largest_exact_integer && exponent >= -22 && exponent <= 22) {
+        result = (double)number->digits;
+        result = exponent < 0 ? result / powers[-exponent] : result * powers[exponent];
+        *value = number->is_negative ? -result : result;
+        return true;
+    }
+#if LDBL_MANT_DIG == 64
+    static const long double wide_powers[] = {
+        1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
+        1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
+        1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+    if (exponent >= -27 && exponent <= 27) {
+        long double wide = (long double)number->digits;
+        wide = exponent < 0 ? wide / wide_powers[-exponent] : wide * wide_powers[exponent];
+        uint64_t mantissa;
+        memcpy(&mantissa, &wide, sizeof mantissa);
+        if ((mantissa & 0x7FF) == 0x400) return false;
+        result = (double)wide;
+        *value = number->is_negative ? -result : result;
+        return true;
+    }
+#endif
+    return false;
+}
+
+/* Any length up to LONGEST_NUMBER, any exponent; false when the C library has no C locale. */
+static bool convert_slowly(const char *text, size_t length, double *value) {
+    char copy[LONGEST_NUMBER + 1];
     memcpy(copy, text, length);
     copy[length] = '\0';
 
@@ -64,16 +165,69 @@ bool harpe_parse_double(const char *text, size_t length, double *value) {
         return false;
     }
     int saved_errno = errno;
-    errno = 0;
-    double number = strtod_l(copy, NULL, c_locale);
-    bool is_out_of_range = errno == ERANGE && (number == 0.0 || !isfinite(number));
+    *value = strtod_l(copy, NULL, c_locale);
     errno = saved_errno;
     freelocale(c_locale);
-    if (is_out_of_range) {
+    return true;
+}
+
+/* `text` is a number of at most LONGEST_NUMBER bytes and `number` what was read of it. */
+static bool convert(const char *text, size_t length, const decimal *number, double *value) {
+    if (number->digits == 0 && number->digit_count == 0) {
+        *value = number->is_negative ? -0.0 : 0.0;
+        return true;
+    }
+    return convert_exactly(number, value) || convert_slowly(text, length, value);
+}
+
+/* ---- Numbers ------------------------------------------------------------------------------ */
+
+bool harpe_parse_double(const char *text, size_t length, double *value) {
+    if (length > LONGEST_NUMBER || !is_decimal_number(text, length)) {
         return false;
     }
-    *value = number;
+    decimal number = {.is_negative = text[0] == '-'};
+    size_t at = take_digits(text, length, skip_sign(text, length, 0), &number);
+    if (at < length && text[at] == '.') {
+        size_t after_point = at + 1;
+        at = take_digits(text, length, after_point, &number);
+        number.exponent = -(int64_t)(at - after_point);
+    }
+    if (at < length) {
+        (void)take_exponent(text, length, at + 1, &number);
+    }
+    double result;
+    bool is_zero = number.digit_count == 0;
+    if (!convert(text, length, &number, &result) || !isfinite(result) ||
+        (result == 0.0 && !is_zero)) {
+        return false;
+    }
+    *value = result;
     return true;
+}
+
+size_t harpe_scan_number(const char *text, size_t length, double *value, bool *is_integer) {
+    decimal number = {.is_negative = length > 0 && text[0] == '-'};
+    size_t at = number.is_negative ? 1 : 0;
+    if (at == length || !is_digit(text[at])) return 0;
+    at = text[at] == '0' ? at + 1 : take_digits(text, length, at, &number);
+    size_t integer_end = at;
+    if (length - at >= 2 && text[at] == '.' && is_digit(text[at + 1])) {
+        size_t after_point = at + 1;
+        at = take_digits(text, length, after_point, &number);
+        number.exponent = -(int64_t)(at - after_point);
+    }
+    if (length - at >= 2 && (text[at] == 'e' || text[at] == 'E')) {
+        size_t exponent = skip_sign(text, length, at + 1);
+        if (exponent < length && is_digit(text[exponent])) {
+            at = take_exponent(text, length, at + 1, &number);
+        }
+    }
+    if (at > LONGEST_NUMBER || !convert(text, at, &number, value)) {
+        *value = NAN;
+    }
+    *is_integer = at == integer_end;
+    return at;
 }
 
 bool harpe_parse_int(const char *text, size_t length, int64_t *value) {

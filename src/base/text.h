@@ -35,4 +35,9 @@ bool harpe_parse_double(const char *text, size_t length, double *value);
 bool harpe_parse_int(const char *text, size_t length, int64_t *value);
 bool harpe_parse_int_like(const char *text, size_t length, int64_t *value);
 
+/* The number in JSON's notation that `text` begins with, as long as it gets: returns its length, 0
+ * when there is none. `*value` is the closest double (infinite beyond the range of double, NaN for
+ * numbers of more than 400 bytes); `*is_integer`: neither fraction nor exponent. */
+size_t harpe_scan_number(const char *text, size_t length, double *value, bool *is_integer);
+
 #endif

@@ -22,6 +22,10 @@ void harpe_problems_add(harpe_problems *problems, json_t *location, const char *
 /* With "ctx": {"limit_value": limit}. */
 void harpe_problems_add_limit(harpe_problems *problems, json_t *location, const char *type,
                               const char *message, json_int_t limit);
+/* With any "ctx", which is taken over as well; NULL: none. */
+void harpe_problems_add_context(harpe_problems *problems, json_t *location, const char *type,
+                                const char *message, json_t *context);
+/* At most 1000 are kept. */
 size_t harpe_problems_count(const harpe_problems *problems);
 /* {"detail": [...]} as text, to be freed with free(); NULL when out of memory. */
 char *harpe_problems_format(const harpe_problems *problems);

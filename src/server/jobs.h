@@ -62,8 +62,9 @@ struct harpe_call {
     size_t length;
     void (*answer)(harpe_call *call, const harpe_call_answer *answer);
     void *user;
-    /* The engine's own: */
-    struct harpe_job *held_by; /* the job whose round holds this call; NULL: not held */
+    /* The engine's own; NULL at first: */
+    struct harpe_job *held_by;         /* the job whose round or queue holds this call */
+    struct harpe_operation *operation; /* what carries this call, or what it waits for */
     harpe_call *next;
 };
 

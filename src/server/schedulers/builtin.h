@@ -1,13 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedulers that come with Harpe, each one file and one row in the list of scheduler_host.c,
- * and those that make a scheduler of something else. */
+/* The schedulers that come with Harpe, each one file and one row in the list of scheduler_kind.c,
+ * and what they share: strict reading of their arguments. */
 #ifndef HARPE_SERVER_SCHEDULERS_BUILTIN_H
 #define HARPE_SERVER_SCHEDULERS_BUILTIN_H
 
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include <harpe/scheduler.h>
 
-extern const harpe_scheduler_class harpe_point_solution;    /* a plan file for the whole job */
-extern const harpe_scheduler_class harpe_point_solution_3d; /* the same plan file per stage */
+extern const harpe_scheduler_class harpe_point_solution; /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_all_max_frequency;
+extern const harpe_scheduler_class harpe_program_scheduler; /* another program, JSON lines */
+
+/* What built-in schedulers get behind the harpe_scheduler_job: only the program one uses it. */
+typedef struct harpe_host_job {
+    harpe_scheduler_job base; /* first */
+    const char *command;
+    int timeout_s;
+} harpe_host_job;
+
+/* ---- Arguments --------------------------------------------------------------------------------
+ */
+
+/* One argument: exactly those in a list ended by a NULL name are accepted. */
+typedef struct harpe_scheduler_argument {
+    const char *name;
+    bool is_text; /* else a whole number from 1 to `maximum` */
+    bool is_optional;
+    int64_t maximum;
+} harpe_scheduler_argument;
+
+/* Parses `args_json`; refuses arguments that are unknown, missing or of the wrong type, naming them
+ * and `scheduler`. Free `*out` with json_decref. */
+harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_json,
+                                       const harpe_scheduler_argument *known, json_t **out,
+                                       harpe_error *error);
 
 #endif

@@ -12,6 +12,8 @@ typedef struct harpe_store_backend {
     bool (*accepts)(const char *where);
     harpe_status (*open)(const char *where, harpe_log log, void **state, harpe_error *error);
     void (*close)(void *state);
+    /* For people: where the state is; no password in it. Valid until close. */
+    const char *(*description)(const void *state);
     /* The store's thread only: all `changes` (a list) in one transaction, durable on return, or
      * none. */
     harpe_status (*write)(void *state, const harpe_change *changes, harpe_error *error);

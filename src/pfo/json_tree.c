@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads JSON into a flat list of nodes. Results of ranks are mostly numbers: they are converted
+ * while they are scanned, and nothing is allocated for each value. What the values must be is for
+ * the models to say. */
+#include "pfo/json_tree.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/text.h"
+
+typedef struct reader {
+    const char *text, *at, *end;
+    harpe_json_node *nodes;
+    size_t count, capacity;
+    char *decoded; /* room for all texts that have escapes; NULL: none met yet */
+    size_t decoded_length;
+    const char *message;
+    const char *failed_at;
+} reader;
+
+static bool fail_at(reader *r, const char *at, const char *message) {
+    r->message = message;
+    r->failed_at = at;
+    return false;
+}
+
+/* Adds a node without its value. */
+static bool push(reader *r, harpe_json_kind kind, const char *start) {
+    if (r->count == r->capacity && !HARPE_ARRAY_RESERVE(r->nodes, r->capacity, r->count + 1)) {
+        return fail_at(r, r->at, NULL);
+    }
+    r->nodes[r->count++] =
+        (harpe_json_node){.start = (uint32_t)(start - r->text), .kind = (uint32_t)kind};
+    return true;
+}
+
+static void skip_space(reader *r) {
+    while (r->at < r->end &&
+           (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t')) {
+        r->at++;
+    }
+}
+
+static bool next_is(const reader *r, char c) { return r->at < r->end && *r->at == c; }
+
+/* ---- Texts -------------------------------------------------------------------------------- */
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Four hexadecimal digits; like Python, there must be something behind them. */
+static bool read_code_unit(reader *r, const char *digits, uint32_t *unit) {
+    uint32_t value = 0;
+    if (r->end - digits <= 4) return fail_at(r, digits - 1, "Invalid \\uXXXX escape");
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_value(digits[i]);
+        if (digit < 0) return fail_at(r, digits - 1, "Invalid \\uXXXX escape");
+        value = value << 4 | (uint32_t)digit;
+    }
+    *unit = value;
+    return true;
+}
+
+static void put_code_point(reader *r, uint32_t code) {
+    char *out = r->decoded + r->decoded_length;
+    if (code < 0x80) {
+        *out++ = (char)code;
+    } else if (code < 0x800) {
+        *out++ = (char)(0xC0 | code >> 6);
+        *out++ = (char)(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+        *out++ = (char)(0xE0 | code >> 12);
+        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (code & 0x3F));
+    } else {
+        *out++ = (char)(0xF0 | code >> 18);
+        *out++ = (char)(0x80 | (code >> 12 & 0x3F));
+        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (code & 0x3F));
+    }
+    r->decoded_length = (size_t)(out - r->decoded);
+}
+
+/* `at` is behind "\u". What neither UTF-8 nor a C string can hold, a lone half of a surrogate pair
+ * or NUL, becomes U+FFFD. */
+static bool read_unicode_escape(reader *r, const char **at) {
+    uint32_t code;
+    uint32_t low;
+    if (!read_code_unit(r, *at, &code)) return false;
+    *at += 4;
+    if (code >= 0xD800 && code < 0xDC00 && r->end - *at >= 2 && (*at)[0] == '\\' &&
+        (*at)[1] == 'u') {
+        if (!read_code_unit(r, *at + 2, &low)) return false;
+        if (low >= 0xDC00 && low < 0xE000) {
+            *at += 6;
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+        }
+    }
+    put_code_point(r, code == 0 || (code >= 0xD800 && code < 0xE000) ? 0xFFFD : code);
+    return true;
+}
+
+static bool read_escape(reader *r, const char *opening, const char **at) {
+    static const char names[] = "\"\\/bfnrt";
+    static const char meanings[] = "\"\\/\b\f\n\r\t";
+    const char *backslash = (*at)++;
+    if (*at == r->end) return fail_at(r, opening, "Unterminated string starting at");
+    char c = *(*at)++;
+    if (c == 'u') return read_unicode_escape(r, at);
+    const char *name = c != '\0' ? strchr(names, c) : NULL;
+    if (!name) return fail_at(r, backslash, "Invalid \\escape");
+    put_code_point(r, (uint32_t)(unsigned char)meanings[name - names]);
+    return true;
+}
+
+/* The rest of a text with escapes, from the first one at `at` on. */
+static bool read_escaped_text(reader *r, const char *opening, const char *at) {
+    if (!r->decoded) { /* once for all: no text grows by decoding */
+        r->decoded = malloc((size_t)(r->end - opening));
+        if (!r->decoded) return fail_at(r, at, NULL);
+    }
+    size_t start = r->decoded_length;
+    const char *plain = opening + 1;
+    for (;;) {
+        memcpy(r->decoded + r->decoded_length, plain, (size_t)(at - plain));
+        r->decoded_length += (size_t)(at - plain);
+        if (*at == '"') break;
+        if (!read_escape(r, opening, &at)) return false;
+        plain = at;
+        while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) {
+            at++;
+        }
+        if (at == r->end) return fail_at(r, opening, "Unterminated string starting at");
+        if ((unsigned char)*at < 0x20) return fail_at(r, at, "Invalid control character at");
+    }
+    r->at = at + 1;
+    if (!push(r, HARPE_JSON_DECODED_TEXT, r->text + start)) return false;
+    r->nodes[r->count - 1].length = (uint32_t)(r->decoded_length - start);
+    return true;
+}
+
+static bool read_text(reader *r) {
+    const char *opening = r->at;
+    const char *at = opening + 1;
+    while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) {
+        at++;
+    }
+    if (at == r->end) return fail_at(r, opening, "Unterminated string starting at");
+    if ((unsigned char)*at < 0x20) return fail_at(r, at, "Invalid control character at");
+    if (*at == '\\') return read_escaped_text(r, opening, at);
+    r->at = at + 1;
+    if (!push(r, HARPE_JSON_TEXT, opening + 1)) return false;
+    r->nodes[r->count - 1].length = (uint32_t)(at - opening - 1);
+    return true;
+}
+
+/* ---- Values ------------------------------------------------------------------------------- */
+
+static bool read_value(reader *r, int depth);
+
+static bool read_number(reader *r) {
+    double value;
+    bool is_integer;
+    size_t length = harpe_scan_number(r->at, (size_t)(r->end - r->at), &value, &is_integer);
+    if (length == 0) return fail_at(r, r->at, "Expecting value");
+    if (!push(r, is_integer ? HARPE_JSON_INTEGER : HARPE_JSON_REAL, r->at)) return false;
+    r->nodes[r->count - 1].number = value;
+    r->at += length;
+    return true;
+}
+
+static bool read_word(reader *r) {
+    static const struct {
+        const char *word;
+        harpe_json_kind kind;
+        double number;
+    } words[] = {
+        {"null", HARPE_JSON_NULL, 0},         {"true", HARPE_JSON_TRUE, 0},
+        {"false", HARPE_JSON_FALSE, 0},       {"NaN", HARPE_JSON_REAL, (double)NAN},
+        {"Infinity", HARPE_JSON_REAL, INFINITY}, {"-Infinity", HARPE_JSON_REAL, -INFINITY},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i].word);
+        if ((size_t)(r->end - r->at) >= length && memcmp(r->at, words[i].word, length) == 0) {
+            if (!push(r, words[i].kind, r->at)) return false;
+            r->nodes[r->count - 1].number = words[i].number;
+            r->at += length;
+            return true;
+        }
+    }
+    return fail_at(r, r->at, "Expecting value");
+}
+
+static void close_container(reader *r, size_t container, uint32_t count) {
+    r->at++;
+    r->nodes[container].held.count = count;
+    r->nodes[container].held.end = (uint32_t)r->count;
+}
+
+static bool read_list(reader *r, int depth) {
+    size_t list = r->count;
+    uint32_t count = 0;
+    if (!push(r, HARPE_JSON_LIST, r->at)) return false;
+    r->at++;
+    skip_space(r);
+    while (!(count == 0 && next_is(r, ']'))) {
+        if (!read_value(r, depth)) return false;
+        count++;
+        skip_space(r);
+        if (next_is(r, ']')) break;
+        if (!next_is(r, ',')) return fail_at(r, r->at, "Expecting ',' delimiter");
+        r->at++;
+        skip_space(r);
+    }
+    close_container(r, list, count);
+    return true;
+}
+
+static bool read_pair(reader *r, int depth) {
+    if (!next_is(r, '"')) {
+        return fail_at(r, r->at, "Expecting property name enclosed in double quotes");
+    }
+    if (!read_text(r)) return false;
+    skip_space(r);
+    if (!next_is(r, ':')) return fail_at(r, r->at, "Expecting ':' delimiter");
+    r->at++;
+    skip_space(r);
+    return read_value(r, depth);
+}
+
+static bool read_object(reader *r, int depth) {
+    size_t object = r->count;
+    uint32_t count = 0;
+    if (!push(r, HARPE_JSON_OBJECT, r->at)) return false;
+    r->at++;
+    skip_space(r);
+    while (!(count == 0 && next_is(r, '}'))) {
+        if (!read_pair(r, depth)) return false;
+        count++;
+        skip_space(r);
+        if (next_is(r, '}')) break;
+        if (!next_is(r, ',')) return fail_at(r, r->at, "Expecting ',' delimiter");
+        r->at++;
+        skip_space(r);
+    }
+    close_container(r, object, count);
+    return true;
+}
+
+static bool read_value(reader *r, int depth) {
+    if (r->at == r->end) return fail_at(r, r->at, "Expecting value");
+    char c = *r->at;
+    if ((c >= '0' && c <= '9') || (c == '-' && r->end - r->at > 1 && r->at[1] != 'I')) {
+        return read_number(r);
+    }
+    if (c == '"') return read_text(r);
+    if (c != '[' && c != '{') return read_word(r);
+    if (depth == HARPE_JSON_DEPTH) return fail_at(r, r->at, "Nested deeper than 64 levels");
+    return c == '[' ? read_list(r, depth + 1) : read_object(r, depth + 1);
+}
+
+static bool read_document(reader *r) {
+    size_t length = (size_t)(r->end - r->text);
+    size_t valid = harpe_utf8_span(r->text, length);
+    if (length > UINT32_MAX - 1) return fail_at(r, r->text, "Document of more than 4 GiB");
+    if (valid < length) return fail_at(r, r->text + valid, "Invalid UTF-8");
+    if (length >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0) {
+        r->at += 3; /* a byte order mark */
+    }
+    /* Numbers as training code prints them take 18 bytes each. */
+    if (!HARPE_ARRAY_RESERVE(r->nodes, r->capacity, length / 16 + 8)) return fail_at(r, r->at, NULL);
+    skip_space(r);
+    if (!read_value(r, 0)) return false;
+    skip_space(r);
+    return r->at == r->end || fail_at(r, r->at, "Extra data");
+}
+
+bool harpe_json_read(const char *text, size_t length, harpe_json *out,
+                     harpe_json_failure *failure) {
+    reader r = {.text = text, .at = text, .end = text + length};
+    if (!read_document(&r)) {
+        *failure = (harpe_json_failure){r.message, (size_t)(r.failed_at - text)};
+        free(r.nodes);
+        free(r.decoded);
+        return false;
+    }
+    *out = (harpe_json){text, length, r.nodes, r.count, r.decoded};
+    return true;
+}
+
+void harpe_json_free(harpe_json *json) {
+    free(json->nodes);
+    free(json->decoded);
+    *json = (harpe_json){0};
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine is made of: a job and its ranks, an operation (one call on its way through a
+ * worker and the store), a turn (the one thing at a time that a job does with its scheduler), and
+ * the table of jobs. Shared by the files of the engine (jobs.c, registration.c, rounds.c,
+ * results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_view.c) and by nobody else. */
+#ifndef HARPE_SERVER_JOB_H
+#define HARPE_SERVER_JOB_H
+
+#include "pfo/models.h"
+#include "server/jobs.h"
+
+typedef struct harpe_job harpe_job;
+typedef struct harpe_operation harpe_operation;
+
+/* ---- Data --------------------------------------------------------------------------------- */
+
+/* Everything that was begun and has not come back is in one list, so that it can be waited for, and
+ * freed when it never comes back. First member of what is in the list. */
+typedef struct harpe_under_way {
+    struct harpe_under_way *previous, *following;
+    /* Frees it when the engine goes; its call, if any, is answered 503. */
+    void (*drop)(struct harpe_under_way *self);
+} harpe_under_way;
+
+/* The schedules of one round as they go over the wire, one after the other in a JSON list: rank r's
+ * is text[offsets[r]] up to, and without, text[offsets[r + 1] - 1]. References belong to the loop.
+ */
+typedef struct harpe_round_text {
+    int references;
+    char *text;
+    size_t length;
+    size_t *offsets; /* world_size + 1 */
+} harpe_round_text;
+
+/* One rank's part of the round. Its state follows: unknown (not registered), asking, reported,
+ * served (a round was handed out), registered. */
+typedef struct harpe_rank {
+    harpe_call *asking;         /* its call for the next schedule, held; NULL: does not ask */
+    harpe_operation *operation; /* stores its registration or result; others wait for it */
+    bool is_registered;
+    bool has_reported;  /* its result of the current round is stored */
+    bool may_ask_again; /* the current round's schedule may not have arrived */
+} harpe_rank;
+
+/* A wish as it was stored: what it is and where among the rounds it came. */
+typedef struct harpe_stored_wish {
+    harpe_scheduler_wish wish;
+    double value;
+    int64_t round;       /* the first round that it could influence, or */
+    bool is_within_round; /* the round that was running */
+} harpe_stored_wish;
+
+typedef enum harpe_job_state {
+    HARPE_JOB_REGISTERING, /* ranks come */
+    HARPE_JOB_PREPARING,   /* a worker makes the scheduler (or brings it back after a restart) */
+    HARPE_JOB_GATHERING,   /* the next schedules are there; ranks ask */
+    HARPE_JOB_RUNNING,     /* schedules are handed out; results come */
+    HARPE_JOB_OBSERVING,   /* a worker shows the results to the scheduler */
+    HARPE_JOB_FAILED,
+    HARPE_JOB_EVICTED,
+} harpe_job_state;
+
+struct harpe_job {
+    harpe_jobs *jobs;
+    char *id;
+    harpe_job *same_bucket, *older, *newer; /* the table's */
+
+    harpe_job_info info;
+    int64_t registered_s; /* wall clock, s since 1970 */
+    int64_t seen_s;       /* last heard of */
+    int64_t stored_seen_s;
+    bool is_stored; /* before that nobody else knows the job */
+    bool is_evicted;
+    harpe_operation *eviction; /* being stored; calls wait for it */
+    char *failure;             /* one line; NULL: none */
+
+    /* Ranks. All arrays have world_size elements; NULL once the job is evicted. */
+    harpe_rank *ranks;
+    harpe_rank_info *rank_infos;     /* fixed once all are registered */
+    int *rank_at;                    /* rank at a coordinate, -1: free; see coordinate_of */
+    harpe_profiling_result *results; /* of the current round; rank -1: only in the store. NULL
+                                        until the first */
+    int registered, asking, reported; /* how many */
+
+    /* Rounds. The state is what these say: see harpe_job_state_of. */
+    int64_t round;             /* the one handed out last; -1: none yet */
+    harpe_round_text *current; /* its schedules */
+    harpe_round_text *next;    /* those of round + 1; NULL: not known yet */
+    bool is_ready;             /* the scheduler is made */
+    bool is_finished;          /* it has no more to say: no results are shown to it */
+    bool knows_no_wishes;
+    harpe_scheduler *scheduler; /* may be missing in a finished job; a turn's while there is one */
+    char *state_text;           /* to be stored with round + 1; NULL: nothing to store */
+    size_t state_length;
+    struct harpe_turn *turn; /* under way */
+    harpe_call *queue;       /* wishes and frontiers that wait for their turn, first in first out */
+
+    /* From the store, until the scheduler is back: */
+    char *saved_text;
+    size_t saved_length;
+    int64_t saved_round;
+    harpe_stored_wish *wishes;
+    size_t wish_count, wish_capacity;
+
+    int users; /* pieces of work that read this job's arrays on a worker */
+    bool dump_has_failed;
+    harpe_change seen_change;
+    bool seen_is_being_stored;
+};
+
+/* A call on its way: decoded (on a worker when large), checked, stored, answered. */
+struct harpe_operation {
+    harpe_under_way under_way;
+    harpe_jobs *jobs;
+    harpe_job *job;
+    harpe_call *call;    /* NULL: its client went away, or the engine's own */
+    harpe_call *waiters; /* calls that are handled anew once this one has ended */
+    char *body;          /* the call's */
+    size_t length;
+    harpe_work work;
+    harpe_change change;
+    harpe_problems problems;
+    harpe_rank_info rank_info;
+    harpe_profiling_result result;
+    int64_t round; /* of a result */
+    int comparison; /* with a stored result: 1 equal, 0 different, -1 not stored, -2 unreadable */
+    bool is_decoded;
+};
+
+typedef enum harpe_turn_kind {
+    HARPE_TURN_PREPARE,
+    HARPE_TURN_OBSERVE,
+    HARPE_TURN_HAND_OUT,
+    HARPE_TURN_WISH,
+    HARPE_TURN_FRONTIER,
+    HARPE_TURN_FAIL,
+} harpe_turn_kind;
+
+/* The one thing that a job does with its scheduler or its round; at most one at a time. */
+typedef struct harpe_turn {
+    harpe_under_way under_way;
+    harpe_turn_kind kind;
+    harpe_jobs *jobs;
+    harpe_job *job;
+    harpe_operation *carrier; /* of the call behind a wish or a frontier; NULL: none */
+    harpe_work work;
+    harpe_change changes[2];
+    int stores; /* changes not yet acknowledged */
+    char text[96];
+
+    /* Read on the worker: */
+    harpe_stored_wish wish;
+    bool wants_next; /* after a wish */
+
+    /* Made on the worker: */
+    harpe_status status;
+    harpe_error error;
+    harpe_scheduler *scheduler; /* PREPARE */
+    harpe_round_text *next;     /* NULL: as before */
+    bool is_finished;
+    char *state_text, *json;
+    size_t state_length;
+} harpe_turn;
+
+typedef struct harpe_job_table {
+    harpe_job **buckets;
+    size_t bucket_count, count; /* evicted ones included: they are answered 410 */
+    uint64_t seed;
+    harpe_job *newest; /* jobs that live, by time of registration */
+} harpe_job_table;
+
+struct harpe_jobs {
+    harpe_jobs_options options;
+    harpe_job_table table;
+    harpe_under_way *under_way;
+    harpe_timer *idle_timer;
+    harpe_timer *restart_timer;
+    int64_t started_s;
+    bool is_stopping;
+    harpe_jobs_counts counts;
+};
+
+/* ---- Jobs (jobs.c, job_table.c) ----------------------------------------------------------- */
+
+/* A job of its own with arrays for its ranks; takes `info` over on success. NULL: out of memory. */
+harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
+void harpe_job_free(harpe_job *job);
+/* Frees all that only a living job needs, once no worker reads it. */
+void harpe_job_bury(harpe_job *job);
+harpe_job_state harpe_job_state_of(const harpe_job *job);
+harpe_job_state harpe_job_state_count(void);
+const char *harpe_job_state_name(harpe_job_state state);
+const char *harpe_rank_state_name(const harpe_job *job, int rank);
+int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
+void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...)
+    HARPE_PRINTF(3, 4);
+
+bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
+void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
+harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
+/* Takes a job out of those that live; its id stays known. */
+void harpe_job_table_retire(harpe_job_table *table, harpe_job *job);
+void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
+
+/* ---- Calls and operations (operation.c) --------------------------------------------------- */
+
+void harpe_under_way_add(harpe_jobs *jobs, harpe_under_way *entry,
+                         void (*drop)(harpe_under_way *self));
+void harpe_under_way_remove(harpe_jobs *jobs, harpe_under_way *entry);
+
+/* Each answers `call` (NULL: nobody is there any more); it is not the engine's after that. */
+void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round);
+void harpe_reply_null(harpe_call *call, int64_t round);
+void harpe_reply_detail(harpe_call *call, int http_status, const char *format, ...)
+    HARPE_PRINTF(3, 4);
+/* 422, or 503 where there was no memory to collect them. */
+void harpe_reply_problems(harpe_call *call, const harpe_problems *problems);
+void harpe_reply_out_of_memory(harpe_call *call);
+void harpe_reply_not_stored(harpe_call *call, const harpe_error *error);
+
+/* Takes over `call` and its body; NULL (and the call is answered) when out of memory. */
+harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
+/* Runs `work` on a worker and then `done` on the loop; or both at once when the body is short. */
+void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
+                            void (*done)(void *user));
+void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
+                          void (*done)(void *user));
+void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
+                           void (*done)(void *user, harpe_status status,
+                                        const harpe_error *error));
+/* Nothing more to do for it: the client is gone, the job evicted, the server stopping. Answers as
+ * fits, frees it and says true. */
+bool harpe_operation_is_void(harpe_operation *operation);
+/* The call of `operation`, which is freed, is handled anew after `other`. */
+void harpe_operation_wait_for(harpe_operation *operation, harpe_operation *other);
+void harpe_call_wait_for(harpe_call *call, harpe_operation *other);
+/* The call, to be answered after harpe_operation_end. */
+harpe_call *harpe_operation_release(harpe_operation *operation);
+/* Frees it and handles anew those who waited for it. */
+void harpe_operation_end(harpe_operation *operation);
+
+/* ---- What calls do ------------------------------------------------------------------------ */
+
+void harpe_register_job(harpe_jobs *jobs, harpe_call *call);      /* registration.c */
+void harpe_register_rank(harpe_job *job, harpe_call *call);       /* registration.c */
+void harpe_ask_for_schedule(harpe_job *job, harpe_call *call);    /* rounds.c */
+void harpe_take_result(harpe_job *job, harpe_call *call);         /* results.c */
+void harpe_take_wish(harpe_job *job, harpe_call *call);           /* wishes.c */
+void harpe_take_frontier_call(harpe_job *job, harpe_call *call);  /* wishes.c */
+void harpe_evict(harpe_job *job, harpe_call *call);               /* idle.c; call may be NULL */
+void harpe_show_job(const harpe_job *job, harpe_call *call);      /* job_view.c */
+/* Sets `rank`'s coordinate aside; see registration.c. */
+size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
+
+/* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
+
+/* Does what the job's facts ask for next, if anything. To be called after every change of them. */
+void harpe_job_advance(harpe_job *job);
+bool harpe_job_round_is_over(const harpe_job *job);
+/* Answers all who are held or queued; the ranks ask no longer. */
+void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail);
+void harpe_job_unhold(harpe_job *job, harpe_call *call);
+/* The results of a round that is over go to the dump. */
+void harpe_job_dump_results(harpe_job *job);
+
+harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind);
+void harpe_turn_end(harpe_turn *turn);
+void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
+void harpe_begin_prepare(harpe_job *job);
+void harpe_begin_observe(harpe_job *job);
+void harpe_begin_queued(harpe_job *job);
+/* Ends `turn`; the job fails with `error`, which is stored first. */
+void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error);
+/* On a worker: what a turn of the scheduler leaves behind. `schedules` NULL: as before. */
+harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
+                                 const harpe_frequency_schedule *schedules);
+/* On the loop: takes over what harpe_turn_conclude left. */
+void harpe_turn_take_lesson(harpe_turn *turn);
+/* On a worker: brings a new scheduler to where the stored rounds left it (restore_scheduler.c). */
+harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler);
+/* On a worker: reads those of `results` that are only in the store. */
+harpe_status harpe_results_fill(harpe_store *store, const char *job_id, int64_t round,
+                                harpe_profiling_result *results, int count, harpe_error *error);
+harpe_profiling_result *harpe_results_new(int count);
+void harpe_results_free(harpe_profiling_result *results, int count);
+
+/* ---- Texts of rounds (round_text.c) -------------------------------------------------------- */
+
+harpe_status harpe_round_text_format(const harpe_frequency_schedule *schedules, int count,
+                                     harpe_round_text **out, harpe_error *error);
+harpe_status harpe_round_text_split(const char *text, size_t length, int count,
+                                    harpe_round_text **out, harpe_error *error);
+harpe_round_text *harpe_round_text_ref(harpe_round_text *text); /* NULL is fine */
+void harpe_round_text_unref(harpe_round_text *text);            /* NULL is fine */
+
+/* ---- The rest ------------------------------------------------------------------------------ */
+
+harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error); /* restore.c */
+harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, harpe_error *error);
+
+/* Evicts what has been idle for too long and stores when jobs were last heard of (idle.c). */
+void harpe_jobs_check_idle(harpe_jobs *jobs);
+harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);
+
+/* Each begins a dump on a worker, where the settings say so (dumps.c). */
+void harpe_dump_ranks(harpe_job *job);
+void harpe_dump_schedules(harpe_job *job);
+/* Takes `results` over. */
+void harpe_dump_results(harpe_job *job, int64_t round, harpe_profiling_result *results);
+/* On a worker: the job's directory, made if missing; to be freed with free(). */
+harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, char **directory,
+                                  harpe_error *error);
+
+#endif

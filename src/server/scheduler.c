@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One job's scheduler as the engine sees it: keeps the last schedules, serves them for ever once
+ * the scheduler has no more to say, and spreads those of stages over ranks where the 3D wrapper is
+ * on. Runs on workers; decides nothing itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "server/schedule_set.h"
+#include "server/scheduler_kind.h"
+#include "server/schedulers/builtin.h"
+#include "server/stages.h"
+
+struct harpe_scheduler {
+    const harpe_scheduler_kind *kind;
+    harpe_job_info job;
+    harpe_rank_info *ranks;
+    char *directory;
+    harpe_stages *stages; /* NULL without the 3D wrapper */
+    harpe_host_job seen;  /* what the scheduler sees: ranks, or stages */
+    void *state;
+    harpe_schedule_set *last;
+    harpe_frequency_schedule *schedules; /* one per rank */
+    bool has_ended;
+};
+
+/* ---- Making it --------------------------------------------------------------------------------
+ */
+
+static harpe_status copy_job(harpe_scheduler *scheduler, const harpe_job_info *job,
+                             const harpe_rank_info *ranks, const char *directory,
+                             harpe_error *error) {
+    harpe_status status = harpe_job_info_copy(job, &scheduler->job, error);
+    if (status) return status;
+    size_t count = (size_t)job->world_size;
+    scheduler->ranks = harpe_calloc(count, sizeof *scheduler->ranks);
+    scheduler->schedules = harpe_calloc(count, sizeof *scheduler->schedules);
+    if (!scheduler->ranks || !scheduler->schedules) return harpe_fail_memory(error);
+    for (size_t r = 0; r < count && !status; r++)
+        status = harpe_rank_info_copy(&ranks[r], &scheduler->ranks[r], error);
+    if (status || !directory) return status;
+    scheduler->directory = strdup(directory);
+    return scheduler->directory ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
+    const harpe_scheduler_kind *kind = scheduler->kind;
+    scheduler->seen = (harpe_host_job){
+        .base = {&scheduler->job, scheduler->ranks, kind->settings_json, kind->args_json,
+                 scheduler->directory, kind->log},
+        .command = kind->command,
+        .timeout_s = kind->timeout_s,
+    };
+    if (kind->is_3d) {
+        harpe_status status =
+            harpe_stages_new(&scheduler->job, scheduler->ranks, &scheduler->stages, error);
+        if (status) return status;
+        scheduler->seen.base.job = harpe_stages_job(scheduler->stages);
+        scheduler->seen.base.ranks = harpe_stages_ranks(scheduler->stages);
+    }
+    return kind->class->create(&scheduler->seen.base, &scheduler->state, error);
+}
+
+harpe_status harpe_scheduler_new(const harpe_scheduler_kind *kind, const harpe_job_info *job,
+                                 const harpe_rank_info *ranks, const char *directory,
+                                 harpe_scheduler **out, harpe_error *error) {
+    harpe_scheduler *scheduler = harpe_calloc(1, sizeof *scheduler);
+    if (!scheduler) return harpe_fail_memory(error);
+    scheduler->kind = kind;
+    harpe_status status = copy_job(scheduler, job, ranks, directory, error);
+    if (!status) status = start(scheduler, error);
+    if (status) {
+        harpe_scheduler_free(scheduler);
+        return status;
+    }
+    *out = scheduler;
+    return HARPE_OK;
+}
+
+void harpe_scheduler_free(harpe_scheduler *scheduler) {
+    if (!scheduler) return;
+    if (scheduler->state) scheduler->kind->class->destroy(scheduler->state);
+    harpe_stages_free(scheduler->stages);
+    harpe_schedule_set_free(scheduler->last);
+    for (int r = 0; r < scheduler->job.world_size && scheduler->ranks; r++)
+        harpe_rank_info_free(&scheduler->ranks[r]);
+    free(scheduler->ranks);
+    free(scheduler->schedules);
+    free(scheduler->directory);
+    harpe_job_info_free(&scheduler->job);
+    free(scheduler);
+}
+
+/* ---- Rounds -----------------------------------------------------------------------------------
+ */
+
+/* Every rank gets its own schedule, or that of its stage. */
+static void spread(harpe_scheduler *scheduler) {
+    const harpe_frequency_schedule *from = harpe_schedule_set_schedules(scheduler->last);
+    for (int r = 0; r < scheduler->job.world_size; r++) {
+        int source = scheduler->stages ? scheduler->ranks[r].pp_rank : r;
+        scheduler->schedules[r] = from[source];
+        scheduler->schedules[r].rank = scheduler->ranks[r].rank;
+    }
+}
+
+harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
+                                  const harpe_frequency_schedule **schedules, harpe_error *error) {
+    if (scheduler->last && harpe_scheduler_is_finished(scheduler)) {
+        *schedules = scheduler->schedules;
+        return HARPE_OK;
+    }
+    harpe_schedule_set *set = harpe_schedule_set_new(scheduler->seen.base.job->world_size);
+    if (!set) return harpe_fail_memory(error);
+    harpe_status status = scheduler->kind->class->next_schedule(
+        scheduler->state, harpe_schedule_set_writer(set), error);
+    if (status) {
+        harpe_schedule_set_free(set);
+        return status;
+    }
+    if (scheduler->last && harpe_schedule_set_instruction_count(set) == 0) {
+        scheduler->has_ended = true;
+        harpe_schedule_set_free(set);
+    } else {
+        harpe_schedule_set_free(scheduler->last);
+        scheduler->last = set;
+        spread(scheduler);
+    }
+    *schedules = scheduler->schedules;
+    return HARPE_OK;
+}
+
+harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
+                                     const harpe_profiling_result *results, size_t count,
+                                     harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->observe || harpe_scheduler_is_finished(scheduler)) return HARPE_OK;
+    if (count != (size_t)scheduler->job.world_size)
+        return harpe_fail(error, HARPE_INTERNAL, "%zu results of a job of %d ranks", count,
+                          scheduler->job.world_size);
+    if (scheduler->stages) {
+        harpe_status status = harpe_stages_combine(scheduler->stages, results, &results, error);
+        if (status) return status;
+        count = (size_t)scheduler->job.pp_degree;
+    }
+    return class->observe(scheduler->state, results, count, error);
+}
+
+bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return scheduler->has_ended || (class->is_finished && class->is_finished(scheduler->state));
+}
+
+/* ---- State, wishes, frontier ------------------------------------------------------------------
+ */
+
+bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return class->observe && !class->save && !harpe_scheduler_is_finished(scheduler);
+}
+
+harpe_status harpe_scheduler_save(const harpe_scheduler *scheduler, char **text, size_t *length,
+                                  harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->save)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to save", class->name);
+    return class->save(scheduler->state, text, length, error);
+}
+
+harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, size_t length,
+                                  harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->load)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to load", class->name);
+    return class->load(scheduler->state, text, length, error);
+}
+
+harpe_status harpe_scheduler_wish_for(harpe_scheduler *scheduler, harpe_scheduler_wish wish,
+                                      double value, harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->wish)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "%s serves one plan and takes no such wishes: an online scheduler does",
+                          class->name);
+    return class->wish(scheduler->state, wish, value, error);
+}
+
+harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **json,
+                                      harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->frontier)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no frontier", class->name);
+    return class->frontier(scheduler->state, json, error);
+}

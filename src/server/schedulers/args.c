@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments of the built-in schedulers, read strictly: a misspelt argument is an error at the start
+ * of the server and not a surprise in the first job. */
+#include <string.h>
+
+#include "base/error.h"
+#include "server/schedulers/builtin.h"
+
+static const harpe_scheduler_argument *find(const harpe_scheduler_argument *known,
+                                            const char *name) {
+    for (; known->name; known++) {
+        if (strcmp(known->name, name) == 0) return known;
+    }
+    return NULL;
+}
+
+static harpe_status check_value(const char *scheduler, const harpe_scheduler_argument *argument,
+                                const json_t *value, harpe_error *error) {
+    if (argument->is_text) {
+        if (json_is_string(value) && *json_string_value(value)) return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler_args: %s of %s must be a text that is not empty",
+                          argument->name, scheduler);
+    }
+    if (json_is_integer(value) && json_integer_value(value) >= 1 &&
+        json_integer_value(value) <= argument->maximum)
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "scheduler_args: %s of %s must be a whole number from 1 to %lld",
+                      argument->name, scheduler, (long long)argument->maximum);
+}
+
+static harpe_status check(const char *scheduler, json_t *args,
+                          const harpe_scheduler_argument *known, harpe_error *error) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(args, name, value) {
+        const harpe_scheduler_argument *argument = find(known, name);
+        if (!argument)
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                              "scheduler_args: %s has no argument '%.64s'", scheduler, name);
+        harpe_status status = check_value(scheduler, argument, value, error);
+        if (status) return status;
+    }
+    for (; known->name; known++) {
+        if (known->is_optional || json_object_get(args, known->name)) continue;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler_args: %s needs the argument '%s', for example {\"%s\": %s}",
+                          scheduler, known->name, known->name, known->is_text ? "\"...\"" : "8");
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_json,
+                                       const harpe_scheduler_argument *known, json_t **out,
+                                       harpe_error *error) {
+    json_error_t problem;
+    json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, &problem);
+    if (!json_is_object(args)) {
+        json_decref(args);
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler_args: must be a JSON object");
+    }
+    harpe_status status = check(scheduler, args, known, error);
+    if (status) {
+        json_decref(args);
+        return status;
+    }
+    *out = args;
+    return HARPE_OK;
+}

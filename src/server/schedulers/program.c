@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A scheduler that is another program, in any language: JSON lines over its standard input and
+ * output, its standard error is ours. It is asked {"init": ...} and then {"observe": [...]}, each
+ * answered by one line {"schedules": [...]} or {"error": "..."} within a time limit. An answer
+ * without schedules means: keep the last for ever; so does "finished": true. A program that dies or
+ * does not answer is started once more and asked again; if that fails too, the ranks learn why. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/schedulers/builtin.h"
+
+enum {
+    LINE_LIMIT_BYTES = 256 << 20,
+    READ_BYTES = 1 << 16,
+    GRACE_MS = 300, /* between the end of its input and SIGKILL */
+};
+
+typedef struct program {
+    const harpe_scheduler_job *job;
+    const char *command;
+    int timeout_s;
+    pid_t process;     /* 0: not running; also its process group */
+    int input, output; /* its standard input and output; -1 when not running */
+    json_t *schedules; /* the last answer's list; NULL: nothing new */
+    bool is_finished;
+} program;
+
+/* ---- The process ------------------------------------------------------------------------------
+ */
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+/* Its input ends; then it has a moment; then it and what it started are killed. */
+static void stop(program *self) {
+    close_fd(&self->input);
+    close_fd(&self->output);
+    if (self->process <= 0) return;
+    int watch = (int)syscall(SYS_pidfd_open, self->process, 0);
+    struct pollfd gone = {.fd = watch, .events = POLLIN};
+    if (watch >= 0) {
+        (void)poll(&gone, 1, GRACE_MS);
+        close(watch);
+    }
+    (void)kill(-self->process, SIGKILL);
+    while (waitpid(self->process, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    self->process = 0;
+}
+
+static int spawn(program *self, int input, int output) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, (short)(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                  POSIX_SPAWN_SETSIGDEF));
+    char *const arguments[] = {"sh", "-c", (char *)(uintptr_t)self->command, NULL};
+    int problem = posix_spawn(&self->process, "/bin/sh", &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (problem) self->process = 0;
+    return problem;
+}
+
+static harpe_status start(program *self, harpe_error *error) {
+    int to[2] = {-1, -1};
+    int from[2] = {-1, -1};
+    int problem = 0;
+    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) problem = errno;
+    if (!problem) problem = spawn(self, to[0], from[1]);
+    close_fd(&to[0]);
+    close_fd(&from[1]);
+    if (problem) {
+        close_fd(&to[1]);
+        close_fd(&from[0]);
+        return harpe_fail_errno(error, problem, "cannot start the scheduler program '%.200s'",
+                                self->command);
+    }
+    (void)fcntl(to[1], F_SETFL, O_NONBLOCK);
+    (void)fcntl(from[0], F_SETFL, O_NONBLOCK);
+    self->input = to[1];
+    self->output = from[0];
+    return HARPE_OK;
+}
+
+/* ---- One question, one answer -----------------------------------------------------------------
+ */
+
+static harpe_status fail_died(const program *self, harpe_error *error) {
+    return harpe_fail(error, HARPE_IO_ERROR,
+                      "the scheduler program '%.200s' ended without an answer: see its standard "
+                      "error",
+                      self->command);
+}
+
+static harpe_status wait_for(const program *self, int fd, short events, int64_t deadline_ns,
+                             harpe_error *error) {
+    for (;;) {
+        int64_t left_ns = deadline_ns - harpe_clock_ns();
+        struct pollfd ready = {.fd = fd, .events = events};
+        int count = left_ns > 0 ? poll(&ready, 1, (int)(left_ns / 1000000) + 1) : 0;
+        if (count > 0) return HARPE_OK;
+        if (count < 0 && errno == EINTR) continue;
+        return harpe_fail(error, HARPE_IO_ERROR,
+                          "the scheduler program '%.200s' did not answer within %d s",
+                          self->command, self->timeout_s);
+    }
+}
+
+/* SIGPIPE stays away from the process whatever its disposition is. */
+static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
+    sigset_t pipe_signal, before;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    ssize_t written = write(fd, bytes, length);
+    int problem = errno;
+    if (written < 0 && problem == EPIPE && !sigismember(&before, SIGPIPE)) {
+        const struct timespec now = {0};
+        while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = problem;
+    return written;
+}
+
+static harpe_status send_line(const program *self, const char *line, size_t length,
+                              int64_t deadline_ns, harpe_error *error) {
+    while (length > 0) {
+        harpe_status status = wait_for(self, self->input, POLLOUT, deadline_ns, error);
+        if (status) return status;
+        ssize_t written = write_quietly(self->input, line, length);
+        if (written < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (written < 0) return fail_died(self, error);
+        line += written;
+        length -= (size_t)written;
+    }
+    return HARPE_OK;
+}
+
+/* One line into `line`, without its newline. */
+static harpe_status read_line(const program *self, harpe_text *line, int64_t deadline_ns,
+                              harpe_error *error) {
+    char bytes[READ_BYTES];
+    for (;;) {
+        harpe_status status = wait_for(self, self->output, POLLIN, deadline_ns, error);
+        if (status) return status;
+        ssize_t count = read(self->output, bytes, sizeof bytes);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (count <= 0) return fail_died(self, error);
+        const char *end = memchr(bytes, '\n', (size_t)count);
+        if (end && end + 1 != bytes + count)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "the scheduler program '%.200s' said more than one line to one "
+                              "question",
+                              self->command);
+        harpe_text_append(line, bytes, end ? (size_t)(end - bytes) : (size_t)count);
+        if (line->failed) return harpe_fail_memory(error);
+        if (line->length > LINE_LIMIT_BYTES)
+            return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                              "the scheduler program '%.200s' answered with a line of more than %d "
+                              "MiB",
+                              self->command, LINE_LIMIT_BYTES >> 20);
+        if (end) return HARPE_OK;
+    }
+}
+
+/* What it said for itself is an error that asking again would not change. */
+static harpe_status take_answer(program *self, const harpe_text *line, harpe_error *error) {
+    json_error_t problem;
+    json_t *answer = json_loadb(line->data ? line->data : "", line->length, 0, &problem);
+    const json_t *said = json_object_get(answer, "error");
+    json_t *schedules = json_object_get(answer, "schedules");
+    harpe_status status = HARPE_OK;
+    if (!answer || !json_is_object(answer)) {
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "the scheduler program '%.200s' answered what is no JSON object: "
+                            "%.100s",
+                            self->command, line->data ? line->data : "(an empty line)");
+    } else if (json_is_string(said)) {
+        status = harpe_fail(error, HARPE_INFEASIBLE, "%.900s", json_string_value(said));
+    } else if (schedules && !json_is_array(schedules)) {
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "the scheduler program '%.200s' answered schedules that are no list",
+                            self->command);
+    } else {
+        json_decref(self->schedules);
+        self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
+        self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+    }
+    json_decref(answer);
+    return status;
+}
+
+static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
+                             harpe_error *error) {
+    int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
+    harpe_status status = send_line(self, question, length, deadline_ns, error);
+    return status ? status : read_line(self, answer, deadline_ns, error);
+}
+
+/* ---- Questions --------------------------------------------------------------------------------
+ */
+
+/* A line of JSON; takes `question` over. */
+static char *line_of(json_t *question, size_t *length) {
+    char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
+    json_decref(question);
+    if (!text) return NULL;
+    *length = strlen(text);
+    char *line = realloc(text, *length + 2);
+    if (!line) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + *length, "\n", 2);
+    ++*length;
+    return line;
+}
+
+/* Adds the JSON that `format` makes of a model to a list. */
+static bool append_model(json_t *list, harpe_status status, char *json) {
+    if (status) return false;
+    json_t *value = json_loads(json, 0, NULL);
+    free(json);
+    return json_array_append_new(list, value) == 0;
+}
+
+static char *init_line(const harpe_scheduler_job *job, size_t *length) {
+    json_t *ranks = json_array();
+    bool failed = !ranks;
+    for (int r = 0; r < job->job->world_size && !failed; r++) {
+        char *json = NULL;
+        harpe_status status = harpe_rank_info_format(&job->ranks[r], &json, NULL);
+        failed = !append_model(ranks, status, json);
+    }
+    char *info = NULL;
+    if (harpe_job_info_format(job->job, &info, NULL)) failed = true;
+    json_t *question = failed ? NULL
+                              : json_pack("{s:{s:o, s:O, s:o, s:o}}", "init", "job_info",
+                                          json_loads(info, 0, NULL), "rank_infos", ranks,
+                                          "settings", json_loads(job->settings_json, 0, NULL),
+                                          "args", json_loads(job->args_json, 0, NULL));
+    free(info);
+    json_decref(ranks);
+    return line_of(question, length);
+}
+
+static char *observe_line(const harpe_profiling_result *results, size_t count, size_t *length) {
+    json_t *list = json_array();
+    bool failed = !list;
+    for (size_t r = 0; r < count && !failed; r++) {
+        char *json = NULL;
+        harpe_status status = harpe_profiling_result_format(&results[r], &json, NULL);
+        failed = !append_model(list, status, json);
+    }
+    json_t *question = failed ? NULL : json_pack("{s:O}", "observe", list);
+    json_decref(list);
+    return line_of(question, length);
+}
+
+static harpe_status initialise(program *self, harpe_error *error) {
+    size_t length = 0;
+    char *question = init_line(self->job, &length);
+    if (!question) return harpe_fail_memory(error);
+    harpe_text answer = {0};
+    harpe_status status = start(self, error);
+    if (!status) status = ask_once(self, question, length, &answer, error);
+    if (!status) status = take_answer(self, &answer, error);
+    free(question);
+    harpe_text_free(&answer);
+    if (status) stop(self);
+    return status;
+}
+
+static void log_restart(const program *self, const harpe_error *error) {
+    const harpe_log *log = &self->job->log;
+    if (!log->write) return;
+    char line[HARPE_ERROR_MESSAGE_SIZE + 256];
+    snprintf(line, sizeof line, "job %.160s: %s; starting it once more", self->job->job->job_id,
+             error->message);
+    log->write(log->user, HARPE_LOG_WARNING, line);
+}
+
+/* ---- The scheduler ----------------------------------------------------------------------------
+ */
+
+static void destroy(void *state) {
+    program *self = state;
+    stop(self);
+    json_decref(self->schedules);
+    free(self);
+}
+
+static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
+    const harpe_host_job *host = (const harpe_host_job *)job;
+    program *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    *self = (program){.job = job, .command = host->command, .timeout_s = host->timeout_s};
+    self->input = self->output = -1;
+    harpe_status status = initialise(self, error);
+    if (status) {
+        destroy(self);
+        return status;
+    }
+    *state = self;
+    return HARPE_OK;
+}
+
+static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer *writer,
+                                   harpe_error *error) {
+    char *text = json_dumps(schedule, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) return harpe_fail_memory(error);
+    harpe_frequency_schedule parsed;
+    harpe_status status = harpe_frequency_schedule_parse(text, strlen(text), &parsed, error);
+    free(text);
+    if (status) return status;
+    for (size_t i = 0; i < parsed.instruction_count && !status; i++)
+        status = writer->add(writer, parsed.rank, parsed.instructions[i].instruction,
+                             parsed.instructions[i].frequency_mhz, error);
+    harpe_frequency_schedule_free(&parsed);
+    return status;
+}
+
+static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+    program *self = state;
+    size_t index;
+    const json_t *schedule;
+    json_array_foreach(self->schedules, index, schedule) {
+        harpe_status status = write_schedule(schedule, writer, error);
+        if (status) return status;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
+                            harpe_error *error) {
+    program *self = state;
+    size_t length = 0;
+    char *question = observe_line(results, count, &length);
+    if (!question) return harpe_fail_memory(error);
+    harpe_text answer = {0};
+    harpe_error problem;
+    harpe_status status = ask_once(self, question, length, &answer, &problem);
+    if (status) {
+        log_restart(self, &problem);
+        stop(self);
+        harpe_text_free(&answer);
+        status = initialise(self, error);
+        if (!status) status = ask_once(self, question, length, &answer, error);
+    }
+    if (!status) status = take_answer(self, &answer, error);
+    free(question);
+    harpe_text_free(&answer);
+    return status;
+}
+
+static bool is_finished(const void *state) {
+    const program *self = state;
+    return self->is_finished;
+}
+
+const harpe_scheduler_class harpe_program_scheduler = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = "Program",
+    .create = create,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
+    .is_finished = is_finished,
+};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data and tensor parallel jobs for schedulers that know only pipelines: the job as one rank per
+ * stage, and the results of a stage's ranks as one. Maximum for times, sum for energies. */
+#ifndef HARPE_SERVER_STAGES_H
+#define HARPE_SERVER_STAGES_H
+
+#include <harpe/pfo.h>
+
+typedef struct harpe_stages harpe_stages;
+
+/* `ranks` (sorted by rank, job->world_size of them) must outlive the stages. Refuses a stage whose
+ * ranks have no frequency in common. */
+harpe_status harpe_stages_new(const harpe_job_info *job, const harpe_rank_info *ranks,
+                              harpe_stages **out, harpe_error *error);
+void harpe_stages_free(harpe_stages *stages);
+
+/* What a scheduler sees: dp = tp = 1, world_size = pp_degree, rank = pp_rank, and the stage's
+ * common frequencies in the order of its first rank. */
+const harpe_job_info *harpe_stages_job(const harpe_stages *stages);
+const harpe_rank_info *harpe_stages_ranks(const harpe_stages *stages);
+
+/* One result per rank (in rank order) to one per stage, valid until the next call. Lengths that
+ * differ within a stage are HARPE_INVALID_INPUT, naming both ranks. */
+harpe_status harpe_stages_combine(harpe_stages *stages, const harpe_profiling_result *results,
+                                  const harpe_profiling_result **combined, harpe_error *error);
+
+#endif

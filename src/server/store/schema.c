@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The statements of both databases. Jobs are numbered, so that the keys of ranks and results stay
+ * small; results of old rounds and records of deleted jobs are found through primary keys. */
+#include "server/store/schema.h"
+
+#define JOB_NUMBER "(SELECT number FROM jobs WHERE id = $1)"
+#define NOTHING "CAST(0 AS BIGINT)"
+#define MARKERS_KEPT "100000"
+
+const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
+    {HARPE_CHANGE_JOB, "INSERT INTO jobs (id, registered_at, text) VALUES ($1, $4, $5)"
+                       " ON CONFLICT (id) DO UPDATE SET registered_at = excluded.registered_at, "
+                       "text = excluded.text"},
+    {HARPE_CHANGE_RANK,
+     "INSERT INTO ranks (job, rank, text) SELECT number, $3, $5 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job, rank) DO UPDATE SET text = excluded.text"},
+    {HARPE_CHANGE_ROUND,
+     "INSERT INTO rounds (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job, round) DO UPDATE SET text = excluded.text"},
+    {HARPE_CHANGE_RESULT, "INSERT INTO results (job, round, rank, text)"
+                          " SELECT number, $2, $3, $5 FROM jobs WHERE id = $1"
+                          " ON CONFLICT (job, round, rank) DO UPDATE SET text = excluded.text"},
+
+    {HARPE_CHANGE_STATE,
+     "INSERT INTO states (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job) DO UPDATE SET round = excluded.round, text = excluded.text"},
+    {HARPE_CHANGE_STATE, "DELETE FROM results WHERE job = " JOB_NUMBER " AND round < $2 - 1"},
+
+    {HARPE_CHANGE_FAILED, "UPDATE jobs SET failed = $5 WHERE id = $1"},
+    {HARPE_CHANGE_SEEN, "UPDATE jobs SET seen_at = $4 WHERE id = $1"},
+    /* Of each wish the last one counts; they are read back in the order in which they came. */
+    {HARPE_CHANGE_WISH,
+     "INSERT INTO wishes (job, wish, place, round, text)"
+     " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM wishes WHERE job = number),"
+     " $2, $5 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job, wish) DO UPDATE SET place = excluded.place, round = excluded.round,"
+     " text = excluded.text"},
+
+    {HARPE_CHANGE_DELETED,
+     "INSERT INTO deleted (id, deleted_at) VALUES ($1, $4) ON CONFLICT (id) DO NOTHING"},
+    {HARPE_CHANGE_DELETED,
+     "DELETE FROM deleted WHERE number <= (SELECT max(number) FROM deleted) - " MARKERS_KEPT},
+    {HARPE_CHANGE_DELETED, "DELETE FROM ranks WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM rounds WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
+};
+
+const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
+    {HARPE_CHANGE_JOB,
+     "SELECT " NOTHING ", " NOTHING ", registered_at, text FROM jobs WHERE number = $1"},
+    {HARPE_CHANGE_RANK,
+     "SELECT " NOTHING ", rank, " NOTHING ", text FROM ranks WHERE job = $1 ORDER BY rank"},
+    {HARPE_CHANGE_ROUND,
+     "SELECT round, " NOTHING ", " NOTHING ", text FROM rounds WHERE job = $1 ORDER BY round"},
+    {HARPE_CHANGE_RESULT,
+     "SELECT round, rank, " NOTHING ", text FROM results WHERE job = $1 ORDER BY round, rank"},
+    {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
+    {HARPE_CHANGE_WISH,
+     "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},
+    {HARPE_CHANGE_FAILED, "SELECT " NOTHING ", " NOTHING ", " NOTHING
+                          ", failed FROM jobs WHERE number = $1 AND failed IS NOT NULL"},
+    {HARPE_CHANGE_SEEN, "SELECT " NOTHING ", " NOTHING
+                        ", seen_at, NULL FROM jobs WHERE number = $1 AND seen_at IS NOT NULL"},
+};

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The records as tables, for both databases: the SQL that creates them, writes a change and reads
+ * it back is written once, in what SQLite and PostgreSQL have in common. Private to the back-ends.
+ *
+ * Every write is idempotent (a record that is there already is replaced): a change whose fate is
+ * unknown may be submitted again. A record of a job that is not there is dropped: the job was
+ * deleted by an earlier change. */
+#ifndef HARPE_SERVER_STORE_SCHEMA_H
+#define HARPE_SERVER_STORE_SCHEMA_H
+
+#include <stddef.h>
+
+#include "server/store.h"
+
+/* Written into the database. A database with a higher one is refused. */
+enum { HARPE_SCHEMA_VERSION = 1 };
+
+/* What a column holds that the two databases name differently. */
+#define HARPE_SCHEMA_TABLES(COUNTED_KEY, BYTES) \
+    "CREATE TABLE IF NOT EXISTS jobs (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
+    " registered_at BIGINT NOT NULL, text " BYTES " NOT NULL, failed " BYTES ", seen_at BIGINT);" \
+    "CREATE TABLE IF NOT EXISTS ranks (job BIGINT, rank BIGINT, text " BYTES " NOT NULL," \
+    " PRIMARY KEY (job, rank));" \
+    "CREATE TABLE IF NOT EXISTS rounds (job BIGINT, round BIGINT, text " BYTES " NOT NULL," \
+    " PRIMARY KEY (job, round));" \
+    "CREATE TABLE IF NOT EXISTS results (job BIGINT, round BIGINT, rank BIGINT," \
+    " text " BYTES " NOT NULL, PRIMARY KEY (job, round, rank));" \
+    "CREATE TABLE IF NOT EXISTS states (job BIGINT PRIMARY KEY, round BIGINT NOT NULL," \
+    " text " BYTES " NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS wishes (job BIGINT, wish BIGINT, place BIGINT NOT NULL," \
+    " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, wish));" \
+    "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
+    " deleted_at BIGINT NOT NULL);"
+
+/* What a statement may refer to: $1 .. $5, first mentioned in any order. */
+enum {
+    HARPE_SCHEMA_JOB_ID, /* text */
+    HARPE_SCHEMA_ROUND,  /* 64-bit integers */
+    HARPE_SCHEMA_RANK,
+    HARPE_SCHEMA_NUMBER,
+    HARPE_SCHEMA_TEXT, /* bytes */
+    HARPE_SCHEMA_PARAMETER_COUNT,
+};
+
+/* A change of `kind` is written by all statements of that kind, in the order of the list. */
+typedef struct harpe_schema_write {
+    harpe_change_kind kind;
+    const char *sql;
+} harpe_schema_write;
+
+enum { HARPE_SCHEMA_WRITE_COUNT = 17 };
+extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
+
+/* The records of the job whose number is $1: rows of round, rank, number, text. In the order in
+ * which harpe_store_load gives them. */
+enum { HARPE_SCHEMA_READ_COUNT = 8 };
+extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
+
+/* number, id of every job, the oldest first, or of the one named $1. */
+#define HARPE_SCHEMA_JOBS "SELECT number, id FROM jobs ORDER BY number"
+#define HARPE_SCHEMA_ONE_JOB "SELECT number, id FROM jobs WHERE id = $1"
+/* deleted_at, id of every job that was deleted, the oldest first, or of the one named $1. */
+#define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
+#define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
+/* The text of the result of job $1, round $2, rank $3. */
+#define HARPE_SCHEMA_RESULT \
+    "SELECT results.text FROM results JOIN jobs ON jobs.number = results.job" \
+    " WHERE jobs.id = $1 AND results.round = $2 AND results.rank = $3"
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Group commit: the loop queues changes, one thread takes all that are queued, has the back-end
+ * write them in one transaction, and the loop acknowledges them. Stands between the engine and the
+ * databases; knows no SQL. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "server/store/backend.h"
+
+/* One batch is bounded, so that its first change does not wait for ever; a few batches may be
+ * unacknowledged while the loop is busy, then the thread waits for it. */
+enum {
+    BATCH_CHANGES = 4096,
+    BATCH_BYTES = 32 << 20,
+    BATCHES_UNACKNOWLEDGED = 4,
+};
+
+static const harpe_store_backend *const harpe_store_backends[] = {
+    &harpe_store_memory,
+    &harpe_store_postgres,
+    &harpe_store_sqlite,
+};
+
+typedef struct batch {
+    harpe_change *first;
+    harpe_status status;
+    harpe_error error;
+} batch;
+
+typedef struct change_list {
+    harpe_change *first;
+    harpe_change **end; /* where the next one is linked in */
+} change_list;
+
+struct harpe_store {
+    const harpe_store_backend *backend;
+    void *state; /* the back-end's */
+    harpe_log log;
+    harpe_store_counts counts; /* the loop's: what was acknowledged */
+
+    pthread_t thread;
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t has_work, has_written;
+    change_list queued;
+    bool is_waiting; /* the thread, for work */
+    bool is_closing, has_ended;
+    /* A ring: written ones are [acknowledged, written). */
+    batch batches[BATCHES_UNACKNOWLEDGED];
+    size_t written, acknowledged;
+
+    int written_event; /* eventfd: tells the loop to acknowledge */
+    harpe_watch *watch;
+};
+
+/* ---- Writing: the store's thread ------------------------------------------------------------ */
+
+/* Takes what fits into one batch off the queue; at least one change. */
+static harpe_change *take_batch(change_list *queued) {
+    harpe_change *first = queued->first;
+    harpe_change *last = first;
+    size_t count = 1;
+    size_t bytes = first->length;
+    while (last->next && count < BATCH_CHANGES && bytes + last->next->length <= BATCH_BYTES) {
+        last = last->next;
+        count++;
+        bytes += last->length;
+    }
+    queued->first = last->next;
+    if (!queued->first) queued->end = &queued->first;
+    last->next = NULL;
+    return first;
+}
+
+static void log_line(const harpe_log *log, harpe_log_level level, const char *line) {
+    if (log->write) log->write(log->user, level, line);
+}
+
+/* A database that is away fails every batch: it is told once, and once that it is back. */
+static void log_transition(const harpe_store *store, const batch *before, const batch *now) {
+    if (now->status != HARPE_OK && (!before || before->status == HARPE_OK)) {
+        char line[HARPE_ERROR_MESSAGE_SIZE + 64];
+        (void)snprintf(line, sizeof line, "cannot store: %s", now->error.message);
+        log_line(&store->log, HARPE_LOG_ERROR, line);
+    } else if (now->status == HARPE_OK && before && before->status != HARPE_OK) {
+        log_line(&store->log, HARPE_LOG_WARNING, "storing works again");
+    }
+}
+
+/* Under the lock, which is given up while waiting. False: closing, and all is acknowledged. */
+static bool wait_for_work(harpe_store *store) {
+    for (;;) {
+        size_t unacknowledged = store->written - store->acknowledged;
+        if (store->queued.first && unacknowledged < BATCHES_UNACKNOWLEDGED) return true;
+        if (store->is_closing && !store->queued.first && unacknowledged == 0) return false;
+        store->is_waiting = true;
+        pthread_cond_wait(&store->has_work, &store->lock);
+        store->is_waiting = false;
+    }
+}
+
+static void *write_batches(void *user) {
+    harpe_store *store = user;
+    const batch *before = NULL;
+    pthread_mutex_lock(&store->lock);
+    while (wait_for_work(store)) {
+        batch *now = &store->batches[store->written % BATCHES_UNACKNOWLEDGED];
+        now->first = take_batch(&store->queued);
+        pthread_mutex_unlock(&store->lock);
+        now->status = store->backend->write(store->state, now->first, &now->error);
+        log_transition(store, before, now);
+        before = now;
+        pthread_mutex_lock(&store->lock);
+        store->written++;
+        pthread_cond_signal(&store->has_written);
+        (void)eventfd_write(store->written_event, 1);
+    }
+    store->has_ended = true;
+    pthread_cond_signal(&store->has_written);
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+static int start_thread(harpe_store *store) {
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = pthread_create(&store->thread, NULL, write_batches, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return result;
+}
+
+/* ---- Queueing and acknowledging: the loop --------------------------------------------------- */
+
+void harpe_store_submit(harpe_store *store, harpe_change *change) {
+    change->next = NULL;
+    store->counts.queued++;
+    pthread_mutex_lock(&store->lock);
+    *store->queued.end = change;
+    store->queued.end = &change->next;
+    if (store->is_waiting) pthread_cond_signal(&store->has_work);
+    pthread_mutex_unlock(&store->lock);
+}
+
+static void acknowledge_batch(harpe_store *store, const batch *written) {
+    store->counts.batches++;
+    if (written->status != HARPE_OK) store->counts.failures++;
+    harpe_change *next = NULL;
+    for (harpe_change *change = written->first; change; change = next) {
+        next = change->next; /* `done` may free the change */
+        store->counts.queued--;
+        store->counts.changes++;
+        if (!change->done) continue;
+        change->done(change->user, written->status,
+                     written->status == HARPE_OK ? NULL : &written->error);
+    }
+}
+
+/* False: nothing was there to acknowledge. */
+static bool acknowledge_one(harpe_store *store) {
+    pthread_mutex_lock(&store->lock);
+    bool has_one = store->acknowledged < store->written;
+    const batch *written = &store->batches[store->acknowledged % BATCHES_UNACKNOWLEDGED];
+    pthread_mutex_unlock(&store->lock);
+    if (!has_one) return false;
+    acknowledge_batch(store, written);
+    pthread_mutex_lock(&store->lock);
+    store->acknowledged++;
+    if (store->is_waiting) pthread_cond_signal(&store->has_work);
+    pthread_mutex_unlock(&store->lock);
+    return true;
+}
+
+static void acknowledge_written(void *user, uint32_t events) {
+    (void)events;
+    harpe_store *store = user;
+    eventfd_t count = 0;
+    (void)eventfd_read(store->written_event, &count);
+    while (acknowledge_one(store)) {
+    }
+}
+
+/* ---- Opening and closing -------------------------------------------------------------------- */
+
+static const harpe_store_backend *backend_for(const char *where) {
+    for (size_t i = 0; i < sizeof harpe_store_backends / sizeof harpe_store_backends[0]; i++) {
+        if (harpe_store_backends[i]->accepts(where)) return harpe_store_backends[i];
+    }
+    return NULL;
+}
+
+static void free_store(harpe_store *store) {
+    harpe_watch_remove(store->watch);
+    if (store->written_event >= 0) (void)close(store->written_event);
+    if (store->state) store->backend->close(store->state);
+    pthread_cond_destroy(&store->has_written);
+    pthread_cond_destroy(&store->has_work);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}
+
+/* An event of its own rather than a posted call: it can be taken back when the store closes. */
+static harpe_status watch_written(harpe_store *store, harpe_loop *loop, harpe_error *error) {
+    store->written_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (store->written_event < 0) {
+        return harpe_fail_errno(error, errno, "making the store's eventfd");
+    }
+    return harpe_loop_watch(loop, store->written_event, EPOLLIN, acknowledge_written, store,
+                            &store->watch, error);
+}
+
+harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log, harpe_store **out,
+                              harpe_error *error) {
+    const harpe_store_backend *backend = backend_for(where);
+    if (!backend) {
+        /* What follows the scheme may hold a password. */
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "store %.*s...: unknown kind of store; use a file, sqlite:FILE, "
+                          "postgresql://... or memory",
+                          (int)(strstr(where, "://") - where) + 3, where);
+    }
+    harpe_store *store = calloc(1, sizeof *store);
+    if (!store) return harpe_fail_memory(error);
+    *store = (harpe_store){.backend = backend, .log = log, .written_event = -1};
+    store->queued.end = &store->queued.first;
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_cond_init(&store->has_work, NULL);
+    pthread_cond_init(&store->has_written, NULL);
+    harpe_status status = backend->open(where, log, &store->state, error);
+    if (status == HARPE_OK) status = watch_written(store, loop, error);
+    if (status == HARPE_OK) {
+        int result = start_thread(store);
+        if (result != 0) status = harpe_fail_errno(error, result, "starting the store's thread");
+    }
+    if (status != HARPE_OK) {
+        free_store(store);
+        return status;
+    }
+    *out = store;
+    return HARPE_OK;
+}
+
+void harpe_store_close(harpe_store *store) {
+    if (!store) return;
+    pthread_mutex_lock(&store->lock);
+    store->is_closing = true;
+    pthread_cond_signal(&store->has_work);
+    while (!store->has_ended) {
+        pthread_mutex_unlock(&store->lock);
+        bool has_acknowledged = acknowledge_one(store);
+        pthread_mutex_lock(&store->lock);
+        if (!has_acknowledged && store->acknowledged == store->written && !store->has_ended) {
+            pthread_cond_wait(&store->has_written, &store->lock);
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    pthread_join(store->thread, NULL);
+    free_store(store);
+}
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+harpe_status harpe_store_load(harpe_store *store, const char *job_id,
+                              harpe_status (*record)(void *user, const harpe_change *change,
+                                                     harpe_error *error),
+                              void *user, harpe_error *error) {
+    return store->backend->load(store->state, job_id, record, user, error);
+}
+
+harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,
+                                     int rank, char **text, size_t *length, harpe_error *error) {
+    return store->backend->read_result(store->state, job_id, round, rank, text, length, error);
+}
+
+harpe_store_counts harpe_store_count(const harpe_store *store) { return store->counts; }
+
+const char *harpe_store_description(const harpe_store *store) {
+    return store->backend->description(store->state);
+}
