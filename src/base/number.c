@@ -68,40 +68,46 @@ enum {
     EXPONENT_LIMIT = 100000, /* far beyond every double; further digits change nothing */
 };
 
-/* Eight characters at once: are all of them digits, and their value. */
-static bool read_block(const char *text, uint64_t *value) {
+/* How many of the next eight characters are digits before the first that is none, and their value:
+ * all bytes of one word at a time. */
+static inline size_t read_block(const char *text, uint64_t *value) {
+    const uint64_t zeros = 0x3030303030303030U;
     uint64_t block;
     memcpy(&block, text, sizeof block);
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ ||
-        (((block + 0x4646464646464646U) | (block - 0x3030303030303030U)) & 0x8080808080808080U)) {
-        return false;
-    }
-    block -= 0x3030303030303030U;
-    block = block * 10 + (block >> 8); /* pairs, in every other byte */
-    block = ((block & 0x000000FF000000FFU) * 0x000F424000000064U +
-             ((block >> 16) & 0x000000FF000000FFU) * 0x0000271000000001U) >>
-            32;
-    *value = block;
-    return true;
+    /* Borrows and carries spoil only what stands behind the first character that is no digit. */
+    uint64_t others = ((block + 0x4646464646464646U) | (block - zeros)) & 0x8080808080808080U;
+    size_t count = others ? (size_t)__builtin_ctzll(others) / 8 : BLOCK;
+    if (count == 0) return 0;
+    block = (block - zeros) << (BLOCK - count) * 8; /* zeros come in front */
+    block = block * 10 + (block >> 8);              /* pairs, in every other byte */
+    *value = ((block & 0x000000FF000000FFU) * 0x000F424000000064U +
+              ((block >> 16) & 0x000000FF000000FFU) * 0x0000271000000001U) >>
+             32;
+    return count;
 }
 
 /* Digits that wrap around are noticed by their count. */
-static size_t take_digits(const char *text, size_t length, size_t at, decimal *number) {
-    size_t start = at;
-    uint64_t block;
-    if (number->digits == 0) {
+static inline size_t take_digits(const char *text, size_t length, size_t at, decimal *number) {
+    static const uint64_t scale[BLOCK + 1] = {1,      10,      100,      1000,     10000,
+                                              100000, 1000000, 10000000, 100000000};
+    uint64_t digits = number->digits;
+    if (digits == 0) {
         while (at < length && text[at] == '0') {
             at++;
         }
-        start = at;
     }
-    while (length - at >= BLOCK && read_block(text + at, &block)) {
-        number->digits = number->digits * 100000000 + block;
-        at += BLOCK;
+    size_t start = at;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t block = 0;
+    for (size_t count = BLOCK; count == BLOCK && length - at >= BLOCK; at += count) {
+        count = read_block(text + at, &block);
+        digits = count > 0 ? digits * scale[count] + block : digits;
     }
+#endif
     for (; at < length && is_digit(text[at]); at++) {
-        number->digits = number->digits * 10 + (uint64_t)(text[at] - '0');
+        digits = digits * 10 + (uint64_t)(text[at] - '0');
     }
+    number->digits = digits;
     number->digit_count += at - start;
     return at;
 }
@@ -136,10 +142,10 @@ static bool convert_exactly(const decimal *number, double *value) {
         return true;
     }
 #if LDBL_MANT_DIG == 64
-    static const long double wide_powers[] = {
-        1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
-        1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
-        1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+    static const long double wide_powers[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,
+                                              1e7L,  1e8L,  1e9L,  1e10L, 1e11L, 1e12L, 1e13L,
+                                              1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L,
+                                              1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
     if (exponent >= -27 && exponent <= 27) {
         long double wide = (long double)number->digits;
         wide = exponent < 0 ? wide / wide_powers[-exponent] : wide * wide_powers[exponent];

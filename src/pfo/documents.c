@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "pfo/fields.h"
+#include "pfo/models.h"
 
 enum { SHOWN_DOCUMENT_BYTES = 4096, SUMMARY_SIZE = 256 };
 
@@ -34,31 +35,33 @@ static json_t *shown_document(const char *text, size_t length) {
     return json_stringn(text, harpe_utf8_span(text, shown));
 }
 
-static void add_failure(harpe_problems *problems, bool is_body, const char *text, size_t length,
-                        const harpe_json_failure *failure) {
+void harpe_problems_add_failure(harpe_problems *problems, const harpe_place *place,
+                                const char *text, size_t length,
+                                const harpe_json_failure *failure) {
     char summary[SUMMARY_SIZE];
     if (!failure->message) {
         problems->out_of_memory = true;
         return;
     }
+    harpe_fields fields = {.problems = problems};
     position where = position_of(text, failure->byte);
     (void)snprintf(summary, sizeof summary, "%s: line %lld column %lld (char %lld)",
                    failure->message, (long long)where.line, (long long)where.column,
                    (long long)where.character);
-    json_t *location = is_body ? json_pack("[s, I]", "body", where.character) : json_array();
-    json_t *context =
-        json_pack("{s:s, s:o, s:I, s:I, s:I}", "msg", failure->message, "doc",
-                  shown_document(text, length), "pos", where.character, "lineno", where.line,
-                  "colno", where.column);
+    harpe_place character = harpe_place_item(place, (size_t)where.character);
+    json_t *context = json_pack("{s:s, s:o, s:I, s:I, s:I}", "msg", failure->message, "doc",
+                                shown_document(text, length), "pos", where.character, "lineno",
+                                where.line, "colno", where.column);
     if (!context) {
         problems->out_of_memory = true;
     }
-    harpe_problems_add_context(problems, location, "value_error.jsondecode", summary, context);
+    harpe_fields_problem_context(&fields, place ? &character : NULL, "value_error.jsondecode",
+                                 summary, context);
 }
 
 /* `body` is the place "body", or NULL for texts that are no request. */
-static bool decode(const char *text, size_t length, const harpe_place *body,
-                   harpe_model_read *read, void *out, harpe_problems *problems) {
+static bool decode(const char *text, size_t length, const harpe_place *body, harpe_model_read *read,
+                   void *out, harpe_problems *problems) {
     harpe_json json;
     harpe_json_failure failure;
     harpe_fields fields = {.json = &json, .problems = problems};
@@ -67,7 +70,7 @@ static bool decode(const char *text, size_t length, const harpe_place *body,
         return false;
     }
     if (!harpe_json_read(text, length, &json, &failure)) {
-        add_failure(problems, body != NULL, text, length, &failure);
+        harpe_problems_add_failure(problems, body, text, length, &failure);
         return false;
     }
     if (body && harpe_json_kind_of(&json, 0) == HARPE_JSON_NULL) {
@@ -94,4 +97,13 @@ harpe_status harpe_text_decode(const char *text, size_t length, harpe_model_read
     }
     harpe_problems_free(&problems);
     return status;
+}
+
+bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,
+                            harpe_problems *problems) {
+    if (text && harpe_text_to_int(text, strlen(text), out)) return true;
+    harpe_problems_add(problems, json_pack("[s, s]", "query", name),
+                       text ? "type_error.integer" : "value_error.missing",
+                       text ? "value is not a valid integer" : "field required");
+    return false;
 }

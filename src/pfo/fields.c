@@ -87,10 +87,9 @@ static bool add_limit(harpe_fields *fields, const harpe_place *place, bool is_mi
     char message[MESSAGE_SIZE];
     (void)snprintf(message, sizeof message, "ensure this value is %s than or equal to %d",
                    is_minimum ? "greater" : "less", limit);
-    harpe_fields_problem_context(fields, place,
-                                 is_minimum ? "value_error.number.not_ge"
-                                            : "value_error.number.not_le",
-                                 message, json_pack("{s:i}", "limit_value", limit));
+    harpe_fields_problem_context(
+        fields, place, is_minimum ? "value_error.number.not_ge" : "value_error.number.not_le",
+        message, json_pack("{s:i}", "limit_value", limit));
     return false;
 }
 

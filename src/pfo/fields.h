@@ -91,4 +91,8 @@ bool harpe_body_decode(const char *body, size_t length, harpe_model_read *read, 
 harpe_status harpe_text_decode(const char *text, size_t length, harpe_model_read *read, void *out,
                                harpe_error *error);
 
+/* Adds why a document cannot be read, at ["body", character] or, without `place`, at the root. */
+void harpe_problems_add_failure(harpe_problems *problems, const harpe_place *place,
+                                const char *text, size_t length, const harpe_json_failure *failure);
+
 #endif

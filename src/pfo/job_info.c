@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JobInfo: a job as its first rank registers it, and as it is stored once it has an id. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,13 +62,11 @@ static void read_job(harpe_fields *fields, size_t object, const harpe_place *pla
     *out = job;
 }
 
-static void read_new_job(harpe_fields *fields, size_t object, const harpe_place *place,
-                         void *out) {
+static void read_new_job(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
     read_job(fields, object, place, true, out);
 }
 
-static void read_any_job(harpe_fields *fields, size_t object, const harpe_place *place,
-                         void *out) {
+static void read_any_job(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
     read_job(fields, object, place, false, out);
 }
 

@@ -182,9 +182,12 @@ static bool read_word(reader *r) {
         harpe_json_kind kind;
         double number;
     } words[] = {
-        {"null", HARPE_JSON_NULL, 0},         {"true", HARPE_JSON_TRUE, 0},
-        {"false", HARPE_JSON_FALSE, 0},       {"NaN", HARPE_JSON_REAL, (double)NAN},
-        {"Infinity", HARPE_JSON_REAL, INFINITY}, {"-Infinity", HARPE_JSON_REAL, -INFINITY},
+        {"null", HARPE_JSON_NULL, 0},
+        {"true", HARPE_JSON_TRUE, 0},
+        {"false", HARPE_JSON_FALSE, 0},
+        {"NaN", HARPE_JSON_REAL, (double)NAN},
+        {"Infinity", HARPE_JSON_REAL, INFINITY},
+        {"-Infinity", HARPE_JSON_REAL, -INFINITY},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         size_t length = strlen(words[i].word);
@@ -275,7 +278,8 @@ static bool read_document(reader *r) {
         r->at += 3; /* a byte order mark */
     }
     /* Numbers as training code prints them take 18 bytes each. */
-    if (!HARPE_ARRAY_RESERVE(r->nodes, r->capacity, length / 16 + 8)) return fail_at(r, r->at, NULL);
+    if (!HARPE_ARRAY_RESERVE(r->nodes, r->capacity, length / 16 + 8))
+        return fail_at(r, r->at, NULL);
     skip_space(r);
     if (!read_value(r, 0)) return false;
     skip_space(r);

@@ -7,8 +7,8 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "pfo/fields.h"
-#include "pfo/models.h"
 #include "pfo/model_reads.h"
+#include "pfo/models.h"
 #include "pfo/writing.h"
 
 /* ---- Reading ------------------------------------------------------------------------------ */

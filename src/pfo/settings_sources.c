@@ -51,10 +51,11 @@ static harpe_status take_variable(harpe_settings *settings, const char *variable
     size_t length = (size_t)(equals - variable);
     if (length < prefix_length) return HARPE_OK;
     char whole[NAME_SIZE * 2];
-    snprintf(whole, sizeof whole, "%.*s", length < sizeof whole ? (int)length : (int)sizeof whole,
-             variable);
+    size_t kept = length < sizeof whole ? length : sizeof whole - 1;
+    memcpy(whole, variable, kept);
+    whole[kept] = '\0';
     const char *name = whole + prefix_length;
-    if (length >= sizeof whole || !is_setting(name)) {
+    if (kept < length || !is_setting(name)) {
         warn_unknown(whole, log);
         return HARPE_OK;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP as the server sees it: whole requests in, answers out at any later time. Behind it is
- * libmicrohttpd in external epoll mode on our own loop; nothing of it shows here. Knows nothing of
- * jobs. Everything is called on the loop's thread.
+/* HTTP/1.1 as the server sees it: whole requests in, answers out at any later time. What is behind
+ * it (http_parts.h) does not show here. Knows nothing of jobs. Everything is called on the loop's
+ * thread; no callback is made from inside harpe_http_answer.
  *
  * It guards the door: connections accepted by ourselves and limited in number (when full the one
  * that has been idle or sending longest gives way, never a held request), time to send a whole
@@ -34,13 +34,14 @@ typedef struct harpe_http_handler {
     size_t (*body_limit)(void *user, const char *method, const char *path);
     /* Does this path need the token? Optional (NULL: all do). */
     bool (*needs_token)(void *user, const char *method, const char *path);
-    /* The answer of a kept request was sent whole (`delivered`) or the connection broke before.
-     * Optional. `data` is what harpe_http_set_data last set. */
+    /* An answer was sent whole (`delivered`) or the connection broke before. Optional; only for
+     * requests with data: `data` is what harpe_http_set_data last set. */
     void (*sent)(void *user, void *data, bool delivered);
     void *user;
 } harpe_http_handler;
 
-/* Zero-initialise, then set what matters. */
+/* Zero-initialise, then set what matters. Limits that are 0 have defaults: header 16 KiB, body
+ * 64 MiB, 65536 connections, a minute for a request, ten minutes between two. */
 typedef struct harpe_http_options {
     const char *address; /* numeric IPv4 or IPv6; NULL: 127.0.0.1 */
     int port;            /* 0: any free one, see harpe_http_port */
@@ -64,10 +65,10 @@ void harpe_http_free(harpe_http *http);
 
 /* ---- A request (pointers stay valid until it is answered or gone) ------------------------------
  */
-const char *harpe_http_method(const harpe_http_request *request); /* "GET" */
+const char *harpe_http_method(const harpe_http_request *request); /* "GET", also for HEAD */
 const char *harpe_http_path(const harpe_http_request *request);   /* raw, without query */
 /* Segment `index` of the path, percent-decoded ('+' stays '+'), NULL past the last. An encoded '/'
- * stays inside its segment. Invalid encodings and NUL give NULL. */
+ * stays inside its segment. Invalid encodings and NUL give NULL. The path "/" has no segments. */
 const char *harpe_http_segment(harpe_http_request *request, int index);
 int harpe_http_segment_count(harpe_http_request *request);
 /* First value of a query parameter, decoded; NULL when missing. */

@@ -68,6 +68,11 @@ static int refuse(const char **why, int status, const char *reason) {
     return status;
 }
 
+static bool is_version(const char *text) {
+    return strncmp(text, "HTTP/", 5) == 0 && strspn(text + 5, "0123456789") == 1 &&
+           text[6] == '.' && strspn(text + 7, "0123456789") == 1 && text[8] == '\0';
+}
+
 /* "METHOD target HTTP/1.1", already ended by NUL and without control characters. */
 static int parse_request_line(char *line, harpe_http_head *head, const char **why) {
     char *target = strchr(line, ' ');
@@ -79,10 +84,9 @@ static int parse_request_line(char *line, harpe_http_head *head, const char **wh
 
     if (strcmp(version, "HTTP/1.0") == 0)
         head->is_http_1_0 = true;
-    else if (strncmp(version, "HTTP/", 5) != 0)
-        return refuse(why, 400, "the request line does not end in HTTP/1.1");
     else if (strcmp(version, "HTTP/1.1") != 0)
-        return refuse(why, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return is_version(version) ? refuse(why, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+                                   : refuse(why, 400, "the request line does not end in HTTP/1.1");
 
     if (strncasecmp(target, "http://", 7) == 0 || strncasecmp(target, "https://", 8) == 0) {
         char *path = strchr(strchr(target, ':') + 3, '/');
@@ -112,8 +116,7 @@ static int parse_content_length(const char *value, harpe_http_head *head, const 
     uint64_t length = 0;
     if (*value == '\0') return refuse(why, 400, "content-length is not a number");
     for (; *value != '\0'; value++) {
-        if (*value < '0' || *value > '9')
-            return refuse(why, 400, "content-length is not a number");
+        if (*value < '0' || *value > '9') return refuse(why, 400, "content-length is not a number");
         uint64_t digit = (uint64_t)(*value - '0');
         if (length > (UINT64_MAX - digit) / 10) return refuse(why, 413, "the body is too large");
         length = length * 10 + digit;
@@ -166,7 +169,8 @@ static int parse_field(char *line, char **out, harpe_http_head *head, seen_field
     if (!is_token(line)) return refuse(why, 400, "a header's name is not a word");
     char *value = colon + 1 + strspn(colon + 1, " \t");
     size_t value_length = strlen(value);
-    while (value_length > 0 && strchr(" \t", value[value_length - 1]) != NULL) value_length--;
+    while (value_length > 0 && strchr(" \t", value[value_length - 1]) != NULL)
+        value_length--;
     value[value_length] = '\0';
 
     int status = understand_field(line, value, head, seen, why);

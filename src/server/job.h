@@ -46,7 +46,7 @@ typedef struct harpe_rank {
 typedef struct harpe_stored_wish {
     harpe_scheduler_wish wish;
     double value;
-    int64_t round;       /* the first round that it could influence, or */
+    int64_t round;        /* the first round that it could influence, or */
     bool is_within_round; /* the round that was running */
 } harpe_stored_wish;
 
@@ -76,10 +76,10 @@ struct harpe_job {
 
     /* Ranks. All arrays have world_size elements; NULL once the job is evicted. */
     harpe_rank *ranks;
-    harpe_rank_info *rank_infos;     /* fixed once all are registered */
-    int *rank_at;                    /* rank at a coordinate, -1: free; see coordinate_of */
-    harpe_profiling_result *results; /* of the current round; rank -1: only in the store. NULL
-                                        until the first */
+    harpe_rank_info *rank_infos;      /* fixed once all are registered */
+    int *rank_at;                     /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
+    harpe_profiling_result *results;  /* of the current round; rank -1: only in the store. NULL
+                                         until the first */
     int registered, asking, reported; /* how many */
 
     /* Rounds. The state is what these say: see harpe_job_state_of. */
@@ -102,11 +102,16 @@ struct harpe_job {
     harpe_stored_wish *wishes;
     size_t wish_count, wish_capacity;
 
-    int users; /* pieces of work that read this job's arrays on a worker */
-    bool dump_has_failed;
-    harpe_change seen_change;
-    bool seen_is_being_stored;
+    int users;            /* pieces of work that read this job's arrays on a worker */
+    bool dump_has_failed; /* and was logged */
 };
+
+typedef enum harpe_result_comparison {
+    HARPE_RESULT_EQUAL,
+    HARPE_RESULT_DIFFERENT,
+    HARPE_RESULT_NOT_STORED,
+    HARPE_RESULT_UNREADABLE,
+} harpe_result_comparison;
 
 /* A call on its way: decoded (on a worker when large), checked, stored, answered. */
 struct harpe_operation {
@@ -123,7 +128,7 @@ struct harpe_operation {
     harpe_rank_info rank_info;
     harpe_profiling_result result;
     int64_t round; /* of a result */
-    int comparison; /* with a stored result: 1 equal, 0 different, -1 not stored, -2 unreadable */
+    harpe_result_comparison comparison;
     bool is_decoded;
 };
 
@@ -144,17 +149,18 @@ typedef struct harpe_turn {
     harpe_job *job;
     harpe_operation *carrier; /* of the call behind a wish or a frontier; NULL: none */
     harpe_work work;
-    harpe_change changes[2];
-    int stores; /* changes not yet acknowledged */
-    char text[96];
+    harpe_change change;
+    char text[96]; /* of a wish's change */
 
     /* Read on the worker: */
     harpe_stored_wish wish;
-    bool wants_next; /* after a wish */
+    bool wants_next; /* after a wish, at once */
+    bool is_over;    /* the round, when the turn began */
 
     /* Made on the worker: */
     harpe_status status;
     harpe_error error;
+    bool is_told;               /* the scheduler took the wish */
     harpe_scheduler *scheduler; /* PREPARE */
     harpe_round_text *next;     /* NULL: as before */
     bool is_finished;
@@ -173,14 +179,14 @@ struct harpe_jobs {
     harpe_jobs_options options;
     harpe_job_table table;
     harpe_under_way *under_way;
+    harpe_call *again; /* calls that are about to be handled anew */
     harpe_timer *idle_timer;
-    harpe_timer *restart_timer;
     int64_t started_s;
     bool is_stopping;
     harpe_jobs_counts counts;
 };
 
-/* ---- Jobs (jobs.c, job_table.c) ----------------------------------------------------------- */
+/* ---- Jobs (job.c, job_table.c) ----------------------------------------------------------- */
 
 /* A job of its own with arrays for its ranks; takes `info` over on success. NULL: out of memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
@@ -188,7 +194,6 @@ void harpe_job_free(harpe_job *job);
 /* Frees all that only a living job needs, once no worker reads it. */
 void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
-harpe_job_state harpe_job_state_count(void);
 const char *harpe_job_state_name(harpe_job_state state);
 const char *harpe_rank_state_name(const harpe_job *job, int rank);
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
@@ -202,7 +207,8 @@ harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
 
-/* ---- Calls and operations (operation.c) --------------------------------------------------- */
+/* ---- Calls and operations (operation.c, replies.c)
+ * --------------------------------------------------- */
 
 void harpe_under_way_add(harpe_jobs *jobs, harpe_under_way *entry,
                          void (*drop)(harpe_under_way *self));
@@ -216,7 +222,13 @@ void harpe_reply_detail(harpe_call *call, int http_status, const char *format, .
 /* 422, or 503 where there was no memory to collect them. */
 void harpe_reply_problems(harpe_call *call, const harpe_problems *problems);
 void harpe_reply_out_of_memory(harpe_call *call);
+void harpe_reply_stopping(harpe_call *call);
+void harpe_reply_evicted(harpe_call *call, const char *job_id);
 void harpe_reply_not_stored(harpe_call *call, const harpe_error *error);
+/* Of a scheduler's refusal. */
+int harpe_http_status_of(harpe_status status);
+/* Handles those of a list anew; any of them may be forgotten meanwhile. */
+void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call *calls);
 
 /* Takes over `call` and its body; NULL (and the call is answered) when out of memory. */
 harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
@@ -226,8 +238,7 @@ void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user)
 void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
                           void (*done)(void *user));
 void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
-                           void (*done)(void *user, harpe_status status,
-                                        const harpe_error *error));
+                           void (*done)(void *user, harpe_status status, const harpe_error *error));
 /* Nothing more to do for it: the client is gone, the job evicted, the server stopping. Answers as
  * fits, frees it and says true. */
 bool harpe_operation_is_void(harpe_operation *operation);
@@ -241,15 +252,15 @@ void harpe_operation_end(harpe_operation *operation);
 
 /* ---- What calls do ------------------------------------------------------------------------ */
 
-void harpe_register_job(harpe_jobs *jobs, harpe_call *call);      /* registration.c */
-void harpe_register_rank(harpe_job *job, harpe_call *call);       /* registration.c */
-void harpe_ask_for_schedule(harpe_job *job, harpe_call *call);    /* rounds.c */
-void harpe_take_result(harpe_job *job, harpe_call *call);         /* results.c */
-void harpe_take_wish(harpe_job *job, harpe_call *call);           /* wishes.c */
-void harpe_take_frontier_call(harpe_job *job, harpe_call *call);  /* wishes.c */
-void harpe_evict(harpe_job *job, harpe_call *call);               /* idle.c; call may be NULL */
-void harpe_show_job(const harpe_job *job, harpe_call *call);      /* job_view.c */
-/* Sets `rank`'s coordinate aside; see registration.c. */
+void harpe_register_job(harpe_jobs *jobs, harpe_call *call);     /* registration.c */
+void harpe_register_rank(harpe_job *job, harpe_call *call);      /* registration.c */
+void harpe_ask_for_schedule(harpe_job *job, harpe_call *call);   /* rounds.c */
+void harpe_take_result(harpe_job *job, harpe_call *call);        /* results.c */
+void harpe_take_wish(harpe_job *job, harpe_call *call);          /* wishes.c */
+void harpe_take_frontier_call(harpe_job *job, harpe_call *call); /* wishes.c */
+void harpe_evict(harpe_job *job, harpe_call *call);              /* idle.c; call may be NULL */
+void harpe_show_job(const harpe_job *job, harpe_call *call);     /* job_view.c */
+/* Index of a rank's place among those of the job. */
 size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
 
 /* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
@@ -257,7 +268,8 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
 /* Does what the job's facts ask for next, if anything. To be called after every change of them. */
 void harpe_job_advance(harpe_job *job);
 bool harpe_job_round_is_over(const harpe_job *job);
-/* Answers all who are held or queued; the ranks ask no longer. */
+/* Answers all who ask (and all who are queued); the ranks ask no longer. */
+void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail);
 void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail);
 void harpe_job_unhold(harpe_job *job, harpe_call *call);
 /* The results of a round that is over go to the dump. */
@@ -266,6 +278,8 @@ void harpe_job_dump_results(harpe_job *job);
 harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind);
 void harpe_turn_end(harpe_turn *turn);
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
+/* After harpe_turn_run. False: the job was evicted meanwhile, and the turn has ended. */
+bool harpe_turn_is_back(harpe_turn *turn);
 void harpe_begin_prepare(harpe_job *job);
 void harpe_begin_observe(harpe_job *job);
 void harpe_begin_queued(harpe_job *job);
@@ -276,7 +290,7 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
                                  const harpe_frequency_schedule *schedules);
 /* On the loop: takes over what harpe_turn_conclude left. */
 void harpe_turn_take_lesson(harpe_turn *turn);
-/* On a worker: brings a new scheduler to where the stored rounds left it (restore_scheduler.c). */
+/* On a worker: brings a new scheduler to where the stored rounds left it (bring_back.c). */
 harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler);
 /* On a worker: reads those of `results` that are only in the store. */
 harpe_status harpe_results_fill(harpe_store *store, const char *job_id, int64_t round,

@@ -87,7 +87,8 @@ typedef struct harpe_jobs_options {
  * until free. */
 harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
                             harpe_error *error);
-/* Held calls are answered 503; work under way is waited for by the workers' free before this. */
+/* Whoever is still there is answered 503. The order at the end: harpe_jobs_stop,
+ * harpe_workers_free, harpe_store_close (which acknowledges what it writes), then this. */
 void harpe_jobs_free(harpe_jobs *jobs);
 
 void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call);

@@ -5,16 +5,13 @@
  *
  * Durable means: a write-ahead log whose end is synced at every commit (synchronous=FULL; NORMAL
  * would sync only at checkpoints and lose what was acknowledged when the machine goes down). */
-#include <sqlite3.h>
+#include "server/store/sqlite_store.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "server/store/backend.h"
-#include "server/store/schema.h"
 
 /* Read and written as text by PRAGMAs. */
 #define APPLICATION_ID 1214345840 /* "Harp" */
@@ -24,18 +21,9 @@
 /* How long to wait at start for somebody who is just reading or closing the file. */
 enum { BUSY_TIMEOUT_MS = 1000 };
 
-typedef struct sqlite_store {
-    sqlite3 *db;
-    char *name;           /* "sqlite:harpe.db" */
-    pthread_mutex_t lock; /* the connection: one transaction or read at a time */
-    sqlite3_stmt *writes[HARPE_SCHEMA_WRITE_COUNT];
-    int parameters[HARPE_SCHEMA_WRITE_COUNT][HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: not in it */
-    sqlite3_stmt *reads[HARPE_SCHEMA_READ_COUNT];
-} sqlite_store;
-
 /* ---- Errors and small steps ----------------------------------------------------------------- */
 
-static harpe_status fail(const sqlite_store *store, harpe_error *error) {
+harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error) {
     const char *name = store->name;
     switch (sqlite3_errcode(store->db)) {
     case SQLITE_NOMEM: return harpe_fail_memory(error);
@@ -67,34 +55,34 @@ static harpe_status fail(const sqlite_store *store, harpe_error *error) {
     }
 }
 
-static harpe_status execute(const sqlite_store *store, const char *sql, harpe_error *error) {
+static harpe_status execute(const harpe_sqlite *store, const char *sql, harpe_error *error) {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK) return HARPE_OK;
-    return fail(store, error);
+    return harpe_sqlite_fail(store, error);
 }
 
-static void roll_back(const sqlite_store *store) {
+static void roll_back(const harpe_sqlite *store) {
     if (sqlite3_get_autocommit(store->db)) return; /* SQLite has done it */
     (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
-static harpe_status prepare(const sqlite_store *store, const char *sql, sqlite3_stmt **out,
-                            harpe_error *error) {
+harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sqlite3_stmt **out,
+                                  harpe_error *error) {
     if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) == SQLITE_OK) {
         return HARPE_OK;
     }
-    return fail(store, error);
+    return harpe_sqlite_fail(store, error);
 }
 
 /* The one integer that `sql` gives. */
-static harpe_status read_integer(const sqlite_store *store, const char *sql, int64_t *value,
+static harpe_status read_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
                                  harpe_error *error) {
     sqlite3_stmt *statement = NULL;
-    harpe_status status = prepare(store, sql, &statement, error);
+    harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
     if (status != HARPE_OK) return status;
     if (sqlite3_step(statement) == SQLITE_ROW) {
         *value = sqlite3_column_int64(statement, 0);
     } else {
-        status = fail(store, error);
+        status = harpe_sqlite_fail(store, error);
     }
     sqlite3_finalize(statement);
     return status;
@@ -103,7 +91,7 @@ static harpe_status read_integer(const sqlite_store *store, const char *sql, int
 /* ---- Opening -------------------------------------------------------------------------------- */
 
 /* Ours, of a version that we know, or empty. */
-static harpe_status check_identity(const sqlite_store *store, bool *is_new, harpe_error *error) {
+static harpe_status check_identity(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
     int64_t application_id = 0;
     int64_t version = 0;
     int64_t table_count = 0;
@@ -128,7 +116,7 @@ static harpe_status check_identity(const sqlite_store *store, bool *is_new, harp
     return HARPE_OK;
 }
 
-static harpe_status create_tables(const sqlite_store *store, harpe_error *error) {
+static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error) {
     char sql[64];
     (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d", HARPE_SCHEMA_VERSION);
     harpe_status status = execute(store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB"), error);
@@ -138,11 +126,11 @@ static harpe_status create_tables(const sqlite_store *store, harpe_error *error)
 }
 
 /* Nothing is written to a file before it is known to be ours or empty. */
-static harpe_status set_up(const sqlite_store *store, harpe_error *error) {
+static harpe_status set_up(const harpe_sqlite *store, harpe_error *error) {
     bool is_new = false;
     harpe_status status = execute(store,
                                   "PRAGMA locking_mode = EXCLUSIVE;"
-                                  "PRAGMA page_size = 16384;" /* a result fits into a page or few */
+                                  "PRAGMA page_size = 8192;" /* results are two pages or more */
                                   "PRAGMA secure_delete = OFF;"
                                   "BEGIN EXCLUSIVE",
                                   error);
@@ -153,34 +141,34 @@ static harpe_status set_up(const sqlite_store *store, harpe_error *error) {
         roll_back(store);
         return status;
     }
-    /* The log is copied into the file whenever it has reached 1024 pages (16 MiB); it is as long
-     * as that and one batch at most. */
+    /* The log is copied into the file when it has reached 1024 pages (8 MiB): often enough to be
+     * short, for one batch at most comes on top. Measured: larger logs or caches are no faster. */
     return execute(store,
                    "PRAGMA journal_mode = WAL;"
                    "PRAGMA synchronous = FULL;"
                    "PRAGMA wal_autocheckpoint = 1024;"
-                   "PRAGMA journal_size_limit = 67108864;"
-                   "PRAGMA cache_size = -49152", /* KiB: a batch, so that it is written once */
+                   "PRAGMA journal_size_limit = 16777216;"
+                   "PRAGMA cache_size = -16384", /* KiB */
                    error);
 }
 
-static harpe_status prepare_statements(sqlite_store *store, harpe_error *error) {
+static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT && status == HARPE_OK; i++) {
-        status = prepare(store, harpe_schema_writes[i].sql, &store->writes[i], error);
+        status = harpe_sqlite_prepare(store, harpe_schema_writes[i].sql, &store->writes[i], error);
         for (int p = 0; p < HARPE_SCHEMA_PARAMETER_COUNT && status == HARPE_OK; p++) {
             char name[] = {'$', (char)('1' + p), '\0'};
             store->parameters[i][p] = sqlite3_bind_parameter_index(store->writes[i], name);
         }
     }
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
-        status = prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
+        status = harpe_sqlite_prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
     }
     return status;
 }
 
 static void close_sqlite(void *state) {
-    sqlite_store *store = state;
+    harpe_sqlite *store = state;
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
         sqlite3_finalize(store->writes[i]);
     }
@@ -194,7 +182,7 @@ static void close_sqlite(void *state) {
 }
 
 static harpe_status open_database(const char *path, char *name, void **state, harpe_error *error) {
-    sqlite_store *store = calloc(1, sizeof *store);
+    harpe_sqlite *store = calloc(1, sizeof *store);
     if (!store || !path || !name) {
         free(store);
         free(name);
@@ -204,7 +192,8 @@ static harpe_status open_database(const char *path, char *name, void **state, ha
     pthread_mutex_init(&store->lock, NULL);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     harpe_status status = HARPE_OK;
-    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK) status = fail(store, error);
+    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK)
+        status = harpe_sqlite_fail(store, error);
     if (status == HARPE_OK) {
         sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
         status = set_up(store, error);
@@ -253,15 +242,15 @@ static harpe_status open_memory(const char *where, harpe_log log, void **state,
 }
 
 static const char *description(const void *state) {
-    const sqlite_store *store = state;
+    const harpe_sqlite *store = state;
     return store->name;
 }
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-/* Values are bound where the statement has the parameter; a parameter index of 0 is refused by
- * SQLite without harm. */
-static harpe_status write_one(const sqlite_store *store, size_t index, const harpe_change *change,
+/* A parameter that the statement does not have has index 0: SQLite refuses to bind it, which does
+ * no harm. */
+static harpe_status write_one(const harpe_sqlite *store, size_t index, const harpe_change *change,
                               harpe_error *error) {
     sqlite3_stmt *statement = store->writes[index];
     const int *parameters = store->parameters[index];
@@ -277,12 +266,12 @@ static harpe_status write_one(const sqlite_store *store, size_t index, const har
                                      SQLITE_STATIC);
     }
     if (result == SQLITE_OK) result = sqlite3_step(statement);
-    harpe_status status = result == SQLITE_DONE ? HARPE_OK : fail(store, error);
+    harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
     (void)sqlite3_reset(statement);
     return status;
 }
 
-static harpe_status write_changes(const sqlite_store *store, const harpe_change *changes,
+static harpe_status write_changes(const harpe_sqlite *store, const harpe_change *changes,
                                   harpe_error *error) {
     for (const harpe_change *change = changes; change; change = change->next) {
         for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
@@ -295,141 +284,12 @@ static harpe_status write_changes(const sqlite_store *store, const harpe_change 
 }
 
 static harpe_status write_batch(void *state, const harpe_change *changes, harpe_error *error) {
-    sqlite_store *store = state;
+    harpe_sqlite *store = state;
     pthread_mutex_lock(&store->lock);
     harpe_status status = execute(store, "BEGIN IMMEDIATE", error);
     if (status == HARPE_OK) status = write_changes(store, changes, error);
     if (status == HARPE_OK) status = execute(store, "COMMIT", error);
     if (status != HARPE_OK) roll_back(store);
-    pthread_mutex_unlock(&store->lock);
-    return status;
-}
-
-/* ---- Reading -------------------------------------------------------------------------------- */
-
-typedef struct record_reader {
-    const sqlite_store *store;
-    harpe_status (*record)(void *user, const harpe_change *change, harpe_error *error);
-    void *user;
-} record_reader;
-
-static harpe_status read_records(const record_reader *reader, size_t index, int64_t job,
-                                 const char *job_id, harpe_error *error) {
-    sqlite3_stmt *statement = reader->store->reads[index];
-    harpe_status status = HARPE_OK;
-    int result = sqlite3_bind_int64(statement, 1, job);
-    if (result == SQLITE_OK) result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *text = sqlite3_column_blob(statement, 3); /* NULL when empty */
-        harpe_change change = {
-            .kind = harpe_schema_reads[index].kind,
-            .job_id = job_id,
-            .round = sqlite3_column_int64(statement, 0),
-            .rank = sqlite3_column_int(statement, 1),
-            .number = sqlite3_column_int64(statement, 2),
-            .text = text ? text : "",
-            .length = (size_t)sqlite3_column_bytes(statement, 3),
-        };
-        status = reader->record(reader->user, &change, error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = fail(reader->store, error);
-    (void)sqlite3_reset(statement);
-    return status;
-}
-
-static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
-                             harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
-        status = read_records(reader, i, number, id, error);
-    }
-    return status;
-}
-
-static harpe_status read_deleted(const record_reader *reader, int64_t number, const char *id,
-                                 harpe_error *error) {
-    harpe_change change = {.kind = HARPE_CHANGE_DELETED, .job_id = id, .number = number};
-    return reader->record(reader->user, &change, error);
-}
-
-/* `each` for every row of number and id. */
-static harpe_status for_each_id(const record_reader *reader, const char *sql, const char *job_id,
-                                harpe_status (*each)(const record_reader *reader, int64_t number,
-                                                     const char *id, harpe_error *error),
-                                harpe_error *error) {
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = prepare(reader->store, sql, &statement, error);
-    if (status != HARPE_OK) return status;
-    if (job_id) (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    int result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *id = (const char *)sqlite3_column_text(statement, 1);
-        status = id ? each(reader, sqlite3_column_int64(statement, 0), id, error)
-                    : harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = fail(reader->store, error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status load(void *state, const char *job_id,
-                         harpe_status (*record)(void *user, const harpe_change *change,
-                                                harpe_error *error),
-                         void *user, harpe_error *error) {
-    sqlite_store *store = state;
-    record_reader reader = {store, record, user};
-    pthread_mutex_lock(&store->lock);
-    harpe_status status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS,
-                                      job_id, read_job, error);
-    if (status == HARPE_OK) {
-        status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_DELETED : HARPE_SCHEMA_DELETED,
-                             job_id, read_deleted, error);
-    }
-    pthread_mutex_unlock(&store->lock);
-    return status;
-}
-
-/* A copy of the blob in the first column, with a NUL behind it. */
-static harpe_status copy_blob(sqlite3_stmt *statement, char **text, size_t *length,
-                              harpe_error *error) {
-    const void *blob = sqlite3_column_blob(statement, 0);
-    size_t size = (size_t)sqlite3_column_bytes(statement, 0);
-    char *copy = malloc(size + 1);
-    if (!copy) return harpe_fail_memory(error);
-    if (size > 0) memcpy(copy, blob, size);
-    copy[size] = '\0';
-    *text = copy;
-    *length = size;
-    return HARPE_OK;
-}
-
-static harpe_status find_result(const sqlite_store *store, const char *job_id, int64_t round,
-                                int rank, char **text, size_t *length, harpe_error *error) {
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = prepare(store, HARPE_SCHEMA_RESULT, &statement, error);
-    if (status != HARPE_OK) return status;
-    (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(statement, 2, round);
-    (void)sqlite3_bind_int64(statement, 3, rank);
-    int result = sqlite3_step(statement);
-    if (result == SQLITE_ROW) {
-        status = copy_blob(statement, text, length, error);
-    } else if (result == SQLITE_DONE) {
-        status =
-            harpe_fail(error, HARPE_NOT_FOUND, "job %s has no result of rank %d for round %lld",
-                       job_id, rank, (long long)round);
-    } else {
-        status = fail(store, error);
-    }
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status read_result(void *state, const char *job_id, int64_t round, int rank,
-                                char **text, size_t *length, harpe_error *error) {
-    sqlite_store *store = state;
-    pthread_mutex_lock(&store->lock);
-    harpe_status status = find_result(store, job_id, round, rank, text, length, error);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -441,8 +301,8 @@ const harpe_store_backend harpe_store_sqlite = {
     .close = close_sqlite,
     .description = description,
     .write = write_batch,
-    .load = load,
-    .read_result = read_result,
+    .load = harpe_sqlite_load,
+    .read_result = harpe_sqlite_read_result,
 };
 
 const harpe_store_backend harpe_store_memory = {
@@ -452,6 +312,6 @@ const harpe_store_backend harpe_store_memory = {
     .close = close_sqlite,
     .description = description,
     .write = write_batch,
-    .load = load,
-    .read_result = read_result,
+    .load = harpe_sqlite_load,
+    .read_result = harpe_sqlite_read_result,
 };

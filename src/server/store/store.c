@@ -15,11 +15,11 @@
 #include "base/error.h"
 #include "server/store/backend.h"
 
-/* One batch is bounded, so that its first change does not wait for ever; a few batches may be
- * unacknowledged while the loop is busy, then the thread waits for it. */
+/* One batch is bounded, so that its first change does not wait long: larger ones are no faster. A
+ * few batches may be unacknowledged while the loop is busy, then the thread waits for it. */
 enum {
     BATCH_CHANGES = 4096,
-    BATCH_BYTES = 32 << 20,
+    BATCH_BYTES = 8 << 20,
     BATCHES_UNACKNOWLEDGED = 4,
 };
 

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe serve`: gathers settings from environment, file and flags, and runs the server of
+ * src/server in the foreground. Log lines go to standard error. */
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "cli/command.h"
+#include "pfo/settings.h"
+#include "server/server.h"
+
+/* A setting given by a flag; applied after environment and file. */
+typedef struct given_setting {
+    char name[64];
+    const char *value;
+    char flag[80];
+} given_setting;
+
+typedef struct serve_arguments {
+    given_setting *given;
+    size_t count, capacity;
+    const char *config;
+    bool print_settings;
+    bool quiet;
+} serve_arguments;
+
+/* ---- Flags ------------------------------------------------------------------------------------
+ */
+
+enum {
+    FLAG_LISTEN = 256,
+    FLAG_CONFIG,
+    FLAG_SET,
+    FLAG_NO_DUMP,
+    FLAG_PRINT,
+    FLAG_SETTING, /* and on: one for each row of SIMPLE */
+};
+
+/* Flags that are one setting each. */
+static const struct {
+    const char *flag, *setting;
+} SIMPLE[] = {
+    {"port", "port"},           {"scheduler", "scheduler"}, {"scheduler-args", "scheduler_args"},
+    {"store", "store"},         {"dump-dir", "dump_dir"},   {"token-file", "token_file"},
+    {"insecure", "insecure"},   {"tls-cert", "tls_cert"},   {"tls-key", "tls_key"},
+    {"log-level", "log_level"},
+};
+enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
+
+static const struct argp_option flags[] = {
+    {"port", FLAG_SETTING + 0, "N", 0, "Port to listen on (7787; 0: any free one)", 1},
+    {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
+     "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
+    {"scheduler", FLAG_SETTING + 1, "NAME", 0,
+     "PointSolution, PointSolution3D, AllMaxFrequency, ./mine.so or program:COMMAND", 2},
+    {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
+     "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2},
+    {"store", FLAG_SETTING + 3, "WHERE", 0, "SQLite file (./harpe.db), postgresql://..., or memory",
+     3},
+    {"dump-dir", FLAG_SETTING + 4, "DIR", 0, "Write ranks, schedules and results below DIR", 3},
+    {"no-dump", FLAG_NO_DUMP, NULL, 0, "Write none of them", 3},
+    {"token-file", FLAG_SETTING + 5, "FILE", 0, "Clients must send its first line as bearer token",
+     4},
+    {"insecure", FLAG_SETTING + 6, NULL, 0, "Let everyone who reaches the address in", 4},
+    {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
+    {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
+    {"config", FLAG_CONFIG, "FILE", 0, "Read NAME=value lines; flags win over them", 5},
+    {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
+    {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
+    {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
+    {"quiet", 'q', NULL, 0, "Log errors only", 6},
+    {0},
+};
+
+static void give(serve_arguments *arguments, const struct argp_state *state, const char *name,
+                 size_t name_length, const char *value, const char *flag) {
+    given_setting *given = NULL;
+    if (HARPE_ARRAY_RESERVE(arguments->given, arguments->capacity, arguments->count + 1))
+        given = &arguments->given[arguments->count++];
+    if (!given) harpe_flag_fail(state, "out of memory");
+    *given = (given_setting){.value = value};
+    snprintf(given->name, sizeof given->name, "%.*s", (int)name_length, name);
+    snprintf(given->flag, sizeof given->flag, "%s", flag);
+}
+
+/* "ADDR", "ADDR:PORT", "[ADDR6]:PORT" or a bare IPv6 address. */
+static void give_listen(serve_arguments *arguments, const struct argp_state *state, char *text) {
+    char *colon = strrchr(text, ':');
+    bool is_bracketed = *text == '[';
+    if (is_bracketed) {
+        char *end = strchr(text, ']');
+        if (!end) harpe_flag_fail(state, "--listen: '%s' has no closing bracket", text);
+        colon = end[1] == ':' ? end + 1 : NULL;
+        *end = '\0';
+        text++;
+    } else if (colon && strchr(text, ':') != colon) {
+        colon = NULL; /* several: an IPv6 address */
+    }
+    if (colon) {
+        *colon = '\0';
+        give(arguments, state, "port", 4, colon + 1, "--listen");
+    }
+    give(arguments, state, "listen", 6, text, "--listen");
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    serve_arguments *arguments = state->input;
+    if (key >= FLAG_SETTING && key < FLAG_SETTING + SIMPLE_COUNT) {
+        const char *setting = SIMPLE[key - FLAG_SETTING].setting;
+        char flag[80];
+        snprintf(flag, sizeof flag, "--%s", SIMPLE[key - FLAG_SETTING].flag);
+        give(arguments, state, setting, strlen(setting), argument ? argument : "true", flag);
+        return 0;
+    }
+    switch (key) {
+    case FLAG_LISTEN: give_listen(arguments, state, argument); return 0;
+    case FLAG_CONFIG: arguments->config = argument; return 0;
+    case FLAG_NO_DUMP: give(arguments, state, "dump_data", 9, "false", "--no-dump"); return 0;
+    case FLAG_PRINT: arguments->print_settings = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
+    case FLAG_SET: {
+        const char *equals = strchr(argument, '=');
+        if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", argument);
+        give(arguments, state, argument, (size_t)(equals - argument), equals + 1, "--set");
+        return 0;
+    }
+    case ARGP_KEY_ARG: harpe_flag_fail(state, "serve takes no arguments, got '%s'", argument);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- Log --------------------------------------------------------------------------------------
+ */
+
+typedef struct log_settings {
+    harpe_log_level lowest;
+    bool is_json;
+} log_settings;
+
+static void print_json_line(harpe_log_level level, const char *when, const char *line) {
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    json_t *object = json_pack("{s:s, s:s, s:o}", "time", when, "level", names[level], "message",
+                               harpe_command_json_text(line));
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (text) fprintf(stderr, "%s\n", text);
+    free(text);
+    json_decref(object);
+}
+
+/* Any thread; a line is one write. */
+static void print_line(void *user, harpe_log_level level, const char *line) {
+    const log_settings *settings = user;
+    if (level < settings->lowest) return;
+    char when[32];
+    struct timespec now;
+    struct tm local;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);
+    if (settings->is_json) {
+        print_json_line(level, when, line);
+    } else {
+        fprintf(stderr, "%s harpe serve: %s%s\n", when,
+                level == HARPE_LOG_WARNING ? "warning: "
+                : level == HARPE_LOG_ERROR ? "error: "
+                                           : "",
+                line);
+    }
+}
+
+/* ---- Running ----------------------------------------------------------------------------------
+ */
+
+static harpe_status gather(const serve_arguments *arguments, harpe_settings *settings,
+                           harpe_log log, harpe_error *error) {
+    harpe_status status =
+        harpe_settings_from_environment(settings, (const char *const *)environ, log, error);
+    if (!status && arguments->config)
+        status = harpe_settings_from_file(settings, arguments->config, error);
+    for (size_t i = 0; i < arguments->count && !status; i++) {
+        const given_setting *given = &arguments->given[i];
+        status = harpe_settings_set(settings, given->name, given->value, HARPE_FROM_FLAG,
+                                    given->flag, error);
+    }
+    return status;
+}
+
+static harpe_status print_settings(const harpe_settings *settings, harpe_error *error) {
+    char *text = harpe_settings_format(settings);
+    if (!text) return harpe_fail_memory(error);
+    fputs(text, stdout);
+    free(text);
+    return HARPE_OK;
+}
+
+static void print_listening(const harpe_settings *settings, int port) {
+    bool is_ipv6 = strchr(settings->listen, ':') != NULL;
+    fprintf(stderr, "harpe serve: listening on http%s://%s%s%s:%d\n",
+            *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
+            is_ipv6 ? "]" : "", port);
+}
+
+static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
+                          harpe_error *error) {
+    harpe_server *server;
+    harpe_status status = harpe_server_new(settings, log, &server, error);
+    if (status) return status;
+    if (!quiet) print_listening(settings, harpe_server_port(server));
+    status = harpe_server_run(server, error);
+    harpe_server_free(server);
+    return status;
+}
+
+/* The program's own handlers give way to the loop's, which takes signals as events. */
+static void prepare_signals(void) {
+    static const int numbers[] = {SIGTERM, SIGINT};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        signal(numbers[i], SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int harpe_serve_command(int argc, char **argv) {
+    const struct argp parser = {
+        .options = flags,
+        .parser = parse_flag,
+        .doc = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
+               "register, fetch their frequency schedules and report what they measured.\v"
+               "Settings also come from the environment (ZEUS_PFO_NAME). See man harpe-serve.",
+    };
+    serve_arguments arguments = {0};
+    harpe_settings settings = {0};
+    harpe_error error;
+    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    log_settings lines = {HARPE_LOG_WARNING, false};
+    harpe_log log = {print_line, &lines};
+    harpe_status status = harpe_settings_init(&settings, &error);
+    if (!status) status = gather(&arguments, &settings, log, &error);
+    if (!status) {
+        lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,
+                               settings.log_json};
+        if (arguments.print_settings) {
+            status = print_settings(&settings, &error);
+        } else {
+            prepare_signals();
+            status = harpe_settings_check(&settings, &error);
+            if (!status) status = serve(&settings, log, arguments.quiet, &error);
+        }
+    }
+    harpe_settings_free(&settings);
+    free(arguments.given);
+    return status ? harpe_command_fail("serve", &error) : HARPE_EXIT_OK;
+}

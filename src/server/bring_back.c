@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A scheduler brought to where the stored rounds left it: from its saved state where there is one,
+ * else by living through all rounds again. A job that has had no round yet is the shortest case.
+ * On a worker, before anything of the job's present is touched. */
+#include <string.h>
+
+#include "server/job.h"
+
+/* Applies what was wished while `round` ran (or before it was handed out). The scheduler may refuse
+ * again what it refused before. */
+static int apply_wishes(const harpe_job *job, harpe_scheduler *scheduler, int64_t round,
+                        bool is_within_round) {
+    int applied = 0;
+    for (size_t i = 0; i < job->wish_count; i++) {
+        const harpe_stored_wish *stored = &job->wishes[i];
+        if (stored->round != round || stored->is_within_round != is_within_round) continue;
+        applied += harpe_scheduler_wish_for(scheduler, stored->wish, stored->value, NULL) == 0;
+    }
+    return applied;
+}
+
+static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round) {
+    harpe_job *job = turn->job;
+    int count = job->info.world_size;
+    harpe_profiling_result *results = harpe_results_new(count);
+    if (!results) {
+        turn->error = (harpe_error){.status = HARPE_OUT_OF_MEMORY, .message = "out of memory"};
+        return HARPE_OUT_OF_MEMORY;
+    }
+    harpe_status status =
+        harpe_results_fill(turn->jobs->options.store, job->id, round, results, count, &turn->error);
+    if (!status) status = harpe_scheduler_observe(scheduler, results, (size_t)count, &turn->error);
+    harpe_results_free(results, count);
+    return status;
+}
+
+/* From after schedule `round` was said to the schedules that are to be handed out next; NULL: those
+ * of the running round. */
+static harpe_status live_through(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
+                                 const harpe_frequency_schedule **schedules) {
+    const harpe_job *job = turn->job;
+    harpe_status status = HARPE_OK;
+    for (; round < job->round || (round == job->round && turn->is_over); round++) {
+        int applied = apply_wishes(job, scheduler, round, true);
+        bool is_finished = harpe_scheduler_is_finished(scheduler);
+        if (!is_finished) status = observe_stored(turn, scheduler, round);
+        if (status) return status;
+        applied += apply_wishes(job, scheduler, round + 1, false);
+        if (!is_finished || applied > 0) {
+            status = harpe_scheduler_next(scheduler, schedules, &turn->error);
+        }
+        if (status) return status;
+    }
+    if (turn->is_over) return HARPE_OK;
+    *schedules = NULL;
+    int applied = apply_wishes(job, scheduler, job->round, true);
+    if (applied == 0 || !job->saved_text || job->saved_text[0] != 'f') return HARPE_OK;
+    return harpe_scheduler_next(scheduler, schedules, &turn->error);
+}
+
+/* Its results are gone and its state was not kept: only one that never needed any is as it was. */
+static harpe_status make_finished(harpe_turn *turn, harpe_scheduler **scheduler) {
+    const harpe_job *job = turn->job;
+    const harpe_frequency_schedule *schedules = NULL;
+    harpe_status status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
+    if (status) return status;
+    if (harpe_scheduler_is_finished(*scheduler)) {
+        return harpe_turn_conclude(turn, *scheduler, NULL);
+    }
+    harpe_scheduler_free(*scheduler);
+    *scheduler = NULL;
+    turn->is_finished = true;
+    turn->state_text = strdup(job->saved_text);
+    turn->state_length = turn->state_text ? job->saved_length : 0;
+    return HARPE_OK;
+}
+
+harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler) {
+    const harpe_job *job = turn->job;
+    const harpe_frequency_schedule *schedules = NULL;
+    const char *saved = job->saved_text;
+    int64_t round = saved ? job->saved_round : 0;
+    harpe_status status = HARPE_OK;
+    if (saved && saved[0] == 'f' && saved[1] == '-') return make_finished(turn, scheduler);
+    if (saved && saved[1] == 's') {
+        status = harpe_scheduler_load(*scheduler, saved + 2, job->saved_length - 2, &turn->error);
+    } else {
+        (void)apply_wishes(job, *scheduler, 0, false);
+        status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
+    }
+    if (!status) status = live_through(turn, *scheduler, round, &schedules);
+    return status ? status : harpe_turn_conclude(turn, *scheduler, schedules);
+}

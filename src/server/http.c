@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP server's door: the listening socket, how many may come in, and who has to leave when
+ * time is up. What happens on a connection is in http_connections.c and http_exchange.c. */
+#include "server/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/http_parts.h"
+
+enum {
+    BACKLOG = 65535, /* the kernel takes what it allows */
+    ACCEPTS_PER_TURN = 64,
+    ACCEPT_PAUSE_MS = 50, /* after running out of descriptors or memory */
+    LINGER_MS = 2000,     /* for a refused client to read why */
+    OTHER_FILES = 256,    /* descriptors that are not connections */
+    MOST_TICK_MS = 1000,
+    LEAST_TICK_MS = 10,
+};
+
+static void log_line(const harpe_http *http, harpe_log_level level, const char *line) {
+    if (http->options.log.write != NULL)
+        http->options.log.write(http->options.log.user, level, line);
+}
+
+/* ---- Deadlines ---------------------------------------------------------------------------- */
+
+/* Lists are in the order of entry and each state has one time limit: only heads are looked at. */
+static void close_late(harpe_http *http, harpe_http_state state, int64_t limit_ms) {
+    int64_t latest_ns = harpe_clock_ns() - limit_ms * 1000000;
+    harpe_http_connection *connection;
+    while ((connection = http->states[state].oldest) != NULL && connection->since_ns <= latest_ns) {
+        bool is_late_answer = state != HARPE_HTTP_IDLE && state != HARPE_HTTP_LINGERING;
+        http->counts.timeouts += is_late_answer;
+        if (state == HARPE_HTTP_RECEIVING)
+            harpe_http_refuse(connection, 408, "the request took too long to arrive");
+        else
+            harpe_http_connection_close(connection);
+    }
+}
+
+static void arm_tick(harpe_http *http);
+
+static void tick(void *user) {
+    harpe_http *http = user;
+    http->tick = NULL;
+    close_late(http, HARPE_HTTP_HANDSHAKING, http->options.request_timeout_ms);
+    close_late(http, HARPE_HTTP_RECEIVING, http->options.request_timeout_ms);
+    close_late(http, HARPE_HTTP_SENDING, http->options.request_timeout_ms);
+    close_late(http, HARPE_HTTP_IDLE, http->options.keep_alive_timeout_ms);
+    close_late(http, HARPE_HTTP_LINGERING, LINGER_MS);
+    if (http->counts.connections > 0) arm_tick(http);
+}
+
+static void arm_tick(harpe_http *http) {
+    if (http->tick != NULL) return;
+    int64_t shortest = http->options.request_timeout_ms;
+    if (http->options.keep_alive_timeout_ms < shortest)
+        shortest = http->options.keep_alive_timeout_ms;
+    int64_t delay_ms = shortest / 8;
+    if (delay_ms > MOST_TICK_MS) delay_ms = MOST_TICK_MS;
+    if (delay_ms < LEAST_TICK_MS) delay_ms = LEAST_TICK_MS;
+    /* Out of memory: the next connection tries again. */
+    harpe_loop_after(http->loop, delay_ms, tick, http, &http->tick, NULL);
+}
+
+/* ---- The door ----------------------------------------------------------------------------- */
+
+static void accept_again(void *user) {
+    harpe_http *http = user;
+    http->accept_again = NULL;
+    if (http->listen_watch != NULL) harpe_watch_change(http->listen_watch, EPOLLIN, NULL);
+}
+
+/* Without a descriptor accept() fails at once and for ever: makes room and lets some time pass. */
+static void pause_accepting(harpe_http *http, int reason) {
+    char line[160];
+    snprintf(line, sizeof line, "cannot accept a connection: %s; pausing for %d ms",
+             strerror(reason), ACCEPT_PAUSE_MS);
+    log_line(http, HARPE_LOG_WARNING, line);
+    harpe_http_evict(http);
+    if (harpe_loop_after(http->loop, ACCEPT_PAUSE_MS, accept_again, http, &http->accept_again,
+                         NULL) == HARPE_OK)
+        harpe_watch_change(http->listen_watch, 0, NULL);
+}
+
+static void let_in(harpe_http *http, int fd) {
+    bool is_full = http->counts.connections >= http->options.max_connections;
+    if (is_full && !harpe_http_evict(http)) {
+        http->counts.refused++;
+        close(fd);
+        return;
+    }
+    if (harpe_http_connection_open(http, fd))
+        http->counts.accepted++;
+    else
+        http->counts.refused++;
+}
+
+static void accept_some(void *user, uint32_t events) {
+    (void)events;
+    harpe_http *http = user;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(http->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            let_in(http, fd);
+            continue;
+        }
+        bool is_out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (is_out) pause_accepting(http, errno);
+        if (is_out || errno == EAGAIN) break;
+        /* Anything else is about the one connection, which is gone. */
+    }
+    arm_tick(http);
+}
+
+/* ---- Listening ---------------------------------------------------------------------------- */
+
+static bool parse_address(const char *text, int port, struct sockaddr_storage *address,
+                          socklen_t *length) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+        memcpy(address, &v4, sizeof v4);
+        *length = sizeof v4;
+        return true;
+    }
+    if (inet_pton(AF_INET6, text, &v6.sin6_addr) != 1) return false;
+    memcpy(address, &v6, sizeof v6);
+    *length = sizeof v6;
+    return true;
+}
+
+static int bound_port(int fd) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0) return 0;
+    if (address.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+}
+
+static harpe_status listen_on(harpe_http *http, harpe_error *error) {
+    const char *text = http->address;
+    int port = http->options.port, on = 1;
+    struct sockaddr_storage address;
+    socklen_t length;
+    if (port < 0 || port > 65535 || !parse_address(text, port, &address, &length))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "cannot listen on %s, port %d: give a numeric IPv4 or IPv6 address and "
+                          "a port from 0 to 65535",
+                          text, port);
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return harpe_fail_errno(error, errno, "cannot make a socket for %s", text);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* connections inherit it */
+    if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) {
+        int failed = errno;
+        close(fd);
+        return harpe_fail_errno(error, failed, "cannot listen on %s, port %d", text, port);
+    }
+    http->listen_fd = fd;
+    http->port = bound_port(fd);
+    return harpe_loop_watch(http->loop, fd, EPOLLIN, accept_some, http, &http->listen_watch, error);
+}
+
+/* As many descriptors as connections may want, or fewer connections. */
+static void make_room_for_files(harpe_http *http) {
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)http->options.max_connections + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+    struct rlimit raised = {needed, limit.rlim_max > needed ? limit.rlim_max : needed};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
+    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= needed) return;
+    int most = (int)limit.rlim_cur - OTHER_FILES;
+    if (most < 1) most = (int)limit.rlim_cur / 2;
+    char line[200];
+    snprintf(line, sizeof line,
+             "only %d connections at once instead of %d: the limit of open files is %llu "
+             "(ulimit -Hn)",
+             most, http->options.max_connections, (unsigned long long)limit.rlim_cur);
+    log_line(http, HARPE_LOG_WARNING, line);
+    http->options.max_connections = most;
+}
+
+/* ---- The server --------------------------------------------------------------------------- */
+
+static harpe_status copy_options(harpe_http *http, const harpe_http_options *options,
+                                 harpe_error *error) {
+    http->options = *options;
+    http->address = strdup(options->address != NULL ? options->address : "127.0.0.1");
+    http->token = options->token != NULL ? strdup(options->token) : NULL;
+    http->options.address = http->options.token = NULL;
+    http->options.tls_cert_pem = http->options.tls_key_pem = NULL;
+    if (http->address == NULL || (options->token != NULL && http->token == NULL))
+        return harpe_fail_memory(error);
+    harpe_http_options *own = &http->options;
+    if (own->max_header_bytes == 0) own->max_header_bytes = 16384;
+    if (own->max_body_bytes == 0) own->max_body_bytes = (size_t)64 << 20;
+    if (own->max_connections <= 0) own->max_connections = 65536;
+    if (own->request_timeout_ms <= 0) own->request_timeout_ms = 60000;
+    if (own->keep_alive_timeout_ms <= 0) own->keep_alive_timeout_ms = 600000;
+    return HARPE_OK;
+}
+
+harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
+                            const harpe_http_handler *handler, harpe_http **out,
+                            harpe_error *error) {
+    harpe_http *http = calloc(1, sizeof *http);
+    if (http == NULL) return harpe_fail_memory(error);
+    http->loop = loop;
+    http->handler = *handler;
+    http->listen_fd = -1;
+    http->date_s = -1;
+    harpe_status status = copy_options(http, options, error);
+    if (status == HARPE_OK && (options->tls_cert_pem == NULL) != (options->tls_key_pem == NULL))
+        status =
+            harpe_fail(error, HARPE_INVALID_ARGUMENT, "TLS needs both a certificate and its key");
+    if (status == HARPE_OK && options->tls_cert_pem != NULL)
+        status = harpe_http_tls_new(options->tls_cert_pem, options->tls_key_pem, &http->tls, error);
+    if (status == HARPE_OK) {
+        make_room_for_files(http);
+        status = listen_on(http, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_http_free(http);
+        return status;
+    }
+    harpe_loop_before_wait(loop, harpe_http_run_queue, http);
+    *out = http;
+    return HARPE_OK;
+}
+
+int harpe_http_port(const harpe_http *http) { return http->port; }
+
+void harpe_http_stop_accepting(harpe_http *http) {
+    harpe_timer_cancel(http->accept_again);
+    http->accept_again = NULL;
+    harpe_watch_remove(http->listen_watch);
+    http->listen_watch = NULL;
+    if (http->listen_fd >= 0) close(http->listen_fd);
+    http->listen_fd = -1;
+}
+
+void harpe_http_free(harpe_http *http) {
+    if (http == NULL) return;
+    harpe_http_stop_accepting(http);
+    harpe_loop_before_wait(http->loop, NULL, NULL);
+    harpe_timer_cancel(http->tick);
+    for (int state = 0; state < HARPE_HTTP_STATE_COUNT; state++)
+        while (http->states[state].oldest != NULL)
+            harpe_http_connection_close(http->states[state].oldest);
+    harpe_http_run_queue(http); /* frees those that are closed */
+    harpe_http_tls_free(http->tls);
+    free(http->address);
+    free(http->token);
+    free(http);
+}
+
+harpe_http_counts harpe_http_count(const harpe_http *http) {
+    harpe_http_counts counts = http->counts;
+    counts.held = http->states[HARPE_HTTP_WORKING].count;
+    return counts;
+}

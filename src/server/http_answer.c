@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers: the handler's, and the server's own to requests that it refuses. An answer is put
+ * together here and left on its connection for http_exchange.c to send. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/array.h"
+#include "base/text.h"
+#include "server/http_parts.h"
+
+/* Room for a head, and for a short body behind it, in one go. */
+enum { USUAL_HEAD = 320 };
+
+static const char *reason(int status) {
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {201, "Created"},
+        {204, "No Content"},
+        {304, "Not Modified"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {413, "Content Too Large"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Entity"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {503, "Service Unavailable"},
+        {505, "HTTP Version Not Supported"},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "Status";
+}
+
+/* Made once a second. */
+static const char *date(harpe_http *http) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    if (now.tv_sec != http->date_s) {
+        static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+        static const char months[12][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                           "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+        struct tm utc;
+        gmtime_r(&now.tv_sec, &utc);
+        snprintf(http->date, sizeof http->date, "%s, %02d %s %d %02d:%02d:%02d GMT",
+                 days[utc.tm_wday], utc.tm_mday % 100, months[utc.tm_mon],
+                 (utc.tm_year + 1900) % 10000, utc.tm_hour % 100, utc.tm_min % 100,
+                 utc.tm_sec % 100);
+        http->date_s = now.tv_sec;
+    }
+    return http->date;
+}
+
+static void put(harpe_text *text, const char *words) {
+    harpe_text_append(text, words, strlen(words));
+}
+
+static void put_field(harpe_text *text, const char *name, const char *value) {
+    put(text, name);
+    put(text, ": ");
+    put(text, value);
+    put(text, "\r\n");
+}
+
+static harpe_text make_head(harpe_http_connection *connection, int status, const char *content_type,
+                            size_t length, const harpe_http_header_field *headers) {
+    const harpe_http_request *request = connection->request;
+    char line[100];
+    harpe_text head = {0};
+    head.failed = !HARPE_ARRAY_RESERVE(head.data, head.capacity, USUAL_HEAD);
+    snprintf(line, sizeof line, "HTTP/1.1 %d %s\r\n", status, reason(status));
+    put(&head, line);
+    put_field(&head, "date", date(connection->http));
+    if (content_type != NULL) put_field(&head, "content-type", content_type);
+    snprintf(line, sizeof line, "%zu", length);
+    if (status != 204 && status != 304) put_field(&head, "content-length", line);
+    if (!connection->keep_alive)
+        put_field(&head, "connection", "close");
+    else if (request != NULL && request->head.is_http_1_0)
+        put_field(&head, "connection", "keep-alive");
+    for (; headers != NULL && headers->name != NULL; headers++)
+        if (strpbrk(headers->value, "\r\n") == NULL) /* a value never becomes a second header */
+            put_field(&head, headers->name, headers->value);
+    put(&head, "\r\n");
+    return head;
+}
+
+/* Leaves it for sending; the request is over. `body` is taken over when it is not NULL. */
+static void put_out(harpe_http_connection *connection, harpe_text *out, char *body, size_t length) {
+    connection->is_broken = connection->is_broken || out->failed;
+    connection->out = out->data;
+    connection->out_length = out->length;
+    connection->out_body = body;
+    connection->out_body_length = body != NULL ? length : 0;
+    connection->out_sent = 0;
+    if (connection->request != NULL) harpe_http_request_free(connection->request);
+    connection->request = NULL;
+    harpe_http_enter(connection, HARPE_HTTP_SENDING);
+    harpe_http_queue(connection);
+}
+
+static bool has_body(const harpe_http_request *request, int status) {
+    return status != 204 && status != 304 && (request == NULL || !request->wants_no_body);
+}
+
+void harpe_http_answer(harpe_http_request *request, int status, const char *content_type,
+                       char *body, size_t length, bool take_body,
+                       const harpe_http_header_field *headers) {
+    harpe_http_connection *connection = request->connection;
+    harpe_text out = make_head(connection, status, content_type, length, headers);
+    connection->sent_data = request->data;
+    char *taken = take_body ? body : NULL;
+    if (length == 0 || !has_body(request, status)) {
+        free(taken);
+        taken = NULL;
+    } else if (!take_body) {
+        harpe_text_append(&out, body, length);
+    }
+    put_out(connection, &out, taken, length);
+}
+
+void harpe_http_refuse(harpe_http_connection *connection, int status, const char *detail) {
+    static const harpe_http_header_field challenge[] = {{"www-authenticate", "Bearer"},
+                                                        {NULL, NULL}};
+    char body[256];
+    size_t length = (size_t)snprintf(body, sizeof body, "{\"detail\":\"%s\"}", detail);
+    connection->keep_alive = false;
+    connection->lingers = true;
+    connection->sent_data = NULL;
+    harpe_text out =
+        make_head(connection, status, "application/json", length, status == 401 ? challenge : NULL);
+    if (has_body(connection->request, status)) harpe_text_append(&out, body, length);
+    put_out(connection, &out, NULL, 0);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes over a connection: bytes become a request, the request goes to the handler, its answer
+ * goes out, and so on, each step as far as it goes without waiting. The only file that reads and
+ * writes client sockets. One request at a time: a client that sends more waits in its own socket.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "server/http_parts.h"
+
+/* Reads in one go before others have their turn. */
+enum { READS_PER_TURN = 16 };
+
+typedef enum step {
+    STEP_ON,    /* there is more to do at once */
+    STEP_WAIT,  /* for the socket, the handler or a turn */
+    STEP_CLOSE, /* it is over */
+} step;
+
+/* ---- The socket --------------------------------------------------------------------------- */
+
+/* recv, keeping count of what that says about the socket. */
+static ssize_t read_socket(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    ssize_t got =
+        connection->tls != NULL
+            ? harpe_http_tls_receive(connection->tls, http->read_buffer, sizeof http->read_buffer)
+            : recv(connection->fd, http->read_buffer, sizeof http->read_buffer, 0);
+    if (got == 0) connection->peer_closed = true;
+    if (got < 0 && errno != EAGAIN && errno != EINTR) connection->is_broken = true;
+    /* A short read has emptied a socket, but not what TLS has decrypted. After the peer's end no
+     * edge comes any more: then read on to the very end. */
+    bool is_empty = got < 0 ? errno == EAGAIN
+                            : connection->tls == NULL && !connection->peer_closed &&
+                                  (size_t)got < sizeof http->read_buffer;
+    if (got == 0 || is_empty) connection->is_readable = false;
+    return got;
+}
+
+static ssize_t write_socket(harpe_http_connection *connection) {
+    size_t sent = connection->out_sent;
+    bool is_head_sent = sent >= connection->out_length;
+    struct iovec parts[2] = {
+        {connection->out + (is_head_sent ? 0 : sent),
+         is_head_sent ? 0 : connection->out_length - sent},
+        {connection->out_body, connection->out_body_length},
+    };
+    if (is_head_sent && connection->out_body != NULL) {
+        parts[1].iov_base = connection->out_body + (sent - connection->out_length);
+        parts[1].iov_len -= sent - connection->out_length;
+    }
+    if (connection->tls != NULL) {
+        struct iovec *part = &parts[is_head_sent];
+        return harpe_http_tls_send(connection->tls, part->iov_base, part->iov_len);
+    }
+    struct msghdr message = {.msg_iov = parts + is_head_sent,
+                             .msg_iovlen = !is_head_sent && connection->out_body != NULL ? 2 : 1};
+    return sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+}
+
+/* ---- Token -------------------------------------------------------------------------------- */
+
+static bool is_same_secret(const char *given, const char *expected) {
+    size_t given_length = strlen(given), length = strlen(expected);
+    unsigned difference = given_length != length;
+    for (size_t i = 0; i < length; i++) {
+        char c = i < given_length ? given[i] : '\0';
+        difference |= (unsigned)(unsigned char)(c ^ expected[i]);
+    }
+    return difference == 0;
+}
+
+static bool is_allowed(const harpe_http *http, const harpe_http_request *request) {
+    const harpe_http_handler *handler = &http->handler;
+    if (http->token == NULL) return true;
+    if (handler->needs_token != NULL &&
+        !handler->needs_token(handler->user, request->head.method, request->head.target))
+        return true;
+    const char *given = harpe_http_header(request, "authorization");
+    if (given == NULL || strncasecmp(given, "Bearer ", 7) != 0) return false;
+    return is_same_secret(given + 7, http->token);
+}
+
+/* ---- Receiving ---------------------------------------------------------------------------- */
+
+static void hand_over(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    connection->request->arrived_ns = harpe_clock_ns();
+    http->counts.requests++;
+    http->handler.request(http->handler.user, connection->request);
+    bool is_kept = connection->request != NULL;
+    if (is_kept) harpe_http_enter(connection, HARPE_HTTP_WORKING);
+}
+
+/* A rare courtesy of 25 bytes: when the socket does not take it, the client goes on by itself. */
+static void send_continue(harpe_http_connection *connection) {
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    ssize_t sent = connection->tls != NULL
+                       ? harpe_http_tls_send(connection->tls, text, sizeof text - 1)
+                       : send(connection->fd, text, sizeof text - 1, MSG_NOSIGNAL);
+    if (sent >= 0 && (size_t)sent < sizeof text - 1) connection->is_broken = true;
+}
+
+/* The head is here: refuses what can be refused before the body comes. */
+static void begin_request(harpe_http_connection *connection, const char *head, size_t length,
+                          bool has_more) {
+    harpe_http *http = connection->http;
+    const char *why;
+    int status = harpe_http_request_new(connection, head, length, &connection->request, &why);
+    if (status != 0) {
+        harpe_http_refuse(connection, status, why);
+        return;
+    }
+    harpe_http_request *request = connection->request;
+    connection->keep_alive = request->head.keep_alive;
+    if (!is_allowed(http, request)) {
+        harpe_http_refuse(connection, 401, "a valid bearer token is needed");
+        return;
+    }
+    request->body_limit = http->options.max_body_bytes;
+    if (http->handler.body_limit != NULL)
+        request->body_limit = http->handler.body_limit(http->handler.user, request->head.method,
+                                                       request->head.target);
+    if (request->head.content_length > request->body_limit) {
+        harpe_http_refuse(connection, 413, "the body is too large");
+        return;
+    }
+    bool has_body = request->head.is_chunked || request->head.content_length > 0;
+    if (!has_body)
+        hand_over(connection);
+    else if (request->head.expects_continue && !has_more && !request->head.is_http_1_0)
+        send_continue(connection);
+}
+
+static void append_body(harpe_http_connection *connection, const char *bytes, size_t length) {
+    harpe_http_request *request = connection->request;
+    if (length > request->body_limit - request->body_length)
+        harpe_http_refuse(connection, 413, "the body is too large");
+    else if (!harpe_http_request_append(request, bytes, length))
+        harpe_http_refuse(connection, 503, "out of memory");
+}
+
+static void take_chunks(harpe_http_connection *connection, const char **bytes, size_t *length) {
+    while (connection->state == HARPE_HTTP_RECEIVING) {
+        const char *data;
+        size_t data_length;
+        switch (harpe_http_chunks_take(&connection->request->chunks, bytes, length, &data,
+                                       &data_length)) {
+        case HARPE_HTTP_CHUNK_DATA: append_body(connection, data, data_length); break;
+        case HARPE_HTTP_CHUNK_MORE: return;
+        case HARPE_HTTP_CHUNK_END: hand_over(connection); break;
+        case HARPE_HTTP_CHUNK_INVALID:
+            harpe_http_refuse(connection, 400, "the chunked body is malformed");
+            break;
+        }
+    }
+}
+
+static void take_body(harpe_http_connection *connection, const char **bytes, size_t *length) {
+    harpe_http_request *request = connection->request;
+    if (request->head.is_chunked) {
+        take_chunks(connection, bytes, length);
+        return;
+    }
+    uint64_t missing = request->head.content_length - request->body_length;
+    size_t taken = missing < *length ? (size_t)missing : *length;
+    append_body(connection, *bytes, taken);
+    *bytes += taken;
+    *length -= taken;
+    if (connection->state == HARPE_HTTP_RECEIVING && taken == missing) hand_over(connection);
+}
+
+/* Takes a head if it is complete. */
+static void take_head(harpe_http_connection *connection, const char **bytes, size_t *length) {
+    while (*length >= 2 && memcmp(*bytes, "\r\n", 2) == 0) {
+        *bytes += 2; /* RFC 9112 2.2: empty lines before a request are skipped */
+        *length -= 2;
+        connection->scanned = 0;
+    }
+    if (*length == 0) return;
+    if (connection->state == HARPE_HTTP_IDLE) harpe_http_enter(connection, HARPE_HTTP_RECEIVING);
+    unsigned char first = (unsigned char)((*bytes)[0] | 0x20);
+    if ((first < 'a' || first > 'z') && (*bytes)[0] != '\r') {
+        harpe_http_refuse(connection, 400, "this is not HTTP");
+        return;
+    }
+    size_t limit = connection->http->options.max_header_bytes;
+    size_t head_length = harpe_http_head_length(*bytes, *length, connection->scanned);
+    if (head_length > limit || (head_length == 0 && *length >= limit)) {
+        harpe_http_refuse(connection, 431, "the request's head is too large");
+        return;
+    }
+    connection->scanned = head_length > 0 ? 0 : *length;
+    if (head_length == 0) return;
+    const char *head = *bytes;
+    *bytes += head_length;
+    *length -= head_length;
+    begin_request(connection, head, head_length, *length > 0);
+}
+
+/* Uses up what it can of the bytes: at most until a request is complete. */
+static void take(harpe_http_connection *connection, const char **bytes, size_t *length) {
+    if (connection->request == NULL) take_head(connection, bytes, length);
+    /* With nothing left a body of no length is not asked for again. */
+    if (connection->state == HARPE_HTTP_RECEIVING && connection->request != NULL && *length > 0)
+        take_body(connection, bytes, length);
+}
+
+/* Keeps `length` bytes at `bytes` (perhaps inside `in` itself) for later. */
+static bool keep(harpe_http_connection *connection, const char *bytes, size_t length) {
+    if (bytes == connection->in && length == connection->in_length) return true;
+    if (length == 0 || connection->lingers) { /* what follows a refused request is not read */
+        free(connection->in);
+        connection->in = NULL;
+        connection->in_length = connection->in_capacity = 0;
+        return true;
+    }
+    if (connection->in != NULL && bytes >= connection->in &&
+        bytes <= connection->in + connection->in_length) {
+        memmove(connection->in, bytes, length);
+    } else {
+        if (!HARPE_ARRAY_RESERVE(connection->in, connection->in_capacity, length)) return false;
+        memcpy(connection->in, bytes, length);
+    }
+    connection->in_length = length;
+    return true;
+}
+
+static step receive(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    const char *bytes = connection->in;
+    size_t length = connection->in_length;
+    if (length == 0 || connection->lacks_bytes) {
+        if (!connection->is_readable) return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
+        ssize_t got = read_socket(connection);
+        if (got <= 0) return got == 0 || connection->is_broken ? STEP_CLOSE : STEP_WAIT;
+        bytes = http->read_buffer;
+        length = (size_t)got;
+        if (connection->in_length > 0) {
+            size_t whole = connection->in_length + length;
+            if (!HARPE_ARRAY_RESERVE(connection->in, connection->in_capacity, whole))
+                return STEP_CLOSE;
+            memcpy(connection->in + connection->in_length, bytes, length);
+            connection->in_length = whole;
+            bytes = connection->in;
+            length = whole;
+        }
+    }
+    take(connection, &bytes, &length);
+    connection->lacks_bytes = connection->state == HARPE_HTTP_RECEIVING;
+    return keep(connection, bytes, length) ? STEP_ON : STEP_CLOSE;
+}
+
+/* ---- Sending ------------------------------------------------------------------------------ */
+
+static step after_answer(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    void *data = connection->sent_data;
+    free(connection->out);
+    free(connection->out_body);
+    connection->out = connection->out_body = NULL;
+    connection->out_length = connection->out_body_length = connection->out_sent = 0;
+    connection->sent_data = NULL;
+    if (connection->keep_alive)
+        harpe_http_enter(connection, HARPE_HTTP_IDLE);
+    else
+        harpe_http_enter(connection, HARPE_HTTP_LINGERING);
+    if (data != NULL && http->handler.sent != NULL)
+        http->handler.sent(http->handler.user, data, true);
+    if (connection->keep_alive) return STEP_ON;
+
+    if (connection->tls != NULL) harpe_http_tls_end(connection->tls);
+    if (!connection->lingers) return STEP_CLOSE;
+    shutdown(connection->fd, SHUT_WR);
+    return STEP_ON;
+}
+
+static step send_answer(harpe_http_connection *connection) {
+    size_t whole = connection->out_length + connection->out_body_length;
+    while (connection->out_sent < whole) {
+        ssize_t sent = write_socket(connection);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) return errno == EAGAIN ? STEP_WAIT : STEP_CLOSE;
+        connection->out_sent += (size_t)sent;
+    }
+    return after_answer(connection);
+}
+
+/* Closing a socket with unread bytes would reset it under the answer. */
+static step linger(harpe_http_connection *connection) {
+    if (!connection->is_readable) return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
+    ssize_t got = read_socket(connection);
+    if (got > 0) return STEP_ON;
+    return got == 0 || connection->is_broken ? STEP_CLOSE : STEP_WAIT;
+}
+
+/* ---- One turn ----------------------------------------------------------------------------- */
+
+static step shake_hands(harpe_http_connection *connection) {
+    if (harpe_http_tls_handshake(connection->tls) != 0)
+        return errno == EAGAIN && !connection->peer_closed ? STEP_WAIT : STEP_CLOSE;
+    harpe_http_enter(connection, HARPE_HTTP_IDLE);
+    return STEP_ON;
+}
+
+static step next_step(harpe_http_connection *connection) {
+    if (connection->is_broken) return STEP_CLOSE;
+    switch (connection->state) {
+    case HARPE_HTTP_HANDSHAKING: return shake_hands(connection);
+    case HARPE_HTTP_IDLE:
+    case HARPE_HTTP_RECEIVING: return receive(connection);
+    case HARPE_HTTP_WORKING: return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
+    case HARPE_HTTP_SENDING: return send_answer(connection);
+    case HARPE_HTTP_LINGERING: return linger(connection);
+    default: return STEP_WAIT;
+    }
+}
+
+void harpe_http_proceed(harpe_http_connection *connection) {
+    connection->is_proceeding = true;
+    step result = STEP_ON;
+    for (int i = 0; i < 2 * READS_PER_TURN && result == STEP_ON; i++)
+        result = next_step(connection);
+    connection->is_proceeding = false;
+    if (result == STEP_CLOSE)
+        harpe_http_connection_close(connection);
+    else if (result == STEP_ON)
+        harpe_http_queue(connection);
+}

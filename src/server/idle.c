@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs go: evicted on request, or after nothing was heard of them for max_job_idle_time. The id of
+ * an evicted job stays known. Also stores, now and then, when each job was last heard of. */
+#include <stdlib.h>
+
+#include "server/job.h"
+
+enum { CHECK_EVERY_MS = 60000 };
+
+/* ---- Eviction ----------------------------------------------------------------------------- */
+
+static void remove_job(harpe_job *job) {
+    harpe_jobs *jobs = job->jobs;
+    harpe_job_table_retire(&jobs->table, job);
+    job->is_evicted = true;
+    jobs->counts.jobs--;
+    jobs->counts.ranks -= (size_t)job->registered;
+    jobs->counts.failed -= job->failure != NULL;
+    jobs->counts.evicted++;
+    harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: evicted", job->id);
+    char detail[600];
+    (void)snprintf(detail, sizeof detail, "job %.512s was evicted: register it anew", job->id);
+    harpe_job_refuse_held(job, 410, detail);
+}
+
+static void deletion_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_job *job = operation->job;
+    harpe_call *call = harpe_operation_release(operation);
+    job->eviction = NULL;
+    if (status) {
+        harpe_reply_not_stored(call, error);
+    } else {
+        remove_job(job);
+        harpe_reply_null(call, -1);
+        /* A turn that is under way does it at its end. */
+        if (!job->turn) harpe_job_bury(job);
+    }
+    harpe_operation_end(operation);
+    harpe_job_advance(job);
+}
+
+void harpe_evict(harpe_job *job, harpe_call *call) {
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (!operation) return;
+    job->eviction = operation;
+    operation->change.number = harpe_jobs_now_s(job->jobs);
+    harpe_operation_store(operation, HARPE_CHANGE_DELETED, deletion_is_stored);
+}
+
+/* ---- Once a minute ------------------------------------------------------------------------ */
+
+static void seen_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    (void)error;
+    harpe_operation *operation = user;
+    if (status == HARPE_OK) operation->job->stored_seen_s = operation->change.number;
+    harpe_operation_end(operation);
+}
+
+static void store_seen(harpe_job *job) {
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, NULL);
+    if (!operation) return;
+    operation->change.number = job->seen_s;
+    harpe_operation_store(operation, HARPE_CHANGE_SEEN, seen_is_stored);
+}
+
+/* While the server was down nobody could be heard of: that is no idleness. */
+static bool is_idle(const harpe_job *job, int64_t now_s) {
+    int64_t since_s = job->seen_s;
+    if (since_s < job->jobs->started_s) since_s = job->jobs->started_s;
+    return now_s - since_s >= job->jobs->options.settings->max_job_idle_time_s;
+}
+
+void harpe_jobs_check_idle(harpe_jobs *jobs) {
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    for (harpe_job *job = jobs->table.newest, *older; job; job = older) {
+        older = job->older;
+        if (!job->is_stored || job->eviction) continue;
+        if (is_idle(job, now_s))
+            harpe_evict(job, NULL);
+        else if (job->seen_s != job->stored_seen_s)
+            store_seen(job);
+    }
+}
+
+static void minute_is_over(void *user) {
+    harpe_jobs *jobs = user;
+    jobs->idle_timer = NULL;
+    if (jobs->is_stopping) return;
+    harpe_jobs_check_idle(jobs);
+    harpe_error error;
+    if (harpe_jobs_watch_idle(jobs, &error)) {
+        harpe_jobs_log(jobs, HARPE_LOG_ERROR, "idle jobs are evicted no longer: %s", error.message);
+    }
+}
+
+harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error) {
+    return harpe_loop_after(jobs->options.loop, CHECK_EVERY_MS, minute_is_over, jobs,
+                            &jobs->idle_timer, error);
+}

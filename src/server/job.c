@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job by itself: made, freed, and its state and those of its ranks read off its facts. What
+ * changes the facts is in rounds.c and its neighbours. */
+#include "server/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+/* ---- Made and freed ----------------------------------------------------------------------- */
+
+static bool allocate_arrays(harpe_job *job, int world_size) {
+    size_t count = (size_t)world_size;
+    job->ranks = harpe_calloc(count, sizeof *job->ranks);
+    job->rank_infos = harpe_calloc(count, sizeof *job->rank_infos);
+    job->rank_at = harpe_calloc(count, sizeof *job->rank_at);
+    return job->ranks && job->rank_infos && job->rank_at;
+}
+
+harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
+    harpe_job *job = harpe_calloc(1, sizeof *job);
+    if (!job) return NULL;
+    if (info && !allocate_arrays(job, info->world_size)) {
+        harpe_job_free(job);
+        return NULL;
+    }
+    job->jobs = jobs;
+    job->id = id;
+    job->round = -1;
+    if (info) {
+        job->info = *info;
+        *info = (harpe_job_info){0};
+    }
+    return job;
+}
+
+void harpe_job_bury(harpe_job *job) {
+    if (job->users > 0) return;
+    for (int r = 0; r < job->info.world_size && job->rank_infos; r++) {
+        harpe_rank_info_free(&job->rank_infos[r]);
+    }
+    harpe_results_free(job->results, job->info.world_size);
+    harpe_round_text_unref(job->current);
+    harpe_round_text_unref(job->next);
+    harpe_scheduler_free(job->scheduler);
+    free(job->ranks);
+    free(job->rank_infos);
+    free(job->rank_at);
+    free(job->state_text);
+    free(job->saved_text);
+    free(job->wishes);
+    job->ranks = NULL;
+    job->rank_infos = NULL;
+    job->rank_at = NULL;
+    job->results = NULL;
+    job->current = job->next = NULL;
+    job->scheduler = NULL;
+    job->state_text = job->saved_text = NULL;
+    job->wishes = NULL;
+}
+
+void harpe_job_free(harpe_job *job) {
+    job->users = 0;
+    harpe_job_bury(job);
+    harpe_job_info_free(&job->info);
+    free(job->failure);
+    free(job->id);
+    free(job);
+}
+
+/* ---- States ------------------------------------------------------------------------------- */
+
+bool harpe_job_round_is_over(const harpe_job *job) {
+    return job->round < 0 || job->reported == job->info.world_size;
+}
+
+harpe_job_state harpe_job_state_of(const harpe_job *job) {
+    if (job->is_evicted) return HARPE_JOB_EVICTED;
+    if (job->failure) return HARPE_JOB_FAILED;
+    if (job->registered < job->info.world_size) return HARPE_JOB_REGISTERING;
+    if (!harpe_job_round_is_over(job)) return HARPE_JOB_RUNNING;
+    if (!job->is_ready) return HARPE_JOB_PREPARING;
+    return job->next ? HARPE_JOB_GATHERING : HARPE_JOB_OBSERVING;
+}
+
+const char *harpe_job_state_name(harpe_job_state state) {
+    static const char *const names[] = {
+        [HARPE_JOB_REGISTERING] = "registering", [HARPE_JOB_PREPARING] = "preparing",
+        [HARPE_JOB_GATHERING] = "gathering",     [HARPE_JOB_RUNNING] = "running",
+        [HARPE_JOB_OBSERVING] = "observing",     [HARPE_JOB_FAILED] = "failed",
+        [HARPE_JOB_EVICTED] = "evicted",
+    };
+    return names[state];
+}
+
+const char *harpe_rank_state_name(const harpe_job *job, int rank) {
+    const harpe_rank *slot = &job->ranks[rank];
+    if (slot->asking) return "asking";
+    if (!slot->is_registered) return "unknown";
+    if (job->round < 0) return "registered";
+    return slot->has_reported ? "reported" : "served";
+}

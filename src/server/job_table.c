@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of jobs: found by id in constant time, listed by time of registration. Ids of evicted
+ * jobs stay in it, so that they are told from those that never were. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/array.h"
+#include "server/job.h"
+
+enum { FIRST_BUCKET_COUNT = 64 };
+
+/* FNV-1a; the seed keeps clients, who choose parts of an id, from choosing buckets. */
+static size_t bucket_of(const harpe_job_table *table, const char *id) {
+    uint64_t hash = table->seed ^ 0xCBF29CE484222325U;
+    for (const char *c = id; *c != '\0'; c++) {
+        hash = (hash ^ (unsigned char)*c) * 0x100000001B3U;
+    }
+    hash ^= hash >> 32;
+    return (size_t)hash & (table->bucket_count - 1);
+}
+
+static bool grow(harpe_job_table *table) {
+    size_t old_count = table->bucket_count;
+    harpe_job **old = table->buckets;
+    size_t count = old_count > 0 ? 2 * old_count : FIRST_BUCKET_COUNT;
+    harpe_job **buckets = harpe_calloc(count, sizeof *buckets);
+    if (!buckets) return false;
+    if (!old && getrandom(&table->seed, sizeof table->seed, GRND_NONBLOCK) < 0) table->seed = 0;
+    table->buckets = buckets;
+    table->bucket_count = count;
+    for (size_t b = 0; b < old_count; b++) {
+        for (harpe_job *job = old[b], *next; job; job = next) {
+            next = job->same_bucket;
+            harpe_job **bucket = &buckets[bucket_of(table, job->id)];
+            job->same_bucket = *bucket;
+            *bucket = job;
+        }
+    }
+    free(old);
+    return true;
+}
+
+/* Jobs come nearly in order, so this looks at one or two. */
+static void link_by_time(harpe_job_table *table, harpe_job *job) {
+    harpe_job *newer = NULL;
+    harpe_job *older = table->newest;
+    while (older && older->registered_s > job->registered_s) {
+        newer = older;
+        older = older->older;
+    }
+    job->older = older;
+    job->newer = newer;
+    if (older) older->newer = job;
+    if (newer)
+        newer->older = job;
+    else
+        table->newest = job;
+}
+
+bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
+    if (table->count >= table->bucket_count && !grow(table)) return false;
+    harpe_job **bucket = &table->buckets[bucket_of(table, job->id)];
+    job->same_bucket = *bucket;
+    *bucket = job;
+    table->count++;
+    if (!job->is_evicted) link_by_time(table, job);
+    return true;
+}
+
+harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id) {
+    if (table->bucket_count == 0) return NULL;
+    harpe_job *job = table->buckets[bucket_of(table, id)];
+    while (job && strcmp(job->id, id) != 0) {
+        job = job->same_bucket;
+    }
+    return job;
+}
+
+void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
+    if (job->older) job->older->newer = job->newer;
+    if (job->newer)
+        job->newer->older = job->older;
+    else
+        table->newest = job->older;
+    job->older = job->newer = NULL;
+}
+
+void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
+    harpe_job **place = &table->buckets[bucket_of(table, job->id)];
+    while (*place != job) {
+        place = &(*place)->same_bucket;
+    }
+    *place = job->same_bucket;
+    table->count--;
+    if (!job->is_evicted) harpe_job_table_retire(table, job);
+}
+
+void harpe_job_table_free(harpe_job_table *table) {
+    for (size_t b = 0; b < table->bucket_count; b++) {
+        for (harpe_job *job = table->buckets[b], *next; job; job = next) {
+            next = job->same_bucket;
+            harpe_job_free(job);
+        }
+    }
+    free(table->buckets);
+    *table = (harpe_job_table){0};
+}

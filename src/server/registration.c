@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs and ranks come: each registration is decoded, checked against what is there, stored, and
+ * only then part of the job and answered. The same data again is a retry, other data a conflict. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/job.h"
+
+/* ---- Jobs --------------------------------------------------------------------------------- */
+
+static harpe_call *end_operation(harpe_operation *operation) {
+    harpe_call *call = harpe_operation_release(operation);
+    harpe_operation_end(operation);
+    return call;
+}
+
+static void job_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_jobs *jobs = operation->jobs;
+    harpe_job *job = operation->job;
+    harpe_call *call = end_operation(operation);
+    if (status) {
+        harpe_reply_not_stored(call, error);
+        harpe_job_table_remove(&jobs->table, job);
+        jobs->counts.jobs--;
+        harpe_job_free(job);
+        return;
+    }
+    job->is_stored = true;
+    jobs->counts.registered_jobs++;
+    harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id, job->info.world_size);
+    json_t *id = json_string(job->id);
+    char *body = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+    json_decref(id);
+    harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
+}
+
+/* An id that no job has or had, also of those that are only being registered. */
+static char *unused_id(const harpe_jobs *jobs, const harpe_job_info *info, int64_t now_s) {
+    const char *scheduler = harpe_scheduler_kind_name(jobs->options.scheduler);
+    for (int repetition = 1;; repetition++) {
+        char *id = harpe_job_id_make(info, scheduler, (time_t)now_s, repetition);
+        if (!id || !harpe_job_table_find(&jobs->table, id)) return id;
+        free(id);
+    }
+}
+
+static harpe_job *add_job(harpe_jobs *jobs, harpe_job_info *info) {
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    char *id = unused_id(jobs, info, now_s);
+    harpe_job *job = id ? harpe_job_new(jobs, id, info) : NULL;
+    if (!job) {
+        free(id);
+        return NULL;
+    }
+    job->registered_s = job->seen_s = job->stored_seen_s = now_s;
+    if (harpe_job_table_add(&jobs->table, job)) return job;
+    harpe_job_free(job);
+    return NULL;
+}
+
+/* What is stored also says which scheduler it was: another one must not go on with its state. */
+static char *record_of_job(const harpe_jobs *jobs, const harpe_job *job) {
+    const harpe_job_info *info = &job->info;
+    json_t *record =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s}", "job_id", "", "pp_degree",
+                  info->pp_degree, "dp_degree", info->dp_degree, "tp_degree", info->tp_degree,
+                  "world_size", info->world_size, "job_metadata", info->job_metadata, "scheduler",
+                  harpe_scheduler_kind_name(jobs->options.scheduler));
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
+    json_decref(record);
+    return text;
+}
+
+static bool job_is_within_limits(harpe_jobs *jobs, harpe_operation *operation,
+                                 const harpe_job_info *info) {
+    const harpe_settings *settings = jobs->options.settings;
+    if (info->world_size > settings->max_ranks_per_job) {
+        harpe_problems_add_limit(&operation->problems, json_pack("[s,s]", "body", "world_size"),
+                                 "value_error.number.not_le",
+                                 "more ranks than this server takes in one job (max_ranks_per_job)",
+                                 settings->max_ranks_per_job);
+        harpe_reply_problems(harpe_operation_release(operation), &operation->problems);
+        return false;
+    }
+    if (jobs->counts.jobs >= (size_t)settings->max_jobs) {
+        harpe_reply_detail(harpe_operation_release(operation), 429,
+                           "this server takes at most %lld jobs (max_jobs): evict one or wait",
+                           (long long)settings->max_jobs);
+        return false;
+    }
+    return true;
+}
+
+void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
+    harpe_operation *operation = harpe_operation_new(jobs, NULL, call);
+    if (!operation) return;
+    harpe_job_info info = {0};
+    if (!harpe_job_info_decode(operation->body, operation->length, &info, &operation->problems)) {
+        harpe_reply_problems(harpe_operation_release(operation), &operation->problems);
+        harpe_operation_end(operation);
+        return;
+    }
+    if (!job_is_within_limits(jobs, operation, &info)) {
+        harpe_job_info_free(&info);
+        harpe_operation_end(operation);
+        return;
+    }
+    harpe_job *job = add_job(jobs, &info);
+    free(operation->body);
+    operation->body = job ? record_of_job(jobs, job) : NULL;
+    if (!operation->body) {
+        harpe_job_info_free(&info);
+        if (job) harpe_job_table_remove(&jobs->table, job);
+        if (job) harpe_job_free(job);
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    jobs->counts.jobs++;
+    operation->job = job;
+    operation->change.number = job->registered_s;
+    operation->change.text = operation->body;
+    operation->change.length = strlen(operation->body);
+    harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);
+}
+
+/* ---- Ranks -------------------------------------------------------------------------------- */
+
+size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank) {
+    const harpe_job_info *info = &job->info;
+    return ((size_t)rank->dp_rank * (size_t)info->pp_degree + (size_t)rank->pp_rank) *
+               (size_t)info->tp_degree +
+           (size_t)rank->tp_rank;
+}
+
+static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_job *job = operation->job;
+    int rank = operation->rank_info.rank;
+    job->ranks[rank].operation = NULL;
+    harpe_call *call = harpe_operation_release(operation);
+    if (status) {
+        job->rank_at[harpe_job_coordinate(job, &operation->rank_info)] = 0;
+        harpe_operation_end(operation);
+        harpe_reply_not_stored(call, error);
+        return;
+    }
+    job->rank_infos[rank] = operation->rank_info;
+    operation->rank_info = (harpe_rank_info){0};
+    job->ranks[rank].is_registered = true;
+    job->registered++;
+    job->jobs->counts.ranks++;
+    job->jobs->counts.registered_ranks++;
+    harpe_reply_null(call, -1);
+    harpe_operation_end(operation);
+    if (job->registered == job->info.world_size) harpe_dump_ranks(job);
+    harpe_job_advance(job);
+}
+
+/* Answers what needs no storing; false: a new rank at a free place. */
+static bool rank_is_answered(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    const harpe_rank_info *info = &operation->rank_info;
+    const harpe_rank *slot = &job->ranks[info->rank];
+    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
+    if (slot->is_registered) {
+        bool is_retry = harpe_rank_info_equal(info, &job->rank_infos[info->rank]);
+        harpe_call *call = harpe_operation_release(operation);
+        if (is_retry)
+            harpe_reply_null(call, -1);
+        else
+            harpe_reply_detail(call, 409, "rank %d is registered with other data", info->rank);
+        return true;
+    }
+    if (other < 0) return false;
+    harpe_reply_detail(harpe_operation_release(operation), 409,
+                       "the place dp_rank %d, pp_rank %d, tp_rank %d is taken by rank %d",
+                       info->dp_rank, info->pp_rank, info->tp_rank, other);
+    return true;
+}
+
+/* Who is being stored at this rank or at its place, and decides what becomes of `operation`. */
+static harpe_operation *rank_in_the_way(const harpe_operation *operation) {
+    const harpe_job *job = operation->job;
+    const harpe_rank_info *info = &operation->rank_info;
+    if (job->ranks[info->rank].operation) return job->ranks[info->rank].operation;
+    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
+    return other >= 0 && !job->ranks[other].is_registered ? job->ranks[other].operation : NULL;
+}
+
+static void rank_is_decoded(void *user) {
+    harpe_operation *operation = user;
+    harpe_job *job = operation->job;
+    if (harpe_operation_is_void(operation)) return;
+    harpe_rank_info *info = &operation->rank_info;
+    if (!operation->is_decoded || !harpe_rank_info_fits(info, &job->info, &operation->problems)) {
+        harpe_reply_problems(harpe_operation_release(operation), &operation->problems);
+        harpe_operation_end(operation);
+        return;
+    }
+    harpe_operation *other = rank_in_the_way(operation);
+    if (other) {
+        harpe_operation_wait_for(operation, other);
+        return;
+    }
+    if (rank_is_answered(operation)) {
+        harpe_operation_end(operation);
+        return;
+    }
+    job->ranks[info->rank].operation = operation;
+    job->rank_at[harpe_job_coordinate(job, info)] = info->rank + 1;
+    operation->change.rank = info->rank;
+    operation->change.text = operation->body;
+    operation->change.length = operation->length;
+    harpe_operation_store(operation, HARPE_CHANGE_RANK, rank_is_stored);
+}
+
+static void decode_rank(void *user) {
+    harpe_operation *operation = user;
+    operation->is_decoded = harpe_rank_info_decode(operation->body, operation->length,
+                                                   &operation->rank_info, &operation->problems);
+}
+
+void harpe_register_rank(harpe_job *job, harpe_call *call) {
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (operation) harpe_operation_decode(operation, decode_rank, rank_is_decoded);
+}

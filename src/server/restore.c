@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* After a restart: jobs rebuilt from the store's records, then each goes on where it was. What the
+ * records do not say (schedules that nobody saw, the scheduler itself) is made again by the first
+ * turn. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "server/job.h"
+
+typedef struct loading {
+    harpe_jobs *jobs;
+    harpe_job *job; /* of the last record */
+} loading;
+
+static harpe_status unreadable(const harpe_change *record, const char *what, harpe_error *error) {
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the store's job %.200s has %s that cannot be "
+                      "read: restore a copy of the store or delete it",
+                      record->job_id, what);
+}
+
+/* ---- One function per kind of record ------------------------------------------------------ */
+
+static harpe_status add_job(loading *self, const harpe_change *record, harpe_job_info *info,
+                            harpe_error *error) {
+    char *id = strdup(record->job_id);
+    harpe_job *job = id ? harpe_job_new(self->jobs, id, info) : NULL;
+    if (!job) {
+        free(id);
+        return harpe_fail_memory(error);
+    }
+    job->is_stored = true;
+    job->is_evicted = info == NULL;
+    job->registered_s = job->seen_s = job->stored_seen_s = record->number;
+    if (!harpe_job_table_add(&self->jobs->table, job)) {
+        harpe_job_free(job);
+        return harpe_fail_memory(error);
+    }
+    if (info) self->jobs->counts.jobs++;
+    self->job = job;
+    return HARPE_OK;
+}
+
+/* The state of one scheduler means nothing to another. Not stored: the right server goes on. */
+static harpe_status check_scheduler(harpe_job *job, const char *scheduler, harpe_error *error) {
+    const char *here = harpe_scheduler_kind_name(job->jobs->options.scheduler);
+    if (!scheduler || strcmp(scheduler, here) == 0) return HARPE_OK;
+    if (asprintf(
+            &job->failure,
+            "this job is run by the scheduler %.100s, and the server was restarted with %.100s",
+            scheduler, here) < 0) {
+        job->failure = NULL;
+        return harpe_fail_memory(error);
+    }
+    job->jobs->counts.failed++;
+    return HARPE_OK;
+}
+
+static harpe_status load_job(loading *self, const harpe_change *record, harpe_error *error) {
+    harpe_job_info info = {0};
+    if (harpe_job_info_parse(record->text, record->length, &info, NULL)) {
+        return unreadable(record, "a record of itself", error);
+    }
+    harpe_status status = add_job(self, record, &info, error);
+    harpe_job_info_free(&info);
+    if (status) return status;
+    json_t *object = json_loadb(record->text, record->length, 0, NULL);
+    status =
+        check_scheduler(self->job, json_string_value(json_object_get(object, "scheduler")), error);
+    json_decref(object);
+    return status;
+}
+
+static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    harpe_rank_info info = {0};
+    harpe_problems problems = {0};
+    bool fits = harpe_rank_info_parse(record->text, record->length, &info, NULL) == HARPE_OK &&
+                harpe_rank_info_fits(&info, &job->info, &problems) &&
+                !job->ranks[info.rank].is_registered;
+    harpe_problems_free(&problems);
+    if (!fits) {
+        harpe_rank_info_free(&info);
+        return unreadable(record, "a rank", error);
+    }
+    job->rank_infos[info.rank] = info;
+    job->ranks[info.rank].is_registered = true;
+    job->rank_at[harpe_job_coordinate(job, &info)] = info.rank + 1;
+    job->registered++;
+    job->jobs->counts.ranks++;
+    return HARPE_OK;
+}
+
+/* A round without text has the schedules of the one before. */
+static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    job->round = record->round;
+    if (record->length == 0) {
+        return job->current ? HARPE_OK : unreadable(record, "a round", error);
+    }
+    harpe_round_text *text = NULL;
+    harpe_status status =
+        harpe_round_text_split(record->text, record->length, job->info.world_size, &text, error);
+    if (status == HARPE_INVALID_INPUT) return unreadable(record, "a round", error);
+    if (status) return status;
+    harpe_round_text_unref(job->current);
+    job->current = text;
+    return HARPE_OK;
+}
+
+/* Those of earlier rounds are read when the scheduler lives through them again; those of the last
+ * one, too: here they are only counted. */
+static harpe_status load_result(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (record->rank < 0 || record->rank >= job->info.world_size || record->round > job->round) {
+        return unreadable(record, "a result", error);
+    }
+    if (record->round < job->round) return HARPE_OK;
+    if (!job->results) job->results = harpe_results_new(job->info.world_size);
+    if (!job->results) return harpe_fail_memory(error);
+    job->reported += !job->ranks[record->rank].has_reported;
+    job->ranks[record->rank].has_reported = true;
+    return HARPE_OK;
+}
+
+static harpe_status load_state(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (record->length < 2 || record->round > job->round) {
+        return unreadable(record, "a scheduler's state", error);
+    }
+    job->saved_text = harpe_calloc(record->length + 1, 1);
+    if (!job->saved_text) return harpe_fail_memory(error);
+    memcpy(job->saved_text, record->text, record->length);
+    job->saved_length = record->length;
+    job->saved_round = record->round;
+    return HARPE_OK;
+}
+
+static harpe_status load_failure(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (job->failure) return HARPE_OK;
+    job->failure = strndup(record->text, record->length);
+    if (!job->failure) return harpe_fail_memory(error);
+    job->jobs->counts.failed++;
+    return HARPE_OK;
+}
+
+static harpe_status load_record(void *user, const harpe_change *record, harpe_error *error) {
+    loading *self = user;
+    if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
+    if (record->kind == HARPE_CHANGE_DELETED) return add_job(self, record, NULL, error);
+    harpe_job *job = self->job;
+    if (!job || strcmp(job->id, record->job_id) != 0) {
+        return unreadable(record, "records without a job", error);
+    }
+    switch (record->kind) {
+    case HARPE_CHANGE_RANK: return load_rank(job, record, error);
+    case HARPE_CHANGE_ROUND: return load_round(job, record, error);
+    case HARPE_CHANGE_RESULT: return load_result(job, record, error);
+    case HARPE_CHANGE_STATE: return load_state(job, record, error);
+    case HARPE_CHANGE_WISH: return harpe_job_read_wish(job, record, error);
+    case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
+    case HARPE_CHANGE_SEEN: job->seen_s = job->stored_seen_s = record->number; return HARPE_OK;
+    default: return HARPE_OK;
+    }
+}
+
+/* ---- All of them -------------------------------------------------------------------------- */
+
+/* Nobody knows whose answer was under way when the server went. */
+static void go_on(harpe_job *job) {
+    for (int r = 0; r < job->info.world_size; r++) {
+        job->ranks[r].may_ask_again = job->round >= 0 && !job->ranks[r].has_reported;
+    }
+    if (job->registered == job->info.world_size) harpe_dump_ranks(job);
+    if (job->round >= 0) harpe_dump_schedules(job);
+    harpe_job_advance(job);
+}
+
+harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error) {
+    loading self = {.jobs = jobs};
+    harpe_status status = harpe_store_load(jobs->options.store, NULL, load_record, &self, error);
+    if (status) return status;
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        go_on(job);
+    }
+    return HARPE_OK;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every route of the server. A new one is a row here, and a case in routes.c where it is a page or
+ * in the engine where it is a call. */
+#include "server/route_table.h"
+
+const harpe_route harpe_route_table[] = {
+    /* The published protocol. */
+    {"POST", "/register_job", HARPE_PAGE_NONE, HARPE_CALL_REGISTER_JOB, -1, false, false, "JobInfo",
+     "JobId", "Register a job (rank 0); answers its id"},
+    {"POST", "/register_rank/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_REGISTER_RANK, 1, false, false,
+     "RankInfo", "Null", "Register one rank of a job"},
+    {"GET", "/schedule/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_SCHEDULE, 1, true, true, NULL,
+     "FrequencySchedule", "A rank's schedule of the next round; held until every rank has asked"},
+    {"POST", "/result/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_RESULT, 1, false, true,
+     "ProfilingResult", "Null", "What a rank measured in the round"},
+    {"GET", "/info", HARPE_PAGE_INFO, 0, -1, false, false, NULL, NULL,
+     "Version and settings of the server"},
+    /* Wishes for online schedulers. */
+    {"POST", "/straggler/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_STRAGGLER, 1, false, false,
+     "Straggler", "Null", "Iterations take this long anyway; slow down to save energy"},
+    {"POST", "/power_cap/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_POWER_CAP, 1, false, false,
+     "PowerCap", "Null", "Limit the average power of the whole job"},
+    {"POST", "/plan/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_PLAN, 1, false, false, "Plan", "Null",
+     "Run the plan of this iteration time"},
+    /* Looking at it. */
+    {"GET", "/jobs", HARPE_PAGE_JOBS, 0, -1, false, false, NULL, NULL,
+     "All jobs, newest first (offset, limit)"},
+    {"GET", "/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_SHOW, 1, false, false, NULL, NULL,
+     "Everything known of one job"},
+    {"DELETE", "/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_EVICT, 1, false, false, NULL, "Null",
+     "Evict a job"},
+    {"GET", "/jobs/{job_id}/frontier", HARPE_PAGE_NONE, HARPE_CALL_FRONTIER, 1, false, false, NULL,
+     NULL, "The frontier that a job runs on"},
+    {"GET", "/healthz", HARPE_PAGE_HEALTH, 0, -1, false, false, NULL, NULL,
+     "Does the server answer? Needs no token"},
+    {"GET", "/metrics", HARPE_PAGE_METRICS, 0, -1, false, false, NULL, NULL,
+     "Counters in Prometheus' text format"},
+    {"GET", "/openapi.json", HARPE_PAGE_OPENAPI, 0, -1, false, false, NULL, NULL,
+     "This description"},
+    {0},
+};

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a request to a call of the engine, and from its answer to a response. Which paths there are
+ * is route_table.c's; what is in /metrics and /openapi.json is theirs. */
+#include "server/routes.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <harpe/version.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "pfo/models.h"
+#include "server/route_table.h"
+
+struct harpe_routes {
+    harpe_routes_options options;
+    const harpe_http *http;
+};
+
+/* A request that became a call, until its answer has been sent. */
+typedef struct exchange {
+    harpe_call call; /* first */
+    harpe_routes *routes;
+    harpe_http_request *request; /* NULL once it was answered */
+    int64_t answered_round;
+} exchange;
+
+static const char JSON_TYPE[] = "application/json";
+
+/* ---- Answers ----------------------------------------------------------------------------------
+ */
+
+static void answer_text(harpe_http_request *request, int status, const char *type, char *text,
+                        const harpe_http_header_field *headers) {
+    if (text) {
+        harpe_http_answer(request, status, type, text, strlen(text), true, headers);
+        return;
+    }
+    char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
+    harpe_http_answer(request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+}
+
+static void answer_detail(harpe_http_request *request, int status, const char *detail,
+                          const harpe_http_header_field *headers) {
+    json_t *object = json_pack("{s:s}", "detail", detail);
+    answer_text(request, status, JSON_TYPE, object ? json_dumps(object, JSON_COMPACT) : NULL,
+                headers);
+    json_decref(object);
+}
+
+static void answer_problems(harpe_http_request *request, harpe_problems *problems) {
+    answer_text(request, 422, JSON_TYPE, harpe_problems_format(problems), NULL);
+    harpe_problems_free(problems);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------
+ */
+
+static void free_exchange(exchange *self) {
+    free(self->call.job_id);
+    free(self->call.body);
+    free(self);
+}
+
+/* Whether a schedule arrived matters to the engine; of other answers nothing is kept. */
+static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
+    exchange *self = (exchange *)call;
+    harpe_http_request *request = self->request;
+    char round[24];
+    snprintf(round, sizeof round, "%lld", (long long)answer->round);
+    const harpe_http_header_field headers[] = {{"harpe-round", round}, {NULL, NULL}};
+    bool is_schedule = call->kind == HARPE_CALL_SCHEDULE && answer->http_status == 200;
+    self->request = NULL;
+    self->answered_round = answer->round;
+    harpe_http_set_data(request, is_schedule ? self : NULL);
+    harpe_http_answer(request, answer->http_status, JSON_TYPE, answer->body, answer->length, true,
+                      answer->round >= 0 ? headers : NULL);
+    if (!is_schedule) free_exchange(self);
+}
+
+static void on_sent(void *user, void *data, bool delivered) {
+    harpe_routes *routes = user;
+    exchange *self = data;
+    harpe_jobs_delivered(routes->options.jobs, self->call.job_id, (int)self->call.rank,
+                         self->answered_round, delivered);
+    free_exchange(self);
+}
+
+static void on_gone(void *user, harpe_http_request *request) {
+    harpe_routes *routes = user;
+    exchange *self = harpe_http_data(request);
+    if (!self) return;
+    harpe_jobs_forget(routes->options.jobs, &self->call);
+    free_exchange(self);
+}
+
+/* JSON of any kind, or nothing said. */
+static bool is_json_type(const char *type) {
+    if (!type || !*type) return true;
+    if (strncasecmp(type, "application/", 12) != 0) return false;
+    size_t length = strcspn(type, "; \t");
+    return length >= 16 && strncasecmp(type + length - 4, "json", 4) == 0;
+}
+
+/* Reads `rank` and `round` of the query; answers and returns false when they are bad. */
+static bool read_query(harpe_http_request *request, const harpe_route *route, harpe_call *call) {
+    harpe_problems problems = {0};
+    int64_t rank = -1;
+    int64_t round = -1;
+    if (route->needs_rank)
+        (void)harpe_query_int_decode("rank", harpe_http_query(request, "rank"), &rank, &problems);
+    if (route->takes_round && harpe_http_query(request, "round"))
+        (void)harpe_query_int_decode("round", harpe_http_query(request, "round"), &round,
+                                     &problems);
+    if (harpe_problems_count(&problems) > 0) {
+        answer_problems(request, &problems);
+        return false;
+    }
+    call->rank = rank;
+    call->round = round;
+    return true;
+}
+
+static bool read_body(harpe_http_request *request, const harpe_route *route, harpe_call *call) {
+    if (!route->body_schema) return true;
+    if (is_json_type(harpe_http_header(request, "content-type"))) {
+        call->body = harpe_http_take_body(request, &call->length);
+        return true;
+    }
+    harpe_problems problems = {0};
+    harpe_problems_add(&problems, json_pack("[s]", "body"), "type_error.dict",
+                       "value is not a valid dict");
+    answer_problems(request, &problems);
+    return false;
+}
+
+static void start_call(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    exchange *self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        return;
+    }
+    self->routes = routes;
+    self->request = request;
+    self->call.kind = route->call;
+    self->call.answer = on_answer;
+    if (route->job_segment >= 0)
+        self->call.job_id = strdup(harpe_http_segment(request, route->job_segment));
+    if (route->job_segment >= 0 && !self->call.job_id) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
+        harpe_http_set_data(request, self);
+        harpe_jobs_handle(routes->options.jobs, &self->call);
+        return;
+    }
+    free_exchange(self);
+}
+
+/* ---- Pages that need no call ------------------------------------------------------------------
+ */
+
+static void answer_info(harpe_routes *routes, harpe_http_request *request) {
+    char *settings = harpe_settings_format_json(routes->options.settings);
+    json_t *info = json_pack("{s:s, s:s, s:o}", "name", "harpe", "version", harpe_version(),
+                             "settings", settings ? json_loads(settings, 0, NULL) : NULL);
+    answer_text(request, 200, JSON_TYPE, info ? json_dumps(info, JSON_COMPACT) : NULL, NULL);
+    json_decref(info);
+    free(settings);
+}
+
+static void answer_health(harpe_http_request *request) {
+    char body[] = "{\"status\":\"ok\"}";
+    harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
+}
+
+/* A whole number of the query within limits, or its default. */
+static int64_t query_number(const harpe_http_request *request, const char *name, int64_t otherwise,
+                            int64_t maximum) {
+    const char *text = harpe_http_query(request, name);
+    int64_t number;
+    if (!text || !harpe_parse_int(text, strlen(text), &number) || number < 0) return otherwise;
+    return number < maximum ? number : maximum;
+}
+
+static void answer_jobs(harpe_routes *routes, harpe_http_request *request) {
+    int64_t offset = query_number(request, "offset", 0, INT32_MAX);
+    int64_t limit = query_number(request, "limit", 1000, 100000);
+    answer_text(request, 200, JSON_TYPE,
+                harpe_jobs_list(routes->options.jobs, (size_t)offset, (size_t)limit), NULL);
+}
+
+static void answer_page(harpe_routes *routes, harpe_http_request *request,
+                        const harpe_route *route) {
+    switch (route->page) {
+    case HARPE_PAGE_NONE: return;
+    case HARPE_PAGE_INFO: answer_info(routes, request); return;
+    case HARPE_PAGE_HEALTH: answer_health(request); return;
+    case HARPE_PAGE_JOBS: answer_jobs(routes, request); return;
+    case HARPE_PAGE_OPENAPI:
+        answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
+        return;
+    case HARPE_PAGE_METRICS:
+        answer_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
+                    harpe_metrics_format(routes->options.jobs, routes->options.store, routes->http),
+                    NULL);
+        return;
+    }
+}
+
+/* ---- Dispatch ---------------------------------------------------------------------------------
+ */
+
+static bool matches(const harpe_route *route, harpe_http_request *request) {
+    const char *pattern = route->path;
+    int index = 0;
+    for (; *pattern == '/'; index++) {
+        pattern++;
+        size_t length = strcspn(pattern, "/");
+        const char *segment = harpe_http_segment(request, index);
+        if (!segment) return false;
+        if (*pattern == '{' ? !*segment
+                            : strlen(segment) != length || strncmp(segment, pattern, length) != 0)
+            return false;
+        pattern += length;
+    }
+    return index == harpe_http_segment_count(request);
+}
+
+static void on_request(void *user, harpe_http_request *request) {
+    harpe_routes *routes = user;
+    const char *method = harpe_http_method(request);
+    harpe_text allowed = {0};
+    for (const harpe_route *route = harpe_route_table; route->method; route++) {
+        if (!matches(route, request)) continue;
+        if (strcmp(route->method, method) == 0) {
+            harpe_text_free(&allowed);
+            if (route->page) {
+                answer_page(routes, request, route);
+            } else {
+                start_call(routes, request, route);
+            }
+            return;
+        }
+        harpe_text_printf(&allowed, "%s%s", allowed.length ? ", " : "", route->method);
+    }
+    if (allowed.length && !allowed.failed) {
+        const harpe_http_header_field headers[] = {{"allow", allowed.data}, {NULL, NULL}};
+        answer_detail(request, 405, "Method Not Allowed", headers);
+    } else {
+        answer_detail(request, 404, "Not Found", NULL);
+    }
+    harpe_text_free(&allowed);
+}
+
+/* Who watches whether the server lives need not be trusted with anything. */
+static bool needs_token(void *user, const char *method, const char *path) {
+    (void)user;
+    (void)method;
+    return strcmp(path, "/healthz") != 0;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------
+ */
+
+harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes **out,
+                              harpe_error *error) {
+    harpe_routes *routes = harpe_calloc(1, sizeof *routes);
+    if (!routes) return harpe_fail_memory(error);
+    routes->options = *options;
+    *out = routes;
+    return HARPE_OK;
+}
+
+void harpe_routes_free(harpe_routes *routes) { free(routes); }
+
+void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }
+
+harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
+    return (harpe_http_handler){
+        .request = on_request,
+        .gone = on_gone,
+        .needs_token = needs_token,
+        .sent = on_sent,
+        .user = routes,
+    };
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server put together, run, and taken apart in the right order. Everything it is made of is
+ * elsewhere. */
+#include "server/server.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "server/http.h"
+#include "server/routes.h"
+
+enum {
+    PEM_LIMIT_BYTES = 1 << 20,
+    TOKEN_LIMIT_BYTES = 4096,
+    STOP_STEP_MS = 20, /* between looks at whether all is flushed */
+    STOP_STEPS = 500,  /* 10 s; then what is left is given up */
+};
+
+struct harpe_server {
+    const harpe_settings *settings;
+    harpe_log log;
+    harpe_loop *loop;
+    harpe_workers *workers;
+    harpe_store *store;
+    harpe_scheduler_kind *scheduler;
+    harpe_jobs *jobs;
+    harpe_routes *routes;
+    harpe_http *http;
+    int stop_steps; /* 0: serving */
+};
+
+static void say(const harpe_server *server, harpe_log_level level, const char *line) {
+    if (server->log.write) server->log.write(server->log.user, level, line);
+}
+
+/* ---- Files that settings name -----------------------------------------------------------------
+ */
+
+static harpe_status read_token(const char *path, char **token, harpe_error *error) {
+    size_t length;
+    char *text;
+    harpe_status status = harpe_file_read(path, TOKEN_LIMIT_BYTES, &text, &length, error);
+    if (status) return status;
+    text[strcspn(text, "\r\n")] = '\0';
+    if (!*text || strspn(text, " ") == strlen(text)) {
+        free(text);
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "token_file: the first line of %.200s must be the token", path);
+    }
+    *token = text;
+    return HARPE_OK;
+}
+
+/* What HTTP is given from files; "" names none. */
+typedef struct secrets {
+    char *token, *cert, *key;
+} secrets;
+
+static void free_secrets(secrets *texts) {
+    free(texts->token);
+    free(texts->cert);
+    free(texts->key);
+}
+
+static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
+                                 harpe_error *error) {
+    size_t length;
+    harpe_status status = HARPE_OK;
+    if (*settings->token_file) status = read_token(settings->token_file, &texts->token, error);
+    if (!status && *settings->tls_cert)
+        status = harpe_file_read(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert, &length, error);
+    if (!status && *settings->tls_key)
+        status = harpe_file_read(settings->tls_key, PEM_LIMIT_BYTES, &texts->key, &length, error);
+    return status;
+}
+
+/* ---- Putting together -------------------------------------------------------------------------
+ */
+
+static int worker_count(const harpe_settings *settings) {
+    if (settings->worker_threads > 0) return settings->worker_threads;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return processors < 2 ? 2 : processors > 64 ? 64 : (int)processors;
+}
+
+static void on_signal(void *user, int signal_number);
+
+static harpe_status start_engine(harpe_server *server, harpe_error *error) {
+    static const int signals[] = {SIGTERM, SIGINT, 0};
+    const harpe_settings *settings = server->settings;
+    harpe_status status = harpe_loop_new(&server->loop, error);
+    if (!status) status = harpe_loop_on_signals(server->loop, signals, on_signal, server, error);
+    if (!status)
+        status = harpe_workers_new(server->loop, worker_count(settings), &server->workers, error);
+    char *json = status ? NULL : harpe_settings_format_json(settings);
+    if (!status && !json) status = harpe_fail_memory(error);
+    if (!status)
+        status = harpe_scheduler_kind_open(settings->scheduler, settings->scheduler_args, json,
+                                           (int)settings->scheduler_timeout_s, server->log,
+                                           &server->scheduler, error);
+    free(json);
+    if (!status)
+        status =
+            harpe_store_open(settings->store, server->loop, server->log, &server->store, error);
+    if (status) return status;
+    harpe_jobs_options options = {
+        .loop = server->loop,
+        .workers = server->workers,
+        .store = server->store,
+        .scheduler = server->scheduler,
+        .settings = settings,
+        .log = server->log,
+    };
+    return harpe_jobs_new(&options, &server->jobs, error);
+}
+
+static harpe_status start_http(harpe_server *server, harpe_error *error) {
+    const harpe_settings *settings = server->settings;
+    harpe_routes_options routes = {server->jobs, server->store, settings, server->log};
+    secrets texts = {0};
+    harpe_status status = harpe_routes_new(&routes, &server->routes, error);
+    if (!status) status = read_secrets(settings, &texts, error);
+    if (!status) {
+        harpe_http_options options = {
+            .address = settings->listen,
+            .port = settings->port,
+            .max_header_bytes = (size_t)settings->max_header_bytes,
+            .max_body_bytes = (size_t)settings->max_body_bytes,
+            .max_connections = (int)settings->max_connections,
+            .request_timeout_ms = settings->request_timeout_s * 1000,
+            .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
+            .token = texts.token,
+            .tls_cert_pem = texts.cert,
+            .tls_key_pem = texts.key,
+            .log = server->log,
+        };
+        harpe_http_handler handler = harpe_routes_handler(server->routes);
+        status = harpe_http_new(server->loop, &options, &handler, &server->http, error);
+    }
+    free_secrets(&texts);
+    if (!status) harpe_routes_set_http(server->routes, server->http);
+    return status;
+}
+
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, harpe_server **out,
+                              harpe_error *error) {
+    harpe_server *server = harpe_calloc(1, sizeof *server);
+    if (!server) return harpe_fail_memory(error);
+    server->settings = settings;
+    server->log = log;
+    harpe_status status = start_engine(server, error);
+    if (!status) status = start_http(server, error);
+    if (status) {
+        harpe_server_free(server);
+        return status;
+    }
+    *out = server;
+    return HARPE_OK;
+}
+
+int harpe_server_port(const harpe_server *server) { return harpe_http_port(server->http); }
+
+/* ---- Running and stopping ---------------------------------------------------------------------
+ */
+
+/* Held calls have been answered; what is on its way to the store and to clients gets a moment. */
+static void stop_when_idle(void *user) {
+    harpe_server *server = user;
+    bool is_flushed = harpe_jobs_are_idle(server->jobs) && harpe_http_count(server->http).held == 0;
+    if ((is_flushed && server->stop_steps > 2) || server->stop_steps++ >= STOP_STEPS ||
+        harpe_loop_after(server->loop, STOP_STEP_MS, stop_when_idle, server, NULL, NULL))
+        harpe_loop_stop(server->loop);
+}
+
+static void begin_stop(void *user) {
+    harpe_server *server = user;
+    if (server->stop_steps++ > 0) {
+        harpe_loop_stop(server->loop); /* asked twice: at once */
+        return;
+    }
+    say(server, HARPE_LOG_INFO, "stopping: no new connections, held requests are answered 503");
+    harpe_http_stop_accepting(server->http);
+    harpe_jobs_stop(server->jobs);
+    stop_when_idle(server);
+}
+
+static void on_signal(void *user, int signal_number) {
+    (void)signal_number;
+    begin_stop(user);
+}
+
+harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
+    return harpe_loop_run(server->loop, error);
+}
+
+void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
+
+void harpe_server_free(harpe_server *server) {
+    if (!server) return;
+    if (server->jobs) harpe_jobs_stop(server->jobs);
+    if (server->workers) harpe_workers_free(server->workers);
+    if (server->store) harpe_store_close(server->store);
+    if (server->jobs) harpe_jobs_free(server->jobs);
+    if (server->http) harpe_http_free(server->http);
+    harpe_routes_free(server->routes);
+    harpe_scheduler_kind_close(server->scheduler);
+    if (server->loop) harpe_loop_free(server->loop);
+    free(server);
+}

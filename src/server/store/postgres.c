@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state in PostgreSQL, in the schema "harpe". One connection writes: a batch goes out as a
+ * pipeline of prepared statements and is one round trip, whatever its size. Another one reads. What
+ * must happen on the writing connection (locks that end with it) can be done there: it is owned by
+ * the state and made again, after a pause, when it was lost. */
+#include "server/store/postgres_connection.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/store/backend.h"
+#include "server/store/schema.h"
+
+enum { LONGEST_TEXT = 1000000000 }; /* a bytea, with its header, is below 1 GiB */
+
+/* Between attempts to connect again. */
+static const int64_t first_pause_ns = 100000000;
+static const int64_t longest_pause_ns = 5000000000;
+
+typedef struct postgres_store {
+    char *where;
+    char *name;     /* for people */
+    PGconn *writer; /* the store's thread's; NULL: lost */
+    int64_t pause_ns, not_before_ns;
+    harpe_error lost;     /* why, while not_before_ns is not reached */
+    PGconn *reader;       /* NULL: not needed yet, or lost */
+    pthread_mutex_t lock; /* the reader */
+} postgres_store;
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+/* Server-side names of the statements: "w0" ... */
+typedef struct statement_name {
+    char text[8];
+} statement_name;
+
+static statement_name name_of(size_t index) {
+    statement_name name;
+    (void)snprintf(name.text, sizeof name.text, "w%u", (unsigned)(index % 1000));
+    return name;
+}
+
+static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
+    static const Oid types[HARPE_SCHEMA_PARAMETER_COUNT] = {
+        HARPE_PG_TEXT, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_BYTEA,
+    };
+    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
+        PGresult *result = PQprepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
+                                     HARPE_SCHEMA_PARAMETER_COUNT, types);
+        harpe_status status = harpe_pg_check(connection, result, error);
+        PQclear(result);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+/* Puts the statements of one change into the pipeline. */
+static bool send_change(PGconn *connection, const harpe_change *change) {
+    static const int formats[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
+    harpe_pg_int8 round = harpe_pg_from_int(change->round);
+    harpe_pg_int8 rank = harpe_pg_from_int(change->rank);
+    harpe_pg_int8 number = harpe_pg_from_int(change->number);
+    const char *values[HARPE_SCHEMA_PARAMETER_COUNT] = {
+        change->job_id, round.bytes, rank.bytes, number.bytes, change->text ? change->text : "",
+    };
+    int lengths[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 8, 8, 8, (int)change->length};
+    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
+        if (harpe_schema_writes[i].kind != change->kind) continue;
+        if (!PQsendQueryPrepared(connection, name_of(i).text, HARPE_SCHEMA_PARAMETER_COUNT, values,
+                                 lengths, formats, 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool send_plain(PGconn *connection, const char *sql) {
+    return PQsendQueryParams(connection, sql, 0, NULL, NULL, NULL, NULL, 0) == 1;
+}
+
+static harpe_status write_pipeline(PGconn *connection, const harpe_change *changes,
+                                   harpe_error *error) {
+    bool is_sent = PQenterPipelineMode(connection) == 1 && send_plain(connection, "BEGIN");
+    for (const harpe_change *change = changes; change && is_sent; change = change->next) {
+        is_sent = send_change(connection, change);
+    }
+    if (is_sent) is_sent = send_plain(connection, "COMMIT") && PQpipelineSync(connection) == 1;
+    if (!is_sent) return harpe_pg_fail(connection, error);
+    return harpe_pg_end_pipeline(connection, error);
+}
+
+/* Said before anything is sent. */
+static harpe_status check_sizes(const harpe_change *changes, harpe_error *error) {
+    for (const harpe_change *change = changes; change; change = change->next) {
+        if (change->length <= LONGEST_TEXT) continue;
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "job %s: a record of %zu bytes; PostgreSQL takes at most %d",
+                          change->job_id, change->length, LONGEST_TEXT);
+    }
+    return HARPE_OK;
+}
+
+/* ---- The connection that writes ------------------------------------------------------------- */
+
+static void drop_writer(postgres_store *store, const harpe_error *why) {
+    PQfinish(store->writer);
+    store->writer = NULL;
+    store->lost = *why;
+    store->pause_ns = store->pause_ns == 0 ? first_pause_ns : 2 * store->pause_ns;
+    if (store->pause_ns > longest_pause_ns) store->pause_ns = longest_pause_ns;
+    store->not_before_ns = harpe_clock_ns() + store->pause_ns;
+}
+
+/* Between attempts batches fail at once with what is known: nobody waits for a server that is
+ * away. */
+static harpe_status need_writer(postgres_store *store, harpe_error *error) {
+    if (store->writer) return HARPE_OK;
+    if (harpe_clock_ns() < store->not_before_ns) {
+        return harpe_fail(error, store->lost.status, "%s", store->lost.message);
+    }
+    harpe_error why = {0};
+    harpe_status status = harpe_pg_connect(store->where, &store->writer, &why);
+    if (status == HARPE_OK) status = prepare_writes(store->writer, &why);
+    if (status == HARPE_OK) return HARPE_OK;
+    drop_writer(store, &why);
+    return harpe_fail(error, status, "%s", why.message);
+}
+
+static harpe_status write_batch(void *state, const harpe_change *changes, harpe_error *error) {
+    postgres_store *store = state;
+    harpe_status status = check_sizes(changes, error);
+    if (status == HARPE_OK) status = need_writer(store, error);
+    if (status != HARPE_OK) return status;
+    harpe_error why = {0};
+    status = write_pipeline(store->writer, changes, &why);
+    if (status == HARPE_OK) {
+        store->pause_ns = 0;
+        return HARPE_OK;
+    }
+    /* A transaction that failed on a connection that lives is undone; anything else is uncertain
+     * and ends with the connection. */
+    PGresult *result = PQexec(store->writer, "ROLLBACK");
+    bool is_undone = PQresultStatus(result) == PGRES_COMMAND_OK;
+    PQclear(result);
+    if (!is_undone) drop_writer(store, &why);
+    return harpe_fail(error, status, "%s", why.message);
+}
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+static bool accepts(const char *where) {
+    return strncmp(where, "postgresql://", 13) == 0 || strncmp(where, "postgres://", 11) == 0;
+}
+
+static void close_postgres(void *state) {
+    postgres_store *store = state;
+    PQfinish(store->writer);
+    PQfinish(store->reader);
+    pthread_mutex_destroy(&store->lock);
+    free(store->where);
+    free(store->name);
+    free(store);
+}
+
+static harpe_status open_postgres(const char *where, harpe_log log, void **state,
+                                  harpe_error *error) {
+    (void)log;
+    postgres_store *store = calloc(1, sizeof *store);
+    if (!store) return harpe_fail_memory(error);
+    pthread_mutex_init(&store->lock, NULL);
+    store->where = strdup(where);
+    harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_pg_check_address(where, error);
+    if (status == HARPE_OK) status = harpe_pg_connect(where, &store->writer, error);
+    if (status == HARPE_OK) status = harpe_pg_create_tables(store->writer, error);
+    if (status == HARPE_OK) status = prepare_writes(store->writer, error);
+    if (status == HARPE_OK) {
+        store->name = harpe_pg_describe(store->writer);
+        if (!store->name) status = harpe_fail_memory(error);
+    }
+    if (status != HARPE_OK) {
+        close_postgres(store);
+        return status;
+    }
+    *state = store;
+    return HARPE_OK;
+}
+
+static const char *description(const void *state) {
+    const postgres_store *store = state;
+    return store->name;
+}
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+static void drop_reader(postgres_store *store) {
+    PQfinish(store->reader);
+    store->reader = NULL;
+}
+
+/* Under the lock: the connection that reads is made when it is first needed. One that was idle for
+ * long may have been lost unnoticed. */
+static harpe_status need_reader(postgres_store *store, harpe_error *error) {
+    if (store->reader && harpe_pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK) {
+        drop_reader(store);
+    }
+    if (store->reader) return HARPE_OK;
+    return harpe_pg_connect(store->where, &store->reader, error);
+}
+
+static harpe_status load(void *state, const char *job_id,
+                         harpe_status (*record)(void *user, const harpe_change *change,
+                                                harpe_error *error),
+                         void *user, harpe_error *error) {
+    postgres_store *store = state;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = need_reader(store, error);
+    if (status == HARPE_OK) {
+        status = harpe_pg_load(store->reader, job_id, record, user, error);
+        if (status != HARPE_OK) drop_reader(store);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+static harpe_status read_result(void *state, const char *job_id, int64_t round, int rank,
+                                char **text, size_t *length, harpe_error *error) {
+    postgres_store *store = state;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = need_reader(store, error);
+    if (status == HARPE_OK) {
+        status = harpe_pg_read_result(store->reader, job_id, round, rank, text, length, error);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+const harpe_store_backend harpe_store_postgres = {
+    .name = "postgresql",
+    .accepts = accepts,
+    .open = open_postgres,
+    .close = close_postgres,
+    .description = description,
+    .write = write_batch,
+    .load = load,
+    .read_result = read_result,
+};

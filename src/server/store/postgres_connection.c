@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection to PostgreSQL as the store wants it: our schema, durable commits, errors in one
+ * line, no passwords in them. It neither writes nor reads records. */
+#include "server/store/postgres_connection.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/store/schema.h"
+
+/* ---- Errors and numbers --------------------------------------------------------------------- */
+
+harpe_status harpe_pg_fail(const PGconn *connection, harpe_error *error) {
+    const char *message = PQerrorMessage(connection);
+    const char *database = PQdb(connection);
+    return harpe_fail(error, HARPE_IO_ERROR, "PostgreSQL database %s: %.*s",
+                      database ? database : "?", (int)strcspn(message, "\n"),
+                      *message != '\0' ? message : "the connection was lost");
+}
+
+harpe_status harpe_pg_check(const PGconn *connection, const PGresult *result, harpe_error *error) {
+    switch (PQresultStatus(result)) {
+    case PGRES_COMMAND_OK:
+    case PGRES_TUPLES_OK:
+    case PGRES_SINGLE_TUPLE: return HARPE_OK;
+    default: return harpe_pg_fail(connection, error);
+    }
+}
+
+harpe_status harpe_pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
+    PGresult *result = PQexec(connection, sql);
+    harpe_status status = harpe_pg_check(connection, result, error);
+    PQclear(result);
+    return status;
+}
+
+harpe_status harpe_pg_end_pipeline(PGconn *connection, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    bool is_at_end = false;
+    /* A NULL ends the answers to one statement; two in a row come only when nothing follows. */
+    for (int ends = 0; ends < 2 && !is_at_end;) {
+        PGresult *result = PQgetResult(connection);
+        is_at_end = PQresultStatus(result) == PGRES_PIPELINE_SYNC;
+        ends = result ? 0 : ends + 1;
+        if (result && !is_at_end && status == HARPE_OK) {
+            status = harpe_pg_check(connection, result, error);
+        }
+        PQclear(result);
+    }
+    bool has_left = PQexitPipelineMode(connection) == 1;
+    if (status == HARPE_OK && (!is_at_end || !has_left)) return harpe_pg_fail(connection, error);
+    return status;
+}
+
+harpe_pg_int8 harpe_pg_from_int(int64_t value) {
+    uint64_t wire = htobe64((uint64_t)value);
+    harpe_pg_int8 number;
+    memcpy(number.bytes, &wire, sizeof wire);
+    return number;
+}
+
+int64_t harpe_pg_to_int(const PGresult *result, int row, int column) {
+    uint64_t wire = 0;
+    if (PQgetlength(result, row, column) == sizeof wire) {
+        memcpy(&wire, PQgetvalue(result, row, column), sizeof wire);
+    }
+    return (int64_t)be64toh(wire);
+}
+
+/* ---- Connecting ----------------------------------------------------------------------------- */
+
+static bool is_taken_apart_well(const PQconninfoOption *option) {
+    if (!option->val) return true;
+    if (strcmp(option->keyword, "host") == 0) return !strchr(option->val, '@');
+    if (strcmp(option->keyword, "port") == 0) {
+        return option->val[strspn(option->val, "0123456789,")] == '\0';
+    }
+    return true;
+}
+
+harpe_status harpe_pg_check_address(const char *where, harpe_error *error) {
+    PQconninfoOption *options = PQconninfoParse(where, NULL);
+    bool is_fine = options != NULL;
+    for (const PQconninfoOption *o = options; o && o->keyword && is_fine; o++) {
+        is_fine = is_taken_apart_well(o);
+    }
+    PQconninfoFree(options);
+    if (is_fine) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "store postgresql://...: is no connection string; use "
+                      "postgresql://USER:PASSWORD@HOST:PORT/DATABASE and write characters such as "
+                      "@ / : ? in a password as %%40 %%2F %%3A %%3F");
+}
+
+/* The library never prints. */
+static void ignore_notice(void *user, const char *message) {
+    (void)user;
+    (void)message;
+}
+
+harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *error) {
+    /* What the connection string says (dbname, expanded) comes later and wins. */
+    static const char *const keywords[] = {"connect_timeout", "tcp_user_timeout",
+                                           "fallback_application_name", "dbname", NULL};
+    const char *const values[] = {"10", "30000", "harpe", where, NULL};
+    PGconn *connection = PQconnectdbParams(keywords, values, 1);
+    if (!connection) return harpe_fail_memory(error);
+    PQsetNoticeProcessor(connection, ignore_notice, NULL);
+    harpe_status status = HARPE_OK;
+    if (PQstatus(connection) != CONNECTION_OK) status = harpe_pg_fail(connection, error);
+    if (status == HARPE_OK) {
+        status = harpe_pg_execute(connection,
+                                  "SET search_path = harpe;"
+                                  "SELECT set_config('synchronous_commit', 'on', false)"
+                                  " WHERE current_setting('synchronous_commit') = 'off'",
+                                  error);
+    }
+    if (status != HARPE_OK) {
+        PQfinish(connection);
+        return status;
+    }
+    *out = connection;
+    return HARPE_OK;
+}
+
+char *harpe_pg_describe(const PGconn *connection) {
+    char *text = NULL;
+    if (asprintf(&text, "postgresql: database %s on %s", PQdb(connection), PQhost(connection)) <
+        0) {
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- Tables --------------------------------------------------------------------------------- */
+
+/* Inside the transaction that holds the lock. Results are not compressed: that would cost more
+ * time than writing them. */
+static harpe_status create_all(PGconn *connection, bool has_schema, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (!has_schema) status = harpe_pg_execute(connection, "CREATE SCHEMA harpe", error);
+    if (status != HARPE_OK) return status;
+    char sql[96];
+    (void)snprintf(sql, sizeof sql, "INSERT INTO harpe.format (version) VALUES (%d)",
+                   HARPE_SCHEMA_VERSION);
+    status = harpe_pg_execute(
+        connection,
+        HARPE_SCHEMA_TABLES("BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+                            "BYTEA") "ALTER TABLE results ALTER COLUMN text SET STORAGE EXTERNAL;"
+                                     "CREATE TABLE harpe.format (version BIGINT NOT NULL)",
+        error);
+    if (status == HARPE_OK) status = harpe_pg_execute(connection, sql, error);
+    return status;
+}
+
+static harpe_status check_version(PGconn *connection, harpe_error *error) {
+    PGresult *rows = PQexecParams(connection, "SELECT max(version) FROM harpe.format", 0, NULL,
+                                  NULL, NULL, NULL, 1);
+    harpe_status status = harpe_pg_check(connection, rows, error);
+    int64_t version = status == HARPE_OK ? harpe_pg_to_int(rows, 0, 0) : 0;
+    PQclear(rows);
+    if (status != HARPE_OK || version <= HARPE_SCHEMA_VERSION) return status;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "PostgreSQL database %s: was written by a newer Harpe (format %lld, this one "
+                      "knows %d); use that one, or another database",
+                      PQdb(connection), (long long)version, HARPE_SCHEMA_VERSION);
+}
+
+/* A schema that an administrator has made for us is enough: then we need no right to make one. */
+static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
+    PGresult *rows = PQexec(connection, "SELECT to_regnamespace('harpe') IS NOT NULL,"
+                                        " to_regclass('harpe.format') IS NOT NULL");
+    harpe_status status = harpe_pg_check(connection, rows, error);
+    bool has_schema = status == HARPE_OK && *PQgetvalue(rows, 0, 0) == 't';
+    bool has_tables = status == HARPE_OK && *PQgetvalue(rows, 0, 1) == 't';
+    PQclear(rows);
+    if (status != HARPE_OK) return status;
+    if (has_tables) return check_version(connection, error);
+    return create_all(connection, has_schema, error);
+}
+
+harpe_status harpe_pg_create_tables(PGconn *connection, harpe_error *error) {
+    /* The lock's number is "harpe" in ASCII; it ends with the transaction. */
+    harpe_status status =
+        harpe_pg_execute(connection, "BEGIN; SELECT pg_advisory_xact_lock(448311488613)", error);
+    if (status == HARPE_OK) status = create_or_check(connection, error);
+    if (status == HARPE_OK) return harpe_pg_execute(connection, "COMMIT", error);
+    (void)harpe_pg_execute(connection, "ROLLBACK", NULL);
+    return status;
+}

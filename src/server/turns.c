@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns: what a job does with its scheduler, one at a time, on a worker. Here the scheduler is made
+ * or brought back, is shown the results of a round, and says the next schedules; when it fails, the
+ * job fails. When a turn is due is decided in rounds.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "server/job.h"
+
+/* ---- Begin and end ------------------------------------------------------------------------ */
+
+static void free_turn(harpe_turn *turn) {
+    harpe_round_text_unref(turn->next);
+    harpe_scheduler_free(turn->scheduler);
+    free(turn->state_text);
+    free(turn->json);
+    free(turn);
+}
+
+static void drop_turn(harpe_under_way *self) { free_turn((harpe_turn *)self); }
+
+harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind) {
+    harpe_turn *turn = harpe_calloc(1, sizeof *turn);
+    if (!turn) return NULL;
+    turn->kind = kind;
+    turn->jobs = job->jobs;
+    turn->job = job;
+    turn->is_over = harpe_job_round_is_over(job);
+    harpe_under_way_add(job->jobs, &turn->under_way, drop_turn);
+    job->turn = turn;
+    return turn;
+}
+
+void harpe_turn_end(harpe_turn *turn) {
+    harpe_job *job = turn->job;
+    harpe_under_way_remove(job->jobs, &turn->under_way);
+    free_turn(turn);
+    job->turn = NULL;
+    if (job->is_evicted) harpe_job_bury(job);
+    harpe_job_advance(job);
+}
+
+void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
+    turn->job->users++;
+    turn->work = (harpe_work){.work = work, .done = done, .user = turn};
+    harpe_workers_submit(turn->jobs->options.workers, &turn->work);
+}
+
+bool harpe_turn_is_back(harpe_turn *turn) {
+    turn->job->users--;
+    if (!turn->job->is_evicted) return true;
+    harpe_turn_end(turn);
+    return false;
+}
+
+/* ---- What a turn leaves behind ------------------------------------------------------------ */
+
+/* As it is stored: 'f' for finished or 'r' for running, 's' when the scheduler's own text follows
+ * or '-'. */
+static harpe_status save_state(harpe_turn *turn, const harpe_scheduler *scheduler) {
+    char *own = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_scheduler_save(scheduler, &own, &length, &turn->error);
+    if (status && status != HARPE_NOT_SUPPORTED) return status;
+    char *text = harpe_calloc(length + 2, 1);
+    if (!text) {
+        free(own);
+        turn->error = (harpe_error){.status = HARPE_OUT_OF_MEMORY, .message = "out of memory"};
+        return HARPE_OUT_OF_MEMORY;
+    }
+    text[0] = turn->is_finished ? 'f' : 'r';
+    text[1] = status ? '-' : 's';
+    if (length > 0) memcpy(text + 2, own, length);
+    free(own);
+    turn->state_text = text;
+    turn->state_length = length + 2;
+    return HARPE_OK;
+}
+
+harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
+                                 const harpe_frequency_schedule *schedules) {
+    harpe_status status = HARPE_OK;
+    if (schedules) {
+        status = harpe_round_text_format(schedules, turn->job->info.world_size, &turn->next,
+                                         &turn->error);
+    }
+    turn->is_finished = harpe_scheduler_is_finished(scheduler);
+    if (status || harpe_scheduler_needs_history(scheduler)) return status;
+    return save_state(turn, scheduler);
+}
+
+static bool is_same_text(const harpe_round_text *a, const harpe_round_text *b) {
+    return a && b && a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
+}
+
+void harpe_turn_take_lesson(harpe_turn *turn) {
+    harpe_job *job = turn->job;
+    job->is_finished = turn->is_finished;
+    harpe_round_text *next = turn->next;
+    turn->next = NULL;
+    if (is_same_text(next, job->current) || (!next && job->is_finished && !job->next)) {
+        harpe_round_text_unref(next);
+        next = harpe_round_text_ref(job->current);
+    }
+    if (next) {
+        harpe_round_text_unref(job->next);
+        job->next = next;
+    }
+    if (!job->is_finished && !harpe_job_round_is_over(job)) {
+        /* What it will say depends on this round. */
+        harpe_round_text_unref(job->next);
+        job->next = NULL;
+    }
+    free(job->state_text);
+    job->state_text = turn->state_text;
+    job->state_length = turn->state_length;
+    turn->state_text = NULL;
+}
+
+/* ---- Failing ------------------------------------------------------------------------------ */
+
+/* Whether or not it could be stored: the scheduler cannot be asked again as if nothing happened.
+ * After a restart it would be. */
+static void failure_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_turn *turn = user;
+    harpe_job *job = turn->job;
+    if (status) {
+        harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: its failure is not stored: %s", job->id,
+                       error->message);
+    }
+    if (!job->is_evicted && !job->failure) {
+        job->failure = turn->json;
+        turn->json = NULL;
+        job->jobs->counts.failed++;
+        harpe_jobs_log(job->jobs, HARPE_LOG_ERROR, "%s: failed: %s", job->id, job->failure);
+        harpe_job_refuse_held(job, 500, job->failure);
+    }
+    harpe_turn_end(turn);
+}
+
+void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
+    harpe_job *job = turn->job;
+    turn->kind = HARPE_TURN_FAIL;
+    turn->json = strdup(error->message);
+    if (!turn->json || job->eviction || turn->jobs->is_stopping) {
+        harpe_job_refuse_held(job, 503, "the server could not go on: try again");
+        harpe_turn_end(turn);
+        return;
+    }
+    turn->change = (harpe_change){.kind = HARPE_CHANGE_FAILED,
+                                  .job_id = job->id,
+                                  .text = turn->json,
+                                  .length = strlen(turn->json),
+                                  .done = failure_is_stored,
+                                  .user = turn};
+    harpe_store_submit(turn->jobs->options.store, &turn->change);
+}
+
+/* ---- Prepare: a scheduler for the job ----------------------------------------------------- */
+
+static void prepare(void *user) {
+    harpe_turn *turn = user;
+    harpe_job *job = turn->job;
+    const harpe_jobs_options *options = &turn->jobs->options;
+    char *directory = NULL;
+    /* Where there is none the dumps will say so; the job goes on. */
+    if (options->settings->dump_data) {
+        (void)harpe_dump_directory(turn->jobs, job->id, &directory, NULL);
+    }
+    harpe_job_info info = job->info;
+    info.job_id = job->id;
+    harpe_scheduler *scheduler = NULL;
+    turn->status = harpe_scheduler_new(options->scheduler, &info, job->rank_infos, directory,
+                                       &scheduler, &turn->error);
+    free(directory);
+    if (!turn->status) turn->status = harpe_turn_bring_back(turn, &scheduler);
+    if (turn->status) {
+        harpe_scheduler_free(scheduler);
+        return;
+    }
+    turn->scheduler = scheduler;
+}
+
+static bool was_finished(const harpe_job *job) {
+    return job->saved_text && job->saved_text[0] == 'f' && job->current;
+}
+
+static void is_prepared(void *user) {
+    harpe_turn *turn = user;
+    harpe_job *job = turn->job;
+    if (!harpe_turn_is_back(turn)) return;
+    if (turn->status && was_finished(job)) {
+        /* A plan file may have gone meanwhile: what it said is stored. */
+        harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING, "%s: goes on with its last schedules: %s",
+                       job->id, turn->error.message);
+        turn->is_finished = true;
+    } else if (turn->status) {
+        harpe_turn_fail_job(turn, &turn->error);
+        return;
+    }
+    job->scheduler = turn->scheduler;
+    turn->scheduler = NULL;
+    harpe_turn_take_lesson(turn);
+    job->is_ready = true;
+    free(job->saved_text);
+    free(job->wishes);
+    job->saved_text = NULL;
+    job->wishes = NULL;
+    job->wish_count = job->wish_capacity = 0;
+    harpe_turn_end(turn);
+}
+
+void harpe_begin_prepare(harpe_job *job) {
+    harpe_turn *turn = harpe_turn_new(job, HARPE_TURN_PREPARE);
+    if (turn) harpe_turn_run(turn, prepare, is_prepared);
+}
+
+/* ---- Observe: a round is over ------------------------------------------------------------- */
+
+static void observe(void *user) {
+    harpe_turn *turn = user;
+    harpe_job *job = turn->job;
+    const harpe_frequency_schedule *schedules = NULL;
+    int count = job->info.world_size;
+    turn->status = harpe_results_fill(turn->jobs->options.store, job->id, job->round, job->results,
+                                      count, &turn->error);
+    if (!turn->status) {
+        turn->status =
+            harpe_scheduler_observe(job->scheduler, job->results, (size_t)count, &turn->error);
+    }
+    if (!turn->status) {
+        turn->status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
+    }
+    if (!turn->status) turn->status = harpe_turn_conclude(turn, job->scheduler, schedules);
+}
+
+static void has_observed(void *user) {
+    harpe_turn *turn = user;
+    if (!harpe_turn_is_back(turn)) return;
+    if (turn->status) {
+        harpe_turn_fail_job(turn, &turn->error);
+        return;
+    }
+    harpe_turn_take_lesson(turn);
+    harpe_turn_end(turn);
+}
+
+void harpe_begin_observe(harpe_job *job) {
+    harpe_turn *turn = harpe_turn_new(job, HARPE_TURN_OBSERVE);
+    if (turn) harpe_turn_run(turn, observe, has_observed);
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JobInfo, RankInfo, FrequencySchedule: what is accepted, what the errors of each bad field are,
+ * and that what is written reads the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pfo/models.h"
+
+/* One problem of the expected answer. */
+#define PROBLEM(loc, msg, type) "{\"loc\":[" loc "],\"msg\":\"" msg "\",\"type\":\"" type "\"}"
+#define MISSING(loc) PROBLEM(loc, "field required", "value_error.missing")
+#define NO_INTEGER(loc) PROBLEM(loc, "value is not a valid integer", "type_error.integer")
+#define NO_NULL(loc) PROBLEM(loc, "none is not an allowed value", "type_error.none.not_allowed")
+#define NO_TEXT(loc) PROBLEM(loc, "str type expected", "type_error.str")
+#define LIMIT(loc, what, name, limit) \
+    "{\"loc\":[" loc "],\"msg\":\"ensure this value is " what " than or equal to " limit \
+    "\",\"type\":\"value_error.number." name "\",\"ctx\":{\"limit_value\":" limit "}}"
+#define TOO_SMALL(loc, limit) LIMIT(loc, "greater", "not_ge", limit)
+#define TOO_LARGE(loc) LIMIT(loc, "less", "not_le", "2147483647")
+
+static void expect_detail(const harpe_problems *problems, const char *problem_list,
+                          const char *body) {
+    char expected[4096];
+    (void)snprintf(expected, sizeof expected, "{\"detail\":[%s]}", problem_list);
+    char *text = harpe_problems_format(problems);
+    assert_non_null(text);
+    if (strcmp(text, expected) != 0) {
+        fail_msg("%s\ngave     %s\nexpected %s", body, text, expected);
+    }
+    free(text);
+}
+
+static void expect_bad_job(const char *body, const char *problem_list) {
+    harpe_problems problems = {0};
+    harpe_job_info job = {0};
+    if (harpe_job_info_decode(body, strlen(body), &job, &problems)) fail_msg("accepted: %s", body);
+    assert_null(job.job_id);
+    expect_detail(&problems, problem_list, body);
+    harpe_problems_free(&problems);
+}
+
+static void expect_bad_rank(const char *body, const char *problem_list) {
+    harpe_problems problems = {0};
+    harpe_rank_info rank = {0};
+    if (harpe_rank_info_decode(body, strlen(body), &rank, &problems)) {
+        fail_msg("accepted: %s", body);
+    }
+    assert_null(rank.available_frequencies_mhz);
+    expect_detail(&problems, problem_list, body);
+    harpe_problems_free(&problems);
+}
+
+/* ---- JobInfo ------------------------------------------------------------------------------ */
+
+static void integers_come_in_several_forms(void **state) {
+    (void)state;
+    const char *body = "{\"unknown\":[{}],\"pp_degree\":\" 4 \",\"dp_degree\":2.0,\"tp_degree\":"
+                       "\"+1\",\"world_size\":8e0,\"job_metadata\":\"a\\u00e9\"}";
+    harpe_problems problems = {0};
+    harpe_job_info job = {0};
+    assert_true(harpe_job_info_decode(body, strlen(body), &job, &problems));
+    assert_int_equal(harpe_problems_count(&problems), 0);
+    assert_int_equal(job.pp_degree, 4);
+    assert_int_equal(job.dp_degree, 2);
+    assert_int_equal(job.tp_degree, 1);
+    assert_int_equal(job.world_size, 8);
+    assert_string_equal(job.job_id, "");
+    assert_string_equal(job.job_metadata, "a\xC3\xA9");
+    harpe_job_info_free(&job);
+    harpe_job_info_free(&job);
+    assert_null(job.job_id);
+}
+
+static void every_bad_field_of_a_job_is_listed_in_order(void **state) {
+    (void)state;
+    expect_bad_job(
+        "{}", MISSING("\"body\",\"pp_degree\"") "," MISSING("\"body\",\"dp_degree\"") "," MISSING(
+                  "\"body\",\"tp_degree\"") "," MISSING("\"body\",\"world_size\""));
+    expect_bad_job("{\"world_size\":\"x\",\"tp_degree\":null,\"dp_degree\":0,\"pp_degree\":true,"
+                   "\"job_metadata\":[],\"job_id\":{}}",
+                   NO_TEXT("\"body\",\"job_id\"") "," NO_INTEGER("\"body\",\"pp_degree\"") "," TOO_SMALL(
+                       "\"body\",\"dp_degree\"",
+                       "1") "," NO_NULL("\"body\",\"tp_degree\"") "," NO_INTEGER("\"body\",\"world_"
+                                                                                 "size\"") "," NO_TEXT("\"body\",\"job_metadata\""));
+}
+
+static void what_is_no_integer_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"4.9",
+                                      "NaN",
+                                      "Infinity",
+                                      "-Infinity",
+                                      "1e400",
+                                      "true",
+                                      "false",
+                                      "\"\"",
+                                      "\"x\"",
+                                      "\"4.0\"",
+                                      "[]",
+                                      "{}",
+                                      "\"1 2\"",
+                                      "\"NaN\"",
+                                      "9223372036854775808",
+                                      "\"9223372036854775808\"",
+                                      "123456789012345678901234567890"};
+    char body[256];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        (void)snprintf(body, sizeof body,
+                       "{\"pp_degree\":%s,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}",
+                       bad[i]);
+        expect_bad_job(body, NO_INTEGER("\"body\",\"pp_degree\""));
+    }
+}
+
+static void a_world_size_must_be_the_product(void **state) {
+    (void)state;
+    static const char assertion[] =
+        PROBLEM("\"body\",\"world_size\"", "world_size must be pp_degree * dp_degree * tp_degree",
+                "assertion_error");
+    expect_bad_job("{\"pp_degree\":2,\"dp_degree\":2,\"tp_degree\":2,\"world_size\":7}", assertion);
+    /* 2^31-1 cubed is beyond int64. */
+    expect_bad_job("{\"pp_degree\":2147483647,\"dp_degree\":2147483647,\"tp_degree\":2147483647,"
+                   "\"world_size\":2147483647}",
+                   assertion);
+    expect_bad_job("{\"pp_degree\":65536,\"dp_degree\":65536,\"tp_degree\":1,\"world_size\":1}",
+                   assertion);
+    expect_bad_job("{\"pp_degree\":2147483648,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":7}",
+                   TOO_LARGE("\"body\",\"pp_degree\""));
+}
+
+static void a_job_does_not_choose_its_id(void **state) {
+    (void)state;
+    static const char body[] = "{\"job_id\":\"mine\",\"pp_degree\":1,\"dp_degree\":1,"
+                               "\"tp_degree\":1,\"world_size\":1}";
+    expect_bad_job(body, PROBLEM("\"body\",\"job_id\"",
+                                 "job_id must be empty: the server chooses it", "assertion_error"));
+    harpe_job_info job = {0};
+    harpe_error error;
+    assert_int_equal(harpe_job_info_parse(body, strlen(body), &job, &error), HARPE_OK);
+    assert_string_equal(job.job_id, "mine"); /* a stored one has it */
+    harpe_job_info_free(&job);
+}
+
+static void bodies_that_are_no_object_are_refused(void **state) {
+    (void)state;
+    static const char no_object[] =
+        PROBLEM("\"body\"", "value is not a valid dict", "type_error.dict");
+    expect_bad_job("", MISSING("\"body\""));
+    expect_bad_job("null", MISSING("\"body\""));
+    expect_bad_job("[]", no_object);
+    expect_bad_job("\"{}\"", no_object);
+    expect_bad_job("3", no_object);
+}
+
+static void text_that_is_no_json_is_refused_as_the_published_server_does(void **state) {
+    (void)state;
+    expect_bad_job(
+        "{\"a\":\"\xC3\xA9\",\n \"b\" 1}",
+        "{\"loc\":[\"body\",15],\"msg\":\"Expecting ':' delimiter: line 2 column 6 "
+        "(char 15)\",\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Expecting "
+        "':' delimiter\",\"doc\":\"{\\\"a\\\":\\\"\xC3\xA9\\\",\\n \\\"b\\\" 1}\",\"pos\":"
+        "15,\"lineno\":2,\"colno\":6}}");
+    expect_bad_job("{\"a\xFF",
+                   "{\"loc\":[\"body\",3],\"msg\":\"Invalid UTF-8: line 1 column 4 (char 3)\","
+                   "\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Invalid UTF-8\",\"doc\":"
+                   "\"{\\\"a\",\"pos\":3,\"lineno\":1,\"colno\":4}}");
+}
+
+static void a_large_bad_document_is_shown_in_part(void **state) {
+    (void)state;
+    enum { LARGE = 1 << 20 };
+    char *body = malloc(LARGE);
+    assert_non_null(body);
+    memset(body, ' ', LARGE);
+    harpe_problems problems = {0};
+    harpe_job_info job = {0};
+    assert_false(harpe_job_info_decode(body, LARGE, &job, &problems));
+    char *text = harpe_problems_format(&problems);
+    assert_non_null(strstr(text, "char 1048576"));
+    assert_in_range(strlen(text), 4096, 5000);
+    free(text);
+    free(body);
+    harpe_problems_free(&problems);
+}
+
+static void a_job_reads_as_it_was_written(void **state) {
+    (void)state;
+    const harpe_job_info jobs[] = {
+        {"", 1, 2, 3, 6, NULL},
+        {"id", 1, 1, 1, 1, ""},
+        {NULL, 1, 1, 1, 1, "quote \" backslash \\ line \n tab \t bell \a \xC3\xA9 del \x7f"},
+        {"x", 2147483647, 1, 1, 2147483647, "not \xFF UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        char *json = NULL;
+        harpe_job_info job = {0};
+        harpe_job_info copy = {0};
+        assert_int_equal(harpe_job_info_format(&jobs[i], &json, NULL), HARPE_OK);
+        assert_int_equal(harpe_job_info_parse(json, strlen(json), &job, NULL), HARPE_OK);
+        assert_int_equal(harpe_job_info_copy(&job, &copy, NULL), HARPE_OK);
+        harpe_job_info_free(&job);
+        assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
+        assert_int_equal(copy.world_size, jobs[i].world_size);
+        if (i == 0) {
+            assert_null(copy.job_metadata);
+        } else {
+            assert_string_equal(copy.job_metadata,
+                                i == 3 ? "not \xEF\xBF\xBD UTF-8" : jobs[i].job_metadata);
+        }
+        harpe_job_info_free(&copy);
+        free(json);
+    }
+}
+
+static void numbers_become_texts_where_texts_are_expected(void **state) {
+    (void)state;
+    static const char *const metadata[][2] = {
+        {"5", "5"}, {"5.5", "5.5"}, {"true", "True"}, {"\"\"", ""}};
+    for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++) {
+        char body[128];
+        harpe_problems problems = {0};
+        harpe_job_info job = {0};
+        (void)snprintf(body, sizeof body,
+                       "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
+                       "\"job_metadata\":%s}",
+                       metadata[i][0]);
+        assert_true(harpe_job_info_decode(body, strlen(body), &job, &problems));
+        assert_string_equal(job.job_metadata, metadata[i][1]);
+        harpe_job_info_free(&job);
+    }
+}
+
+static void an_error_names_the_first_bad_field_and_counts_the_others(void **state) {
+    (void)state;
+    harpe_job_info job = {0};
+    harpe_error error;
+    assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &error),
+                     HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "pp_degree: field required (and 2 more)");
+    assert_int_equal(harpe_job_info_parse("[", 1, &job, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "Expecting value: line 1 column 2 (char 1)");
+    assert_int_equal(harpe_job_info_parse("", 0, &job, &error), HARPE_INVALID_INPUT);
+    assert_null(job.job_id);
+}
+
+/* ---- RankInfo ----------------------------------------------------------------------------- */
+
+static void a_rank_reads_as_it_was_written(void **state) {
+    (void)state;
+    static const int frequencies[] = {1410, 1395, 210};
+    const harpe_rank_info ranks[] = {{3, 1, 0, 1, frequencies, 3}, {0, 0, 0, 0, NULL, 0}};
+    for (size_t i = 0; i < 2; i++) {
+        char *json = NULL;
+        harpe_rank_info rank = {0};
+        harpe_rank_info copy = {0};
+        assert_int_equal(harpe_rank_info_format(&ranks[i], &json, NULL), HARPE_OK);
+        assert_int_equal(harpe_rank_info_parse(json, strlen(json), &rank, NULL), HARPE_OK);
+        assert_true(harpe_rank_info_equal(&ranks[i], &rank));
+        assert_int_equal(harpe_rank_info_copy(&rank, &copy, NULL), HARPE_OK);
+        harpe_rank_info_free(&rank);
+        assert_true(harpe_rank_info_equal(&ranks[i], &copy));
+        assert_false(harpe_rank_info_equal(&ranks[1 - i], &copy));
+        harpe_rank_info_free(&copy);
+        harpe_rank_info_free(&copy);
+        free(json);
+    }
+}
+
+static void every_bad_field_of_a_rank_is_listed(void **state) {
+    (void)state;
+    expect_bad_rank(
+        "{\"rank\":-1,\"dp_rank\":0,\"pp_rank\":\"1.5\",\"available_frequencies\":"
+        "[1410,\"x\",null,[1],1e10]}",
+        TOO_SMALL("\"body\",\"rank\"", "0") "," NO_INTEGER("\"body\",\"pp_rank\"") "," MISSING("\"b"
+                                                                                               "ody"
+                                                                                               "\","
+                                                                                               "\"t"
+                                                                                               "p_"
+                                                                                               "ran"
+                                                                                               "k"
+                                                                                               "\"") "," NO_INTEGER("\"body\",\"available_frequencies\",1") "," NO_NULL(
+            "\"body\",\"available_frequencies\",2") "," NO_INTEGER("\"body\",\"available_"
+                                                                   "frequencies\",3") "," TOO_LARGE("\"body\",\"available_frequencies\",4"));
+    expect_bad_rank("{\"rank\":0,\"dp_rank\":0,\"pp_rank\":0,\"tp_rank\":0,"
+                    "\"available_frequencies\":{}}",
+                    PROBLEM("\"body\",\"available_frequencies\"", "value is not a valid list",
+                            "type_error.list"));
+}
+
+static void a_rank_must_lie_in_its_job(void **state) {
+    (void)state;
+    const harpe_job_info job = {"", 2, 3, 4, 24, NULL};
+    harpe_problems problems = {0};
+    assert_true(harpe_rank_info_fits(&(harpe_rank_info){23, 2, 1, 3, NULL, 0}, &job, &problems));
+    assert_false(harpe_rank_info_fits(&(harpe_rank_info){24, 3, 2, 4, NULL, 0}, &job, &problems));
+    assert_int_equal(harpe_problems_count(&problems), 4);
+    assert_false(harpe_rank_info_fits(&(harpe_rank_info){0, 0, 2, 0, NULL, 0}, &job, &problems));
+    assert_int_equal(harpe_problems_count(&problems), 5);
+    char *text = harpe_problems_format(&problems);
+    assert_non_null(strstr(text, "\"loc\":[\"body\",\"rank\"]"));
+    free(text);
+    harpe_problems_free(&problems);
+}
+
+static void problems_without_end_are_kept_in_part(void **state) {
+    (void)state;
+    enum { BAD = 100000 };
+    static char body[3 * BAD + 100];
+    char *at = stpcpy(body, "{\"available_frequencies\":[[]");
+    for (int i = 1; i < BAD; i++) {
+        at = stpcpy(at, ",[]");
+    }
+    (void)stpcpy(at, "]}");
+    harpe_problems problems = {0};
+    harpe_rank_info rank = {0};
+    assert_false(harpe_rank_info_decode(body, strlen(body), &rank, &problems));
+    assert_int_equal(harpe_problems_count(&problems), 1000);
+    harpe_problems_free(&problems);
+}
+
+/* ---- FrequencySchedule -------------------------------------------------------------------- */
+
+static void a_schedule_reads_as_it_was_written(void **state) {
+    (void)state;
+    static const harpe_scheduled_instruction instructions[] = {
+        {"forward", 1410}, {"backward", 0}, {"odd \"name\"", 210}, {"", 5}};
+    const harpe_frequency_schedule written = {7, instructions, 4};
+    char *json = NULL;
+    harpe_frequency_schedule schedule = {0};
+    harpe_frequency_schedule copy = {0};
+    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    assert_string_equal(json, "{\"rank\":7,\"frequencies\":[[\"forward\",1410],[\"backward\",0],"
+                              "[\"odd \\\"name\\\"\",210],[\"\",5]]}");
+    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
+    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    harpe_frequency_schedule_free(&schedule);
+    harpe_frequency_schedule_free(&schedule);
+    assert_int_equal(copy.rank, 7);
+    assert_int_equal(copy.instruction_count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(copy.instructions[i].instruction, instructions[i].instruction);
+        assert_int_equal(copy.instructions[i].frequency_mhz, instructions[i].frequency_mhz);
+    }
+    harpe_frequency_schedule_free(&copy);
+    free(json);
+}
+
+static void an_item_of_a_schedule_is_a_pair(void **state) {
+    (void)state;
+    const struct {
+        const char *item, *message;
+    } cases[] = {
+        {"3", "frequencies[0]: value is not a valid tuple"},
+        {"{}", "frequencies[0]: value is not a valid tuple"},
+        {"null", "frequencies[0]: none is not an allowed value"},
+        {"[\"a\"]", "frequencies[0]: wrong tuple length 1, expected 2"},
+        {"[\"a\",1,2]", "frequencies[0]: wrong tuple length 3, expected 2"},
+        {"[[[1,2]],1]", "frequencies[0][0]: str type expected"},
+        {"[\"a\",\"b\"]", "frequencies[0][1]: value is not a valid integer"},
+        {"[null,{}]", "frequencies[0][0]: none is not an allowed value (and 1 more)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char json[128];
+        harpe_frequency_schedule schedule = {0};
+        harpe_error error;
+        (void)snprintf(json, sizeof json, "{\"rank\":0,\"frequencies\":[%s]}", cases[i].item);
+        assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &error),
+                         HARPE_INVALID_INPUT);
+        assert_string_equal(error.message, cases[i].message);
+        assert_null(schedule.instructions);
+    }
+}
+
+/* ---- Queries ------------------------------------------------------------------------------ */
+
+static void query_values_are_integers(void **state) {
+    (void)state;
+    harpe_problems problems = {0};
+    int64_t value = 42;
+    assert_true(harpe_query_int_decode("rank", "-3", &value, &problems));
+    assert_int_equal(value, -3);
+    assert_false(harpe_query_int_decode("rank", NULL, &value, &problems));
+    assert_false(harpe_query_int_decode("rank", "", &value, &problems));
+    assert_false(harpe_query_int_decode("round", "4.0", &value, &problems));
+    assert_int_equal(value, -3);
+    expect_detail(&problems,
+                  MISSING("\"query\",\"rank\"") "," NO_INTEGER("\"query\",\"rank\"") "," NO_INTEGER(
+                      "\"query\",\"round\""),
+                  "queries");
+    harpe_problems_free(&problems);
+    harpe_problems_free(&problems);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_come_in_several_forms),
+        cmocka_unit_test(every_bad_field_of_a_job_is_listed_in_order),
+        cmocka_unit_test(what_is_no_integer_is_refused),
+        cmocka_unit_test(a_world_size_must_be_the_product),
+        cmocka_unit_test(a_job_does_not_choose_its_id),
+        cmocka_unit_test(bodies_that_are_no_object_are_refused),
+        cmocka_unit_test(text_that_is_no_json_is_refused_as_the_published_server_does),
+        cmocka_unit_test(a_large_bad_document_is_shown_in_part),
+        cmocka_unit_test(a_job_reads_as_it_was_written),
+        cmocka_unit_test(numbers_become_texts_where_texts_are_expected),
+        cmocka_unit_test(an_error_names_the_first_bad_field_and_counts_the_others),
+        cmocka_unit_test(a_rank_reads_as_it_was_written),
+        cmocka_unit_test(every_bad_field_of_a_rank_is_listed),
+        cmocka_unit_test(a_rank_must_lie_in_its_job),
+        cmocka_unit_test(problems_without_end_are_kept_in_part),
+        cmocka_unit_test(a_schedule_reads_as_it_was_written),
+        cmocka_unit_test(an_item_of_a_schedule_is_a_pair),
+        cmocka_unit_test(query_values_are_integers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

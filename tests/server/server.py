@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `harpe serve` on a free port and talks to it over real sockets: what the Python tests of the
+server share. Every test has a directory of its own; every server, connection and file of it is gone
+at the end. HARPE names the program. Only Python's standard library."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
+HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
+LIMIT_S = 30  # of every wait
+LISTENING = re.compile(r"harpe serve: listening on https?://(\S+):(\d+)")
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return f"{self.status} {self.headers} {self.body[:600]!r}"
+
+
+class Connection:
+    """One connection, one request at a time: plain bytes, so that nothing is corrected on the
+    way."""
+
+    def __init__(self, port, timeout=LIMIT_S):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.pending = b""
+
+    def send(self, method, target, body=None, headers=None):
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        data = body.encode() if isinstance(body, str) else body
+        if data is not None:
+            lines.append(f"Content-Length: {len(data)}")
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self.socket.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + (data or b""))
+        return self
+
+    def receive(self, timeout=LIMIT_S):
+        self.socket.settimeout(timeout)
+        while b"\r\n\r\n" not in self.pending:
+            self._more()
+        head, self.pending = self.pending.split(b"\r\n\r\n", 1)
+        lines = head.decode("latin-1").split("\r\n")
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        length = int(headers.get("content-length", 0))
+        while len(self.pending) < length:
+            self._more()
+        body, self.pending = self.pending[:length], self.pending[length:]
+        return Answer(int(lines[0].split(" ")[1]), headers, body)
+
+    def is_held(self, seconds=0.3):
+        """No answer comes within this time."""
+        self.socket.settimeout(seconds)
+        try:
+            self._more()
+        except (TimeoutError, socket.timeout):
+            return True
+        return False
+
+    def close(self):
+        self.socket.close()
+
+    def reset(self):
+        """As when the client's machine kills it: no orderly end."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.socket.close()
+
+    def _more(self):
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError(f"closed by the server after {self.pending!r}")
+        self.pending += data
+
+
+class Server:
+    """A running `harpe serve`. Its log goes to a file, so that it never waits for a reader."""
+
+    def __init__(self, directory, *arguments, port=0, environment=None):
+        self.log_path = pathlib.Path(directory) / f"serve-{time.monotonic_ns()}.log"
+        self.port = None
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                [HARPE, "serve", "--port", str(port), *map(str, arguments)], cwd=directory,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env=clean_environment(environment))
+        end = time.monotonic() + LIMIT_S
+        while self.port is None:
+            match = LISTENING.search(self.log())
+            if match:
+                self.port = int(match.group(2))
+            elif self.process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise AssertionError(f"harpe serve does not listen:\n{self.log()}")
+            else:
+                time.sleep(0.01)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def connect(self):
+        return Connection(self.port)
+
+    def call(self, method, target, body=None, headers=None):
+        connection = self.connect()
+        try:
+            return connection.send(method, target, body, headers).receive()
+        finally:
+            connection.close()
+
+    def get(self, target, **headers):
+        return self.call("GET", target, None, headers)
+
+    def post(self, target, body=None, **headers):
+        return self.call("POST", target, body, headers)
+
+    def stop(self, number=signal.SIGTERM):
+        """Its exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT_S)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(LIMIT_S)
+
+
+def clean_environment(changes=None):
+    """Without settings of whoever runs the tests."""
+    values = {name: value for name, value in os.environ.items()
+              if not name.upper().startswith(("ZEUS_PFO_", "PERSEUS_"))}
+    values.update(changes or {})
+    return values
+
+
+class ServerTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="harpe-server-")
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        self._server = None
+
+    def start(self, *arguments, plan=None, scheduler="PointSolution", port=0, **options):
+        """A server with a plan (a list of [instruction, MHz] lists) in this test's directory."""
+        self.write_plan(plan if plan is not None else plan_for(1))
+        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
+                        self.path / "dump", "--scheduler", scheduler, "--scheduler-args",
+                        json.dumps({"solution_path": str(self.path / "plan.py")}), *arguments,
+                        port=port, **options)
+        self.addCleanup(server.kill)
+        return server
+
+    def write_plan(self, plan):
+        text = repr([[tuple(entry) for entry in rank] for rank in plan])
+        (self.path / "plan.py").write_text(text + "\n")
+
+    def connect(self, server):
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        return connection
+
+    def ask(self, server, job, rank, round_=None):
+        """A request for a schedule that is not waited for."""
+        more = "" if round_ is None else f"&round={round_}"
+        return self.connect(server).send("GET", f"/schedule/{job.id}?rank={rank}{more}")
+
+    def expect(self, answer, status, body=None):
+        self.assertEqual(answer.status, status, answer)
+        if body is not None:
+            self.assertEqual(answer.json, body)
+        return answer
+
+    def expect_detail(self, answer, status, *words):
+        """An error of ours: one readable line that holds the words."""
+        self.expect(answer, status)
+        self.assertEqual(list(answer.json), ["detail"], answer)
+        detail = answer.json["detail"]
+        self.assertIsInstance(detail, str, answer)
+        self.assertNotIn("\n", detail)
+        for word in words:
+            self.assertIn(word, detail)
+        return detail
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, f"never: {what}")
+            time.sleep(0.02)
+
+    def wait_for_waiting(self, server, job, count):
+        """Held requests are counted by the server, not by how much time went by."""
+        self.wait_until(lambda: server.get(f"/jobs/{job.id}").json["ranks_waiting"] == count,
+                        f"{count} ranks wait")
+
+
+class Job:
+    """A job as its ranks know it, with its ranks' places in the order tp, pp, dp."""
+
+    def __init__(self, job_id, pp, dp, tp):
+        self.id, self.pp, self.dp, self.tp = job_id, pp, dp, tp
+        self.size = pp * dp * tp
+
+    def rank(self, rank):
+        return {"rank": rank, "dp_rank": rank // (self.pp * self.tp),
+                "pp_rank": rank // self.tp % self.pp, "tp_rank": rank % self.tp,
+                "available_frequencies": [1740, 1200, 810]}
+
+
+def plan_for(lists):
+    return [[("forward", 1740 - 15 * i), ("backward", 1200 + 15 * i), ("forward", 0)]
+            for i in range(lists)]
+
+
+def schedule_of(plan, rank, stage=None):
+    """What a rank gets of a plan."""
+    return {"rank": rank, "frequencies": [list(e) for e in plan[rank if stage is None else stage]]}
+
+
+def job_info(pp=1, dp=1, tp=1, **more):
+    return dict({"job_id": "", "pp_degree": pp, "dp_degree": dp, "tp_degree": tp,
+                 "world_size": pp * dp * tp, "job_metadata": None}, **more)
+
+
+def result_of(rank, round_=0):
+    time_s = 1.5 + rank + round_ / 8
+    return {"rank": rank, "iter_time": [time_s, time_s], "iter_energy": [200.25, 201.5],
+            "time_breakdown": {"forward": [[0.5, 0.25], [0.5, 0.25]]},
+            "energy_breakdown": {"forward": [[50.0, 25.0], [50.0, 25.5]]}}
+
+
+def register(server, pp=1, dp=1, tp=1, ranks=True, **more):
+    answer = server.post("/register_job", job_info(pp, dp, tp, **more))
+    assert answer.status == 200, answer
+    job = Job(answer.json, pp, dp, tp)
+    for rank in range(job.size if ranks else 0):
+        answer = server.post(f"/register_rank/{job.id}", job.rank(rank))
+        assert answer.status == 200 and answer.json is None, answer
+    return job
+
+
+__all__ = ["Answer", "Connection", "HARPE", "Job", "LIMIT_S", "Server", "ServerTest",
+           "clean_environment", "job_info", "json", "os", "plan_for", "register", "result_of",
+           "schedule_of", "signal", "socket", "subprocess", "threading", "time",
+           "unittest"]

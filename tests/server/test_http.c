@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HTTP over real sockets: what well-behaved clients get, each part of the protocol once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "server/http_world.h"
+
+static int set_up(void **state) {
+    *state = open_world((harpe_http_options){.max_body_bytes = 1 << 20});
+    return 0;
+}
+
+static int tear_down(void **state) {
+    close_world(*state);
+    return 0;
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
+#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
+
+/* ---- Requests and answers ----------------------------------------------------------------- */
+
+static void answers_carry_the_usual_headers(void **state) {
+    int fd = dial(*state);
+    say(fd, POST("/echo", "5") "hello");
+    answer a = hear_answer(fd, false);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.body, "hello");
+    assert_non_null(strstr(a.head, "\r\ndate: "));
+    assert_non_null(strstr(a.head, " GMT\r\n"));
+    assert_non_null(strstr(a.head, "\r\ncontent-type: application/octet-stream\r\n"));
+    assert_non_null(strstr(a.head, "\r\nharpe-round: 7\r\n"));
+    assert_null(strstr(a.head, "connection:"));
+    free(a.body);
+    close(fd);
+}
+
+static void a_connection_serves_many_requests(void **state) {
+    int fd = dial(*state);
+    for (int i = 0; i < 100; i++) {
+        say(fd, GET("/a"));
+        expect_answer(fd, 200, "GET /a | a | q=(none) | x-test=(none)");
+        say(fd, POST("/echo", "3") "abc");
+        expect_answer(fd, 200, "abc");
+    }
+    close(fd);
+}
+
+static void pipelined_requests_are_answered_in_order(void **state) {
+    int fd = dial(*state);
+    say(fd, POST("/echo", "1") "1" GET("/work") POST("/echo", "1") "2" GET("/b"));
+    expect_answer(fd, 200, "1");
+    expect_answer(fd, 200, "worked");
+    expect_answer(fd, 200, "2");
+    expect_answer(fd, 200, "GET /b | b | q=(none) | x-test=(none)");
+    close(fd);
+}
+
+static void a_request_may_come_byte_by_byte(void **state) {
+    static const char request[] = "\r\n" POST("/echo", "4") "drip" GET("/c");
+    int fd = dial(*state);
+    for (size_t i = 0; i < sizeof request - 1; i++) {
+        say_bytes(fd, request + i, 1);
+        if (i % 16 == 0) usleep(1000);
+    }
+    expect_answer(fd, 200, "drip");
+    expect_answer(fd, 200, "GET /c | c | q=(none) | x-test=(none)");
+    close(fd);
+}
+
+static void head_is_get_without_body(void **state) {
+    int fd = dial(*state);
+    say(fd, "HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
+    answer a = hear_answer(fd, true);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.head, "content-length: 37\r\n"));
+    free(a.body);
+    say(fd, GET("/b"));
+    expect_answer(fd, 200, NULL);
+    close(fd);
+}
+
+static void http_1_0_closes_unless_asked_not_to(void **state) {
+    int fd = dial(*state);
+    say(fd, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    answer a = hear_answer(fd, false);
+    assert_non_null(strstr(a.head, "connection: keep-alive"));
+    free(a.body);
+    say(fd, "GET /a HTTP/1.0\r\n\r\n");
+    expect_answer(fd, 200, NULL);
+    expect_end(fd);
+    fd = dial(*state);
+    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\nconnection: x, Close\r\n\r\n");
+    expect_answer(fd, 200, NULL);
+    expect_end(fd);
+}
+
+static void a_client_that_ends_its_side_still_gets_its_answer(void **state) {
+    int fd = dial(*state);
+    say(fd, POST("/echo", "2") "ab" POST("/echo", "2") "cd");
+    shutdown(fd, SHUT_WR);
+    expect_answer(fd, 200, "ab");
+    expect_answer(fd, 200, "cd");
+    expect_end(fd);
+}
+
+static void a_large_answer_arrives_whole(void **state) {
+    int fd = dial(*state);
+    say(fd, GET("/large"));
+    usleep(100000); /* until the socket is full */
+    answer a = hear_answer(fd, false);
+    assert_int_equal(a.status, 200);
+    assert_int_equal(a.length, (size_t)32 << 20);
+    assert_int_equal(strspn(a.body, "L"), a.length);
+    free(a.body);
+    close(fd);
+}
+
+/* ---- Paths, queries, headers -------------------------------------------------------------- */
+
+static void paths_are_decoded_by_segment(void **state) {
+    expect_once(*state, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
+    expect_once(*state, GET("/a+b%2Bc/%2e%2e/../x%2Fy/"), 200,
+                "GET /a+b%2Bc/%2e%2e/../x%2Fy/ | a+b+c | .. | .. | x/y |  | q=(none) | "
+                "x-test=(none)");
+    expect_once(*state, GET("/a%00b/%/%4/%zz/%C3%A4"), 200,
+                "GET /a%00b/%/%4/%zz/%C3%A4 | (none) | (none) | (none) | (none) | \xC3\xA4 | "
+                "q=(none) | x-test=(none)");
+    expect_once(*state, "GET http://host:1/abs/olute HTTP/1.1\r\nhost: x\r\n\r\n", 200,
+                "GET /abs/olute | abs | olute | q=(none) | x-test=(none)");
+}
+
+static void the_first_value_of_a_query_parameter_is_taken(void **state) {
+    expect_once(*state, GET("/a?p&qq=1&q=x%20y+z&q=2"), 200,
+                "GET /a | a | q=x y z | x-test=(none)");
+    expect_once(*state, GET("/a?q"), 200, "GET /a | a | q= | x-test=(none)");
+    expect_once(*state, GET("/a?%71=%31"), 200, "GET /a | a | q=1 | x-test=(none)");
+    expect_once(*state, GET("/a?q=%zz&q=3"), 200, "GET /a | a | q=3 | x-test=(none)");
+    expect_once(*state, GET("/a?"), 200, "GET /a | a | q=(none) | x-test=(none)");
+}
+
+static void header_names_have_no_case(void **state) {
+    expect_once(*state, "GET /a HTTP/1.1\r\nHost: x\r\nX-TeSt:\t va lue \t\r\n\r\n", 200,
+                "GET /a | a | q=(none) | x-test=va lue");
+}
+
+/* ---- Bodies ------------------------------------------------------------------------------- */
+
+static void chunked_bodies_are_put_together(void **state) {
+    int fd = dial(*state);
+    say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
+            "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
+    expect_answer(fd, 200, "abc0123456789");
+    expect_answer(fd, 200, NULL);
+    close(fd);
+}
+
+static void expect_100_continue_is_answered_before_the_body(void **state) {
+    int fd = dial(*state);
+    say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n");
+    char text[26] = "";
+    assert_true(read_exactly(fd, text, 25));
+    assert_string_equal(text, "HTTP/1.1 100 Continue\r\n\r\n");
+    say(fd, "abc");
+    expect_answer(fd, 200, "abc");
+    close(fd);
+    expect_once(*state,
+                "POST /tiny HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+                "content-length: 11\r\n\r\n",
+                413, "{\"detail\":\"the body is too large\"}");
+    expect_once(*state, "POST /a HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n", 417, NULL);
+}
+
+static void a_body_up_to_the_limit_is_taken(void **state) {
+    size_t length = 1 << 20;
+    char *body = malloc(length);
+    for (size_t i = 0; i < length; i++)
+        body[i] = (char)('a' + i % 26);
+    int fd = dial(*state);
+    for (int i = 0; i < 3; i++) {
+        say(fd, POST("/echo", "1048576"));
+        say_bytes(fd, body, length);
+        answer a = hear_answer(fd, false);
+        assert_int_equal(a.length, length);
+        assert_memory_equal(a.body, body, length);
+        free(a.body);
+    }
+    close(fd);
+    free(body);
+}
+
+/* ---- Holding ------------------------------------------------------------------------------ */
+
+static void held_requests_are_answered_when_released(void **state) {
+    enum { COUNT = 200 };
+    world *w = *state;
+    int fds[COUNT];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            if (round == 0) fds[i] = dial(w);
+            say(fds[i], GET("/hold"));
+        }
+        expect_counts(w, "held 200");
+        expect_once(w, GET("/release"), 200, "done");
+        for (int i = 0; i < COUNT; i++)
+            expect_answer(fds[i], 200, "released");
+    }
+    for (int i = 0; i < COUNT; i++)
+        close(fds[i]);
+    expect_soon("delivered", &w->delivered, 2 * COUNT);
+    expect_counts(w, "held 0");
+    assert_int_equal(atomic_load(&w->gone), 0);
+}
+
+static void closing_the_server_lets_held_requests_go(void **state) {
+    world *w = open_world((harpe_http_options){0});
+    (void)state;
+    int fd = dial(w);
+    say(fd, GET("/hold"));
+    expect_counts(w, "held 1");
+    close_world(w);
+    expect_end(fd);
+}
+
+/* ---- The door ----------------------------------------------------------------------------- */
+
+static void without_the_token_only_open_paths_are_served(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.token = "secret"});
+    expect_once(w, GET("/open"), 200, NULL);
+    static const char *const wrong[] = {
+        "", "authorization: Bearer secre\r\n", "authorization: Bearer secret1\r\n",
+        "authorization: Bearer \r\n", "authorization: Basic secret\r\n"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char request[200];
+        snprintf(request, sizeof request, "GET /a HTTP/1.1\r\nhost: x\r\n%s\r\n", wrong[i]);
+        int fd = dial(w);
+        say(fd, request);
+        answer a = hear_answer(fd, false);
+        assert_int_equal(a.status, 401);
+        assert_non_null(strstr(a.head, "\r\nwww-authenticate: Bearer\r\n"));
+        assert_string_equal(a.body, "{\"detail\":\"a valid bearer token is needed\"}");
+        free(a.body);
+        close(fd);
+    }
+    expect_once(w, "GET /a HTTP/1.1\r\nhost: x\r\nAuthorization: bearer secret\r\n\r\n", 200, NULL);
+    close_world(w);
+}
+
+static void a_taken_port_is_an_error_that_names_it(void **state) {
+    world *w = *state;
+    harpe_loop *loop;
+    harpe_http *http = NULL;
+    harpe_error error;
+    char port[16];
+    harpe_http_handler handler = {.request = on_request, .gone = on_gone};
+    harpe_http_options options = {.port = harpe_http_port(w->http)};
+    snprintf(port, sizeof port, "%d", options.port);
+    assert_int_equal(harpe_loop_new(&loop, NULL), HARPE_OK);
+    assert_int_not_equal(harpe_http_new(loop, &options, &handler, &http, &error), HARPE_OK);
+    assert_null(http);
+    assert_non_null(strstr(error.message, port));
+    assert_non_null(strstr(error.message, "127.0.0.1"));
+    options.address = "localhost";
+    assert_int_equal(harpe_http_new(loop, &options, &handler, &http, &error),
+                     HARPE_INVALID_ARGUMENT);
+    options = (harpe_http_options){.tls_cert_pem = "x", .tls_key_pem = "y"};
+    assert_int_not_equal(harpe_http_new(loop, &options, &handler, &http, &error), HARPE_OK);
+    assert_non_null(strstr(error.message, "certificate"));
+    harpe_loop_free(loop);
+}
+
+static void ipv6_is_listened_on(void **state) {
+    (void)state;
+    int probe = socket(AF_INET6, SOCK_STREAM, 0);
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    if (probe < 0 || bind(probe, (struct sockaddr *)&address, sizeof address) != 0) {
+        if (probe >= 0) close(probe);
+        skip();
+    }
+    close(probe);
+    world *w = open_world((harpe_http_options){.address = "::1"});
+    address.sin6_port = htons((uint16_t)harpe_http_port(w->http));
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    say(fd, GET("/a"));
+    expect_answer(fd, 200, NULL);
+    close(fd);
+    close_world(w);
+}
+
+/* ---- TLS ---------------------------------------------------------------------------------- */
+
+static char *read_file(const char *folder, const char *name) {
+    char path[200], *text = NULL;
+    size_t length;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (harpe_file_read(path, 1 << 20, &text, &length, NULL) != HARPE_OK) return NULL;
+    return text;
+}
+
+static void run_in(const char *folder, const char *command, int port) {
+    char line[1000];
+    snprintf(line, sizeof line, command, folder, port);
+    if (system(line) != 0) fail_msg("failed: %s", line); // NOLINT(cert-env33-c)
+}
+
+static void tls_is_spoken_with_a_certificate(void **state) {
+    (void)state;
+    if (system("command -v openssl curl >/dev/null") != 0) skip(); // NOLINT(cert-env33-c)
+    char folder[] = "/tmp/harpe-tls-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    run_in(folder,
+           "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+           "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout key -out cert "
+           "2>/dev/null && head -c 300000 /dev/urandom >body # %d",
+           0);
+    char *cert = read_file(folder, "cert"), *key = read_file(folder, "key");
+    assert_true(cert != NULL && key != NULL);
+    world *w = open_world((harpe_http_options){.tls_cert_pem = cert,
+                                               .tls_key_pem = key,
+                                               .request_timeout_ms = 1000,
+                                               .max_body_bytes = 1 << 20});
+    int silent = dial(w), plain = dial(w);
+    say(plain, GET("/a"));
+    expect_end(plain);
+    run_in(folder,
+           "cd %s && U=https://127.0.0.1:%d && "
+           "curl -sS --max-time 20 --cacert cert --data-binary @body $U/echo -o echoed "
+           "--next -sS --max-time 20 --cacert cert $U/large -o large "
+           "--next -sS --max-time 20 --cacert cert $U/work -o worked && "
+           "cmp body echoed && test $(stat -c %%s large) = 33554432 && test $(cat worked) = worked",
+           harpe_http_port(w->http));
+    expect_end(silent); /* it never began to shake hands */
+    close_world(w);
+    free(cert);
+    free(key);
+    run_in(folder, "cd %s && rm -f cert key body echoed large worked && rmdir $PWD # %d", 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(answers_carry_the_usual_headers),
+        TEST(a_connection_serves_many_requests),
+        TEST(pipelined_requests_are_answered_in_order),
+        TEST(a_request_may_come_byte_by_byte),
+        TEST(head_is_get_without_body),
+        TEST(http_1_0_closes_unless_asked_not_to),
+        TEST(a_client_that_ends_its_side_still_gets_its_answer),
+        TEST(a_large_answer_arrives_whole),
+        TEST(paths_are_decoded_by_segment),
+        TEST(the_first_value_of_a_query_parameter_is_taken),
+        TEST(header_names_have_no_case),
+        TEST(chunked_bodies_are_put_together),
+        TEST(expect_100_continue_is_answered_before_the_body),
+        TEST(a_body_up_to_the_limit_is_taken),
+        TEST(held_requests_are_answered_when_released),
+        TEST(closing_the_server_lets_held_requests_go),
+        TEST(without_the_token_only_open_paths_are_served),
+        TEST(a_taken_port_is_an_error_that_names_it),
+        TEST(ipv6_is_listened_on),
+        TEST(tls_is_spoken_with_a_certificate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

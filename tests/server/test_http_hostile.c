@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients that mean no good, or have bad luck: what they may cost, and that others are served
+ * meanwhile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/resource.h>
+
+#include "server/http_world.h"
+
+enum { CONNECTIONS = 40, TIMEOUT_MS = 700 };
+
+static int set_up(void **state) {
+    *state = open_world((harpe_http_options){.max_header_bytes = 4096,
+                                             .max_connections = CONNECTIONS,
+                                             .request_timeout_ms = TIMEOUT_MS,
+                                             .keep_alive_timeout_ms = 60000});
+    return 0;
+}
+
+static int tear_down(void **state) {
+    close_world(*state);
+    return 0;
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
+#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
+#define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+/* Says `bit` again and again until the server has had enough. */
+static void drip(int fd, const char *bit, int64_t pause_us) {
+    int64_t limit_ns = harpe_clock_ns() + PATIENCE_S * 1000000000LL;
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    while (poll(&waiting, 1, 0) == 0) {
+        assert_true(harpe_clock_ns() < limit_ns);
+        if (!say(fd, bit)) return;
+        usleep((useconds_t)pause_us);
+    }
+}
+
+static void break_off(int fd) {
+    struct linger now = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(fd); /* a reset */
+}
+
+/* ---- Time --------------------------------------------------------------------------------- */
+
+static void slow_headers_have_a_deadline(void **state) {
+    int fd = dial(*state);
+    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
+    drip(fd, "a: b\r\n", 50000);
+    expect_answer(fd, 408, NULL);
+    close(fd);
+    expect_counts(*state, "timeouts 1");
+}
+
+static void slow_bodies_have_a_deadline(void **state) {
+    int fd = dial(*state);
+    say(fd, POST("/echo", "100000"));
+    drip(fd, "x", 50000);
+    expect_answer(fd, 408, NULL);
+    close(fd);
+}
+
+static void chunked_bodies_without_end_have_a_deadline(void **state) {
+    int fd = dial(*state);
+    say(fd, CHUNKED("/echo"));
+    drip(fd, "1\r\nx\r\n", 50000);
+    expect_answer(fd, 408, NULL);
+    close(fd);
+}
+
+static void the_deadline_begins_anew_with_each_request(void **state) {
+    int fd = dial(*state);
+    for (int i = 0; i < 4; i++) {
+        usleep(TIMEOUT_MS * 500);
+        say(fd, GET("/a"));
+        expect_answer(fd, 200, NULL);
+    }
+    close(fd);
+}
+
+static void idle_connections_are_closed_in_time(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 200});
+    int silent = dial(w), fd = dial(w);
+    say(fd, GET("/a"));
+    expect_answer(fd, 200, NULL);
+    expect_end(fd);
+    expect_end(silent);
+    close_world(w);
+}
+
+static void a_held_request_has_no_deadline(void **state) {
+    int fd = dial(*state);
+    say(fd, GET("/hold"));
+    expect_counts(*state, "held 1");
+    usleep(TIMEOUT_MS * 2000);
+    expect_once(*state, GET("/release"), 200, "done");
+    expect_answer(fd, 200, "released");
+    close(fd);
+}
+
+static void an_answer_that_nobody_reads_is_given_up(void **state) {
+    world *w = *state;
+    int fd = dial(w);
+    say(fd, GET("/large"));
+    expect_counts(w, "connections 2");
+    expect_counts(w, "connections 1");
+    close(fd);
+}
+
+/* ---- Going away --------------------------------------------------------------------------- */
+
+static void a_client_that_closes_while_held_is_noticed(void **state) {
+    world *w = *state;
+    int closed = dial(w), reset = dial(w), half = dial(w);
+    say(closed, GET("/hold"));
+    say(reset, GET("/hold"));
+    say(half, GET("/hold"));
+    expect_counts(w, "held 3");
+    close(closed);
+    expect_soon("gone", &w->gone, 1);
+    break_off(reset);
+    expect_soon("gone", &w->gone, 2);
+    shutdown(half, SHUT_WR);
+    expect_soon("gone", &w->gone, 3);
+    expect_end(half);
+    expect_counts(w, "connections 1 held 0");
+}
+
+static void a_client_that_was_gone_before_it_was_held_is_noticed(void **state) {
+    world *w = *state;
+    int fd = dial(w);
+    say(fd, GET("/hold"));
+    close(fd);
+    expect_soon("gone", &w->gone, 1);
+}
+
+static void a_client_may_go_while_a_worker_works_for_it(void **state) {
+    world *w = *state;
+    for (int i = 0; i < 10; i++) {
+        int fd = dial(w);
+        say(fd, GET("/work"));
+        expect_soon("worked", &w->worked, i + 1);
+        if (i % 2 == 0)
+            close(fd);
+        else
+            break_off(fd);
+    }
+    expect_soon("gone", &w->gone, 10);
+    expect_once(w, GET("/work"), 200, "worked");
+}
+
+static void an_answer_that_breaks_is_told_apart_from_one_that_arrived(void **state) {
+    world *w = *state;
+    int fd = dial(w);
+    say(fd, GET("/work"));
+    expect_answer(fd, 200, "worked");
+    close(fd);
+    expect_soon("delivered", &w->delivered, 1);
+    assert_int_equal(atomic_load(&w->broken), 0);
+}
+
+/* ---- Size --------------------------------------------------------------------------------- */
+
+static void a_body_that_is_announced_too_large_is_refused_at_once(void **state) {
+    expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
+    expect_once(*state, POST("/echo", "99999999999999999999999"), 413, NULL);
+    expect_once(*state, POST("/tiny", "11"), 413, NULL);
+}
+
+static void the_refusal_reaches_a_client_that_goes_on_sending(void **state) {
+    char block[4096];
+    memset(block, 'x', sizeof block);
+    int fd = dial(*state);
+    say(fd, POST("/echo", "1000000000"));
+    for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
+        continue;
+    expect_answer(fd, 413, NULL);
+    close(fd);
+}
+
+static void a_chunked_body_is_refused_when_it_passes_the_limit(void **state) {
+    expect_once(*state, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
+    expect_once(*state, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
+    expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
+}
+
+static void a_claimed_length_takes_no_memory(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
+    struct rusage usage_before, usage_after;
+    int fds[20];
+    getrusage(RUSAGE_SELF, &usage_before);
+    for (int i = 0; i < 20; i++) {
+        fds[i] = dial(w);
+        say(fds[i], POST("/echo", "1000000000") "x");
+    }
+    expect_counts(w, "connections 21");
+    getrusage(RUSAGE_SELF, &usage_after);
+    assert_true(usage_after.ru_maxrss - usage_before.ru_maxrss < 100 * 1024);
+    for (int i = 0; i < 20; i++)
+        close(fds[i]);
+    close_world(w);
+}
+
+static void too_much_header_is_refused(void **state) {
+    int fd = dial(*state);
+    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
+    drip(fd, "x-flood: 0123456789012345678901234567890123456789\r\n", 0);
+    expect_answer(fd, 431, NULL);
+    close(fd);
+    char request[6000] = "GET /";
+    memset(request + 5, 'a', 5000);
+    snprintf(request + 5005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
+    expect_once(*state, request, 431, NULL);
+    memset(request + 5, 'a', 4000);
+    snprintf(request + 4005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
+    expect_once(*state, request, 200, NULL);
+}
+
+/* ---- Grammar ------------------------------------------------------------------------------ */
+
+static void what_is_not_http_is_refused(void **state) {
+    static const struct {
+        const char *request;
+        int status;
+    } cases[] = {
+        {"\x16\x03\x01\x02", 400},
+        {"{\"a\": 1}\r\n\r\n", 400},
+        {" GET /a HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET\r\n\r\n", 400},
+        {"GET /a\r\n\r\n", 400},
+        {"GET  /a HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET /a b HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET /a HTTP/1.1 \r\nhost: x\r\n\r\n", 400},
+        {"GET\t/a\tHTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"G@T /a HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET a HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET http://x HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET /a HTTP/2.0\r\nhost: x\r\n\r\n", 505},
+        {"GET /a HTPT/1.1\r\nhost: x\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\nno colon\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\n: empty\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\nspace : x\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\n folded\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\nx: y\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\nx: a\rb\r\n\r\n", 400},
+        {"GET /a HTTP/1.1\r\nhost: x\r\nx: \x01\r\n\r\n", 400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 1x\r\n\r\n", 400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length:\r\n\r\n", 400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n", 400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n",
+         400},
+        {"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n", 501},
+        {"POST /a HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n", 400},
+        {CHUNKED("/a") "x\r\n", 400},
+        {CHUNKED("/a") "\r\n", 400},
+        {CHUNKED("/a") "1\r\nab\r\n", 400},
+        {CHUNKED("/a") "1\nab", 400},
+        {CHUNKED("/a") "-1\r\n", 400},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        print_message("%.60s\n", cases[i].request);
+        expect_once(*state, cases[i].request, cases[i].status, NULL);
+    }
+    static const char with_nul[] = "GET /a\0b HTTP/1.1\r\nhost: x\r\n\r\n";
+    int fd = dial(*state);
+    say_bytes(fd, with_nul, sizeof with_nul - 1);
+    expect_answer(fd, 400, NULL);
+    close(fd);
+}
+
+static void random_bytes_do_no_harm(void **state) {
+    static const char *const words[] = {"GET ",
+                                        "/a",
+                                        " HTTP/1.1",
+                                        "\r\n",
+                                        "\r\n\r\n",
+                                        "host: x",
+                                        "POST /",
+                                        "\n",
+                                        "chunked",
+                                        "\r",
+                                        ": ",
+                                        "5\r\n",
+                                        "%",
+                                        "\xff",
+                                        "0\r\n\r\n",
+                                        "hello",
+                                        "?q=",
+                                        "//",
+                                        "content-length: 5\r\n",
+                                        "transfer-encoding: chunked\r\n"};
+    unsigned random = 12345;
+    for (int round = 0; round < 300; round++) {
+        int fd = dial(*state);
+        for (int i = 0; i < 30; i++) {
+            random = random * 1103515245 + 12345;
+            if (!say(fd, words[(random >> 16) % (sizeof words / sizeof *words)])) break;
+        }
+        break_off(fd);
+    }
+    expect_once(*state, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
+}
+
+/* ---- Number ------------------------------------------------------------------------------- */
+
+static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
+    world *w = *state;
+    int held[10], idle[CONNECTIONS * 2];
+    for (int i = 0; i < 10; i++) {
+        held[i] = dial(w);
+        say(held[i], GET("/hold"));
+    }
+    expect_counts(w, "held 10");
+    for (int i = 0; i < CONNECTIONS * 2; i++) {
+        idle[i] = dial(w);
+        if (i % 2 == 0) say(idle[i], "GET /slow");
+    }
+    expect_counts(w, "connections 40 held 10");
+    expect_end(idle[0]);
+    expect_once(w, GET("/release"), 200, "done");
+    for (int i = 0; i < 10; i++) {
+        expect_answer(held[i], 200, "released");
+        close(held[i]);
+    }
+    for (int i = 1; i < CONNECTIONS * 2; i++)
+        close(idle[i]);
+    assert_int_equal(atomic_load(&w->gone), 0);
+}
+
+static void a_house_full_of_held_requests_refuses_more(void **state) {
+    world *w = *state;
+    int held[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS - 1; i++) {
+        held[i] = dial(w);
+        say(held[i], GET("/hold"));
+    }
+    expect_counts(w, "held 39");
+    held[CONNECTIONS - 1] = dial(w);
+    say(held[CONNECTIONS - 1], GET("/hold"));
+    int more = -1;
+    for (int i = 0; i < 100; i++) { /* the last one may not be held yet, and give way */
+        more = dial(w);
+        struct pollfd waiting = {.fd = more, .events = POLLIN};
+        if (poll(&waiting, 1, 200) == 1) break;
+        close(more);
+    }
+    expect_end(more);
+    for (int i = 0; i < CONNECTIONS; i++)
+        close(held[i]);
+    expect_soon("gone", &w->gone, CONNECTIONS);
+    expect_once(w, GET("/b"), 200, NULL);
+}
+
+static void running_out_of_descriptors_is_survived(void **state) {
+    world *w = *state;
+    struct rlimit before;
+    int fds[20], fillers[4096], filled = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < 20; i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct rlimit low = {(rlim_t)fds[19] + 11, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while (filled < 4096 && (fillers[filled] = dup(0)) >= 0)
+        filled++;
+    close(fillers[--filled]); /* one connection gets in, the next do not */
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)harpe_http_port(w->http)),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
+    usleep(300000);
+    for (int i = 0; i < filled; i++)
+        close(fillers[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    expect_once(w, GET("/b"), 200, NULL);
+    for (int i = 0; i < 20; i++)
+        close(fds[i]);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(slow_headers_have_a_deadline),
+        TEST(slow_bodies_have_a_deadline),
+        TEST(chunked_bodies_without_end_have_a_deadline),
+        TEST(the_deadline_begins_anew_with_each_request),
+        TEST(idle_connections_are_closed_in_time),
+        TEST(a_held_request_has_no_deadline),
+        TEST(an_answer_that_nobody_reads_is_given_up),
+        TEST(a_client_that_closes_while_held_is_noticed),
+        TEST(a_client_that_was_gone_before_it_was_held_is_noticed),
+        TEST(a_client_may_go_while_a_worker_works_for_it),
+        TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived),
+        TEST(a_body_that_is_announced_too_large_is_refused_at_once),
+        TEST(the_refusal_reaches_a_client_that_goes_on_sending),
+        TEST(a_chunked_body_is_refused_when_it_passes_the_limit),
+        TEST(a_claimed_length_takes_no_memory),
+        TEST(too_much_header_is_refused),
+        TEST(what_is_not_http_is_refused),
+        TEST(random_bytes_do_no_harm),
+        TEST(a_full_house_makes_room_but_never_drops_a_held_request),
+        TEST(a_house_full_of_held_requests_refuses_more),
+        TEST(running_out_of_descriptors_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs, ranks and results as the engine takes them: what is accepted, what is a retry, what is a
+ * conflict, what is refused and in which words; and that nothing is taken that was not stored. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/text.h"
+#include "engine.h"
+
+static void unknown_job_is_named(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    expect(ask_schedule(e, "no-such-job", 0, -1), 404, "no-such-job");
+    expect(ask_schedule(e, "bad\xff\"job", 0, -1), 404, "bad?\\\"job");
+    expect(ask(e, HARPE_CALL_SHOW, "", 0, -1, NULL), 404, "detail");
+    expect(ask(e, HARPE_CALL_EVICT, "../../etc", 0, -1, NULL), 404, "../../etc");
+}
+
+static void job_bodies_are_checked(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{\"pp_degree\":0}"), 422,
+           "value_error.number.not_ge");
+    expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{"), 422, "value_error.jsondecode");
+    expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, NULL), 422, "value_error.missing");
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+}
+
+static void ids_of_one_second_differ_also_from_stored_ones(void **state) {
+    engine *e = *state;
+    engine_clock_s = 1.7e9;
+    engine_start(e);
+    char *first = register_job(e, 2, "x");
+    char *second = register_job(e, 2, "x");
+    assert_null(strstr(first, ".2+"));
+    assert_non_null(strstr(second, ".2+"));
+    expect(ask(e, HARPE_CALL_EVICT, first, 0, -1, NULL), 200, "null");
+    engine_restart(e);
+    char *third = register_job(e, 2, "x");
+    assert_non_null(strstr(third, ".3+"));
+    free(first);
+    free(second);
+    free(third);
+}
+
+static void limits_are_told(void **state) {
+    engine *e = *state;
+    e->settings.max_jobs = 2;
+    e->settings.max_ranks_per_job = 8;
+    engine_start(e);
+    free(register_job(e, 2, NULL));
+    char *job = register_job(e, 8, NULL);
+    static const char more[] = "{\"job_id\":\"\",\"pp_degree\":3,\"dp_degree\":3,\"tp_degree\":1,"
+                               "\"world_size\":9}";
+    expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, more), 422, "\"limit_value\":8");
+    asked *third = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1,
+                       "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}");
+    expect(third, 429, "at most 2 jobs (max_jobs)");
+    expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
+    free(job);
+    free(register_job(e, 8, NULL));
+}
+
+static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 4, NULL);
+    expect(ask_register_rank(e, job, 1, 1), 200, "null");
+    expect(ask_register_rank(e, job, 1, 1), 200, "null");
+    expect(ask_register_rank(e, job, 1, 2), 409, "rank 1 is registered with other data");
+    expect(ask_register_rank(e, job, 2, 1), 409, "taken by rank 1");
+    expect(ask_register_rank(e, job, 4, 0), 422, "assertion_error");
+    expect(ask_register_rank(e, job, 0, 4), 422, "assertion_error");
+    expect(ask_register_rank(e, job, -1, 0), 422, "value_error.number.not_ge");
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks, 1);
+    free(job);
+}
+
+/* The first is not stored yet when the others come. */
+static void registrations_at_the_same_moment_are_ordered(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 4, NULL);
+    asked *first = ask_register_rank(e, job, 1, 1);
+    asked *same = ask_register_rank(e, job, 1, 1);
+    asked *other_data = ask_register_rank(e, job, 1, 2);
+    asked *same_place = ask_register_rank(e, job, 3, 1);
+    asked *gone = ask_register_rank(e, job, 1, 3);
+    harpe_jobs_forget(e->jobs, &gone->call);
+    asked_free(gone);
+    expect(first, 200, "null");
+    expect(same, 200, "null");
+    expect(other_data, 409, "other data");
+    expect(same_place, 409, "taken by rank 1");
+    free(job);
+}
+
+static void client_that_goes_away_is_registered_nevertheless(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 2, NULL);
+    asked *gone = ask_register_rank(e, job, 0, 0);
+    harpe_jobs_forget(e->jobs, &gone->call);
+    asked_free(gone);
+    engine_settle(e);
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    assert_int_equal(harpe_jobs_count(e->jobs).registered_ranks, 1);
+    free(job);
+}
+
+static void results_are_counted_once(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    expect(ask_result(e, job, 0, -1, 5), 409, "no schedule");
+    (void)whole_round(e, job, 2, 0, -1);
+    expect(ask_result(e, job, 7, -1, 5), 422, "rank 7 is not in a job of 2 ranks");
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1, "{\"rank\":0}"), 422, "iter_time");
+    expect(ask_result(e, job, 0, 1, 5), 409, "handed out");
+    asked *first = ask_result(e, job, 0, 0, 5);
+    asked *same = ask_result(e, job, 0, -1, 5);
+    asked *other = ask_result(e, job, 0, 0, 6);
+    await(first);
+    assert_int_equal(first->round, 0);
+    expect(first, 200, "null");
+    expect(same, 200, "null");
+    expect(other, 409, "another result in round 0");
+    /* Equal as a model, not as text. */
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
+               "{\"time_breakdown\": {\"forward\": [[1, 2]]}, \"iter_energy\": [2.50],"
+               " \"iter_time\": [\"5\"], \"rank\": 0, \"extra\": 1}"),
+           200, "null");
+    assert_int_equal(harpe_jobs_count(e->jobs).results, 1);
+    expect(ask_result(e, job, 1, -1, 6), 200, "null");
+    /* The round is over: this is still about it. */
+    expect(ask_result(e, job, 1, -1, 6), 200, "null");
+    expect(ask_result(e, job, 1, -1, 7), 409, "round 0");
+    (void)whole_round(e, job, 2, 1, -1);
+    expect(ask_result(e, job, 1, 0, 6), 200, "null");
+    expect(ask_result(e, job, 1, 0, 7), 409, "round 0");
+    free(job);
+}
+
+/* Over the size that is decoded on the loop. */
+static void large_result_is_taken(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 1, NULL);
+    (void)whole_round(e, job, 1, 0, -1);
+    harpe_text body = {0};
+    harpe_text_printf(&body, "{\"rank\":0,\"iter_time\":[");
+    for (int i = 0; i < 5000; i++) {
+        harpe_text_printf(&body, "%s%d.5", i ? "," : "", i);
+    }
+    harpe_text_printf(&body, "],\"iter_energy\":[]}");
+    asked *gone = ask(e, HARPE_CALL_RESULT, job, 0, -1, body.data);
+    harpe_jobs_forget(e->jobs, &gone->call);
+    asked_free(gone);
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1, body.data), 200, "null");
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, 0, body.data), 200, "null");
+    harpe_text_free(&body);
+    free(job);
+}
+
+static void nothing_is_taken_that_cannot_be_stored(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    char *other = register_job(e, 2, NULL);
+    struct rlimit before, none;
+    asked *held = ask_schedule(e, job, 0, -1);
+    engine_settle(e);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    asked *registration = ask_register_rank(e, other, 0, 0);
+    asked *new_job = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1,
+                         "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}");
+    asked *last = ask_schedule(e, job, 1, -1);
+    asked *eviction = ask(e, HARPE_CALL_EVICT, other, 0, -1, NULL);
+    await(registration);
+    await(new_job);
+    await(last);
+    await(held);
+    await(eviction);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    expect(registration, 503, "could not be stored");
+    expect(new_job, 503, "could not be stored");
+    expect(last, 503, "could not be stored");
+    expect(held, 503, "could not be stored");
+    expect(eviction, 503, "could not be stored");
+    harpe_jobs_counts counts = harpe_jobs_count(e->jobs);
+    assert_int_equal(counts.jobs, 2);
+    assert_int_equal(counts.ranks, 2);
+    assert_int_equal(counts.rounds, 0);
+    expect(ask_register_rank(e, other, 1, 0), 200, "null");
+    (void)whole_round(e, job, 2, 0, 5);
+    free(other);
+    free(job);
+}
+
+/* ---- Eviction ----------------------------------------------------------------------------- */
+
+static void evicted_job_is_gone_for_all(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *held = ask_schedule(e, job, 0, -1);
+    engine_settle(e);
+    asked *eviction = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
+    asked *meanwhile = ask_schedule(e, job, 1, -1);
+    asked *second = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
+    expect(eviction, 200, "null");
+    expect(held, 410, "evicted");
+    expect(meanwhile, 410, "evicted");
+    expect(second, 410, "evicted");
+    harpe_jobs_delivered(e->jobs, job, 0, 0, false);
+    engine_restart(e);
+    expect(ask_schedule(e, job, 0, -1), 410, job);
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 410, job);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+    free(job);
+}
+
+static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
+    engine *e = *state;
+    e->settings.max_job_idle_time_s = 100;
+    engine_clock_s = 1.7e9;
+    engine_start(e);
+    char *idle = job_of(e, 2, "idle");
+    char *busy = job_of(e, 2, "busy");
+    asked *held = ask_schedule(e, idle, 0, -1);
+    engine_clock_s += 99;
+    harpe_jobs_check_idle(e->jobs);
+    expect_held(e, held);
+    expect(ask_register_rank(e, busy, 0, 0), 200, "null");
+    /* Looking at a job does not keep it. */
+    expect(ask(e, HARPE_CALL_SHOW, idle, 0, -1, NULL), 200, "gathering");
+    engine_clock_s += 1;
+    harpe_jobs_check_idle(e->jobs);
+    expect(held, 410, "evicted");
+    expect(ask_schedule(e, idle, 0, -1), 410, "evicted");
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    /* When it was last heard of is stored; time without a server is not idle. */
+    engine_settle(e);
+    engine_clock_s += 1000;
+    engine_restart(e);
+    asked *shown = ask(e, HARPE_CALL_SHOW, busy, 0, -1, NULL);
+    expect(shown, 200, "\"last_seen\":1700000099");
+    harpe_jobs_check_idle(e->jobs);
+    engine_settle(e);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    engine_clock_s += 100;
+    harpe_jobs_check_idle(e->jobs);
+    engine_settle(e);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+    free(idle);
+    free(busy);
+}
+
+static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
+    engine *e = *state;
+    e->settings.dump_data = true;
+    e->kind.class = &learner_with_history;
+    engine_start(e);
+    char *job = job_of(e, 2, "slow");
+    asked *held = ask_schedule(e, job, 0, -1);
+    expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
+    expect(held, 410, "evicted");
+    engine_settle(e);
+    free(job);
+}
+
+/* ---- Looking at it ------------------------------------------------------------------------ */
+
+static void list_and_show_tell_the_state(void **state) {
+    engine *e = *state;
+    engine_clock_s = 1.7e9;
+    engine_start(e);
+    char *first = job_of(e, 2, "first");
+    engine_clock_s += 1;
+    char *second = register_job(e, 3, "second");
+    expect(ask_register_rank(e, second, 2, 2), 200, "null");
+    (void)whole_round(e, first, 2, 0, -1);
+    expect(ask_result(e, first, 1, -1, 4), 200, "null");
+    char *list = harpe_jobs_list(e->jobs, 0, 100);
+    assert_true(strstr(list, second) < strstr(list, first));
+    assert_non_null(strstr(list, "\"state\":\"registering\""));
+    free(list);
+    list = harpe_jobs_list(e->jobs, 1, 1);
+    assert_null(strstr(list, second));
+    assert_non_null(strstr(list, "\"ranks_reported\":1"));
+    free(list);
+    expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200,
+           "{\"rank\":1,\"state\":\"reported\",\"dp_rank\":0,\"pp_rank\":1,\"tp_rank\":0}");
+    expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200, "\"state\":\"running\"");
+    expect(ask(e, HARPE_CALL_SHOW, second, 0, -1, NULL), 200, "{\"rank\":0,\"state\":\"unknown\"}");
+    free(first);
+    free(second);
+}
+
+static void stopping_engine_answers_all(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *held = ask_schedule(e, job, 0, -1);
+    asked *storing = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
+    harpe_jobs_stop(e->jobs);
+    expect(held, 503, "stopping");
+    expect(ask_schedule(e, job, 1, -1), 503, "stopping");
+    await(storing);
+    asked_free(storing);
+    engine_settle(e);
+    free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(unknown_job_is_named),
+        ENGINE_TEST(job_bodies_are_checked),
+        ENGINE_TEST(ids_of_one_second_differ_also_from_stored_ones),
+        ENGINE_TEST(limits_are_told),
+        ENGINE_TEST(rank_registered_again_is_a_retry_or_a_conflict),
+        ENGINE_TEST(registrations_at_the_same_moment_are_ordered),
+        ENGINE_TEST(client_that_goes_away_is_registered_nevertheless),
+        ENGINE_TEST(results_are_counted_once),
+        ENGINE_TEST(large_result_is_taken),
+        ENGINE_TEST(nothing_is_taken_that_cannot_be_stored),
+        ENGINE_TEST(evicted_job_is_gone_for_all),
+        ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
+        ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
+        ENGINE_TEST(list_and_show_tell_the_state),
+        ENGINE_TEST(stopping_engine_answers_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

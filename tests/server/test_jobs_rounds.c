@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds: who is held and until when, what a retry gets, what a client's loss does, what wishes
+ * and failures do, and what is dumped. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "engine.h"
+
+static void forget(engine *e, asked *a) {
+    harpe_jobs_forget(e->jobs, &a->call);
+    asked_free(a);
+}
+
+/* ---- Who is held -------------------------------------------------------------------------- */
+
+static void schedules_are_handed_out_when_all_ask(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 2, NULL);
+    expect(ask_schedule(e, job, 2, -1), 422, "rank 2 is not in a job of 2 ranks");
+    expect(ask_schedule(e, job, -1, -1), 422, "value_error.number.not_ge");
+    expect(ask_schedule(e, job, 0, 1), 409, "the next one is 0");
+    asked *before = ask_schedule(e, job, 0, -1);
+    for (int r = 0; r < 2; r++) {
+        expect(ask_register_rank(e, job, r, r), 200, "null");
+    }
+    expect_held(e, before);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 1);
+    asked *last = ask_schedule(e, job, 1, 0);
+    await(before);
+    assert_string_equal(before->body, "{\"rank\":0,\"frequencies\":[[\"forward\",1000]]}");
+    assert_int_equal(before->round, 0);
+    asked_free(before);
+    await(last);
+    assert_string_equal(last->body, "{\"rank\":1,\"frequencies\":[[\"forward\",1000]]}");
+    asked_free(last);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
+    free(job);
+}
+
+static void retry_replaces_the_earlier_request(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *older = ask_schedule(e, job, 0, -1);
+    asked *newer = ask_schedule(e, job, 0, -1);
+    expect(older, 409, "rank 0 asked again");
+    expect_held(e, newer);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 1);
+    expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
+    expect(newer, 200, "\"rank\":0");
+    free(job);
+}
+
+static void client_that_goes_away_no_longer_asks(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    forget(e, ask_schedule(e, job, 0, -1));
+    asked *other = ask_schedule(e, job, 1, -1);
+    expect_held(e, other);
+    expect(ask_schedule(e, job, 0, -1), 200, "\"rank\":0");
+    expect(other, 200, "\"rank\":1");
+    free(job);
+}
+
+static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *lost = ask_schedule(e, job, 0, -1);
+    engine_settle(e);
+    asked *other = ask_schedule(e, job, 1, -1);
+    forget(e, lost);
+    expect(other, 200, "\"rank\":1");
+    asked *again = ask_schedule(e, job, 0, -1);
+    await(again);
+    assert_int_equal(again->round, 0);
+    expect(again, 200, "\"rank\":0");
+    /* Once: now it waits for the next round. */
+    asked *next = ask_schedule(e, job, 0, -1);
+    expect_held(e, next);
+    forget(e, next);
+    free(job);
+}
+
+static void rank_gets_its_round_again_when_it_says_so(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, -1);
+    expect(ask_schedule(e, job, 0, 0), 200, "1000");
+    expect(ask_schedule(e, job, 0, 0), 200, "1000");
+    asked *next = ask_schedule(e, job, 0, 1);
+    expect_held(e, next);
+    expect(ask_schedule(e, job, 0, 2), 409, "the next one is 1");
+    for (int r = 0; r < 2; r++) {
+        expect(ask_result(e, job, r, -1, 7), 200, "null");
+    }
+    expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
+    await(next);
+    assert_int_equal(next->round, 1);
+    asked_free(next);
+    expect(ask_schedule(e, job, 0, 0), 409, "the next one is 2");
+    free(job);
+}
+
+static void answer_that_did_not_arrive_is_given_again(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, -1);
+    harpe_jobs_delivered(e->jobs, job, 0, 0, true);
+    harpe_jobs_delivered(e->jobs, job, 1, 0, false);
+    harpe_jobs_delivered(e->jobs, job, 5, 0, false);
+    harpe_jobs_delivered(e->jobs, "unknown", 1, 0, false);
+    expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
+    /* Its loss is noticed only after it came back. */
+    asked *back = ask_schedule(e, job, 0, -1);
+    expect_held(e, back);
+    harpe_jobs_delivered(e->jobs, job, 0, 0, false);
+    expect(back, 200, "\"rank\":0");
+    free(job);
+}
+
+/* ---- Learning ----------------------------------------------------------------------------- */
+
+static void scheduler_learns_from_all_results_in_rank_order(void **state) {
+    engine *e = *state;
+    e->kind.class = &learner_with_history;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    assert_int_equal(whole_round(e, job, 2, 0, 10), 1000);
+    assert_int_equal(whole_round(e, job, 2, 1, 20), 1000 + 10 * 31 + 11);
+    int learnt = ((10 * 31 + 11) * 31 + 20) * 31 + 21;
+    assert_int_equal(whole_round(e, job, 2, 2, -1), 1000 + learnt % 10000);
+    free(job);
+}
+
+static void finished_scheduler_serves_its_last_schedule_for_ever(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    for (int k = 0; k < 4; k++) {
+        assert_int_equal(whole_round(e, job, 2, k, k), 1000);
+    }
+    expect(ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL), 200, "{\"observed\":0}");
+    /* Old results are kept no longer; those of the last two rounds are. */
+    expect(ask_result(e, job, 0, 0, 0), 409, "kept no longer");
+    expect(ask_result(e, job, 0, 2, 2), 200, "null");
+    free(job);
+}
+
+static void failing_scheduler_tells_everyone(void **state) {
+    engine *e = *state;
+    static const char *const ways[][2] = {{"fail create", "plan.py has 4 lists and the job 2"},
+                                          {"fail next", "no plan fits"},
+                                          {"fail observe", "this makes no sense"}};
+    engine_start(e);
+    for (int i = 0; i < 3; i++) {
+        char *job = job_of(e, 2, ways[i][0]);
+        if (i == 2) (void)whole_round(e, job, 2, 0, 1);
+        asked *held = ask_schedule(e, job, 0, -1);
+        expect(held, 500, ways[i][1]);
+        expect(ask_schedule(e, job, 1, -1), 500, ways[i][1]);
+        expect(ask_result(e, job, 1, -1, 1), 500, ways[i][1]);
+        expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":1}"), 500, ways[i][1]);
+        engine_restart(e);
+        expect(ask_schedule(e, job, 1, -1), 500, ways[i][1]);
+        expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"state\":\"failed\"");
+        free(job);
+    }
+    assert_int_equal(harpe_jobs_count(e->jobs).failed, 3);
+}
+
+/* ---- Wishes ------------------------------------------------------------------------------- */
+
+static void wish_bodies_are_checked(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    static const struct {
+        harpe_call_kind kind;
+        const char *body, *answer;
+    } bad[] = {
+        {HARPE_CALL_STRAGGLER, "{}", "value_error.missing"},
+        {HARPE_CALL_STRAGGLER, NULL, "value_error.missing"},
+        {HARPE_CALL_STRAGGLER, "{\"slowdown\":0.5}", "value_error.number.not_ge"},
+        {HARPE_CALL_STRAGGLER, "{\"slowdown\":\"fast\"}", "type_error.float"},
+        {HARPE_CALL_STRAGGLER, "{\"slowdown\":1,\"iteration_time\":2}", "not both"},
+        {HARPE_CALL_STRAGGLER, "{\"iteration_time\":0}", "value_error.number.not_gt"},
+        {HARPE_CALL_POWER_CAP, "{\"watts\":-1}", "value_error.number.not_ge"},
+        {HARPE_CALL_POWER_CAP, "{\"watts\":1e300}", "value_error.number.not_le"},
+        {HARPE_CALL_PLAN, "{\"time\":", "value_error.jsondecode"},
+        {HARPE_CALL_PLAN, "[]", "type_error.dict"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        expect(ask(e, bad[i].kind, job, 0, -1, bad[i].body), 422, bad[i].answer);
+    }
+    free(job);
+}
+
+static void wish_changes_the_next_round(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 2, NULL);
+    expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 409, "0 of 2 ranks");
+    free(job);
+    job = job_of(e, 2, NULL);
+    /* Before the first round, also while the scheduler is being made. */
+    expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 200, "null");
+    assert_int_equal(whole_round(e, job, 2, 0, -1), 201000);
+    /* While a round runs. */
+    expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
+    expect(ask_schedule(e, job, 0, 0), 200, "201000");
+    for (int r = 0; r < 2; r++) {
+        expect(ask_result(e, job, r, -1, 0), 200, "null");
+    }
+    assert_int_equal(whole_round(e, job, 2, 1, 0), 301000);
+    /* Between rounds, with one rank asking already. */
+    asked *held = ask_schedule(e, job, 0, -1);
+    expect_held(e, held);
+    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":4}"), 200, "null");
+    expect(ask_schedule(e, job, 1, -1), 200, "401000");
+    expect(held, 200, "401000");
+    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":5000}"), 500, "too much");
+    free(job);
+}
+
+static void wish_moves_a_finished_scheduler(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    (void)whole_round(e, job, 2, 0, 1);
+    expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
+    /* The host serves what a finished scheduler said last. */
+    (void)whole_round(e, job, 2, 1, 1);
+    engine_restart(e);
+    (void)whole_round(e, job, 2, 2, 1);
+    free(job);
+}
+
+static void scheduler_without_wishes_refuses_them(void **state) {
+    engine *e = *state;
+    e->kind.class = &learner_with_history;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 409, "serves one plan");
+    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":3}"), 409, "serves one plan");
+    expect(ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL), 409, "no frontier");
+    (void)whole_round(e, job, 2, 0, 1);
+    free(job);
+}
+
+static void forgotten_wish_harms_nobody(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, "slow");
+    asked *first = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
+    asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
+    asked *third = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":4}");
+    forget(e, second);
+    forget(e, first);
+    expect(third, 200, "null");
+    free(job);
+}
+
+/* ---- Dumps -------------------------------------------------------------------------------- */
+
+static char *dump_path(engine *e, const char *job, const char *name) {
+    static char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/dump/%s/%s", e->directory, job, name);
+    return path;
+}
+
+static void dump_into(engine *e) {
+    char directory[PATH_MAX];
+    (void)snprintf(directory, sizeof directory, "%s/dump", e->directory);
+    free(e->settings.dump_dir);
+    e->settings.dump_dir = strdup(directory);
+    e->settings.dump_data = true;
+}
+
+static void dumps_can_be_read_again(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    (void)whole_round(e, job, 2, 0, 5);
+    (void)whole_round(e, job, 2, 1, 6);
+    engine_settle(e);
+    harpe_rank_info *ranks;
+    harpe_frequency_schedule *schedules;
+    harpe_profiling_result *results;
+    size_t count;
+    assert_int_equal(harpe_ranks_load(dump_path(e, job, "ranks.json"), &ranks, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(ranks[1].available_frequencies_mhz[2], 1001);
+    harpe_ranks_free(ranks, count);
+    assert_int_equal(
+        harpe_schedules_load(dump_path(e, job, "1.sched.json"), &schedules, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(schedules[1].rank, 1);
+    harpe_schedules_free(schedules, count);
+    assert_int_equal(
+        harpe_profiling_results_load(dump_path(e, job, "1.prof.json"), &results, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_true(results[1].iteration_time_s[0] == 7);
+    harpe_profiling_results_free(results, count);
+    free(job);
+}
+
+static void dump_that_fails_is_told_once_and_harms_nobody(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    for (int k = 0; k < 3; k++) {
+        (void)whole_round(e, job, 2, k, 5);
+    }
+    engine_settle(e);
+    assert_int_equal(e->warnings, 1);
+    free(job);
+}
+
+/* ---- Many --------------------------------------------------------------------------------- */
+
+enum { MANY = 2048 };
+
+static void thousands_of_ranks_pass_in_a_moment(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, MANY, NULL);
+    asked **all = calloc(MANY, sizeof *all);
+    for (int r = 0; r < MANY; r++) {
+        all[r] = ask_register_rank(e, job, r, r);
+    }
+    for (int r = 0; r < MANY; r++) {
+        expect(all[r], 200, "null");
+    }
+    for (int r = 0; r < MANY; r++) {
+        all[r] = ask_schedule(e, job, r, -1);
+    }
+    for (int r = 0; r < MANY; r++) {
+        char own[32];
+        (void)snprintf(own, sizeof own, "{\"rank\":%d,", r);
+        expect(all[r], 200, own);
+    }
+    assert_true(harpe_store_count(e->store).batches < MANY / 4);
+    free(all);
+    free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(schedules_are_handed_out_when_all_ask),
+        ENGINE_TEST(retry_replaces_the_earlier_request),
+        ENGINE_TEST(client_that_goes_away_no_longer_asks),
+        ENGINE_TEST(client_lost_while_the_round_is_stored_gets_it_later),
+        ENGINE_TEST(rank_gets_its_round_again_when_it_says_so),
+        ENGINE_TEST(answer_that_did_not_arrive_is_given_again),
+        ENGINE_TEST(scheduler_learns_from_all_results_in_rank_order),
+        ENGINE_TEST(finished_scheduler_serves_its_last_schedule_for_ever),
+        ENGINE_TEST(failing_scheduler_tells_everyone),
+        ENGINE_TEST(wish_bodies_are_checked),
+        ENGINE_TEST(wish_changes_the_next_round),
+        ENGINE_TEST(wish_moves_a_finished_scheduler),
+        ENGINE_TEST(scheduler_without_wishes_refuses_them),
+        ENGINE_TEST(forgotten_wish_harms_nobody),
+        ENGINE_TEST(dumps_can_be_read_again),
+        ENGINE_TEST(dump_that_fails_is_told_once_and_harms_nobody),
+        ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

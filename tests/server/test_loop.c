@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event loop and its workers: order, cancelling, removal inside callbacks, threads that post,
+ * signals. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/loop.h"
+
+enum { LONG_MS = 30000 };
+
+typedef struct world {
+    harpe_loop *loop;
+    char order[256];
+    int calls;
+    harpe_timer *timer;
+    harpe_watch *watch, *other_watch;
+    int pipe[2], other_pipe[2];
+    harpe_workers *workers;
+} world;
+
+static void give_up(void *user) {
+    (void)user;
+    fail_msg("the loop was not stopped in time");
+}
+
+static int set_up(void **state) {
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    assert_int_equal(harpe_loop_new(&w->loop, NULL), HARPE_OK);
+    assert_int_equal(pipe(w->pipe), 0);
+    assert_int_equal(pipe(w->other_pipe), 0);
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    world *w = *state;
+    harpe_workers_free(w->workers);
+    harpe_loop_free(w->loop);
+    for (int i = 0; i < 2; i++) {
+        close(w->pipe[i]);
+        close(w->other_pipe[i]);
+    }
+    free(w);
+    return 0;
+}
+
+static void run(world *w) {
+    harpe_timer *limit;
+    assert_int_equal(harpe_loop_after(w->loop, LONG_MS, give_up, NULL, &limit, NULL), HARPE_OK);
+    assert_int_equal(harpe_loop_run(w->loop, NULL), HARPE_OK);
+    harpe_timer_cancel(limit);
+}
+
+static void note(world *w, char c) {
+    size_t length = strlen(w->order);
+    assert_true(length + 1 < sizeof w->order);
+    w->order[length] = c;
+}
+
+static void stop(void *user) { harpe_loop_stop(((world *)user)->loop); }
+static void note_a(void *user) { note(user, 'a'); }
+static void note_b(void *user) { note(user, 'b'); }
+static void note_c(void *user) { note(user, 'c'); }
+
+/* ---- Timers ------------------------------------------------------------------------------- */
+
+static void timers_fire_in_the_order_of_their_times(void **state) {
+    world *w = *state;
+    harpe_loop_after(w->loop, 30, note_c, w, NULL, NULL);
+    harpe_loop_after(w->loop, 10, note_a, w, NULL, NULL);
+    harpe_loop_after(w->loop, 20, note_b, w, NULL, NULL);
+    harpe_loop_after(w->loop, 40, stop, w, NULL, NULL);
+    int64_t begin_ns = harpe_clock_ns();
+    run(w);
+    assert_string_equal(w->order, "abc");
+    assert_true(harpe_clock_ns() - begin_ns >= 40 * 1000000LL);
+}
+
+static void timers_due_at_once_fire_first_in_first_out(void **state) {
+    world *w = *state;
+    harpe_loop_after(w->loop, 0, note_b, w, NULL, NULL);
+    harpe_loop_after(w->loop, -5, note_a, w, NULL, NULL);
+    harpe_loop_after(w->loop, 0, note_c, w, NULL, NULL);
+    harpe_loop_after(w->loop, 20, stop, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "bac");
+}
+
+static void a_cancelled_timer_does_not_fire(void **state) {
+    world *w = *state;
+    harpe_timer *timers[100];
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(harpe_loop_after(w->loop, (i * 37) % 50, note_a, w, &timers[i], NULL),
+                         HARPE_OK);
+    for (int i = 0; i < 100; i++)
+        if ((i * 7) % 100 != 50) harpe_timer_cancel(timers[(i * 7) % 100]);
+    harpe_timer_cancel(NULL);
+    harpe_loop_after(w->loop, 80, stop, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "a");
+}
+
+static void again_at_once(void *user) {
+    world *w = user;
+    if (++w->calls == 1000) harpe_loop_stop(w->loop);
+    harpe_loop_after(w->loop, 0, again_at_once, w, NULL, NULL);
+}
+
+static void written(void *user, uint32_t events) {
+    world *w = user;
+    char c;
+    assert_true((events & EPOLLIN) != 0);
+    assert_int_equal(read(w->pipe[0], &c, 1), 1);
+    note(w, c);
+}
+
+static void a_timer_that_renews_itself_does_not_starve_others(void **state) {
+    world *w = *state;
+    assert_int_equal(harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, NULL, NULL),
+                     HARPE_OK);
+    assert_int_equal(write(w->pipe[1], "x", 1), 1);
+    harpe_loop_after(w->loop, 0, again_at_once, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "x");
+}
+
+/* ---- Watches ------------------------------------------------------------------------------ */
+
+static void remove_both(void *user, uint32_t events) {
+    (void)events;
+    world *w = user;
+    w->calls++;
+    harpe_watch_remove(w->watch);
+    harpe_watch_remove(w->other_watch);
+    harpe_loop_after(w->loop, 20, stop, w, NULL, NULL);
+}
+
+static void watches_can_be_removed_while_their_events_wait(void **state) {
+    world *w = *state;
+    harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, remove_both, w, &w->watch, NULL);
+    harpe_loop_watch(w->loop, w->other_pipe[0], EPOLLIN, remove_both, w, &w->other_watch, NULL);
+    assert_int_equal(write(w->pipe[1], "x", 1), 1);
+    assert_int_equal(write(w->other_pipe[1], "x", 1), 1);
+    run(w);
+    assert_int_equal(w->calls, 1);
+}
+
+static void a_watch_can_be_paused_and_resumed(void **state) {
+    world *w = *state;
+    harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, &w->watch, NULL);
+    assert_int_equal(harpe_watch_change(w->watch, 0, NULL), HARPE_OK);
+    assert_int_equal(write(w->pipe[1], "x", 1), 1);
+    harpe_loop_after(w->loop, 20, stop, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "");
+    assert_int_equal(harpe_watch_change(w->watch, EPOLLIN, NULL), HARPE_OK);
+    harpe_loop_after(w->loop, 20, stop, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "x");
+}
+
+static void watching_no_file_is_an_error_that_names_it(void **state) {
+    world *w = *state;
+    harpe_error error;
+    harpe_watch *watch = NULL;
+    assert_int_not_equal(harpe_loop_watch(w->loop, -1, EPOLLIN, written, w, &watch, &error),
+                         HARPE_OK);
+    assert_null(watch);
+    assert_non_null(strstr(error.message, "-1"));
+}
+
+/* ---- Posting ------------------------------------------------------------------------------ */
+
+enum { POSTERS = 4, POSTS = 5000 };
+
+typedef struct post {
+    harpe_posted posted;
+    world *w;
+    int number, *last;
+} post;
+
+typedef struct poster {
+    world *w;
+    int last; /* seen by the loop */
+    post posts[POSTS];
+} poster;
+
+static void posted_call(void *user) {
+    post *p = user;
+    assert_int_equal(p->number, *p->last + 1);
+    *p->last = p->number;
+    if (++p->w->calls == POSTERS * POSTS) harpe_loop_stop(p->w->loop);
+}
+
+static void *post_many(void *user) {
+    poster *p = user;
+    for (int i = 0; i < POSTS; i++) {
+        post *one = &p->posts[i];
+        *one = (post){.w = p->w, .number = i + 1, .last = &p->last};
+        one->posted = (harpe_posted){.call = posted_call, .user = one};
+        harpe_loop_post(p->w->loop, &one->posted);
+    }
+    return NULL;
+}
+
+static void calls_posted_by_many_threads_all_come_and_in_order(void **state) {
+    world *w = *state;
+    poster *posters = calloc(POSTERS, sizeof *posters);
+    pthread_t threads[POSTERS];
+    assert_non_null(posters);
+    for (int i = 0; i < POSTERS; i++) {
+        posters[i].w = w;
+        assert_int_equal(pthread_create(&threads[i], NULL, post_many, &posters[i]), 0);
+    }
+    run(w);
+    for (int i = 0; i < POSTERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(w->calls, POSTERS * POSTS);
+    free(posters);
+}
+
+static int64_t count_waits(void *user) {
+    world *w = user;
+    if (++w->calls == 50) harpe_loop_stop(w->loop);
+    return w->calls < 40 ? 0 : 1;
+}
+
+static void what_runs_before_a_wait_limits_it(void **state) {
+    world *w = *state;
+    harpe_loop_before_wait(w->loop, count_waits, w);
+    run(w);
+    assert_int_equal(w->calls, 50);
+}
+
+/* ---- Signals ------------------------------------------------------------------------------ */
+
+static void received(void *user, int signal_number) {
+    world *w = user;
+    note(w, signal_number == SIGUSR1 ? '1' : '2');
+    if (signal_number == SIGUSR2) harpe_loop_stop(w->loop);
+}
+
+static void send_signals(void *user) {
+    (void)user;
+    kill(getpid(), SIGUSR1);
+    kill(getpid(), SIGUSR2);
+}
+
+static void signals_come_as_calls(void **state) {
+    world *w = *state;
+    const int signals[] = {SIGUSR1, SIGUSR2, 0};
+    assert_int_equal(harpe_loop_on_signals(w->loop, signals, received, w, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    harpe_loop_after(w->loop, 0, send_signals, w, NULL, NULL);
+    run(w);
+    assert_string_equal(w->order, "12");
+}
+
+/* ---- Workers ------------------------------------------------------------------------------ */
+
+enum { PIECES = 200 };
+
+typedef struct piece {
+    harpe_work work;
+    world *w;
+    int number;
+    pthread_t worked_by;
+    atomic_int *worked;
+} piece;
+
+static void do_piece(void *user) {
+    piece *p = user;
+    p->worked_by = pthread_self();
+    atomic_fetch_add(p->worked, 1);
+}
+
+static void piece_done(void *user) {
+    piece *p = user;
+    assert_false(pthread_equal(p->worked_by, pthread_self()));
+    if (++p->w->calls == PIECES) harpe_loop_stop(p->w->loop);
+}
+
+static void work_is_done_on_workers_and_ends_on_the_loop(void **state) {
+    world *w = *state;
+    piece *pieces = calloc(PIECES, sizeof *pieces);
+    atomic_int worked = 0;
+    assert_non_null(pieces);
+    assert_int_equal(harpe_workers_new(w->loop, 3, &w->workers, NULL), HARPE_OK);
+    for (int i = 0; i < PIECES; i++) {
+        pieces[i] = (piece){.w = w, .number = i, .worked = &worked};
+        pieces[i].work = (harpe_work){.work = do_piece, .done = piece_done, .user = &pieces[i]};
+        harpe_workers_submit(w->workers, &pieces[i].work);
+    }
+    run(w);
+    assert_int_equal(atomic_load(&worked), PIECES);
+    assert_int_equal(harpe_workers_pending(w->workers), 0);
+    free(pieces);
+}
+
+static void free_itself(void *user) {
+    piece *p = user;
+    world *w = p->w;
+    free(p);
+    harpe_loop_stop(w->loop);
+}
+
+static void work_without_an_end_may_free_itself(void **state) {
+    world *w = *state;
+    piece *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    p->w = w;
+    p->work = (harpe_work){.work = free_itself, .user = p};
+    harpe_workers_submit(w->workers, &p->work);
+    run(w);
+}
+
+static void sleep_a_little(void *user) {
+    usleep(20000);
+    do_piece(user);
+}
+
+static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **state) {
+    world *w = *state;
+    piece pieces[50];
+    atomic_int worked = 0;
+    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    for (int i = 0; i < 50; i++) {
+        pieces[i] = (piece){.w = w, .worked = &worked};
+        pieces[i].work = (harpe_work){.work = sleep_a_little, .user = &pieces[i]};
+        harpe_workers_submit(w->workers, &pieces[i].work);
+    }
+    harpe_workers_free(w->workers);
+    w->workers = NULL;
+    assert_true(atomic_load(&worked) < 50);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(timers_fire_in_the_order_of_their_times),
+        TEST(timers_due_at_once_fire_first_in_first_out),
+        TEST(a_cancelled_timer_does_not_fire),
+        TEST(a_timer_that_renews_itself_does_not_starve_others),
+        TEST(watches_can_be_removed_while_their_events_wait),
+        TEST(a_watch_can_be_paused_and_resumed),
+        TEST(watching_no_file_is_an_error_that_names_it),
+        TEST(calls_posted_by_many_threads_all_come_and_in_order),
+        TEST(what_runs_before_a_wait_limits_it),
+        TEST(signals_come_as_calls),
+        TEST(work_is_done_on_workers_and_ends_on_the_loop),
+        TEST(work_without_an_end_may_free_itself),
+        TEST(freeing_workers_lets_running_work_end_and_drops_the_rest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
