@@ -1,7 +1,7 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench fuzz format tidy install clean help bootstrap configure
+.PHONY: build demo check bench gpu-check fuzz format tidy install clean help bootstrap configure
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -28,6 +28,9 @@ check: bootstrap ## all tests: gcc, clang, sanitizers, style, installation
 bench: build ## measure the planner; results are printed
 	@bench/run
 
+gpu-check: build ## check this machine's GPUs; reads only, changes nothing
+	@bench/gpu_check
+
 fuzz: bootstrap ## fuzz every parser for FUZZ_SECONDS (300) each
 	@scripts/fuzz.sh
 
@@ -44,5 +47,5 @@ clean: ## remove everything that was built
 	@rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \
 	while IFS="$$(printf '\t')" read -r command text; do printf 'make %-9s %s\n' "$$command" "$$text"; done

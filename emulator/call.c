@@ -14,7 +14,6 @@
 
 static struct {
     pthread_mutex_t mutex;
-    bool has_fork_handler;
     bool is_sticky;            /* attached for the emulator's own API: stays until shut down */
     int init_count;            /* nvmlInit less nvmlShutdown */
     int users;                 /* calls under way */
@@ -66,9 +65,17 @@ static void reread_faults(void) {
 
 /* ---- Attaching ---------------------------------------------------------------------------- */
 
+/* A forked process goes on in the same cluster. Its copy of `process` is that of a moment when no
+ * other thread was changing it; the calls of other threads did not come along. */
+static void before_fork(void) { pthread_mutex_lock(&process.mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&process.mutex); }
 static void after_fork_in_child(void) {
-    pthread_mutex_init(&process.mutex, NULL);
     process.users = 0;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+__attribute__((constructor)) static void prepare_for_forks(void) {
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 static nvmlReturn_t attach(void) {
@@ -79,9 +86,6 @@ static nvmlReturn_t attach(void) {
     }
     int result = emulator_cluster_attach(&process.cluster, &process.fd);
     if (result != NVML_SUCCESS) return (nvmlReturn_t)result;
-    if (!process.has_fork_handler) {
-        process.has_fork_handler = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
-    }
     memset(&process.faults_file, 0, sizeof process.faults_file);
     put_in_force(&process.environment_faults);
     return NVML_SUCCESS;
@@ -163,11 +167,9 @@ void emulator_leave(void) {
 /* ---- Calls on a GPU ----------------------------------------------------------------------- */
 
 /* A handle is the address of one of these bytes: never NULL, and a stray pointer is not one. */
-static const char handles[EMULATOR_GPU_MAX];
+static char handles[EMULATOR_GPU_MAX];
 
-nvmlDevice_t emulator_handle(unsigned int index) {
-    return (nvmlDevice_t)(uintptr_t)&handles[index];
-}
+nvmlDevice_t emulator_handle(unsigned int index) { return (nvmlDevice_t)(void *)&handles[index]; }
 
 bool emulator_handle_index(nvmlDevice_t device, const emulator_cluster *cluster,
                            unsigned int *index) {
@@ -207,9 +209,22 @@ static void be_slow(const emulator_call *call) {
     }
 }
 
+static void count_write(const emulator_call *call) {
+    switch (call->feature) {
+    case EMULATOR_POWER_LIMIT: call->state->writes.power_limit++; break;
+    case EMULATOR_CLOCK_LOCKS:
+    case EMULATOR_MEMORY_LOCKS: call->state->writes.clocks++; break;
+    case EMULATOR_PERSISTENCE: call->state->writes.persistence++; break;
+    default: break;
+    }
+}
+
 nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
-    emulator_unlock(call->cluster, call->index,
-                    call->access == EMULATOR_SET && result == NVML_SUCCESS);
+    bool is_written = call->access == EMULATOR_SET && result == NVML_SUCCESS;
+    if (is_written) {
+        count_write(call);
+    }
+    emulator_unlock(call->cluster, call->index, is_written);
     be_slow(call);
     emulator_leave();
     return result;
@@ -223,12 +238,17 @@ nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_f
         emulator_leave();
         return NVML_ERROR_INVALID_ARGUMENT;
     }
+    call->feature = feature;
     call->access = access;
     call->gpu = &call->cluster->gpu[call->index];
     call->model = emulator_model_at(call->gpu->model);
     bool is_lost = is_lost_now(call);
     be_slow(call);
-    call->state = emulator_lock(call->cluster, call->index, call->faults.energy_step_s);
+    result = emulator_lock(call->cluster, call->index, call->faults.energy_step_s, &call->state);
+    if (result != NVML_SUCCESS) {
+        emulator_leave();
+        return result;
+    }
     call->state->is_lost = call->state->is_lost || is_lost;
     if (call->state->is_lost) {
         result = NVML_ERROR_GPU_IS_LOST;

@@ -24,6 +24,7 @@ typedef struct emulator_call {
     const emulator_model *model;
     emulator_state *state; /* locked, moved to now */
     emulator_faults faults;
+    emulator_feature feature;
     emulator_access access;
 } emulator_call;
 

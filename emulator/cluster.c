@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated machine in shared memory. Its file is locked shared by everybody who uses it, so
  * that a newcomer can tell whether it may start it anew; the kernel drops the locks of killed
- * processes. Physics is next door (physics.c), the driver's calls are above. */
+ * processes. Physics (physics.c) and the locking of GPUs (lock.c) are next door. */
 #include "cluster.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,42 +45,6 @@ void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
                             .tv_nsec = (long)((real_s - floor(real_s)) * 1e9)};
     while (nanosleep(&left, &left) == -1 && errno == EINTR) {
     }
-}
-
-/* ---- Processes ---------------------------------------------------------------------------- */
-
-/* Start time of a living process in clock ticks, or 0. */
-static uint64_t process_start(int32_t pid) {
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1) return 0;
-    ssize_t length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0) return 0;
-    text[length] = '\0';
-    char *field = strrchr(text, ')'); /* the name may hold anything */
-    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
-    field += 2; /* field 3, the state; the start time is field 22 */
-    for (int i = 3; i < 22 && field; i++) {
-        field = strchr(field + 1, ' ');
-    }
-    return field ? strtoull(field + 1, NULL, 10) : 0;
-}
-
-static bool is_alive(const emulator_owner *owner) {
-    if (kill(owner->pid, 0) == -1 && errno == ESRCH) return false;
-    return process_start(owner->pid) == owner->start_ticks;
-}
-
-emulator_owner emulator_this_process(void) {
-    static _Thread_local emulator_owner self; /* reading /proc costs some microseconds */
-    pid_t pid = getpid();
-    if (self.pid != pid) {
-        self.start_ticks = process_start(pid);
-        self.pid = pid;
-    }
-    return self;
 }
 
 /* ---- Making a cluster --------------------------------------------------------------------- */
@@ -231,113 +192,59 @@ static int open_shared(const configuration *from, int *fd) {
     return *fd == -1 ? NVML_ERROR_OPERATING_SYSTEM : NVML_SUCCESS;
 }
 
-/* Takes the lock: alone (true in `*alone`) or with others. */
-static int lock_file(int fd, bool *alone) {
-    *alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (*alone) return NVML_SUCCESS;
-    while (flock(fd, LOCK_SH) == -1) {
-        if (errno != EINTR) return NVML_ERROR_OPERATING_SYSTEM;
+/* One try on the opened file; NVML_ERROR_TIMEOUT: try again with the file of that name. The file
+ * lock is asked for and never waited for: its holder may be stopped. */
+static int try_attach(int fd, const configuration *wanted, emulator_cluster **out) {
+    bool is_alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!is_alone && flock(fd, LOCK_SH | LOCK_NB) == -1) return NVML_ERROR_TIMEOUT;
+    struct stat status;
+    if (fstat(fd, &status) == -1 || status.st_uid != getuid()) {
+        return NVML_ERROR_OPERATING_SYSTEM; /* never another user's */
     }
-    return NVML_SUCCESS;
+    if (status.st_nlink == 0) return NVML_ERROR_TIMEOUT; /* removed since it was opened */
+    bool is_whole = (size_t)status.st_size == sizeof(emulator_cluster);
+    if (!is_alone && !is_whole) return NVML_ERROR_TIMEOUT; /* its maker died; another build's */
+    if (!is_whole && ftruncate(fd, sizeof(emulator_cluster)) == -1) {
+        return NVML_ERROR_OPERATING_SYSTEM;
+    }
+    void *memory = mmap(NULL, sizeof(emulator_cluster), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return NVML_ERROR_OPERATING_SYSTEM;
+    bool is_locked = true;
+    if (is_alone) {
+        take_over(memory, wanted);
+        is_locked = flock(fd, LOCK_SH | LOCK_NB) == 0;
+    }
+    if (is_locked && is_usable(memory)) {
+        *out = memory;
+        return NVML_SUCCESS;
+    }
+    munmap(memory, sizeof(emulator_cluster));
+    return NVML_ERROR_TIMEOUT;
 }
 
 int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
     configuration wanted;
     if (read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
-    int fd;
-    int result = open_shared(&wanted, &fd);
-    if (result != NVML_SUCCESS) return result;
-    for (int attempt = 0; attempt < 100; attempt++) {
-        bool alone;
-        struct stat status;
-        result = lock_file(fd, &alone);
-        if (result != NVML_SUCCESS) break;
-        result = NVML_ERROR_OPERATING_SYSTEM;
-        if (alone && ftruncate(fd, sizeof(emulator_cluster)) == -1) break;
-        if (fstat(fd, &status) == -1 || status.st_uid != getuid()) break; /* never another user's */
-        if ((size_t)status.st_size != sizeof(emulator_cluster)) {
-            flock(fd, LOCK_UN); /* its maker died, or is another build's */
-            usleep(2000);
-            continue;
-        }
-        void *memory =
-            mmap(NULL, sizeof(emulator_cluster), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (memory == MAP_FAILED) break;
-        if (alone) {
-            take_over(memory, &wanted);
-            flock(fd, LOCK_SH);
-        }
-        if (is_usable(memory)) {
-            *out = memory;
+    int64_t until_ns = emulator_real_ns() + EMULATOR_TIMEOUT_NS;
+    int result;
+    do {
+        int fd;
+        result = open_shared(&wanted, &fd);
+        if (result != NVML_SUCCESS) return result;
+        result = try_attach(fd, &wanted, out);
+        if (result == NVML_SUCCESS) {
             *fd_out = fd;
             return NVML_SUCCESS;
         }
-        munmap(memory, sizeof(emulator_cluster));
-        flock(fd, LOCK_UN);
-        usleep(2000);
-    }
-    close(fd);
+        close(fd); /* its lock goes with it */
+        if (result == NVML_ERROR_TIMEOUT) {
+            usleep(2000);
+        }
+    } while (result == NVML_ERROR_TIMEOUT && emulator_real_ns() < until_ns);
     return result;
 }
 
 void emulator_cluster_detach(emulator_cluster *cluster, int fd) {
     munmap(cluster, sizeof *cluster);
     close(fd);
-}
-
-/* ---- One GPU ------------------------------------------------------------------------------ */
-
-/* The work of a killed process ends one heartbeat after the last. */
-static void bury_dead(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *state,
-                      double step_s, int64_t silence_ns) {
-    int64_t real_ns = emulator_real_ns();
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-        emulator_work *work = &state->work[i];
-        if (work->id == 0 || real_ns - work->heartbeat_ns < silence_ns) continue;
-        if (is_alive(&work->owner)) continue;
-        emulator_advance(
-            state, emulator_model_at(gpu->model), gpu->points, step_s,
-            emulator_from_real_ns(cluster, work->heartbeat_ns + EMULATOR_HEARTBEAT_NS));
-        memset(work, 0, sizeof *work);
-    }
-    if (state->is_waiting && real_ns - state->waiting_checked_ns > EMULATOR_HEARTBEAT_NS) {
-        state->waiting_checked_ns = real_ns;
-        state->is_waiting = is_alive(&state->waiting_owner);
-    }
-}
-
-emulator_state *emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s) {
-    emulator_gpu *gpu = &cluster->gpu[index];
-    const emulator_model *model = emulator_model_at(gpu->model);
-    double step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s;
-    if (pthread_mutex_lock(&gpu->mutex) == EOWNERDEAD) {
-        pthread_mutex_consistent(&gpu->mutex);
-    }
-    uint32_t current = atomic_load(&gpu->current) & 1;
-    emulator_state *state = &gpu->state[1 - current];
-    memcpy(state, &gpu->state[current], sizeof *state);
-    bury_dead(cluster, gpu, state, step_s, 3 * EMULATOR_HEARTBEAT_NS);
-    emulator_advance(state, model, gpu->points, step_s, emulator_now_ns(cluster));
-    return state;
-}
-
-void emulator_bury_all_dead(emulator_cluster *cluster, unsigned int index, emulator_state *state) {
-    emulator_gpu *gpu = &cluster->gpu[index];
-    bury_dead(cluster, gpu, state, emulator_model_at(gpu->model)->energy_step_s, 0);
-}
-
-void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
-    emulator_gpu *gpu = &cluster->gpu[index];
-    atomic_store(&gpu->current, 1 - (atomic_load(&gpu->current) & 1));
-    pthread_mutex_unlock(&gpu->mutex);
-    if (wake) {
-        atomic_fetch_add(&gpu->changes, 1);
-        syscall(SYS_futex, &gpu->changes, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-    }
-}
-
-void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
-    if (real_ns <= 0) return;
-    struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};
-    syscall(SYS_futex, &gpu->changes, FUTEX_WAIT, seen, &timeout, NULL, 0);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated machine: GPUs in shared memory, seen by every process of the user that names the
- * same cluster. Locking survives killed processes: a GPU's state is changed in a copy, which
- * becomes the state by one store. */
+ * same cluster. Locking survives killed and stopped processes (lock.c). */
 #ifndef HARPE_EMULATOR_CLUSTER_H
 #define HARPE_EMULATOR_CLUSTER_H
 
@@ -9,13 +8,17 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "gpu/nvml_abi.h"
 #include "models.h"
 #include "physics.h"
 
 enum {
     EMULATOR_GPU_MAX = 16,
     EMULATOR_CONFIGURATION_MAX = 512,
+    EMULATOR_HEARTBEAT_NS = 50000000,
 };
+/* Real time after which a call gives up waiting for others: they are stopped, or debugged. */
+#define EMULATOR_TIMEOUT_NS INT64_C(2000000000)
 
 typedef struct emulator_gpu {
     pthread_mutex_t mutex;    /* process-shared, robust */
@@ -39,7 +42,7 @@ typedef struct emulator_cluster {
 
 /* Attaches to the cluster that the environment names, making it where it is not there (or nobody
  * uses it and its GPUs or time scale differ). `*fd` keeps it in use until closed. Returns 0 or an
- * nvmlReturn_t: INVALID_ARGUMENT for values that make no sense, OPERATING_SYSTEM. */
+ * nvmlReturn_t: INVALID_ARGUMENT for values that make no sense, OPERATING_SYSTEM, TIMEOUT. */
 int emulator_cluster_attach(emulator_cluster **out, int *fd);
 void emulator_cluster_detach(emulator_cluster *cluster, int fd);
 
@@ -54,18 +57,20 @@ static inline int64_t emulator_now_ns(const emulator_cluster *cluster) {
 /* Sleeps for emulated seconds. */
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s);
 
-/* Locks a GPU and moves it to now. The state returned may be read and changed until unlocked.
- * `energy_step_s` below 0: the model's own. */
-emulator_state *emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s);
+/* Locks a GPU and moves it to now. The state may be read and changed until unlocked; no system call
+ * is to be made in between. `energy_step_s` below 0: the model's own. NVML_ERROR_TIMEOUT: another
+ * process holds the lock and does not go on. */
+nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s,
+                           emulator_state **state);
 /* `wake`: something changed that those who wait for work must know. */
 void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake);
-/* Looks at once whether the owners of all works still live, not only after a silence. */
-void emulator_bury_all_dead(emulator_cluster *cluster, unsigned int index, emulator_state *state);
+/* Ends the works of all dead processes at once, not only after a silence as emulator_lock does. */
+nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
+                                double energy_step_s);
 
 /* Waits until `changes` differs from `seen` or real time has passed; early returns are harmless. */
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns);
 
 emulator_owner emulator_this_process(void);
-enum { EMULATOR_HEARTBEAT_NS = 50000000 };
 
 #endif

@@ -30,6 +30,11 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
 /* The GPU waits for a peer (blocking power) from now on, until work comes or `waiting` is 0. */
 int harpe_emulator_wait(unsigned int gpu, int waiting);
 
+/* How many set calls the GPU has obeyed since its cluster was made, whoever made them: of the power
+ * limit; of clocks, locked or reset; of the persistence mode. Any pointer may be NULL. */
+int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
+                               uint64_t *persistence);
+
 /* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE and _FAULTS make sense? 0, or an NVML error code
  * and one line in `message` that says which does not, and why. Attaches to nothing. */
 int harpe_emulator_check(char *message, unsigned int size);

@@ -55,6 +55,9 @@ typedef struct emulator_state {
     uint32_t graphics_lock_minimum_mhz, graphics_lock_maximum_mhz; /* 0: not locked */
     uint32_t memory_lock_minimum_mhz, memory_lock_maximum_mhz;
     uint32_t compute_mode;
+    struct {
+        uint64_t power_limit, clocks, persistence;
+    } writes; /* set calls that were obeyed, ever */
     bool is_lost;
     bool is_waiting; /* for a peer */
     emulator_owner waiting_owner;

@@ -47,15 +47,14 @@ static unsigned int free_slot(const emulator_state *state) {
 }
 
 /* Puts the work into the GPU's state. */
-static int start(work_order *job, const emulator_work *work, const emulator_points *points) {
-    emulator_state *state = emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s);
+static int put(work_order *job, const emulator_work *work, const emulator_points *points) {
+    emulator_owner owner = emulator_this_process();
+    emulator_state *state;
+    int result = (int)emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s, &state);
+    if (result != NVML_SUCCESS) return result;
     unsigned int slot = free_slot(state);
-    if (slot == EMULATOR_WORK_MAX) {
-        emulator_bury_all_dead(job->cluster, job->gpu, state);
-        slot = free_slot(state);
-    }
     if (state->is_lost || slot == EMULATOR_WORK_MAX) {
-        int result = state->is_lost ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_INSUFFICIENT_RESOURCES;
+        result = state->is_lost ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_INSUFFICIENT_RESOURCES;
         emulator_unlock(job->cluster, job->gpu, 0);
         return result;
     }
@@ -68,7 +67,7 @@ static int start(work_order *job, const emulator_work *work, const emulator_poin
     state->is_waiting = false;
     state->work[slot] = *work;
     state->work[slot].id = job->id;
-    state->work[slot].owner = emulator_this_process();
+    state->work[slot].owner = owner;
     state->work[slot].remaining = 1.0;
     state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
     state->work[slot].heartbeat_ns = emulator_real_ns();
@@ -76,12 +75,21 @@ static int start(work_order *job, const emulator_work *work, const emulator_poin
     return NVML_SUCCESS;
 }
 
+static int start(work_order *job, const emulator_work *work, const emulator_points *points) {
+    int result = put(job, work, points);
+    if (result != NVML_ERROR_INSUFFICIENT_RESOURCES) return result;
+    result = (int)emulator_bury_dead(job->cluster, job->gpu, job->faults.energy_step_s);
+    return result == NVML_SUCCESS ? put(job, work, points) : result;
+}
+
 /* One look at the work. True when it is over, one way or the other; otherwise `*real_ns` says how
  * long to sleep at most. */
 static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_ns) {
     emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
     const emulator_model *model = emulator_model_at(gpu->model);
-    emulator_state *state = emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s);
+    emulator_state *state;
+    *result = (int)emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s, &state);
+    if (*result != NVML_SUCCESS) return true;
     emulator_work *work = &state->work[job->slot];
     bool is_over = true;
     if (state->is_lost || work->id != job->id) {
@@ -143,22 +151,48 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
     return run(gpu, &work, &points, elapsed_s);
 }
 
+/* For calls on a GPU that is named by its index: enters the cluster and locks the GPU. */
+static int begin(unsigned int gpu, emulator_cluster **cluster, emulator_state **state) {
+    emulator_faults faults;
+    int result = (int)emulator_enter_always(cluster, &faults);
+    if (result != NVML_SUCCESS) return result;
+    result = gpu < (*cluster)->gpu_count
+                 ? (int)emulator_lock(*cluster, gpu, faults.energy_step_s, state)
+                 : NVML_ERROR_INVALID_ARGUMENT;
+    if (result != NVML_SUCCESS) {
+        emulator_leave();
+    }
+    return result;
+}
+
+static int end(unsigned int gpu, emulator_cluster *cluster) {
+    emulator_unlock(cluster, gpu, 0);
+    emulator_leave();
+    return NVML_SUCCESS;
+}
+
 int harpe_emulator_wait(unsigned int gpu, int waiting) {
     emulator_cluster *cluster;
-    emulator_faults faults;
-    int result = (int)emulator_enter_always(&cluster, &faults);
+    emulator_state *state;
+    emulator_owner owner = emulator_this_process();
+    int result = begin(gpu, &cluster, &state);
     if (result != NVML_SUCCESS) return result;
-    if (gpu < cluster->gpu_count) {
-        emulator_state *state = emulator_lock(cluster, gpu, faults.energy_step_s);
-        state->is_waiting = waiting != 0;
-        state->waiting_owner = emulator_this_process();
-        state->waiting_checked_ns = emulator_real_ns();
-        emulator_unlock(cluster, gpu, 0);
-    } else {
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    }
-    emulator_leave();
-    return result;
+    state->is_waiting = waiting != 0;
+    state->waiting_owner = owner;
+    state->waiting_checked_ns = emulator_real_ns();
+    return end(gpu, cluster);
+}
+
+int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
+                               uint64_t *persistence) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    int result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    if (power_limit) *power_limit = state->writes.power_limit;
+    if (clocks) *clocks = state->writes.clocks;
+    if (persistence) *persistence = state->writes.persistence;
+    return end(gpu, cluster);
 }
 
 int harpe_emulator_check(char *message, unsigned int size) {

@@ -3,7 +3,8 @@
  * loop adds: one object, and a call at each step and epoch. The "training" is emulated work where
  * the driver is Harpe's emulator, and some arithmetic on the CPU elsewhere.
  *
- *   harpe emulate --gpus 1xV100 -- example_power_limit_loop [EPOCHS [STEPS [SECONDS_PER_STEP]]]
+ *   harpe emulate --gpus 1xV100 -- \
+ *       example_power_limit_loop [EPOCHS [STEPS [SECONDS_PER_STEP [PROFILE.json]]]]
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -39,28 +40,6 @@ static void train_one_step(emulated_work work, double seconds) {
     }
 }
 
-/* ---- The optimizer ----------------------------------------------------------------------------
- */
-
-static void print_log(void *user, harpe_log_level level, const char *line) {
-    (void)user;
-    if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "%s\n", line);
-    }
-}
-
-static void print_outcome(const harpe_power_limit_optimizer *optimizer) {
-    size_t count = 0;
-    const harpe_power_limit_measurement *measured =
-        harpe_power_limit_measurements(optimizer, &count);
-    for (size_t i = 0; i < count; i++) {
-        printf("%4d W  %9.3f s  %10.1f J%s\n", measured[i].power_limit_w, measured[i].time_s,
-               measured[i].energy_j,
-               measured[i].power_limit_w == harpe_power_limit_optimum_w(optimizer) ? "  <- held"
-                                                                                   : "");
-    }
-}
-
 static void train(harpe_power_limit_optimizer *optimizer, int epochs, int steps, double seconds) {
     emulated_work work = find_emulated_work();
     puts("training");
@@ -76,37 +55,101 @@ static void train(harpe_power_limit_optimizer *optimizer, int epochs, int steps,
     }
 }
 
+/* ---- The optimizer --------------------------------------------------------------------------- */
+
+typedef struct session {
+    harpe_gpus *gpus;
+    harpe_power_limit_gpus *device;
+    harpe_selector_parameters parameters;
+    harpe_power_limit_optimizer *optimizer;
+} session;
+
+static void print_log(void *user, harpe_log_level level, const char *line) {
+    (void)user;
+    if (level >= HARPE_LOG_WARNING) {
+        fprintf(stderr, "power_limit_loop: %s\n", line);
+    }
+}
+
+static harpe_status start(session *all, const char *profile_path, harpe_error *error) {
+    /* 1. The GPUs that this process may use. */
+    harpe_status status = harpe_gpus_open(NULL, &all->gpus, error);
+    if (status != HARPE_OK) return status;
+    /* 2. As a place to set limits and measure. The guard puts the limits back if we are killed. */
+    status = harpe_power_limit_gpus_new(all->gpus, true, &all->device, error);
+    if (status != HARPE_OK) return status;
+    /* 3. What suits us: as much weight on energy as on time. */
+    harpe_power_limit_selector selector;
+    all->parameters.eta = 0.5;
+    all->parameters.world_size = harpe_gpus_count(all->gpus);
+    status = harpe_selector_zeus_cost(&all->parameters, &selector, error);
+    if (status != HARPE_OK) return status;
+    /* 4. The optimizer; -1 means the default. */
+    harpe_power_limit_options options = {.wait_steps = -1,
+                                         .warmup_steps = -1,
+                                         .profile_steps = -1,
+                                         .selector = selector,
+                                         .profile_path = profile_path,
+                                         .device_model = harpe_gpu_info_at(all->gpus, 0)->name,
+                                         .log = {.write = print_log}};
+    return harpe_power_limit_optimizer_new(harpe_power_limit_gpus_device(all->device), &options,
+                                           &all->optimizer, error);
+}
+
+/* Puts back what was found. */
+static void stop(session *all) {
+    harpe_power_limit_optimizer_free(all->optimizer);
+    harpe_power_limit_gpus_free(all->device);
+    harpe_gpus_close(all->gpus);
+}
+
+/* ---- What came of it ------------------------------------------------------------------------- */
+
+static void print_change(double before, double after, const char *of_what) {
+    double percent = (after - before) / before * 100;
+    printf("%.1f %% %s %s", fabs(percent), percent <= 0 ? "less" : "more", of_what);
+}
+
+static void print_outcome(const session *all) {
+    size_t count = 0;
+    const harpe_power_limit_measurement *measured =
+        harpe_power_limit_measurements(all->optimizer, &count);
+    const harpe_power_limit_measurement *chosen = NULL;
+    if (count == 0) return;
+    int highest_w = measured[0].power_limit_w; /* they come highest first */
+    int optimum_w = harpe_power_limit_optimum_w(all->optimizer);
+    printf("  %11s %12s %14s %14s\n", "limit (W)", "time (s)", "energy (J)", "cost (J)");
+    for (size_t i = 0; i < count; i++) {
+        int is_chosen = measured[i].power_limit_w == optimum_w;
+        printf("  %c %9d %12.3f %14.1f %14.1f%s\n", is_chosen ? '*' : ' ',
+               measured[i].power_limit_w, measured[i].time_s, measured[i].energy_j,
+               harpe_zeus_cost_j(&all->parameters, highest_w, &measured[i]),
+               is_chosen ? "  chosen" : "");
+        chosen = is_chosen ? &measured[i] : chosen;
+    }
+    if (!chosen) return; /* training ended, or something failed, before all limits were tried */
+    printf("Against the highest limit, %d W: ", highest_w);
+    if (chosen == measured) {
+        puts("the same, it is the best itself");
+        return;
+    }
+    print_change(measured[0].energy_j, chosen->energy_j, "energy, ");
+    print_change(measured[0].time_s, chosen->time_s, "time\n");
+}
+
 int main(int argc, char **argv) {
     int epochs = argc > 1 ? atoi(argv[1]) : 2;
     int steps = argc > 2 ? atoi(argv[2]) : 500;
     double seconds = argc > 3 ? atof(argv[3]) : 0.05;
-    harpe_gpus *gpus = NULL;
-    harpe_power_limit_gpus *device = NULL;
-    harpe_power_limit_optimizer *optimizer = NULL;
+    session all = {0};
     harpe_error error;
-    int code = EXIT_FAILURE;
-
-    /* 1. The GPUs that this process may use. */
-    if (harpe_gpus_open(NULL, &gpus, &error) != HARPE_OK) goto failed;
-    /* 2. As a place to set limits and measure. The guard puts the limits back if we are killed. */
-    if (harpe_power_limit_gpus_new(gpus, true, &device, &error) != HARPE_OK) goto failed;
-    /* 3. The optimizer. -1 means the default; no selector means zeus-cost with eta 0.5. */
-    harpe_power_limit_options options = {
-        .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1, .log = {.write = print_log}};
-    if (harpe_power_limit_optimizer_new(harpe_power_limit_gpus_device(device), &options, &optimizer,
-                                        &error) != HARPE_OK) {
-        goto failed;
+    if (start(&all, argc > 4 ? argv[4] : NULL, &error) != HARPE_OK) {
+        /* Training matters more. Without an optimizer the calls do nothing. */
+        fprintf(stderr, "power_limit_loop: training without power limit optimization: %s\n",
+                error.message);
     }
-    train(optimizer, epochs, steps, seconds);
-    print_outcome(optimizer);
-    code = EXIT_SUCCESS;
-    goto done;
-failed:
-    fprintf(stderr, "power_limit_loop: %s\n", error.message);
-done:
-    /* 4. Puts back what was found. */
-    harpe_power_limit_optimizer_free(optimizer);
-    harpe_power_limit_gpus_free(device);
-    harpe_gpus_close(gpus);
-    return code;
+    train(all.optimizer, epochs, steps, seconds);
+    print_outcome(&all);
+    stop(&all);
+    return EXIT_SUCCESS;
 }

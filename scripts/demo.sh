@@ -59,10 +59,15 @@ show plan --inst-profile "$profile" --num-mbs "$microbatches" --p2p-power "$powe
 title '3. One plan: least energy, at most 5 % slower'
 show choose demo/plans --max-slowdown 1.05
 
-title '4. The power limit optimizer, in a training loop on an emulated GPU'
+title '4. The power limit optimizer in a training loop, on an emulated GPU'
 loop=$(dirname -- "$harpe")/examples/example_power_limit_loop
 if [ -x "$loop" ]; then
-    show emulate --gpus 1xV100 --time-scale 20 -- "$loop" 1 400 0.05
+    printf '  $ harpe emulate --gpus 1xV100 --time-scale 20 -- \\\n      %s 1 400 0.05\n\n' "$loop"
+    "$harpe" emulate --gpus 1xV100 --time-scale 20 -- "$loop" 1 400 0.05 | sed 's/^./  &/'
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+    say
+    say '  40 steps at each limit. Cost: half the energy, and half what the highest'
+    say '  limit would have drawn in that time. Your own job: man harpe-power-limit'
 else
     say '  Skipped: the examples are not built.'
 fi

@@ -4,7 +4,9 @@
  * at run time, so a machine without GPUs runs everything else.
  *
  * Units at this layer are the drivers': mW, mJ, MHz. Functions take the index that the training
- * process sees (CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER applied), from 0.
+ * process sees (CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER applied; for AMD GPUs
+ * ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES), from 0. NVIDIA's library is looked for first, then
+ * AMD's ($HARPE_AMDSMI_LIBRARY, else libamd_smi.so).
  *
  * A harpe_gpus may be used from several threads at once. Every call may take as long as the driver
  * takes (reads some microseconds, sets 10 to 20 ms). Errors: HARPE_PERMISSION_DENIED (with advice),
@@ -52,7 +54,7 @@ HARPE_API void harpe_gpus_close(harpe_gpus *gpus);
 
 HARPE_API int harpe_gpus_count(const harpe_gpus *gpus);
 HARPE_API const harpe_gpu_info *harpe_gpu_info_at(const harpe_gpus *gpus, int gpu);
-HARPE_API const char *harpe_gpus_backend_name(const harpe_gpus *gpus);   /* "nvml" */
+HARPE_API const char *harpe_gpus_backend_name(const harpe_gpus *gpus);   /* "nvml", "amdsmi" */
 HARPE_API const char *harpe_gpus_driver_version(const harpe_gpus *gpus); /* "" when unknown */
 /* True when the driver library is Harpe's emulator. */
 HARPE_API bool harpe_gpus_are_emulated(const harpe_gpus *gpus);

@@ -57,8 +57,11 @@ HARPE_API void harpe_monitor_free(harpe_monitor *monitor);
  * first. Windows may overlap and nest. Any thread. */
 HARPE_API harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
                                            harpe_error *error);
-/* Closes a window. `cancel` discards it (`out` may then be NULL and nothing is logged). A counter
- * that ran backwards (driver reload) is HARPE_DRIVER_ERROR, never a number. */
+/* Closes a window. `cancel` discards it (`out` may then be NULL and nothing is logged). What is not
+ * known is an error and never a number: HARPE_GPU_LOST; HARPE_DRIVER_ERROR for a counter that ran
+ * backwards (driver reload) and for a GPU without a counter whose power could not be read for more
+ * than 1 % of the window. Numbers that are less than they seem (a counter that did not move, a
+ * driver so slow that it fills the window) are told through `log`. */
 HARPE_API harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool cancel,
                                          harpe_window_measurement *out, harpe_error *error);
 HARPE_API void harpe_window_measurement_clear(harpe_window_measurement *measurement);

@@ -48,6 +48,10 @@ HARPE_API harpe_status harpe_selector_zeus_cost(harpe_selector_parameters *param
 HARPE_API harpe_status harpe_selector_max_slowdown(harpe_selector_parameters *parameters,
                                                    harpe_power_limit_selector *out,
                                                    harpe_error *error);
+/* The cost that zeus-cost compares, in J: eta * energy + (1 - eta) * highest_w * world_size * time.
+ * `highest_w` is the highest measured limit. */
+HARPE_API double harpe_zeus_cost_j(const harpe_selector_parameters *parameters, int highest_w,
+                                   const harpe_power_limit_measurement *one);
 
 /* Where limits are set and windows measured: real GPUs, or a replay of a recorded log. */
 typedef struct harpe_power_limit_device {
@@ -59,6 +63,8 @@ typedef struct harpe_power_limit_device {
     harpe_status (*end_window)(void *user, const char *name, bool cancel, double *energy_j,
                                double *time_s, harpe_error *error);
     harpe_status (*restore)(void *user, harpe_error *error);
+    /* At each step of an open window; fails when its energy can no longer be known. May be NULL. */
+    harpe_status (*check_window)(void *user, harpe_error *error);
 } harpe_power_limit_device;
 
 /* Zero-initialise, then set what matters; -1 in a step count means its default. */

@@ -2,6 +2,7 @@
 /* `harpe emulate`: runs any command on emulated GPUs. It finds the emulator's library, makes a
  * cluster for the command, puts both into the command's environment, waits, and takes the cluster
  * away. What an emulated GPU does is the library's business (emulator/). */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@
 #define HARPE_LIBDIR_FROM_BINDIR "../lib"
 #endif
 #define LIBRARY_NAME "libnvidia-ml.so.1"
+#define MEMORY_NAME "harpe-emulator-%u-" /* in /dev/shm; then the cluster's name */
+#define OWN_CLUSTER "emulate-"           /* then the process's id */
 
 enum { EXIT_CANNOT_RUN = 126, EXIT_NO_SUCH_COMMAND = 127 }; /* as env(1) has them */
 
@@ -151,20 +154,41 @@ static harpe_status prepare_environment(const emulate_arguments *arguments, cons
 
 /* ---- The cluster -------------------------------------------------------------------------- */
 
-static void memory_path(const char *cluster, char *path, size_t size) {
-    snprintf(path, size, "/harpe-emulator-%u-%s", (unsigned int)getuid(), cluster);
-}
-
-/* Unless others still use it. */
-static void remove_cluster(const char *cluster) {
-    char path[256];
-    memory_path(cluster, path, sizeof path);
-    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+/* By its name in /dev/shm, unless somebody uses it. */
+static void remove_if_unused(const char *memory) {
+    int fd = shm_open(memory, O_RDWR | O_CLOEXEC, 0);
     if (fd == -1) return;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        shm_unlink(path);
+        shm_unlink(memory);
     }
     close(fd);
+}
+
+/* A cluster of our own goes in any case, one with a name unless others still use it. */
+static void remove_cluster(const char *cluster, bool is_own) {
+    char memory[256];
+    snprintf(memory, sizeof memory, MEMORY_NAME "%s", (unsigned int)getuid(), cluster);
+    if (is_own) {
+        shm_unlink(memory);
+    } else {
+        remove_if_unused(memory);
+    }
+}
+
+/* What a killed `harpe emulate` could not remove. */
+static void remove_leftovers(void) {
+    char prefix[64];
+    int length = snprintf(prefix, sizeof prefix, MEMORY_NAME OWN_CLUSTER, (unsigned int)getuid());
+    DIR *directory = opendir("/dev/shm");
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (strncmp(entry->d_name, prefix, (size_t)length) != 0) continue;
+        const char *pid = entry->d_name + length;
+        if (pid[strspn(pid, "0123456789")] == '\0') {
+            remove_if_unused(entry->d_name);
+        }
+    }
+    closedir(directory);
 }
 
 /* The values are the library's to judge. */
@@ -227,26 +251,34 @@ static int start_command(char **command, const sigset_t *mask, pid_t *child) {
     return code;
 }
 
-static int run_command(char **command) {
-    static const int passed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
-                                 SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
+static int run_command(char **command, const sigset_t *signals, const sigset_t *mask) {
+    pid_t child;
+    int code = start_command(command, mask, &child);
+    if (code == 0) return wait_for(child, signals);
+    fprintf(stderr, "harpe emulate: cannot run '%.200s': %s\n", command[0], strerror(code));
+    return code == ENOENT ? EXIT_NO_SUCH_COMMAND : EXIT_CANNOT_RUN;
+}
+
+/* From the first moment of the cluster to its last, signals wait: none of them leaves it behind. */
+static harpe_status run_in_cluster(void *library, const char *cluster, bool is_own, char **command,
+                                   int *exit_code, harpe_error *error) {
+    static const int held[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
+                               SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
     sigset_t signals, before;
     sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof passed / sizeof passed[0]; i++) {
-        sigaddset(&signals, passed[i]);
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
+        sigaddset(&signals, held[i]);
     }
     sigprocmask(SIG_BLOCK, &signals, &before);
-    pid_t child;
-    int code = start_command(command, &before, &child);
-    int result = 0;
-    if (code == 0) {
-        result = wait_for(child, &signals);
-    } else {
-        fprintf(stderr, "harpe emulate: cannot run '%.200s': %s\n", command[0], strerror(code));
-        result = code == ENOENT ? EXIT_NO_SUCH_COMMAND : EXIT_CANNOT_RUN;
+    remove_leftovers();
+    harpe_status status = join_cluster(library, error);
+    if (status == HARPE_OK) {
+        *exit_code = run_command(command, &signals, &before);
     }
+    dlclose(library); /* leaves the cluster */
+    remove_cluster(cluster, is_own);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    return result;
+    return status;
 }
 
 static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
@@ -254,7 +286,7 @@ static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
     char own_name[64], *directory = NULL;
     void *library = NULL;
     const char *cluster = arguments->cluster ? arguments->cluster : own_name;
-    snprintf(own_name, sizeof own_name, "emulate-%ld", (long)getpid());
+    snprintf(own_name, sizeof own_name, OWN_CLUSTER "%ld", (long)getpid());
     harpe_status status = find_library(&directory, error);
     if (status == HARPE_OK) {
         status = prepare_environment(arguments, cluster, directory, error);
@@ -265,16 +297,10 @@ static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
                          : harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
     }
     if (status == HARPE_OK) {
-        status = join_cluster(library, error);
-    }
-    if (status == HARPE_OK) {
-        *exit_code = run_command(arguments->command);
-    }
-    if (library) {
-        dlclose(library); /* leaves the cluster */
-    }
-    if (status == HARPE_OK) {
-        remove_cluster(cluster);
+        status = run_in_cluster(library, cluster, !arguments->cluster, arguments->command,
+                                exit_code, error);
+    } else if (library) {
+        dlclose(library);
     }
     free(directory);
     return status;

@@ -107,27 +107,51 @@ const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags
 
 /* ---- Telling ------------------------------------------------------------------------------- */
 
-static double cost_of(const harpe_power_limit_flags *flags, int highest_w,
-                      const harpe_power_limit_measurement *one) {
-    double eta = flags->parameters.eta;
-    return eta * one->energy_j + (1 - eta) * highest_w * flags->parameters.world_size * one->time_s;
+static void print_row(FILE *stream, const harpe_power_limit_flags *flags, int highest_w,
+                      const harpe_power_limit_measurement *one, bool is_chosen) {
+    fprintf(stream, "  %c %9d %12.3f %14.1f", is_chosen ? '*' : ' ', one->power_limit_w,
+            one->time_s, one->energy_j);
+    if (flags->kind == HARPE_SELECTOR_ZEUS_COST) {
+        fprintf(stream, " %14.1f", harpe_zeus_cost_j(&flags->parameters, highest_w, one));
+    }
+    fputs(is_chosen ? "  chosen\n" : "\n", stream);
+}
+
+/* Both in percent; "12.3 % less energy". */
+static void print_change(FILE *stream, double before, double after, const char *of_what) {
+    double change = (after - before) / before * 100;
+    fprintf(stream, "%.1f %% %s %s", change < 0 ? -change : change, change <= 0 ? "less" : "more",
+            of_what);
+}
+
+static void print_saving(FILE *stream, const harpe_power_limit_measurement *highest,
+                         const harpe_power_limit_measurement *chosen) {
+    fprintf(stream, "Against the highest limit, %d W: ", highest->power_limit_w);
+    if (chosen == highest) {
+        fputs("the same, it is the best itself\n", stream);
+        return;
+    }
+    print_change(stream, highest->energy_j, chosen->energy_j, "energy, ");
+    print_change(stream, highest->time_s, chosen->time_s, "time\n");
 }
 
 void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
                                    const harpe_power_limit_measurement *measurements, size_t count,
                                    int optimum_w) {
+    const harpe_power_limit_measurement *chosen = NULL;
+    if (count == 0) return;
     bool has_cost = flags->kind == HARPE_SELECTOR_ZEUS_COST;
-    fprintf(stream, "    %7s %14s %15s%s\n", "limit", "time", "energy",
-            has_cost ? "            cost" : "");
+    fprintf(stream, "  %11s %12s %14s%s\n", "limit (W)", "time (s)", "energy (J)",
+            has_cost ? "       cost (J)" : "");
     for (size_t i = 0; i < count; i++) {
-        const harpe_power_limit_measurement *one = &measurements[i];
-        bool is_chosen = one->power_limit_w == optimum_w;
-        fprintf(stream, "  %c %5d W %12.3f s %13.1f J", is_chosen ? '*' : ' ', one->power_limit_w,
-                one->time_s, one->energy_j);
-        if (has_cost) {
-            fprintf(stream, " %13.1f J", cost_of(flags, measurements[0].power_limit_w, one));
+        bool is_chosen = measurements[i].power_limit_w == optimum_w;
+        print_row(stream, flags, measurements[0].power_limit_w, &measurements[i], is_chosen);
+        if (is_chosen) {
+            chosen = &measurements[i];
         }
-        fputs(is_chosen ? "  chosen\n" : "\n", stream);
+    }
+    if (chosen) {
+        print_saving(stream, &measurements[0], chosen);
     }
 }
 

@@ -36,7 +36,8 @@ harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int 
 
 const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags);
 
-/* A table: limit, time, energy, cost where the selector has one; `optimum_w` marked. */
+/* A table, highest limit first: limit, time, energy, cost where the selector has one; `optimum_w`
+ * marked, and in words what it saves against the highest. Nothing when nothing was measured. */
 void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
                                    const harpe_power_limit_measurement *measurements, size_t count,
                                    int optimum_w);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/power_limit_options.h"
 
@@ -34,6 +35,7 @@ typedef struct run_child {
     bool has_ended;
     char line[32]; /* of the pipe, not complete yet */
     size_t line_length;
+    bool is_catching_up; /* after a set, until no mark waits any more */
     int64_t step_count, epoch_count, unknown_count;
 } run_child;
 
@@ -131,21 +133,41 @@ static harpe_status start_command(char *const *command, run_child *child, harpe_
 
 /* ---- What it marks --------------------------------------------------------------------------- */
 
+/* A set may take longer than a step. Steps that were marked meanwhile are over by the time their
+ * marks are read: counted to a window they would make it too short. So they are passed over. */
+static void take_step(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->step_count++;
+    if (child->is_catching_up) return;
+    int limit_w = harpe_power_limit_current_w(optimizer);
+    harpe_power_limit_on_step_begin(optimizer);
+    child->is_catching_up = harpe_power_limit_current_w(optimizer) != limit_w;
+}
+
+static void take_epoch(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->epoch_count++;
+    int limit_w = harpe_power_limit_current_w(optimizer);
+    harpe_power_limit_on_epoch_end(optimizer);
+    if (harpe_power_limit_current_w(optimizer) != limit_w) {
+        child->is_catching_up = true;
+    }
+}
+
 static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) {
     child->line[child->line_length] = '\0';
     if (strcmp(child->line, "step") == 0) {
-        if (child->step_count++ > 0) {
-            harpe_power_limit_on_step_end(optimizer);
-        }
-        harpe_power_limit_on_step_begin(optimizer);
+        take_step(child, optimizer);
     } else if (strcmp(child->line, "epoch") == 0) {
-        child->epoch_count++;
-        harpe_power_limit_on_epoch_end(optimizer);
+        take_epoch(child, optimizer);
     } else if (child->line_length > 0 && child->unknown_count++ == 0) {
         fprintf(stderr, "harpe power-limit run: a line to HARPE_STEP_FD was neither 'step' nor "
                         "'epoch'\n");
     }
     child->line_length = 0;
+}
+
+static bool is_readable(int descriptor) {
+    struct pollfd one = {.fd = descriptor, .events = POLLIN};
+    return poll(&one, 1, 0) > 0;
 }
 
 /* False once nobody can write any more. */
@@ -158,6 +180,9 @@ static bool take_marks(run_child *child, harpe_power_limit_optimizer *optimizer)
         } else if (child->line_length < sizeof child->line - 1) {
             child->line[child->line_length++] = bytes[i];
         }
+    }
+    if (!is_readable(child->marks)) {
+        child->is_catching_up = false;
     }
     return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
@@ -192,6 +217,7 @@ static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
 
 static harpe_status tell(const run_arguments *arguments, const run_child *child,
                          const harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    bool has_failed = !optimizer || harpe_power_limit_has_failed(optimizer);
     size_t count = 0;
     const harpe_power_limit_measurement *measurements =
         harpe_power_limit_measurements(optimizer, &count);
@@ -203,11 +229,12 @@ static harpe_status tell(const run_arguments *arguments, const run_child *child,
             json_pack("{s:o, s:o, s:s, s:b, s:b, s:I, s:I}", "optimum_w", optimum, "measurements",
                       harpe_power_limit_json(measurements, count), "selector",
                       harpe_power_limit_selector_name(&arguments->flags), "is_done", is_done,
-                      "has_failed", harpe_power_limit_has_failed(optimizer), "steps",
-                      (json_int_t)child->step_count, "epochs", (json_int_t)child->epoch_count),
+                      "has_failed", has_failed, "steps", (json_int_t)child->step_count, "epochs",
+                      (json_int_t)child->epoch_count),
             error);
     }
     harpe_power_limit_print_table(stderr, &arguments->flags, measurements, count, optimum_w);
+    if (has_failed) return HARPE_OK; /* has been told, once */
     if (is_done) {
         fprintf(stderr, "Optimum: %d W\n", optimum_w);
     } else if (child->step_count == 0) {
@@ -232,29 +259,58 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static harpe_status run_optimized(run_arguments *arguments, run_child *child,
-                                  harpe_power_limit_gpus *device, const char *model,
-                                  harpe_error *error) {
-    harpe_power_limit_optimizer *optimizer = NULL;
-    const harpe_power_limit_device *functions = harpe_power_limit_gpus_device(device);
+/* What sets limits and measures; all NULL when it cannot be done. */
+typedef struct run_optimizer {
+    harpe_gpus *gpus;
+    harpe_power_limit_gpus *device;
+    harpe_power_limit_optimizer *optimizer;
+    harpe_text warnings; /* about GPUs, held until they are known to be usable */
+} run_optimizer;
+
+/* Where GPUs cannot be used, the error says why, and warnings would say it twice. */
+static void write_gpu_log(void *user, harpe_log_level level, const char *line) {
+    run_optimizer *all = user;
+    if (all->device) {
+        write_log(NULL, level, line);
+    } else if (level >= HARPE_LOG_WARNING) {
+        harpe_text_printf(&all->warnings, "harpe power-limit run: %s\n", line);
+    }
+}
+
+static harpe_status set_up(run_arguments *arguments, run_optimizer *all, harpe_error *error) {
+    harpe_gpus_options gpu_options = {.log = {.write = write_gpu_log, .user = all}};
+    harpe_status status = harpe_gpus_open(&gpu_options, &all->gpus, error);
+    if (status == HARPE_OK) {
+        status =
+            harpe_power_limit_gpus_new(all->gpus, !arguments->without_guard, &all->device, error);
+    }
+    if (status != HARPE_OK) return status;
+    if (all->warnings.data) {
+        fputs(all->warnings.data, stderr);
+    }
+    const harpe_power_limit_device *functions = harpe_power_limit_gpus_device(all->device);
     harpe_power_limit_options *options = &arguments->flags.options;
     options->profile_path = arguments->profile_path;
-    options->device_model = model;
+    options->device_model = harpe_gpu_info_at(all->gpus, 0)->name;
     options->log.write = write_log;
-    harpe_status status =
-        harpe_power_limit_flags_finish(&arguments->flags, functions->gpu_count, error);
-    if (status == HARPE_OK) {
-        status = harpe_power_limit_optimizer_new(functions, options, &optimizer, error);
-    }
-    if (status == HARPE_OK) {
-        status = start_command(arguments->command, child, error);
-    }
-    if (status == HARPE_OK) {
-        follow(child, optimizer);
-        status = tell(arguments, child, optimizer, error);
-    }
-    harpe_power_limit_optimizer_free(optimizer);
-    return status;
+    status = harpe_power_limit_flags_finish(&arguments->flags, functions->gpu_count, error);
+    if (status != HARPE_OK) return status;
+    return harpe_power_limit_optimizer_new(functions, options, &all->optimizer, error);
+}
+
+static void tear_down(run_optimizer *all) {
+    harpe_power_limit_optimizer_free(all->optimizer);
+    harpe_power_limit_gpus_free(all->device);
+    harpe_gpus_close(all->gpus);
+    harpe_text_free(&all->warnings);
+    *all = (run_optimizer){0};
+}
+
+/* What GPUs do not allow is no reason not to train; a profile that cannot be used is a mistake, and
+ * is told before a long job starts. */
+static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
+    return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
+                           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
 }
 
 static int exit_code(const run_child *child) {
@@ -265,20 +321,24 @@ static int exit_code(const run_child *child) {
 int harpe_power_limit_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
     run_child child = {0};
-    harpe_gpus *gpus = NULL;
-    harpe_power_limit_gpus *device = NULL;
+    run_optimizer all = {0};
     harpe_error error;
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
-    harpe_gpus_options options = {.log = {.write = write_log}};
-    harpe_status status = harpe_gpus_open(&options, &gpus, &error);
-    if (status == HARPE_OK) {
-        status = harpe_power_limit_gpus_new(gpus, !arguments.without_guard, &device, &error);
+    harpe_status status = set_up(&arguments, &all, &error);
+    if (status != HARPE_OK && !is_users_mistake(&all, status)) {
+        tear_down(&all);
+        fprintf(stderr,
+                "harpe power-limit run: the command runs without power limit optimization: %s\n",
+                error.message);
+        status = HARPE_OK;
     }
     if (status == HARPE_OK) {
-        status =
-            run_optimized(&arguments, &child, device, harpe_gpu_info_at(gpus, 0)->name, &error);
+        status = start_command(arguments.command, &child, &error);
     }
-    harpe_power_limit_gpus_free(device);
-    harpe_gpus_close(gpus);
+    if (status == HARPE_OK) {
+        follow(&child, all.optimizer);
+        status = tell(&arguments, &child, all.optimizer, &error);
+    }
+    tear_down(&all);
     return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
 }

@@ -20,20 +20,30 @@ typedef struct harpe_backend_device {
     int driver_index;
     char name[96];
     char uuid[96];
+    uint32_t rank; /* place in the vendor's own order; where all have one, PCI addresses decide */
     harpe_pci_address pci;
     bool is_mig_enabled;
 } harpe_backend_device;
+
+/* An environment variable that chooses GPUs, and the one that is read when it is not set. */
+typedef struct harpe_visible_variable {
+    const char *name;
+    const char *other_name; /* NULL: none */
+} harpe_visible_variable;
 
 /* Device functions return the vendor's own code, 0 for success, and leave outputs untouched
  * otherwise; explain turns a code into a status, a name and advice. They may be called from several
  * threads at once: a vendor library that cannot stand that is locked inside its back-end. */
 typedef struct harpe_backend {
     const char *name;
-    const char
-        *visible_devices_variable; /* environment variables that decide what a process sees */
-    const char *device_order_variable;
+    /* What decides which GPUs a process sees: each chooses among those that the one before left. */
+    harpe_visible_variable visible_devices[3]; /* a name of NULL ends them */
+    const char *device_order_variable;         /* NULL: there is none */
+    const char *library_variable;              /* names the library to open */
+    bool needs_root;                           /* sets need the user root, not CAP_SYS_ADMIN */
 
-    /* Opens the vendor's library (NULL: where it is usually found) and starts it. */
+    /* Opens the vendor's library (NULL: where it is usually found) and starts it. HARPE_NOT_FOUND:
+     * there is no such library, or it is not this vendor's. */
     harpe_status (*open)(const char *library_path, void **state, harpe_error *error);
     void (*close)(void *state);
     const char *(*driver_version)(const void *state); /* "" when unknown */
@@ -68,6 +78,7 @@ typedef struct harpe_backend {
 } harpe_backend;
 
 extern const harpe_backend harpe_backend_nvml;
+extern const harpe_backend harpe_backend_amdsmi;
 
 /* All back-ends, NULL at the end, tried in order. */
 extern const harpe_backend *const harpe_backends[];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA GPUs through NVML, whose library is opened at run time. The last stop of a plan and the
- * first of a measurement: here a frequency is written to a GPU and its energy counter read. It
- * skips, counts and remembers nothing; gpus.c does. */
-#include <dlfcn.h>
+/* NVIDIA GPUs through NVML, whose functions nvml_library.c finds at run time. The last stop of a
+ * plan and the first of a measurement: here a frequency is written to a GPU and its energy counter
+ * read. It skips, counts and remembers nothing; gpus.c does. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,149 +9,26 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "gpu/backend.h"
-#include "gpu/nvml_abi.h"
 #include "gpu/nvml_errors.h"
+#include "gpu/nvml_library.h"
 
 enum { DEVICES_MAX = 1024, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
-
-/* ---- Symbols ------------------------------------------------------------------------------ */
-
-typedef struct nvml_functions {
-    nvmlReturn_t (*init)(void);
-    nvmlReturn_t (*shutdown)(void);
-    nvmlReturn_t (*driver_version)(char *text, unsigned int length);
-    nvmlReturn_t (*count)(unsigned int *count);
-    nvmlReturn_t (*handle)(unsigned int index, nvmlDevice_t *device);
-    nvmlReturn_t (*name)(nvmlDevice_t device, char *text, unsigned int length);
-    nvmlReturn_t (*uuid)(nvmlDevice_t device, char *text, unsigned int length);
-    nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
-    nvmlReturn_t (*mig_mode)(nvmlDevice_t device, unsigned int *current, unsigned int *pending);
-    nvmlReturn_t (*architecture)(nvmlDevice_t device, unsigned int *architecture);
-    nvmlReturn_t (*limit_range)(nvmlDevice_t device, unsigned int *minimum, unsigned int *maximum);
-    nvmlReturn_t (*limit)(nvmlDevice_t device, unsigned int *limit);
-    nvmlReturn_t (*default_limit)(nvmlDevice_t device, unsigned int *limit);
-    nvmlReturn_t (*set_limit)(nvmlDevice_t device, unsigned int limit);
-    nvmlReturn_t (*persistence)(nvmlDevice_t device, nvmlEnableState_t *mode);
-    nvmlReturn_t (*set_persistence)(nvmlDevice_t device, nvmlEnableState_t mode);
-    nvmlReturn_t (*memory_clocks)(nvmlDevice_t device, unsigned int *count, unsigned int *clocks);
-    nvmlReturn_t (*graphics_clocks)(nvmlDevice_t device, unsigned int memory, unsigned int *count,
-                                    unsigned int *clocks);
-    nvmlReturn_t (*clock)(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz);
-    nvmlReturn_t (*lock_graphics)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
-    nvmlReturn_t (*reset_graphics)(nvmlDevice_t device);
-    nvmlReturn_t (*lock_memory)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
-    nvmlReturn_t (*reset_memory)(nvmlDevice_t device);
-    nvmlReturn_t (*power)(nvmlDevice_t device, unsigned int *power);
-    nvmlReturn_t (*fields)(nvmlDevice_t device, int count, nvmlFieldValue_t *values);
-    nvmlReturn_t (*energy)(nvmlDevice_t device, unsigned long long *energy);
-    nvmlReturn_t (*temperature)(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
-                                unsigned int *celsius);
-    nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);
-    int64_t (*emulator_now_ns)(void);
-} nvml_functions;
-
-typedef struct nvml_symbol {
-    const char *name;
-    const char *older_name; /* tried when the first is missing; same arguments as far as used */
-    bool is_required;
-    size_t offset; /* in nvml_functions */
-} nvml_symbol;
-
-#define REQUIRED(member, name, older_name) \
-    { name, older_name, true, offsetof(nvml_functions, member) }
-#define OPTIONAL(member, name, older_name) \
-    { name, older_name, false, offsetof(nvml_functions, member) }
-
-static const nvml_symbol symbols[] = {
-    REQUIRED(init, "nvmlInit_v2", "nvmlInit"), REQUIRED(shutdown, "nvmlShutdown", NULL),
-    REQUIRED(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
-    REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
-    REQUIRED(name, "nvmlDeviceGetName", NULL), REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
-    /* The older struct is shorter; domain, bus and device are at the same places. */
-    REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
-    OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
-    OPTIONAL(mig_mode, "nvmlDeviceGetMigMode", NULL),
-    OPTIONAL(architecture, "nvmlDeviceGetArchitecture", NULL),
-    OPTIONAL(limit_range, "nvmlDeviceGetPowerManagementLimitConstraints", NULL),
-    OPTIONAL(limit, "nvmlDeviceGetPowerManagementLimit", NULL),
-    OPTIONAL(default_limit, "nvmlDeviceGetPowerManagementDefaultLimit", NULL),
-    OPTIONAL(set_limit, "nvmlDeviceSetPowerManagementLimit", NULL),
-    OPTIONAL(persistence, "nvmlDeviceGetPersistenceMode", NULL),
-    OPTIONAL(set_persistence, "nvmlDeviceSetPersistenceMode", NULL),
-    OPTIONAL(memory_clocks, "nvmlDeviceGetSupportedMemoryClocks", NULL),
-    OPTIONAL(graphics_clocks, "nvmlDeviceGetSupportedGraphicsClocks", NULL),
-    OPTIONAL(clock, "nvmlDeviceGetClockInfo", NULL),
-    OPTIONAL(lock_graphics, "nvmlDeviceSetGpuLockedClocks", NULL),
-    OPTIONAL(reset_graphics, "nvmlDeviceResetGpuLockedClocks", NULL),
-    OPTIONAL(lock_memory, "nvmlDeviceSetMemoryLockedClocks", NULL),
-    OPTIONAL(reset_memory, "nvmlDeviceResetMemoryLockedClocks", NULL),
-    OPTIONAL(power, "nvmlDeviceGetPowerUsage", NULL),
-    OPTIONAL(fields, "nvmlDeviceGetFieldValues", NULL),
-    OPTIONAL(energy, "nvmlDeviceGetTotalEnergyConsumption", NULL),
-    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
-    OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
-             "nvmlDeviceGetCurrentClocksThrottleReasons"),
-    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL), /* only Harpe's emulator has it */
-};
 
 /* ---- State -------------------------------------------------------------------------------- */
 
 /* What a handle points to. */
 typedef struct nvml_device {
-    const nvml_functions *nvml;
+    const harpe_nvml *nvml;
     nvmlDevice_t device;
     bool usage_is_average; /* nvmlDeviceGetPowerUsage is a 1 s average on this GPU */
 } nvml_device;
 
 typedef struct nvml_state {
-    void *library;
-    nvml_functions nvml;
+    harpe_nvml nvml;
     char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
     int device_count;
     nvml_device *devices;
 } nvml_state;
-
-static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
-
-/* "libnvidia-ml.so.1: cannot open shared object file: No such file or directory" */
-static harpe_status open_library(const char *path, void **library, harpe_error *error) {
-    const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
-    if (chosen && *chosen) {
-        *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
-        if (*library) return HARPE_OK;
-        const char *reason = dlerror();
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "cannot open the NVML library that %s names: %s",
-                          path ? "the caller" : "HARPE_NVML_LIBRARY", reason ? reason : chosen);
-    }
-    const char *reason = NULL;
-    for (size_t i = 0; library_names[i]; i++) {
-        *library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
-        if (*library) return HARPE_OK;
-        reason = dlerror();
-    }
-    return harpe_fail(error, HARPE_UNAVAILABLE,
-                      "no NVIDIA driver library (%s): install the NVIDIA driver, start the "
-                      "container with --gpus all, or try emulated GPUs with 'harpe emulate'",
-                      reason ? reason : library_names[0]);
-}
-
-static harpe_status look_up(nvml_state *state, harpe_error *error) {
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        void *address = dlsym(state->library, symbols[i].name);
-        if (!address && symbols[i].older_name) {
-            address = dlsym(state->library, symbols[i].older_name);
-        }
-        if (!address && symbols[i].is_required)
-            return harpe_fail(error, HARPE_UNAVAILABLE,
-                              "the driver library lacks %s: it is no NVML library, or too old a "
-                              "driver",
-                              symbols[i].name);
-        /* Copied, since ISO C does not convert between object and function pointers. */
-        memcpy((char *)&state->nvml + symbols[i].offset, &address, sizeof address);
-    }
-    return HARPE_OK;
-}
 
 static harpe_status fail_start(const char *what, int code, harpe_error *error) {
     harpe_status status =
@@ -166,7 +42,7 @@ static void close_state(void *opened) {
     nvml_state *state = opened;
     if (!state) return;
     if (state->devices) (void)state->nvml.shutdown();
-    if (state->library) dlclose(state->library);
+    harpe_nvml_close(&state->nvml);
     free(state->devices);
     free(state);
 }
@@ -197,8 +73,7 @@ static harpe_status start(nvml_state *state, harpe_error *error) {
 static harpe_status open_state(const char *library_path, void **out, harpe_error *error) {
     nvml_state *state = calloc(1, sizeof *state);
     if (!state) return harpe_fail_memory(error);
-    harpe_status status = open_library(library_path, &state->library, error);
-    if (status == HARPE_OK) status = look_up(state, error);
+    harpe_status status = harpe_nvml_open(library_path, &state->nvml, error);
     if (status == HARPE_OK) status = start(state, error);
     if (status != HARPE_OK) {
         close_state(state);
@@ -236,7 +111,7 @@ static int device_count(void *state, int *count) {
 
 /* nvmlDeviceGetPowerUsage averages over 1 s from Ampere on, except GA100 (A100, A30, A800), whose
  * PCI device ids are 0x20xx; elsewhere it is the momentary power. Source: NVML's documentation. */
-static bool usage_is_average(const nvml_functions *nvml, nvmlDevice_t device,
+static bool usage_is_average(const harpe_nvml *nvml, nvmlDevice_t device,
                              const nvmlPciInfo_t *pci) {
     unsigned int architecture = 0;
     if (!nvml->architecture || nvml->architecture(device, &architecture)) return false;
@@ -246,7 +121,7 @@ static bool usage_is_average(const nvml_functions *nvml, nvmlDevice_t device,
 
 static int find_device(void *opened, int driver_index, harpe_backend_device *out) {
     nvml_state *state = opened;
-    const nvml_functions *nvml = &state->nvml;
+    const harpe_nvml *nvml = &state->nvml;
     nvmlDevice_t device = NULL;
     nvmlPciInfo_t pci;
     memset(&pci, 0, sizeof pci);
@@ -460,8 +335,9 @@ static int reset_memory_clocks(void *handle) {
 
 const harpe_backend harpe_backend_nvml = {
     .name = "nvml",
-    .visible_devices_variable = "CUDA_VISIBLE_DEVICES",
+    .visible_devices = {{"CUDA_VISIBLE_DEVICES", NULL}},
     .device_order_variable = "CUDA_DEVICE_ORDER",
+    .library_variable = "HARPE_NVML_LIBRARY",
     .open = open_state,
     .close = close_state,
     .driver_version = driver_version,

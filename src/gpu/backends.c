@@ -5,6 +5,6 @@
 
 const harpe_backend *const harpe_backends[] = {
     &harpe_backend_nvml,
-    /* AMD SMI's place: &harpe_backend_amdsmi. */
+    &harpe_backend_amdsmi,
     NULL,
 };

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine's GPUs as a training process counts them: opening a back-end, mapping indices, reading.
- * Stands between the vendors' tables of functions and everything that measures. Changes nothing on
- * a GPU; settings.c does.
- *
- * Order: the driver's own order may change between boots (NVML's documentation), so GPUs are sorted
- * by PCI address first. CUDA's default, FASTEST_FIRST, is a heuristic that is not documented; it is
- * taken to be PCI order as well, which holds when all GPUs are one model. For a mixture where an
- * index decides, the caller's log gets a warning. */
+/* A machine's GPUs as a training process counts them: opening a back-end, reading. Stands between
+ * the vendors' tables of functions and everything that measures. Which GPUs those are is find.c's;
+ * it changes nothing on a GPU, settings.c does. */
 #include "gpu/gpus.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +15,8 @@
 
 /* ---- Telling ------------------------------------------------------------------------------ */
 
-static void warn(const harpe_log *log, const char *line) {
-    if (log->write) {
-        log->write(log->user, HARPE_LOG_WARNING, line);
-    }
-}
-
-static harpe_status fail_code(const harpe_backend *backend, int code, const char *what,
-                              harpe_error *error) {
+harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,
+                                harpe_error *error) {
     harpe_status status = HARPE_DRIVER_ERROR;
     const char *name = "";
     const char *advice = "";
@@ -43,7 +31,7 @@ harpe_status harpe_gpus_fail(const harpe_gpus *gpus, const harpe_gpu *gpu, int c
                              const char *what, harpe_error *error) {
     char text[256];
     snprintf(text, sizeof text, "GPU %d (%s): %s", gpu->info.index, gpu->info.name, what);
-    return fail_code(gpus->backend, code, text, error);
+    return harpe_backend_fail(gpus->backend, code, text, error);
 }
 
 harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, harpe_error *error) {
@@ -54,109 +42,7 @@ harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, h
     return HARPE_OK;
 }
 
-/* ---- Finding ------------------------------------------------------------------------------ */
-
-static int compare_devices(const void *a, const void *b) {
-    const harpe_backend_device *one = a;
-    const harpe_backend_device *other = b;
-    int order = harpe_pci_address_compare(&one->pci, &other->pci);
-    return order ? order
-                 : (one->driver_index > other->driver_index) -
-                       (one->driver_index < other->driver_index);
-}
-
-/* All GPUs of the machine in PCI order. One that cannot be reached (lost, or closed to this process
- * by a cgroup) is left out with a warning, as CUDA leaves it out. */
-static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, size_t *out_count,
-                                 harpe_error *error) {
-    const harpe_backend *backend = gpus->backend;
-    int driver_count = 0;
-    int code = backend->device_count(gpus->state, &driver_count);
-    if (code) return fail_code(backend, code, "cannot count GPUs", error);
-    harpe_backend_device *devices = harpe_calloc((size_t)driver_count, sizeof *devices);
-    if (!devices) return harpe_fail_memory(error);
-    size_t count = 0;
-    harpe_error reason = {.message = "the driver is loaded but finds no GPU (see 'lspci')"};
-    harpe_status status = HARPE_UNAVAILABLE;
-    for (int i = 0; i < driver_count; i++) {
-        code = backend->device(gpus->state, i, &devices[count]);
-        if (code == 0) {
-            count++;
-            continue;
-        }
-        char what[64];
-        snprintf(what, sizeof what, "the driver's GPU %d cannot be used", i);
-        status = fail_code(backend, code, what, &reason);
-        warn(&gpus->log, reason.message);
-    }
-    if (count == 0) {
-        free(devices);
-        status = harpe_fail(error, status, "%s", reason.message);
-        if (error) error->vendor_code = reason.vendor_code;
-        return status;
-    }
-    qsort(devices, count, sizeof *devices, compare_devices);
-    gpus->driver_count = driver_count;
-    *out = devices;
-    *out_count = count;
-    return HARPE_OK;
-}
-
-static void warn_about_order(const harpe_gpus *gpus, const harpe_backend_device *devices,
-                             size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        if (strcmp(devices[i].name, devices[0].name) == 0) continue;
-        warn(&gpus->log, "GPUs of several models: which one is index 0 depends on CUDA's own idea "
-                         "of speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID");
-        return;
-    }
-}
-
-static const char *option_or_variable(const char *option, const char *variable) {
-    return option ? option : getenv(variable);
-}
-
-/* Positions in `devices` that are visible. */
-static harpe_status choose_visible(const harpe_gpus *gpus, const harpe_gpus_options *options,
-                                   const harpe_backend_device *devices, size_t device_count,
-                                   int *indices, size_t *count, harpe_error *error) {
-    const char *variable = gpus->backend->visible_devices_variable;
-    const char *order =
-        option_or_variable(options->device_order, gpus->backend->device_order_variable);
-    const char *visible = option_or_variable(options->visible_devices, variable);
-    bool is_pci_order = false;
-    if (!harpe_device_order_parse(order, &is_pci_order))
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: expected FASTEST_FIRST or PCI_BUS_ID, found '%.80s'",
-                          gpus->backend->device_order_variable, order);
-    bool is_all = options->visible_devices && strcmp(options->visible_devices, "all") == 0;
-    bool index_decides = !is_all && !(visible && strncmp(visible, "GPU-", 4) == 0);
-    if (!is_pci_order && index_decides) {
-        warn_about_order(gpus, devices, device_count);
-    }
-    if (!visible || is_all) {
-        for (size_t i = 0; i < device_count; i++) {
-            indices[i] = (int)i;
-        }
-        *count = device_count;
-        return HARPE_OK;
-    }
-    const char **uuids = harpe_calloc(device_count, sizeof *uuids);
-    if (!uuids) return harpe_fail_memory(error);
-    for (size_t i = 0; i < device_count; i++) {
-        uuids[i] = devices[i].uuid;
-    }
-    size_t found = 0;
-    harpe_status status = harpe_visible_parse(visible, uuids, device_count, indices, &found, error);
-    free(uuids);
-    if (status != HARPE_OK) return status;
-    if (found == 0)
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "%s='%.80s' hides all of the machine's %zu GPUs", variable, visible,
-                          device_count);
-    *count = found;
-    return HARPE_OK;
-}
+/* ---- Opening ------------------------------------------------------------------------------ */
 
 static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device) {
     gpu->info.index = index;
@@ -170,36 +56,24 @@ static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device)
     pthread_mutex_init(&gpu->mutex, NULL);
 }
 
-static harpe_status find_gpus(harpe_gpus *gpus, const harpe_gpus_options *options,
-                              harpe_error *error) {
+static harpe_status adopt_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
+                                  harpe_error *error) {
     harpe_backend_device *devices = NULL;
-    size_t device_count = 0;
-    size_t visible_count = 0;
-    harpe_status status = list_devices(gpus, &devices, &device_count, error);
+    size_t count = 0;
+    harpe_status status = harpe_gpus_list_visible(gpus, options, &devices, &count, error);
     if (status != HARPE_OK) return status;
-    int *indices = harpe_calloc(device_count, sizeof *indices);
-    if (!indices) {
-        status = harpe_fail_memory(error);
-        goto done;
-    }
-    status = choose_visible(gpus, options, devices, device_count, indices, &visible_count, error);
-    if (status != HARPE_OK) goto done;
-    gpus->gpus = harpe_calloc(visible_count, sizeof *gpus->gpus);
+    gpus->gpus = harpe_calloc(count, sizeof *gpus->gpus);
     if (!gpus->gpus) {
-        status = harpe_fail_memory(error);
-        goto done;
+        free(devices);
+        return harpe_fail_memory(error);
     }
-    for (size_t i = 0; i < visible_count; i++) {
-        adopt(&gpus->gpus[i], (int)i, &devices[indices[i]]);
+    for (size_t i = 0; i < count; i++) {
+        adopt(&gpus->gpus[i], (int)i, &devices[i]);
     }
-    gpus->count = (int)visible_count;
-done:
-    free(indices);
+    gpus->count = (int)count;
     free(devices);
-    return status;
+    return HARPE_OK;
 }
-
-/* ---- Opening ------------------------------------------------------------------------------ */
 
 static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_options *options,
                                  harpe_gpus **out, harpe_error *error) {
@@ -209,7 +83,7 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
     gpus->log = options->log;
     harpe_status status = backend->open(options->library_path, &gpus->state, error);
     if (status == HARPE_OK) {
-        status = find_gpus(gpus, options, error);
+        status = adopt_visible(gpus, options, error);
     }
     if (status != HARPE_OK) {
         harpe_gpus_close(gpus);
@@ -219,22 +93,41 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
     return HARPE_OK;
 }
 
+/* A library that was asked for by name is the only one that will do. */
+static bool is_asked_for(const harpe_backend *backend) {
+    const char *path = getenv(backend->library_variable);
+    return path && *path;
+}
+
+/* Of several failures, that of a library which is there is told, else all of them. */
+static void tell(const harpe_error *failure, harpe_error *told) {
+    if (told->status == HARPE_OK ||
+        (told->status == HARPE_NOT_FOUND && failure->status != HARPE_NOT_FOUND)) {
+        *told = *failure;
+    } else if (failure->status == HARPE_NOT_FOUND && told->status == HARPE_NOT_FOUND) {
+        harpe_error first = *told;
+        (void)harpe_fail(told, HARPE_NOT_FOUND, "%.480s; and %.480s", first.message,
+                         failure->message);
+    }
+}
+
 harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out,
                              harpe_error *error) {
     static const harpe_gpus_options defaults = {0};
     if (!out) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "harpe_gpus_open: no output given");
-    /* Of several failures, the first back-end's is told: that of the vendor most people have. */
-    harpe_error *next_error = error;
-    harpe_status first = HARPE_OK;
+    harpe_error told = {.status = HARPE_OK};
     for (size_t i = 0; harpe_backends[i]; i++) {
+        harpe_error failure = {.status = HARPE_OK};
         harpe_status status =
-            open_backend(harpe_backends[i], options ? options : &defaults, out, next_error);
+            open_backend(harpe_backends[i], options ? options : &defaults, out, &failure);
         if (status == HARPE_OK) return HARPE_OK;
-        if (first == HARPE_OK) first = status;
-        if (status != HARPE_UNAVAILABLE) return first;
-        next_error = NULL;
+        tell(&failure, &told);
+        bool may_go_on = status == HARPE_UNAVAILABLE || status == HARPE_NOT_FOUND;
+        if (!may_go_on || is_asked_for(harpe_backends[i])) break;
     }
-    return first;
+    if (told.status == HARPE_NOT_FOUND) told.status = HARPE_UNAVAILABLE;
+    if (error) *error = told;
+    return told.status;
 }
 
 void harpe_gpus_close(harpe_gpus *gpus) {
@@ -269,6 +162,8 @@ const char *harpe_gpus_driver_version(const harpe_gpus *gpus) {
     return gpus->backend->driver_version(gpus->state);
 }
 
+bool harpe_gpus_need_root(const harpe_gpus *gpus) { return gpus->backend->needs_root; }
+
 bool harpe_gpus_are_emulated(const harpe_gpus *gpus) {
     return gpus->backend->is_emulated(gpus->state);
 }
@@ -289,7 +184,7 @@ harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *er
         harpe_fail(error, HARPE_INVALID_INPUT,
                    "the GPUs are not all one model (%.700s): choose those of one model with %s",
                    names.data && !names.failed ? names.data : other->info.name,
-                   gpus->backend->visible_devices_variable);
+                   gpus->backend->visible_devices[0].name);
     harpe_text_free(&names);
     return status;
 }

@@ -59,6 +59,18 @@ harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, h
 harpe_status harpe_gpus_fail(const harpe_gpus *gpus, const harpe_gpu *gpu, int code,
                              const char *what, harpe_error *error);
 
+/* "<what>: NVML_ERROR_GPU_IS_LOST (15): <advice>"; the code's status. */
+harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,
+                                harpe_error *error);
+
+/* The GPUs that this process sees, in its order; also sets driver_count. To be freed. (find.c) */
+harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
+                                     harpe_backend_device **out, size_t *out_count,
+                                     harpe_error *error);
+
+/* True when settings need the user root; otherwise CAP_SYS_ADMIN suffices. */
+bool harpe_gpus_need_root(const harpe_gpus *gpus);
+
 /* True when the GPU is divided into MIG instances. */
 bool harpe_gpu_mig_is_enabled(const harpe_gpus *gpus, int gpu);
 

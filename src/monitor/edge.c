@@ -10,12 +10,26 @@
 
 /* ---- Reading ------------------------------------------------------------------------------ */
 
+/* What another thread had read before this one began cannot be more than this one finds. */
+static harpe_status read_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
+                                 harpe_gpu_reading *reading, harpe_error *error) {
+    const harpe_energy_source *source = &monitor->source;
+    uint64_t energy_mj = 0;
+    reading->restarts = atomic_load(&gpu->restarts);
+    uint64_t latest_mj = atomic_load(&gpu->latest_mj);
+    harpe_status status = source->energy_mj(source->user, gpu->index, &energy_mj, error);
+    if (status != HARPE_OK) return status;
+    if (energy_mj < latest_mj) atomic_fetch_add(&gpu->restarts, 1);
+    atomic_store(&gpu->latest_mj, energy_mj);
+    reading->counter_mj = energy_mj;
+    return HARPE_OK;
+}
+
 static harpe_status read_gpu(harpe_monitor *monitor, size_t i, harpe_edge *edge,
                              harpe_error *error) {
-    const harpe_monitor_gpu *gpu = &monitor->gpus[i];
-    if (gpu->is_sampled) return harpe_sampler_sample(monitor->sampler, gpu->place, error);
-    const harpe_energy_source *source = &monitor->source;
-    return source->energy_mj(source->user, gpu->index, &edge->gpus[i].counter_mj, error);
+    harpe_monitor_gpu *gpu = &monitor->gpus[i];
+    return gpu->is_sampled ? harpe_sampler_sample(monitor->sampler, gpu->place, error)
+                           : read_counter(monitor, gpu, &edge->gpus[i], error);
 }
 
 static harpe_status read_cpus(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
@@ -28,8 +42,8 @@ static harpe_status place_samples(harpe_monitor *monitor, harpe_edge *edge, harp
     for (size_t i = 0; monitor->sampler && i < monitor->gpu_count && status == HARPE_OK; i++) {
         const harpe_monitor_gpu *gpu = &monitor->gpus[i];
         if (!gpu->is_sampled) continue;
-        status = harpe_sampler_energy(monitor->sampler, gpu->place, edge->time_ns,
-                                      &edge->gpus[i].sampled_j, error);
+        status = harpe_sampler_at(monitor->sampler, gpu->place, edge->time_ns,
+                                  &edge->gpus[i].sampled, error);
     }
     return status;
 }
@@ -43,27 +57,30 @@ harpe_status harpe_edge_read_start(harpe_monitor *monitor, harpe_edge *edge, har
     if (status == HARPE_OK) {
         status = read_cpus(monitor, edge, error);
     }
+    edge->reading_ns = monitor->source.clock_ns(monitor->source.user) - edge->time_ns;
     return status == HARPE_OK ? place_samples(monitor, edge, error) : status;
 }
 
 harpe_status harpe_edge_read_end(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error) {
+    int64_t begun_ns = monitor->source.clock_ns(monitor->source.user);
     harpe_status status = read_cpus(monitor, edge, error);
     for (size_t i = monitor->gpu_count; i > 0 && status == HARPE_OK; i--) {
         status = read_gpu(monitor, i - 1, edge, error);
     }
     if (status != HARPE_OK) return status;
     edge->time_ns = monitor->source.clock_ns(monitor->source.user);
+    edge->reading_ns = edge->time_ns - begun_ns;
     return place_samples(monitor, edge, error);
 }
 
 /* ---- What two edges make ------------------------------------------------------------------ */
 
-static harpe_status gpu_difference(const harpe_monitor_gpu *gpu, const harpe_gpu_reading *start,
-                                   const harpe_gpu_reading *end, double *energy_j,
-                                   harpe_error *error) {
+static harpe_status gpu_difference(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
+                                   const harpe_gpu_reading *start, const harpe_gpu_reading *end,
+                                   double *energy_j, harpe_error *error) {
     if (gpu->is_sampled) {
-        *energy_j = end->sampled_j - start->sampled_j;
-        return HARPE_OK;
+        return harpe_sampler_energy(monitor->sampler, gpu->place, &start->sampled, &end->sampled,
+                                    energy_j, error);
     }
     if (end->counter_mj < start->counter_mj) {
         return harpe_fail(error, HARPE_DRIVER_ERROR,
@@ -71,6 +88,13 @@ static harpe_status gpu_difference(const harpe_monitor_gpu *gpu, const harpe_gpu
                           " mJ (the driver was reloaded or the GPU reset); the energy is not "
                           "known, measure again",
                           gpu->index, start->counter_mj, end->counter_mj);
+    }
+    if (atomic_load(&gpu->restarts) != start->restarts) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d: its energy counter restarted meanwhile, as another window has "
+                          "seen (the driver was reloaded or the GPU reset); the energy is not "
+                          "known, measure again",
+                          gpu->index);
     }
     *energy_j = (double)(end->counter_mj - start->counter_mj) / 1e3;
     return HARPE_OK;
@@ -99,8 +123,8 @@ harpe_status harpe_edge_difference(harpe_monitor *monitor, const harpe_edge *sta
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         double *energy_j = &measurement->gpu_energy_j[i];
         measurement->gpu_index[i] = monitor->gpus[i].index;
-        harpe_status status =
-            gpu_difference(&monitor->gpus[i], &start->gpus[i], &end->gpus[i], energy_j, error);
+        harpe_status status = gpu_difference(monitor, &monitor->gpus[i], &start->gpus[i],
+                                             &end->gpus[i], energy_j, error);
         if (status != HARPE_OK) return status;
         measurement->total_gpu_energy_j += *energy_j;
     }

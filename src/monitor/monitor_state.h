@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A monitor from inside: which GPUs, from which source, what is read at a window's edge. Shared by
- * monitor.c (making one), edge.c (reading the counters) and windows.c (the windows). */
+ * monitor.c (making one), edge.c (reading the counters), windows.c (the windows) and doubts.c (what
+ * a measurement is worth). */
 #ifndef HARPE_MONITOR_MONITOR_STATE_H
 #define HARPE_MONITOR_MONITOR_STATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "monitor/log.h"
 #include "monitor/rapl.h"
@@ -14,12 +16,14 @@
 /* One GPU's energy at an edge: a counter, or the sampler's curve where there is none. */
 typedef struct harpe_gpu_reading {
     uint64_t counter_mj;
-    double sampled_j;
+    unsigned restarts; /* of the counter, as known before it was read */
+    harpe_power_point sampled;
 } harpe_gpu_reading;
 
 /* All that is read at one edge of a window. */
 typedef struct harpe_edge {
     int64_t time_ns;
+    int64_t reading_ns; /* how long reading took; all of it lies inside the window */
     harpe_gpu_reading *gpus;
     harpe_rapl_reading *cpus; /* NULL without RAPL */
 } harpe_edge;
@@ -45,6 +49,10 @@ typedef struct harpe_monitor_gpu {
     int index; /* as the training process counts */
     bool is_sampled;
     size_t place; /* in the sampler */
+    /* Of the counter, whichever window read it. A counter that restarts and then passes where a
+     * long window began looks sound to that window; the short ones within it have seen it. */
+    _Atomic uint64_t latest_mj;
+    _Atomic unsigned restarts;
 } harpe_monitor_gpu;
 
 struct harpe_monitor {
@@ -65,7 +73,7 @@ struct harpe_monitor {
     size_t window_count, window_capacity;
     size_t recycle_next;     /* where the search for a closed window to give up begins */
     size_t zero_energy_told; /* warnings so far */
-    bool log_failure_told;
+    bool log_failure_told, sparse_samples_told, slow_reading_told;
 };
 
 /* begin: clock, GPUs, CPUs. end: the same reversed, so that the clock is nearest to the work. */
@@ -82,6 +90,11 @@ harpe_status harpe_measurement_new(const harpe_monitor *monitor,
 
 void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, const char *format,
                         ...) HARPE_PRINTF(3, 4);
+
+/* Mends a window of zero energy where power is to stand in, and warns of what its numbers are not
+ * good for: a counter that did not move, sparse samples, a slow driver. */
+void harpe_window_doubts(harpe_monitor *monitor, harpe_window *window,
+                         harpe_window_measurement *measurement);
 
 void harpe_window_free(harpe_window *window);
 

@@ -4,56 +4,128 @@
  * counter. It does not survive a fork: in the child it refuses. */
 #include "monitor/sampler.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "monitor/power_curve.h"
 #include "monitor/ticker.h"
 
 static const int64_t minimum_delay_ns = 1000000;
 
+/* What a machine under load may miss of a period, in the clock on the wall. */
+static const double usual_period_ns = 20e6;
+
+/* Its multiples, without their whole parts, fill 0 to 1 evenly (Weyl). */
+static const double golden_ratio = 0.6180339887498949;
+
+enum { SPARSE_PERIODS = 5, UNKNOWN_PERIODS = 50 };
+
+/* Of a window: no more than sampling is off anyway. */
+static const double bearable_unknown_share = 0.01;
+
 typedef struct sampled_gpu {
     int index;
-    pthread_mutex_t lock; /* the curve */
+    pthread_mutex_t lock; /* all below */
     harpe_power_curve curve;
+    bool has_failed;     /* since the last sample */
+    harpe_error failure; /* the last one; its status is HARPE_OK before any */
 } sampled_gpu;
 
 struct harpe_sampler {
     harpe_energy_source source;
     int64_t period_ns;
-    int64_t last_real_ns, last_source_ns; /* the thread's own: how fast the source's time runs */
+    int64_t origin_real_ns, origin_source_ns; /* how fast the source's time runs since */
+    uint64_t rounds;                          /* the thread's own */
     harpe_ticker *ticker;
     size_t gpu_count;
     sampled_gpu gpus[];
 };
 
+/* ---- Time --------------------------------------------------------------------------------- */
+
+/* How many times faster than the wall's clock the source's time runs, which an emulator may scale.
+ * Never below 1: sampling a slow emulator more often does no harm. */
+static double speed_of_time(const harpe_sampler *sampler) {
+    int64_t real_ns = harpe_clock_ns() - sampler->origin_real_ns;
+    int64_t source_ns = sampler->source.clock_ns(sampler->source.user) - sampler->origin_source_ns;
+    if (sampler->period_ns == 0 || real_ns <= 0 || source_ns <= real_ns) return 1;
+    return (double)source_ns / (double)real_ns;
+}
+
+static int64_t sparse_limit_ns(const harpe_sampler *sampler) {
+    double usual_ns = usual_period_ns * speed_of_time(sampler);
+    double period_ns = (double)sampler->period_ns;
+    return (int64_t)(SPARSE_PERIODS * (period_ns > usual_ns ? period_ns : usual_ns));
+}
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+static void remember_failure(sampled_gpu *gpu, const harpe_error *failure) {
+    pthread_mutex_lock(&gpu->lock);
+    gpu->has_failed = true;
+    gpu->failure = *failure;
+    pthread_mutex_unlock(&gpu->lock);
+}
+
 harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_error *error) {
     sampled_gpu *gpu = &sampler->gpus[place];
     uint32_t power_mw = 0;
+    harpe_error failure = {.status = HARPE_OK};
     harpe_energy_source *source = &sampler->source;
-    harpe_status status = source->power_mw(source->user, gpu->index, &power_mw, error);
-    if (status != HARPE_OK) return status;
+    harpe_status status = source->power_mw(source->user, gpu->index, &power_mw, &failure);
+    if (status != HARPE_OK) {
+        remember_failure(gpu, &failure);
+        if (error) *error = failure;
+        return status;
+    }
+    int64_t sparse_ns = sparse_limit_ns(sampler);
+    int64_t unknown_ns = sparse_ns * (UNKNOWN_PERIODS / SPARSE_PERIODS);
     /* The clock is read inside the lock: points then come in the order of their times. */
     pthread_mutex_lock(&gpu->lock);
-    harpe_power_curve_add(&gpu->curve, source->clock_ns(source->user), power_mw / 1e3);
+    harpe_power_curve_add(&gpu->curve, source->clock_ns(source->user), power_mw / 1e3, sparse_ns,
+                          gpu->has_failed ? sparse_ns : unknown_ns);
+    gpu->has_failed = false;
     pthread_mutex_unlock(&gpu->lock);
     return HARPE_OK;
 }
 
-harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place, int64_t time_ns,
-                                  double *energy_j, harpe_error *error) {
+harpe_status harpe_sampler_at(harpe_sampler *sampler, size_t place, int64_t time_ns,
+                              harpe_power_point *out, harpe_error *error) {
     sampled_gpu *gpu = &sampler->gpus[place];
     pthread_mutex_lock(&gpu->lock);
-    bool is_known = harpe_power_curve_energy(&gpu->curve, time_ns, energy_j);
+    bool is_known = harpe_power_curve_at(&gpu->curve, time_ns, out);
     pthread_mutex_unlock(&gpu->lock);
     if (is_known) return HARPE_OK;
     return harpe_fail(error, HARPE_DRIVER_ERROR,
                       "GPU %d: its power was read too late to know the energy at a window's edge; "
                       "the driver is slow, measure a longer window",
                       gpu->index);
+}
+
+harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place,
+                                  const harpe_power_point *start, const harpe_power_point *end,
+                                  double *energy_j, harpe_error *error) {
+    sampled_gpu *gpu = &sampler->gpus[place];
+    double unknown_s = end->unknown_s - start->unknown_s;
+    double time_s = (double)(end->time_ns - start->time_ns) * 1e-9;
+    /* A window may begin at a gap's very end, while its own first sample is being read. */
+    if (unknown_s <= (double)sparse_limit_ns(sampler) * 1e-9 ||
+        unknown_s <= bearable_unknown_share * time_s) {
+        *energy_j = end->energy_j - start->energy_j;
+        return HARPE_OK;
+    }
+    pthread_mutex_lock(&gpu->lock);
+    harpe_error failure = gpu->failure;
+    pthread_mutex_unlock(&gpu->lock);
+    bool has_reason = failure.status != HARPE_OK;
+    return harpe_fail(error, HARPE_DRIVER_ERROR,
+                      "GPU %d: its power could not be read for %.3f s of %.3f s, so the energy is "
+                      "not known, measure again%s%.600s",
+                      gpu->index, unknown_s, time_s, has_reason ? "; the last failure: " : "",
+                      has_reason ? failure.message : "");
 }
 
 harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *error) {
@@ -63,28 +135,20 @@ harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *erro
                       "parent; make a new monitor in this process");
 }
 
-/* How long to sleep for one period of the source's time, which an emulator may run faster. */
-static int64_t real_delay_ns(harpe_sampler *sampler) {
-    int64_t real_ns = harpe_clock_ns();
-    int64_t source_ns = sampler->source.clock_ns(sampler->source.user);
-    double speed = 1;
-    if (sampler->last_real_ns != 0 && real_ns > sampler->last_real_ns) {
-        speed = (double)(source_ns - sampler->last_source_ns) /
-                (double)(real_ns - sampler->last_real_ns);
-    }
-    sampler->last_real_ns = real_ns;
-    sampler->last_source_ns = source_ns;
-    double delay_ns = (double)sampler->period_ns / (speed > 1e-3 ? speed : 1e-3);
-    return delay_ns > (double)minimum_delay_ns ? (int64_t)delay_ns : minimum_delay_ns;
-}
+/* ---- The thread --------------------------------------------------------------------------- */
 
+/* Sleeps between half a period and one and a half, evenly spread and never in a rhythm: training
+ * steps have one, and samples in step with it would always meet the same part of a step. */
 static int64_t sample_all(void *user) {
     harpe_sampler *sampler = user;
     for (size_t i = 0; i < sampler->gpu_count; i++) {
-        /* A read that fails leaves a gap; one that fails for good is told at the window's end. */
+        /* A read that fails leaves a gap, which the windows that overlap it tell. */
         (void)harpe_sampler_sample(sampler, i, NULL);
     }
-    return real_delay_ns(sampler);
+    sampler->rounds++;
+    double periods = 0.5 + fmod((double)sampler->rounds * golden_ratio, 1);
+    int64_t delay_ns = (int64_t)(periods * (double)sampler->period_ns / speed_of_time(sampler));
+    return delay_ns > minimum_delay_ns ? delay_ns : minimum_delay_ns;
 }
 
 harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpus, size_t gpu_count,
@@ -96,6 +160,8 @@ harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpu
     if (!sampler) return harpe_fail_memory(error);
     sampler->source = *source;
     sampler->period_ns = (int64_t)(period_s * 1e9);
+    sampler->origin_real_ns = harpe_clock_ns();
+    sampler->origin_source_ns = source->clock_ns(source->user);
     sampler->gpu_count = gpu_count;
     for (size_t i = 0; i < gpu_count; i++) {
         sampler->gpus[i].index = gpus[i];

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Energy of GPUs without an energy counter: a background thread reads their power and integrates
- * it. Started only when there is such a GPU. */
+ * it. Started only when there is such a GPU. Between two samples power is interpolated, over 5
+ * periods as over 1; beyond that the samples are sparse, which the windows tell. Where reads failed
+ * meanwhile, or after 50 periods, the energy is unknown: a window that lies in it by more than 1 %
+ * gets no number. */
 #ifndef HARPE_MONITOR_SAMPLER_H
 #define HARPE_MONITOR_SAMPLER_H
 
+#include "monitor/power_curve.h"
 #include "monitor/source.h"
 
 typedef struct harpe_sampler harpe_sampler;
@@ -22,8 +26,13 @@ harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *erro
  * so that an edge never lies in a stretch that is not measured yet. */
 harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_error *error);
 
-/* Energy of a GPU from an arbitrary but fixed origin until `time_ns`, which is close to now. */
-harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place, int64_t time_ns,
+/* Where the curve of a GPU stands at `time_ns`, which is close to now. */
+harpe_status harpe_sampler_at(harpe_sampler *sampler, size_t place, int64_t time_ns,
+                              harpe_power_point *out, harpe_error *error);
+
+/* The energy between two points of a curve; HARPE_DRIVER_ERROR where it is unknown. */
+harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place,
+                                  const harpe_power_point *start, const harpe_power_point *end,
                                   double *energy_j, harpe_error *error);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Energy windows by name: begin, end, restart, cancel. A name is found under the lock; counters are
- * read outside it, so that a slow driver holds up nobody else. Reading the counters is edge.c's. */
+ * read outside it, so that a slow driver holds up nobody else. Reading the counters is edge.c's,
+ * doubting them doubts.c's. */
 #include "monitor/windows.h"
 
 #include <stdlib.h>
@@ -15,7 +16,6 @@ enum {
     NAME_LENGTH_MAX = 1024,
     OPEN_MAX = 4096,       /* windows open at the same time */
     CLOSED_KEPT_MAX = 256, /* beyond these many, names that are closed are given up */
-    ZERO_ENERGY_TOLD_MAX = 20,
 };
 
 /* ---- Names -------------------------------------------------------------------------------- */
@@ -209,37 +209,6 @@ harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool 
 
 /* ---- End ---------------------------------------------------------------------------------- */
 
-static bool may_tell_zero_energy(harpe_monitor *monitor, harpe_window *window) {
-    pthread_mutex_lock(&monitor->lock);
-    bool is_new = !window->zero_energy_told && monitor->zero_energy_told < ZERO_ENERGY_TOLD_MAX;
-    window->zero_energy_told = true;
-    monitor->zero_energy_told += is_new;
-    pthread_mutex_unlock(&monitor->lock);
-    return is_new;
-}
-
-/* A counter that did not move in a short window: power times time, or a warning. */
-static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
-                             harpe_window_measurement *measurement) {
-    const harpe_energy_source *source = &monitor->source;
-    for (size_t i = 0; i < monitor->gpu_count; i++) {
-        const harpe_monitor_gpu *gpu = &monitor->gpus[i];
-        uint32_t power_mw = 0;
-        if (gpu->is_sampled || measurement->gpu_energy_j[i] > 0) continue;
-        if (monitor->approximate_instant_energy &&
-            source->power_mw(source->user, gpu->index, &power_mw, NULL) == HARPE_OK) {
-            measurement->gpu_energy_j[i] = power_mw / 1e3 * measurement->time_s;
-            measurement->total_gpu_energy_j += measurement->gpu_energy_j[i];
-        } else if (may_tell_zero_energy(monitor, window)) {
-            harpe_monitor_tell(monitor, HARPE_LOG_WARNING,
-                               "window '%.100s': the energy counter of GPU %d did not move in %.6f "
-                               "s; it moves every 10 to 100 ms, measure longer windows or "
-                               "approximate by power",
-                               window->name, gpu->index, measurement->time_s);
-        }
-    }
-}
-
 static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
                             harpe_window_measurement *measurement, harpe_error *error) {
     harpe_status status = harpe_sampler_check(monitor->sampler, error);
@@ -283,7 +252,7 @@ static harpe_status finish(harpe_monitor *monitor, harpe_window *window, const c
     harpe_window_measurement measurement = {0};
     harpe_status status = measure(monitor, window, &measurement, &reason);
     if (status == HARPE_OK && closes) {
-        mend_zero_energy(monitor, window, &measurement);
+        harpe_window_doubts(monitor, window, &measurement);
         write_log(monitor, window, &measurement);
     }
     leave(monitor, window, closes ? HARPE_WINDOW_CLOSED : HARPE_WINDOW_OPEN);

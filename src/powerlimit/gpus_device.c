@@ -2,8 +2,10 @@
 /* The power limit device made of real (or emulated) GPUs: sets limits through the GPU layer,
  * measures with the monitor, and starts the guard before anything is changed. It decides nothing.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <harpe/power_limit.h>
 
@@ -16,6 +18,7 @@ struct harpe_power_limit_gpus {
     harpe_gpus *gpus;
     harpe_monitor *monitor;
     harpe_guard *guard;
+    uint64_t *counters_mj; /* of each GPU, as last seen in the open window */
 };
 
 /* ---- The device's functions ------------------------------------------------------------------ */
@@ -30,9 +33,54 @@ static harpe_status gpus_set_limit(void *user, int limit_w, harpe_error *error) 
     return HARPE_OK;
 }
 
+/* A counter that restarts early in a window may have passed its first value again by the end, and
+ * make a number that looks right. So it is looked at step by step. */
+static harpe_status gpus_check_window(void *user, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
+        uint64_t energy_mj = 0;
+        harpe_status status = harpe_gpu_total_energy(all->gpus, gpu, &energy_mj, error);
+        if (status == HARPE_NOT_SUPPORTED) continue; /* the monitor samples its power */
+        if (status != HARPE_OK) return status;
+        if (energy_mj < all->counters_mj[gpu]) {
+            return harpe_fail(error, HARPE_DRIVER_ERROR,
+                              "GPU %d (%s): its energy counter ran backwards during a measurement, "
+                              "from %" PRIu64 " to %" PRIu64 " mJ (the driver was reloaded or the "
+                              "GPU reset); start the job again to measure again",
+                              gpu, harpe_gpu_info_at(all->gpus, gpu)->name, all->counters_mj[gpu],
+                              energy_mj);
+        }
+        all->counters_mj[gpu] = energy_mj;
+    }
+    return HARPE_OK;
+}
+
 static harpe_status gpus_begin_window(void *user, const char *name, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
-    return harpe_monitor_begin(all->monitor, name, true, error);
+    harpe_status status = harpe_monitor_begin(all->monitor, name, true, error);
+    if (status != HARPE_OK) return status;
+    memset(all->counters_mj, 0, (size_t)all->device.gpu_count * sizeof *all->counters_mj);
+    status = gpus_check_window(user, error);
+    if (status != HARPE_OK) {
+        (void)harpe_monitor_end(all->monitor, name, true, NULL, NULL);
+    }
+    return status;
+}
+
+/* No GPU may hide behind the others' sum. */
+static harpe_status check_measurement(harpe_power_limit_gpus *all,
+                                      const harpe_window_measurement *measurement,
+                                      harpe_error *error) {
+    for (size_t i = 0; i < measurement->gpu_count; i++) {
+        if (measurement->gpu_energy_j[i] > 0) continue;
+        int gpu = measurement->gpu_index[i];
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d (%s): a measurement of %.3g s took %g J, which cannot be true; "
+                          "energy counters move every 10 to 100 ms: raise profile_steps",
+                          gpu, harpe_gpu_info_at(all->gpus, gpu)->name, measurement->time_s,
+                          measurement->gpu_energy_j[i]);
+    }
+    return gpus_check_window(all, error);
 }
 
 static harpe_status gpus_end_window(void *user, const char *name, bool cancel, double *energy_j,
@@ -42,10 +90,13 @@ static harpe_status gpus_end_window(void *user, const char *name, bool cancel, d
     harpe_window_measurement measurement = {0};
     harpe_status status = harpe_monitor_end(all->monitor, name, false, &measurement, error);
     if (status != HARPE_OK) return status;
-    *energy_j = measurement.total_gpu_energy_j;
-    *time_s = measurement.time_s;
+    status = check_measurement(all, &measurement, error);
+    if (status == HARPE_OK) {
+        *energy_j = measurement.total_gpu_energy_j;
+        *time_s = measurement.time_s;
+    }
     harpe_window_measurement_clear(&measurement);
-    return HARPE_OK;
+    return status;
 }
 
 static harpe_status gpus_restore(void *user, harpe_error *error) {
@@ -139,8 +190,13 @@ harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
         .begin_window = gpus_begin_window,
         .end_window = gpus_end_window,
         .restore = gpus_restore,
+        .check_window = gpus_check_window,
     };
-    harpe_status status = prepare(all, with_guard, error);
+    all->counters_mj = harpe_calloc((size_t)all->device.gpu_count, sizeof *all->counters_mj);
+    harpe_status status = all->counters_mj ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        status = prepare(all, with_guard, error);
+    }
     if (status != HARPE_OK) {
         harpe_power_limit_gpus_free(all);
         return status;
@@ -158,5 +214,6 @@ void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     harpe_status restored = harpe_gpus_restore(gpus->gpus, NULL);
     harpe_guard_stop(gpus->guard, restored == HARPE_OK);
     harpe_monitor_free(gpus->monitor);
+    free(gpus->counters_mj);
     free(gpus);
 }

@@ -19,6 +19,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file_parts.h"
+#include "powerlimit/driver_library.h"
 
 enum { READY_TIMEOUT_MS = 30000, HIGH_DESCRIPTOR = 10 };
 
@@ -177,8 +178,11 @@ static bool receive_all(int socket, void *data, size_t length) {
 
 static harpe_status hand_over(int socket, const char *program, const harpe_guarded_gpu *gpus,
                               size_t count, harpe_error *error) {
-    harpe_guard_header header = {HARPE_GUARD_MAGIC, HARPE_GUARD_VERSION, sizeof *gpus,
-                                 (uint32_t)count};
+    harpe_guard_header header = {.magic = HARPE_GUARD_MAGIC,
+                                 .version = HARPE_GUARD_VERSION,
+                                 .gpu_size = sizeof *gpus,
+                                 .gpu_count = (uint32_t)count};
+    harpe_driver_library_of(gpus[0].uuid, header.library_path);
     harpe_error answer;
     if (!send_all(socket, &header, sizeof header) ||
         !send_all(socket, gpus, count * sizeof *gpus) ||

@@ -7,6 +7,7 @@
 #ifndef HARPE_POWERLIMIT_GUARD_H
 #define HARPE_POWERLIMIT_GUARD_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +21,7 @@ enum {
     HARPE_GUARD_SOCKET = 3,  /* descriptors of the guard process */
     HARPE_GUARD_TRAINER = 4, /* a pidfd; may be missing on old kernels */
     HARPE_GUARD_MAGIC = 0x48475244,
-    HARPE_GUARD_VERSION = 1,
+    HARPE_GUARD_VERSION = 2,
     HARPE_GUARD_GPU_LIMIT = 1024,
     HARPE_GUARD_RESTORED = 'R', /* the byte that tells the guard that nothing is left to do */
 };
@@ -35,6 +36,7 @@ typedef struct harpe_guarded_gpu {
 /* The trainer's first message, followed by the GPUs. The answer is a harpe_error. */
 typedef struct harpe_guard_header {
     uint32_t magic, version, gpu_size, gpu_count;
+    char library_path[PATH_MAX]; /* the trainer's driver library; "": where it is usually found */
 } harpe_guard_header;
 
 typedef struct harpe_guard harpe_guard;

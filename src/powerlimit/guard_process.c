@@ -54,20 +54,24 @@ static bool receive_all(void *data, size_t length) {
     return true;
 }
 
-static harpe_status receive_gpus(guarded *all, harpe_error *error) {
-    harpe_guard_header header;
-    if (!receive_all(&header, sizeof header) || header.magic != HARPE_GUARD_MAGIC) {
+static harpe_status receive_header(harpe_guard_header *header, harpe_error *error) {
+    if (!receive_all(header, sizeof *header) || header->magic != HARPE_GUARD_MAGIC) {
         return harpe_fail(error, HARPE_INVALID_INPUT, "not started by a power limit optimizer");
     }
-    if (header.version != HARPE_GUARD_VERSION || header.gpu_size != sizeof *all->found) {
+    if (header->version != HARPE_GUARD_VERSION || header->gpu_size != sizeof(harpe_guarded_gpu)) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "the program harpe is of another version than the library");
     }
-    if (header.gpu_count < 1 || header.gpu_count > HARPE_GUARD_GPU_LIMIT) {
+    if (header->gpu_count < 1 || header->gpu_count > HARPE_GUARD_GPU_LIMIT) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "from 1 to %d GPUs can be guarded, not %u",
-                          HARPE_GUARD_GPU_LIMIT, header.gpu_count);
+                          HARPE_GUARD_GPU_LIMIT, header->gpu_count);
     }
-    all->count = header.gpu_count;
+    header->library_path[sizeof header->library_path - 1] = '\0';
+    return HARPE_OK;
+}
+
+static harpe_status receive_gpus(guarded *all, size_t count, harpe_error *error) {
+    all->count = count;
     all->found = harpe_calloc(all->count, sizeof *all->found);
     all->index = harpe_calloc(all->count, sizeof *all->index);
     all->restorations = harpe_calloc(all->count, sizeof *all->restorations);
@@ -98,9 +102,15 @@ static harpe_status match_gpus(guarded *all, harpe_error *error) {
 }
 
 static harpe_status take_over(guarded *all, harpe_error *error) {
-    harpe_status status = receive_gpus(all, error);
+    harpe_guard_header header;
+    harpe_status status = receive_header(&header, error);
     if (status == HARPE_OK) {
-        harpe_gpus_options options = {.visible_devices = "all"};
+        status = receive_gpus(all, header.gpu_count, error);
+    }
+    if (status == HARPE_OK) {
+        harpe_gpus_options options = {.library_path =
+                                          header.library_path[0] ? header.library_path : NULL,
+                                      .visible_devices = "all"};
         status = harpe_gpus_open(&options, &all->gpus, error);
     }
     return status == HARPE_OK ? match_gpus(all, error) : status;
@@ -166,7 +176,8 @@ static void *restore_gpu(void *argument) {
     double give_up_at = harpe_clock_s() + TRY_FOR_S;
     for (int passed = 0; passed < CHECKS_PASSED;) {
         passed = put_back(one->all, one->gpu, &error) ? passed + 1 : 0;
-        if (harpe_clock_s() > give_up_at) {
+        /* A lost GPU comes back only by a reset, which forgets the limit as well. */
+        if (harpe_clock_s() > give_up_at || (passed == 0 && error.status == HARPE_GPU_LOST)) {
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be put back: %s",
                    error.message);
             return NULL;

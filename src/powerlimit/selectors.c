@@ -65,14 +65,22 @@ harpe_power_limit_selector harpe_selector_time(void) {
 
 /* ---- The cost of energy and time (Zeus, NSDI 2023, equation 2) ----------------------------- */
 
+/* The job's highest power makes seconds comparable with joules. */
+double harpe_zeus_cost_j(const harpe_selector_parameters *parameters, int highest_w,
+                         const harpe_power_limit_measurement *one) {
+    double eta = parameters->eta;
+    double maximum_power_w = (double)highest_w * parameters->world_size;
+    return eta * one->energy_j + (1 - eta) * maximum_power_w * one->time_s;
+}
+
 typedef struct cost_terms {
-    double eta;
-    double maximum_power_w; /* of the whole job: makes seconds comparable with joules */
+    const harpe_selector_parameters *parameters;
+    int highest_w;
 } cost_terms;
 
 static double cost_of(const void *user, const harpe_power_limit_measurement *one) {
     const cost_terms *terms = user;
-    return terms->eta * one->energy_j + (1 - terms->eta) * terms->maximum_power_w * one->time_s;
+    return harpe_zeus_cost_j(terms->parameters, terms->highest_w, one);
 }
 
 static int select_cost(void *user, const harpe_power_limit_measurement *measurements,
@@ -80,7 +88,7 @@ static int select_cost(void *user, const harpe_power_limit_measurement *measurem
     const harpe_selector_parameters *parameters = user;
     if (count == 0) return -1;
     int highest_w = measurements[highest_limit(measurements, count)].power_limit_w;
-    cost_terms terms = {parameters->eta, (double)highest_w * parameters->world_size};
+    cost_terms terms = {parameters, highest_w};
     return least(measurements, count, cost_of, &terms);
 }
 

@@ -1,110 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The NVML emulator through an independent client: ctypes, NVML's documented names, numbers and
-layouts, nothing of Harpe's headers. Needs HARPE (the program) and HARPE_EMULATOR (the library)."""
+"""The NVML emulator's calls, GPUs and faults, through an independent client (nvml_client.py)."""
 import ctypes as C
-import multiprocessing
 import os
 import pathlib
-import signal
-import subprocess
 import sys
 import tempfile
-import textwrap
+import threading
 import time
 import unittest
 
-PRELOAD = os.environ.get("HARPE_PRELOAD", "")
-if PRELOAD and os.environ.get("LD_PRELOAD") != PRELOAD:
-    os.environ["LD_PRELOAD"] = PRELOAD  # a sanitizer's runtime comes first
-    os.execv(sys.executable, [sys.executable, *sys.argv])
-
-HARPE = os.environ["HARPE"]
-LIBRARY = os.environ["HARPE_EMULATOR"]
-SOURCE = pathlib.Path(os.environ["HARPE_SOURCE_DIR"])
-
-SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
-NOT_FOUND, INSUFFICIENT_SIZE, GPU_IS_LOST, VERSION_MISMATCH = 6, 7, 15, 25
-
-
-class FieldValue(C.Structure):
-    _fields_ = [("fieldId", C.c_uint), ("scopeId", C.c_uint), ("timestamp", C.c_longlong),
-                ("latencyUsec", C.c_longlong), ("valueType", C.c_uint), ("nvmlReturn", C.c_uint),
-                ("value", C.c_ulonglong)]
-
-
-class PciInfo(C.Structure):
-    _fields_ = [("busIdLegacy", C.c_char * 16), ("domain", C.c_uint), ("bus", C.c_uint),
-                ("device", C.c_uint), ("pciDeviceId", C.c_uint), ("pciSubSystemId", C.c_uint),
-                ("busId", C.c_char * 32)]
-
-
-class Memory(C.Structure):
-    _fields_ = [("total", C.c_ulonglong), ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
-
-
-class MemoryV2(C.Structure):
-    _fields_ = [("version", C.c_uint), ("total", C.c_ulonglong), ("reserved", C.c_ulonglong),
-                ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
-
-
-class ProcessInfo(C.Structure):
-    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong),
-                ("gpuInstanceId", C.c_uint), ("computeInstanceId", C.c_uint)]
-
-
-class ProcessInfoV1(C.Structure):
-    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong)]
-
-
-class Client:
-    """One process's NVML. Calls return their first result, and raise Failure for other codes."""
-
-    class Failure(Exception):
-        pass
-
-    def __init__(self):
-        self.library = C.CDLL(LIBRARY)
-        self.library.nvmlErrorString.restype = C.c_char_p
-        self.library.harpe_emulator_now_ns.restype = C.c_int64
-
-    def __getattr__(self, name):
-        function = getattr(self.library, name)
-
-        def call(*arguments):
-            code = function(*arguments)
-            if code != SUCCESS:
-                raise Client.Failure(code)
-        return call
-
-    def code(self, name, *arguments):
-        return getattr(self.library, name)(*arguments)
-
-    def gpu(self, index=0):
-        handle = C.c_void_p()
-        self.nvmlDeviceGetHandleByIndex_v2(index, C.byref(handle))
-        return handle
-
-    def number(self, name, gpu, *arguments, kind=C.c_uint):
-        value = kind()
-        getattr(self, name)(gpu, *arguments, C.byref(value))
-        return value.value
-
-    def text(self, name, *arguments):
-        buffer = C.create_string_buffer(96)
-        getattr(self, name)(*arguments, buffer, 96)
-        return buffer.value.decode()
-
-    def energy_j(self, gpu):
-        return self.number("nvmlDeviceGetTotalEnergyConsumption", gpu, kind=C.c_ulonglong) / 1e3
-
-    def work(self, gpu, seconds, share=1.0):
-        took = C.c_double()
-        self.harpe_emulator_work(gpu, C.c_double(seconds), C.c_double(share), C.byref(took))
-        return took.value
-
-    def now_s(self):
-        return self.library.harpe_emulator_now_ns() * 1e-9
+from nvml_client import *
 
 
 def busy_power_w(clock_share):
@@ -114,33 +20,7 @@ def busy_power_w(clock_share):
     return 98 + 290 * clock_share * voltage ** 2
 
 
-class EmulatorTest(unittest.TestCase):
-    count = 0
-
-    def start(self, gpus="1xA100", scale=1, faults="", **environment):
-        EmulatorTest.count += 1
-        self.name = f"test-{os.getpid()}-{EmulatorTest.count}"
-        os.environ.update({"HARPE_EMULATOR_CLUSTER": self.name, "HARPE_EMULATOR_GPUS": gpus,
-                           "HARPE_EMULATOR_TIME_SCALE": str(scale),
-                           "HARPE_EMULATOR_FAULTS": faults, **environment})
-        client = Client()
-        client.nvmlInit_v2()
-
-        def stop():
-            client.code("nvmlShutdown")
-            for key in environment:
-                os.environ.pop(key)
-            os.unlink(f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}")
-        self.addCleanup(stop)
-        return client
-
-    def spawn(self, source):
-        """Another process on the same cluster; `nvml` is its client."""
-        source = ("import sys; sys.path.insert(0, %r); from test_emulator import *\n"
-                  "nvml = Client(); nvml.nvmlInit_v2()\n" % str(pathlib.Path(__file__).parent)
-                  + textwrap.dedent(source))
-        return subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
-
+class EmulatorTest(EmulatorTestCase):
     # ---- Identity ---------------------------------------------------------------------------
 
     def test_calls_before_init_and_after_shutdown_are_refused(self):
@@ -340,6 +220,24 @@ class EmulatorTest(unittest.TestCase):
         self.assertEqual(nvml.code("nvmlDeviceSetMemoryLockedClocks", nvml.gpu(1), 877, 877),
                          NOT_SUPPORTED)  # before Ampere
 
+    def test_set_calls_that_were_obeyed_are_counted(self):
+        nvml = self.start(gpus="2xA100")
+        gpu = nvml.gpu()
+        self.assertEqual(nvml.write_counts(), (0, 0, 0))
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu, 300000)
+        nvml.code("nvmlDeviceSetPowerManagementLimit", gpu, 1)  # refused
+        nvml.nvmlDeviceSetGpuLockedClocks(gpu, 705, 705)
+        nvml.nvmlDeviceSetMemoryLockedClocks(gpu, 1593, 1593)
+        nvml.nvmlDeviceResetMemoryLockedClocks(gpu)
+        nvml.nvmlDeviceResetGpuLockedClocks(gpu)
+        nvml.nvmlDeviceSetPersistenceMode(gpu, 1)
+        self.spawn("nvml.nvmlDeviceSetPersistenceMode(nvml.gpu(), 0)").communicate()
+        self.assertEqual(nvml.write_counts(), (1, 4, 2))
+        self.assertEqual(nvml.write_counts(1), (0, 0, 0))
+        self.assertEqual(nvml.code("harpe_emulator_write_count", 0, None, None, None), SUCCESS)
+        self.assertEqual(nvml.code("harpe_emulator_write_count", 2, None, None, None),
+                         INVALID_ARGUMENT)
+
     # ---- Physics ----------------------------------------------------------------------------
 
     def test_energy_is_power_times_time(self):
@@ -444,42 +342,6 @@ class EmulatorTest(unittest.TestCase):
         self.assertGreater(average, 200000)
         self.assertAlmostEqual(usage / average, 1.0, delta=0.05)
 
-    def test_a_killed_process_ends_its_work(self):
-        nvml = self.start()
-        gpu = nvml.gpu()
-        child = self.spawn("print('go', flush=True); nvml.work(0, 1000.0)")
-        child.stdout.readline()
-        time.sleep(0.1)
-        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 388000)
-        child.kill()
-        child.communicate()
-        time.sleep(0.3)
-        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
-        self.assertAlmostEqual(nvml.work(0, 0.05), 0.05, places=5)
-
-    def test_processes_killed_at_random_never_block_or_break_a_gpu(self):
-        nvml = self.start(scale=10)
-        gpu = nvml.gpu()
-        nvml.number("nvmlDeviceGetIndex", gpu)
-
-        def hammer():
-            client = Client()
-            client.nvmlInit_v2()
-            own = client.gpu()
-            while True:
-                client.nvmlDeviceSetPowerManagementLimit(own, 200000)
-                client.nvmlDeviceSetPowerManagementLimit(own, 300000)
-        context = multiprocessing.get_context("fork")
-        for round_number in range(20):
-            child = context.Process(target=hammer)
-            child.start()
-            time.sleep(0.01 + 0.0013 * round_number)
-            os.kill(child.pid, signal.SIGKILL)
-            child.join()
-            self.assertIn(nvml.number("nvmlDeviceGetPowerManagementLimit", gpu),
-                          (200000, 300000, 400000))
-        self.assertAlmostEqual(nvml.work(0, 0.1, 0.0), 0.1, places=5)
-
     def test_instructions_follow_a_measured_profile(self):
         with tempfile.NamedTemporaryFile("w", suffix=".csv") as profile:
             profile.write("stage,instruction,frequency,time,energy\n0,forward,1410,0.5,150\n"
@@ -521,6 +383,37 @@ class EmulatorTest(unittest.TestCase):
         self.assertEqual(nvml.code("nvmlDeviceResetGpuLockedClocks", gpu), NO_PERMISSION)
         self.assertEqual(nvml.number("nvmlDeviceGetPowerManagementLimit", gpu), 400000)
 
+    def test_each_feature_can_be_missing(self):
+        numbers = {"power_limit": "nvmlDeviceGetPowerManagementLimit",
+                   "persistence": "nvmlDeviceGetPersistenceMode",
+                   "clock_locks": "nvmlDeviceResetGpuLockedClocks",
+                   "memory_locks": "nvmlDeviceResetMemoryLockedClocks",
+                   "supported_clocks": "nvmlDeviceGetSupportedMemoryClocks",
+                   "clocks": "nvmlDeviceGetPerformanceState",
+                   "power": "nvmlDeviceGetPowerUsage",
+                   "field_values": "nvmlDeviceGetFieldValues",
+                   "energy": "nvmlDeviceGetTotalEnergyConsumption",
+                   "reasons": "nvmlDeviceGetCurrentClocksEventReasons",
+                   "load": "nvmlDeviceGetUtilizationRates"}
+        fields = {"instant_power": 186, "average_power": 185, "temperature": 82}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "faults"
+            nvml = self.start(HARPE_EMULATOR_FAULTS_FILE=str(path))
+            room, one = (C.c_ulonglong * 64)(), C.c_uint(1)
+            for index, feature in enumerate((*numbers, *fields)):
+                path.write_text(f"not_supported={feature:<{20 + index}}\n")  # its size tells, too
+                for other, name in numbers.items():
+                    arguments = (1, room) if other == "field_values" else (room, None)
+                    code = nvml.code(name, nvml.gpu(), *arguments)
+                    self.assertEqual(code == NOT_SUPPORTED, feature == other, (feature, other))
+                for other, field in fields.items():
+                    if feature == "field_values":
+                        continue
+                    value = FieldValue(fieldId=field)
+                    nvml.nvmlDeviceGetFieldValues(nvml.gpu(), one, C.byref(value))
+                    self.assertEqual(value.nvmlReturn == NOT_SUPPORTED, feature == other,
+                                     (feature, other))
+
     def test_features_can_be_missing(self):
         nvml = self.start(faults="no_energy_counter,not_supported=power_limit")
         gpu, value = nvml.gpu(), C.c_ulonglong()
@@ -541,6 +434,32 @@ class EmulatorTest(unittest.TestCase):
         self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu(0)), 62000)
         self.assertEqual(nvml.code("harpe_emulator_work", 1, C.c_double(1), C.c_double(1), None),
                          GPU_IS_LOST)
+
+    def test_a_gpu_can_be_lost_whichever_it_is(self):
+        nvml = self.start(gpus="2xA100", faults="lost_after=1")
+        for gpu in range(2):
+            codes = [nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(gpu), C.byref(C.c_uint()))
+                     for _ in range(2)]
+            self.assertEqual(codes, [SUCCESS, GPU_IS_LOST])
+
+    def test_slow_reads_leave_sets_alone(self):
+        nvml = self.start(faults="slow_get=60")
+        begin = time.monotonic()
+        nvml.number("nvmlDeviceGetPowerManagementLimit", nvml.gpu())
+        self.assertGreaterEqual(time.monotonic() - begin, 0.06)
+        begin = time.monotonic()
+        nvml.nvmlDeviceSetPowerManagementLimit(nvml.gpu(), 300000)
+        self.assertLess(time.monotonic() - begin, 0.05)
+
+    def test_slow_calls_hold_nobody_else_up(self):
+        nvml = self.start(faults="slow_set=600")
+        slow = threading.Thread(target=nvml.nvmlDeviceSetPowerManagementLimit,
+                                args=(nvml.gpu(), 300000))
+        slow.start()
+        begin = time.monotonic()
+        nvml.number("nvmlDeviceGetPowerManagementLimit", nvml.gpu())
+        self.assertLess(time.monotonic() - begin, 0.25)
+        slow.join()
 
     def test_slow_calls_take_their_time(self):
         nvml = self.start(faults="slow_set=60")
@@ -583,46 +502,6 @@ class EmulatorTest(unittest.TestCase):
             self.assertEqual(Client().code("nvmlInit_v2"), INVALID_ARGUMENT, value)
             os.environ[name] = before
 
-    # ---- harpe emulate ----------------------------------------------------------------------
-
-    def emulate(self, *arguments, **keywords):
-        environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(("HARPE_", "LD_PRELOAD"))}
-        return subprocess.run([HARPE, "emulate", *arguments], capture_output=True, text=True,
-                              env=environment, **keywords)
-
-    def test_emulate_gives_a_command_gpus_and_takes_them_away(self):
-        program = ("import ctypes, os\n"
-                   "nvml = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint()\n"
-                   "nvml.nvmlInit_v2(); nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))\n"
-                   "print(count.value, os.environ['HARPE_EMULATOR_CLUSTER'])")
-        if PRELOAD:
-            program = "import os; print(3, os.environ['HARPE_EMULATOR_CLUSTER'])"
-        result = self.emulate("--gpus", "2xA100,V100", "--", sys.executable, "-c", program)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        count, cluster = result.stdout.split()
-        self.assertEqual(count, "3")
-        self.assertFalse(os.path.exists(f"/dev/shm/harpe-emulator-{os.getuid()}-{cluster}"))
-
-    def test_emulate_has_the_commands_exit_status(self):
-        self.assertEqual(self.emulate("--", "sh", "-c", "exit 7").returncode, 7)
-        self.assertEqual(self.emulate("sh", "-c", "kill -TERM $$").returncode, 128 + 15)
-        self.assertEqual(self.emulate("--", "/no/such/command").returncode, 127)
-        self.assertEqual(self.emulate("--gpus", "4xB300", "--", "true").returncode, 2)
-        self.assertEqual(self.emulate("--faults", "nonsense", "--", "true").returncode, 2)
-        self.assertEqual(self.emulate().returncode, 2)
-
-    def test_emulate_passes_signals_on(self):
-        environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(("HARPE_", "LD_PRELOAD"))}
-        process = subprocess.Popen(
-            [HARPE, "emulate", "--", "sh", "-c",
-             "trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done"],
-            stdout=subprocess.PIPE, text=True, env=environment)
-        self.assertEqual(process.stdout.readline(), "ready\n")
-        process.terminate()
-        self.assertEqual(process.communicate(timeout=10)[0], "got\n")
-        self.assertEqual(process.returncode, 3)
 
 
 if __name__ == "__main__":

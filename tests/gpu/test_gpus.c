@@ -384,6 +384,7 @@ static void a_lost_gpu_is_told_from_other_failures(void **state) {
     }
     assert_int_equal(status, HARPE_GPU_LOST);
     assert_int_equal(error.vendor_code, 15);
+    assert_non_null(strstr(error.message, "GPU 1 ("));
     assert_int_equal(harpe_gpu_instant_power(gpus, 0, &value, NULL), HARPE_OK);
     /* The others are restored all the same, and the failure is told. */
     assert_int_equal(harpe_gpus_restore(gpus, &error), HARPE_GPU_LOST);

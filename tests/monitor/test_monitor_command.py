@@ -25,10 +25,13 @@ EMULATOR = os.environ.get("HARPE_EMULATOR", "")
 class MonitorTest(ProgramTest):
     def setUp(self):
         super().setUp()
+        cluster = f"monitor-{uuid.uuid4().hex}"
         self.variables = environment(
             HARPE_NVML_LIBRARY=EMULATOR, HARPE_EMULATOR_GPUS="2xA100",
-            HARPE_EMULATOR_CLUSTER=f"monitor-{uuid.uuid4().hex}", NO_COLOR="", LC_ALL="C.UTF-8")
+            HARPE_EMULATOR_CLUSTER=cluster, NO_COLOR="", LC_ALL="C.UTF-8")
         self.variables.pop("CUDA_VISIBLE_DEVICES", None)
+        memory = pathlib.Path(f"/dev/shm/harpe-emulator-{os.getuid()}-{cluster}")
+        self.addCleanup(memory.unlink, missing_ok=True)
 
     def monitor(self, *arguments, **changes):
         values = dict(self.variables, **changes)
@@ -117,6 +120,39 @@ class Faults(MonitorTest):
                               HARPE_EMULATOR_FAULTS="counter_restart_after=0.6")
         self.assertEqual((result.code, result.out), (1, ""), result)
         self.assertIn("ran backwards", result.err)
+
+    def test_counter_gpu_lost_in_mid_window_gives_no_number(self):
+        faults = self.path / "faults"
+        faults.write_text("# none yet\n")
+        result = self.monitor("energy", "--json", "--", "sh", "-c",
+                              "sleep 0.2; echo lost_after=0 > faults; sleep 0.2",
+                              HARPE_EMULATOR_FAULTS_FILE=str(faults))
+        self.assertEqual((result.code, result.out), (1, ""), result)
+        self.assertIn("lost", result.err)
+
+    def test_zero_energy_is_told(self):
+        result = self.monitor_ok("energy", "--gpus", "0", "--", "true",
+                                 HARPE_EMULATOR_FAULTS="energy_step=60000")
+        self.assertIn("did not move", result.err)
+
+    def test_slow_driver_is_told_and_the_number_is_the_windows(self):
+        for more in ("", ",no_energy_counter"):
+            result = self.monitor_ok("energy", "--json", "--gpus", "0", "--", "sleep", "0.5",
+                                     HARPE_EMULATOR_FAULTS="slow_get=200" + more)
+            self.assertIn("the driver is slow", result.err)
+            got = result.json()
+            self.assertTrue(0.8 < got["time_s"] < 10, got)
+            self.assertTrue(20 < got["gpus"][0]["average_power_w"] < 450, got)
+
+    def test_gap_in_the_samples_gives_no_number(self):
+        faults = self.path / "faults"
+        faults.write_text("no_energy_counter\n")
+        script = ("sleep 0.2; echo no_energy_counter,not_supported=power,not_supported=field_values"
+                  " > faults; sleep 0.6; echo no_energy_counter > faults; sleep 0.2")
+        result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c", script,
+                              HARPE_EMULATOR_FAULTS_FILE=str(faults))
+        self.assertEqual((result.code, result.out), (1, ""), result)
+        self.assertIn("its power could not be read for", result.err)
 
     def test_lost_gpu_is_told_and_the_commands_status_passed_on(self):
         for script, code in (("exit 0", 1), ("exit 5", 5)):

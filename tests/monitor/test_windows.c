@@ -92,11 +92,11 @@ static void end_reads_in_the_reverse_order_of_begin(void **state) {
                                      .synchronize_user = &script};
     harpe_monitor *monitor = monitor_with(&script, &options);
     begin(monitor, "a");
-    assert_string_equal(script.order, "SCE1E0");
+    assert_string_equal(script.order, "SCE1E0C");
     script.order[0] = '\0';
     script.energy_mj[0] = 2000;
     harpe_window_measurement got = end(monitor, "a");
-    assert_string_equal(script.order, "SE0E1C");
+    assert_string_equal(script.order, "SCE0E1C");
     assert_int_equal(got.gpu_index[0], 1);
     assert_close(got.gpu_energy_j[1], 2, 1e-12);
     harpe_window_measurement_clear(&got);
@@ -208,6 +208,47 @@ static void backward_counter_is_an_error_and_never_a_number(void **state) {
     harpe_monitor_free(monitor);
 }
 
+/* The counter restarts inside the epoch and is above the epoch's start again at its end: only the
+ * steps within have seen it. */
+static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
+    (void)state;
+    scripted script = {.count = 1, .energy_mj = {1000}};
+    harpe_monitor *monitor = plain_monitor(&script);
+    harpe_error error;
+    begin(monitor, "epoch");
+    script.energy_mj[0] = 9000;
+    begin(monitor, "step");
+    script.energy_mj[0] = 500;
+    assert_int_equal(harpe_monitor_end(monitor, "step", false, NULL, NULL), HARPE_DRIVER_ERROR);
+    begin(monitor, "step");
+    script.energy_mj[0] = 8000;
+    harpe_window_measurement got = end(monitor, "step");
+    assert_close(got.gpu_energy_j[0], 7.5, 1e-12);
+    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, &error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "window 'epoch': GPU 0: its energy counter restarted"));
+    harpe_monitor_free(monitor);
+}
+
+static void slow_driver_is_told_once(void **state) {
+    (void)state;
+    warnings told = {0};
+    scripted script = {.count = 1, .read_ns = 200000000};
+    harpe_monitor_options options = {.log = {remember_warning, &told}};
+    harpe_monitor *monitor = monitor_with(&script, &options);
+    for (int i = 0; i < 3; i++) {
+        begin(monitor, "a");
+        script.now_ns += 600000000;
+        script.energy_mj[0] += 1000;
+        harpe_window_measurement got = end(monitor, "a");
+        assert_close(got.time_s, 1.0, 1e-12);
+        harpe_window_measurement_clear(&got);
+    }
+    assert_int_equal(told.count, 1);
+    assert_non_null(strstr(told.last, "took 0.400 of its 1.000 s"));
+    harpe_monitor_free(monitor);
+}
+
 static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
     (void)state;
     scripted script = {.count = 2};
@@ -244,6 +285,10 @@ static void zero_energy_warns_once_per_name(void **state) {
     begin(monitor, "other");
     assert_int_equal(harpe_monitor_end(monitor, "other", false, NULL, NULL), HARPE_OK);
     assert_int_equal(told.count, 2);
+    begin(monitor, "long");
+    script.now_ns += 60000000000;
+    assert_int_equal(harpe_monitor_end(monitor, "long", false, NULL, NULL), HARPE_OK);
+    assert_non_null(strstr(told.last, "it stands still"));
     harpe_monitor_free(monitor);
 }
 
@@ -397,6 +442,8 @@ int main(void) {
         cmocka_unit_test(cancel_reads_nothing),
         cmocka_unit_test(peek_leaves_the_window_open),
         cmocka_unit_test(backward_counter_is_an_error_and_never_a_number),
+        cmocka_unit_test(restart_seen_by_a_short_window_fails_the_long_one),
+        cmocka_unit_test(slow_driver_is_told_once),
         cmocka_unit_test(gpu_lost_in_mid_window_is_told_and_closes_it),
         cmocka_unit_test(zero_energy_warns_once_per_name),
         cmocka_unit_test(zero_energy_becomes_power_times_time),

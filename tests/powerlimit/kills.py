@@ -16,14 +16,14 @@ WITHIN_S = 1.0
 class Machine:
     """Emulated GPUs of a name of their own, seen through the documented NVML calls."""
 
-    def __init__(self, build, gpus="2xV100"):
+    def __init__(self, build, gpus="2xV100", time_scale=100):
         self.build = pathlib.Path(build)
         library = self.build / "emulator" / "libnvidia-ml.so.1"
         self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(library),
-                                HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_TIME_SCALE="100",
+                                HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_TIME_SCALE=str(time_scale),
                                 HARPE_EMULATOR_CLUSTER=f"kills-{os.getpid()}",
                                 HARPE_PROGRAM=str(self.build / "harpe"))
-        for name in ("HARPE_EMULATOR_FAULTS", "CUDA_VISIBLE_DEVICES"):
+        for name in ("HARPE_EMULATOR_FAULTS", "HARPE_EMULATOR_FAULTS_FILE", "CUDA_VISIBLE_DEVICES"):
             self.environment.pop(name, None)
         os.environ.update(self.environment)
         self.nvml = ctypes.CDLL(str(library))
@@ -44,12 +44,16 @@ class Machine:
     def state(self):
         """(power limit in mW, persistence mode) of every GPU."""
         values = []
-        for handle in self.handles:
-            limit, mode = ctypes.c_uint(), ctypes.c_uint()
-            self._must(self.nvml.nvmlDeviceGetPowerManagementLimit(handle, ctypes.byref(limit)))
+        for index, handle in enumerate(self.handles):
+            mode = ctypes.c_uint()
             self._must(self.nvml.nvmlDeviceGetPersistenceMode(handle, ctypes.byref(mode)))
-            values.append((limit.value, mode.value))
+            values.append((self.limit(index), mode.value))
         return values
+
+    def limit(self, index):
+        limit = ctypes.c_uint()
+        self._must(self.nvml.nvmlDeviceGetPowerManagementLimit(self.handles[index], ctypes.byref(limit)))
+        return limit.value
 
     def set_limit(self, index, milliwatts):
         self._must(self.nvml.nvmlDeviceSetPowerManagementLimit(self.handles[index], milliwatts))

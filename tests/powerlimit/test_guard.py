@@ -2,9 +2,11 @@
 """The guard on emulated GPUs: limits come back however the trainer ends, and only then."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -25,6 +27,27 @@ assert harpe.harpe_power_limit_optimizer_new(functions, None, ctypes.byref(optim
 child = os.fork()
 if child:
     print(child, flush=True)
+time.sleep(60)
+"""
+
+# The driver library and the GPUs come through options; the environment says something else.
+OPTIONS_TRAINER = """
+import ctypes, sys, time
+library, driver, visible = sys.argv[1:]
+harpe = ctypes.CDLL(library)
+class Options(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_char_p) for name in ("library_path", "visible_devices", "device_order")] + \
+               [(name, ctypes.c_void_p) for name in ("log_write", "log_user")]
+harpe.harpe_power_limit_gpus_device.restype = ctypes.c_void_p
+options = Options(driver.encode(), visible.encode())
+gpus, device, optimizer = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert harpe.harpe_gpus_open(ctypes.byref(options), ctypes.byref(gpus), None) == 0
+error = ctypes.create_string_buffer(4096)
+if harpe.harpe_power_limit_gpus_new(gpus, True, ctypes.byref(device), error) != 0:
+    sys.exit(repr(error.raw))
+functions = ctypes.c_void_p(harpe.harpe_power_limit_gpus_device(device))
+assert harpe.harpe_power_limit_optimizer_new(functions, None, ctypes.byref(optimizer), None) == 0
+print("optimizing", flush=True)
 time.sleep(60)
 """
 
@@ -104,22 +127,45 @@ class Guard(unittest.TestCase):
             finally:
                 os.kill(child, signal.SIGKILL)
 
+    def test_the_guard_opens_the_library_and_the_gpus_that_options_named(self):
+        found = [self.machine.state()[0], (231000, 0)]
+        self.machine.set_limit(1, found[1][0])
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            driver = pathlib.Path(folder, "driver.so")
+            shutil.copy(self.machine.environment["HARPE_NVML_LIBRARY"], driver)
+            environment = dict(self.machine.environment, CUDA_VISIBLE_DEVICES="0")
+            for wrong_library in ("/nowhere/libnvidia-ml.so.1", None):
+                environment.pop("HARPE_NVML_LIBRARY", None)
+                if wrong_library:
+                    environment["HARPE_NVML_LIBRARY"] = wrong_library
+                with subprocess.Popen([sys.executable, "-c", OPTIONS_TRAINER, BUILD / "libharpe.so", driver, "1"],
+                                      env=environment, stdout=subprocess.PIPE) as process:
+                    self.assertEqual(process.stdout.readline(), b"optimizing\n")
+                    self.assertEqual(self.machine.state(), [found[0], (300000, 1)])
+                    guard, = self.guards_of(process)
+                    self.assertIn(str(driver), pathlib.Path(f"/proc/{guard}/maps").read_text())
+                    process.kill()
+                self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+                self.wait_gone(guard)
+
     def test_a_clean_end_restores_and_dismisses_the_guard(self):
         found = self.machine.state()
         program = BUILD / "examples" / "example_power_limit_loop"
         result = subprocess.run([program, "1", "400", "0.05"], env=self.machine.environment, text=True,
                                 capture_output=True)
         self.assertEqual(result.returncode, 0, result)
-        self.assertIn("<- held", result.stdout)
+        self.assertIn("  chosen\n", result.stdout)
         self.assertEqual(self.machine.state(), found)
 
     def test_without_a_guard_program_nothing_is_changed(self):
         found = self.machine.state()
         for program in ("/nowhere/harpe", "/bin/false"):
-            result = subprocess.run([BUILD / "examples" / "example_power_limit_loop"], text=True,
-                                    capture_output=True,
+            result = subprocess.run([BUILD / "examples" / "example_power_limit_loop", "1", "10"],
+                                    text=True, capture_output=True,
                                     env=dict(self.machine.environment, HARPE_PROGRAM=program))
-            self.assertEqual(result.returncode, 1, result)
+            self.assertEqual(result.returncode, 0, result)
+            self.assertEqual(result.stdout, "training\n")
+            self.assertEqual(result.stderr.count("\n"), 1, result)
             self.assertIn("HARPE_PROGRAM", result.stderr)
             self.assertEqual(self.machine.state(), found)
 

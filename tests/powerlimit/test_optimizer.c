@@ -19,7 +19,7 @@
 /* ---- A scripted device ------------------------------------------------------------------------
  */
 
-typedef enum call { CALL_SET, CALL_BEGIN, CALL_END, CALL_NONE } call;
+typedef enum call { CALL_SET, CALL_BEGIN, CALL_END, CALL_CHECK, CALL_NONE } call;
 
 typedef struct scripted {
     harpe_power_limit_device device;
@@ -28,7 +28,9 @@ typedef struct scripted {
     int restores, windows_open, errors_logged, warnings_logged;
     call failing; /* which call fails */
     int fail_at;  /* the how many-th of them, from 0 */
-    int calls[3];
+    int calls[4];
+    bool restore_fails;
+    char last_error[2048];
     double energy_factor; /* NaN, 0: numbers that cannot be true */
     char last_window[64];
 } scripted;
@@ -74,15 +76,28 @@ static harpe_status end_window(void *user, const char *name, bool cancel, double
 }
 
 static harpe_status restore(void *user, harpe_error *error) {
-    (void)error;
-    ((scripted *)user)->restores++;
-    return HARPE_OK;
+    scripted *self = user;
+    self->restores++;
+    if (!self->restore_fails) return HARPE_OK;
+    if (error) {
+        snprintf(error->message, sizeof error->message, "GPU 0 stays as it is");
+    }
+    return HARPE_PERMISSION_DENIED;
+}
+
+static harpe_status check_window(void *user, harpe_error *error) {
+    scripted *self = user;
+    assert_int_equal(self->windows_open, 1);
+    return fault(self, CALL_CHECK, error);
 }
 
 static void write_log(void *user, harpe_log_level level, const char *line) {
     scripted *self = user;
     assert_null(strchr(line, '\n'));
-    self->errors_logged += level == HARPE_LOG_ERROR;
+    if (level == HARPE_LOG_ERROR) {
+        self->errors_logged++;
+        snprintf(self->last_error, sizeof self->last_error, "%s", line);
+    }
     self->warnings_logged += level == HARPE_LOG_WARNING;
 }
 
@@ -95,7 +110,8 @@ static void script(scripted *self, int minimum_w, int maximum_w) {
                                               .set_limit = set_limit,
                                               .begin_window = begin_window,
                                               .end_window = end_window,
-                                              .restore = restore};
+                                              .restore = restore,
+                                              .check_window = check_window};
 }
 
 static harpe_power_limit_options defaults(scripted *self) {
@@ -397,9 +413,9 @@ static void check_fault(call failing, int fail_at) {
     assert_int_equal(self.errors_logged, 1);
     assert_int_equal(self.restores, 1);
     assert_int_equal(self.windows_open, 0);
-    int calls = self.calls[0] + self.calls[1] + self.calls[2];
+    int calls = self.calls[0] + self.calls[1] + self.calls[2] + self.calls[3];
     run_steps(optimizer, 300);
-    assert_int_equal(calls, self.calls[0] + self.calls[1] + self.calls[2]);
+    assert_int_equal(calls, self.calls[0] + self.calls[1] + self.calls[2] + self.calls[3]);
     harpe_power_limit_optimizer_free(optimizer);
     assert_int_equal(self.restores, 1);
 }
@@ -412,7 +428,46 @@ static void a_fault_is_told_once_and_everything_is_put_back(void **state) {
     for (int at = 0; at < 5; at++) {
         check_fault(CALL_BEGIN, at);
         check_fault(CALL_END, at);
+        check_fault(CALL_CHECK, at * 30);
     }
+}
+
+static void a_fault_that_also_keeps_limits_from_being_put_back_is_one_line(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    self.failing = CALL_SET;
+    self.fail_at = 2;
+    self.restore_fails = true;
+    harpe_power_limit_options options = defaults(&self);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_int_equal(self.errors_logged, 1);
+    assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
+    assert_non_null(strstr(self.last_error, "GPU 0 stays as it is"));
+    assert_null(strstr(self.last_error, "limits are put back"));
+    harpe_power_limit_optimizer_free(optimizer);
+    assert_int_equal(self.errors_logged, 1);
+}
+
+/* An open window is looked at by every step but those that begin and end it. */
+static void every_step_of_a_window_is_checked(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    harpe_power_limit_options options = defaults(&self);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 2 + 10 + 20);
+    assert_int_equal(self.calls[CALL_CHECK], 20);
+    run_steps(optimizer, 300);
+    assert_int_equal(self.calls[CALL_CHECK], 5 * 39);
+    harpe_power_limit_optimizer_free(optimizer);
+    script(&self, 100, 200);
+    self.device.check_window = NULL; /* a device need not have it */
+    optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    harpe_power_limit_optimizer_free(optimizer);
 }
 
 static void a_first_set_that_fails_is_the_constructors_error(void **state) {
@@ -655,7 +710,7 @@ static void ranks_sum_energy_and_take_the_longest_time(void **state) {
 
 static void a_rank_that_fails_stops_all_and_hangs_none(void **state) {
     (void)state;
-    for (int which = CALL_SET; which <= CALL_END; which++) {
+    for (int which = CALL_SET; which <= CALL_CHECK; which++) {
         for (int at = 0; at < 6; at++) {
             rank ranks[RANKS];
             meeting all;
@@ -747,6 +802,8 @@ int main(void) {
         cmocka_unit_test(measured_logs_give_the_published_optima),
         cmocka_unit_test(epochs_of_any_length_obey_the_rules),
         cmocka_unit_test(a_fault_is_told_once_and_everything_is_put_back),
+        cmocka_unit_test(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line),
+        cmocka_unit_test(every_step_of_a_window_is_checked),
         cmocka_unit_test(a_first_set_that_fails_is_the_constructors_error),
         cmocka_unit_test(numbers_that_cannot_be_true_are_never_recorded),
         cmocka_unit_test(bad_values_are_refused),

@@ -5,6 +5,8 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import oracle  # noqa: E402
 from program import DATA, ProgramTest, json, unittest  # noqa: E402
 
 HEADER = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
@@ -32,7 +34,18 @@ class Replay(ProgramTest):
                            "--factor", 1.1, "--epoch-steps", 60).out
         self.assertIn("Power limits set: 200 | 175 | 200 150 | 200 150 175\n".split("|")[0], out)
         self.assertIn("Optimum: 175 W", out)
+        self.assertIn("  *       175       11.000         1600.0  chosen\n", out)
+        self.assertIn("Against the highest limit, 200 W: 11.1 % less energy, 10.0 % more time\n", out)
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
         self.assertEqual(out.count("chosen"), 1)
+
+    def test_text_shows_the_cost_that_was_compared(self):
+        self.write("log.csv", SMALL)
+        out = self.succeed("power-limit", "replay", "log.csv", "--eta", 0.25).out
+        self.assertIn("limit (W)     time (s)     energy (J)       cost (J)\n", out)
+        # 0.25 * 1800 J + 0.75 * (200 W * 2 GPUs) * 10 s
+        self.assertIn("  *       200       10.000         1800.0         3450.0  chosen\n", out)
+        self.assertIn("Against the highest limit, 200 W: the same, it is the best itself\n", out)
 
     def test_epochs_too_short_end_without_an_optimum(self):
         self.write("log.csv", SMALL)
@@ -67,21 +80,30 @@ class Replay(ProgramTest):
         logs = sorted((DATA / "power_limit").glob("*gpu*.csv"))
         if not logs:
             self.skipTest(f"no measured logs in {DATA}")
-        selectors = [["--selector", "zeus-cost", "--eta", 0.5], ["--selector", "energy"],
-                     ["--selector", "time"], ["--selector", "max-slowdown", "--factor", 1.1]]
         for path in logs:
-            for selector in selectors:
-                optima = set()
+            measured, gpu_count = oracle.read_log(path)
+            for selector in oracle.SELECTORS:
+                flags = ["--selector", selector[0]]
+                if selector[1:]:
+                    flags += ["--eta" if selector[0] == "zeus-cost" else "--factor", selector[1]]
                 for epoch_steps in (0, 51, 190, 300):
-                    result = self.succeed("power-limit", "replay", path, *selector, "--epoch-steps",
-                                          epoch_steps, "--json").json()
-                    sets = [one[0] for one in result["power_limits_w"]]
-                    tried = [m["power_limit"] for m in result["measurements"]]
-                    self.assertEqual(tried, sorted(tried, reverse=True))
-                    self.assertEqual(sets[0], tried[0])
-                    self.assertEqual(sets[-1], result["optimum_w"])
-                    optima.add(result["optimum_w"])
-                self.assertEqual(len(optima), 1, path)
+                    self.check_replay(path, measured, gpu_count, selector, flags, epoch_steps)
+            self.check_replay(path, measured, gpu_count, ("energy",), ["--selector", "energy", "--pl-step", 100], 70,
+                              100)
+
+    def check_replay(self, path, measured, gpu_count, selector, flags, epoch_steps, step_w=25):
+        result = self.succeed("power-limit", "replay", path, *flags, "--epoch-steps", epoch_steps, "--json").json()
+        limits = oracle.limits_to_try(min(measured), max(measured), step_w)
+        optimum_w = oracle.optimum({w: measured[w] for w in limits}, gpu_count, selector)
+        events, is_done = oracle.course(limits, optimum_w, lambda step: epoch_steps and step % epoch_steps == 0,
+                                        result["steps"])
+        self.assertEqual(result["power_limits_w"], [[w] * gpu_count for what, w in events if what == "set"])
+        self.assertEqual(result["optimum_w"], optimum_w)
+        self.assertTrue(is_done)
+        self.assertEqual([m["power_limit"] for m in result["measurements"]], limits)
+        for told, limit_w in zip(result["measurements"], limits):  # told with 15 digits
+            self.assertAlmostEqual(told["energy"] / measured[limit_w][0], 1, 12)
+            self.assertAlmostEqual(told["time"] / measured[limit_w][1], 1, 12)
 
 
 class Run(ProgramTest):
@@ -90,14 +112,14 @@ class Run(ProgramTest):
                               "power-limit", "run", *options, "--", "sh", "-c", script)
 
     def test_a_command_that_marks_its_steps(self):
-        script = ('i=0; while [ $i -lt 40 ]; do echo step >&$HARPE_STEP_FD; sleep 0.004; i=$((i+1)); '
+        script = ('i=0; while [ $i -lt 80 ]; do echo step >&$HARPE_STEP_FD; sleep 0.004; i=$((i+1)); '
                   'done; exit 7')
         result = self.run_marked(script, "--warmup-steps", 1, "--profile-steps", 3, "--profile", "p.json",
                                  "--json")
         self.assertEqual(result.code, 7, result)
         answer = result.json()
         self.assertTrue(answer["is_done"], result)
-        self.assertEqual(answer["steps"], 40)
+        self.assertEqual(answer["steps"], 80)
         saved = json.loads((self.path / "p.json").read_text())
         self.assertEqual(len(saved["measurements"]), len(answer["measurements"]))
         again = self.run_marked("true", "--profile", "p.json", "--json")

@@ -52,6 +52,13 @@ static void eta_moves_the_cost_from_time_to_energy(void **state) {
     assert_int_equal(ask(cost(&parameters, 0.5, 10), measured), 300);
 }
 
+static void the_cost_is_energy_and_the_highest_power_for_the_time(void **state) {
+    (void)state;
+    harpe_selector_parameters parameters = {.eta = 0.25, .world_size = 2};
+    harpe_power_limit_measurement one = {.power_limit_w = 200, .energy_j = 1000, .time_s = 10};
+    assert_true(harpe_zeus_cost_j(&parameters, 300, &one) == 0.25 * 1000 + 0.75 * 600 * 10);
+}
+
 static void slowdown_is_measured_against_the_highest_limit(void **state) {
     (void)state;
     harpe_selector_parameters parameters = {0};
@@ -106,6 +113,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(energy_and_time_choose_their_least),
         cmocka_unit_test(eta_moves_the_cost_from_time_to_energy),
+        cmocka_unit_test(the_cost_is_energy_and_the_highest_power_for_the_time),
         cmocka_unit_test(slowdown_is_measured_against_the_highest_limit),
         cmocka_unit_test(ties_go_to_the_higher_limit),
         cmocka_unit_test(nothing_measured_has_no_answer),

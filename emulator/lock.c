@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Locking one GPU of the shared machine. A process may be stopped or killed at any moment, also
+ * here: so a lock is held for a copy and some arithmetic only, without system calls; waits for it
+ * have an end; a change is made in a copy, and becomes the state by one store. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cluster.h"
+#include "gpu/nvml_abi.h"
+
+/* ---- Processes ---------------------------------------------------------------------------- */
+
+/* Start time of a living process in clock ticks, or 0. */
+static uint64_t process_start(int32_t pid) {
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1) return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return 0;
+    text[length] = '\0';
+    char *field = strrchr(text, ')'); /* the name may hold anything */
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
+    field += 2; /* field 3, the state; the start time is field 22 */
+    for (int i = 3; i < 22 && field; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+static bool is_alive(const emulator_owner *owner) {
+    if (kill(owner->pid, 0) == -1 && errno == ESRCH) return false;
+    return process_start(owner->pid) == owner->start_ticks;
+}
+
+static bool is_same(const emulator_owner *a, const emulator_owner *b) {
+    return a->pid == b->pid && a->start_ticks == b->start_ticks;
+}
+
+emulator_owner emulator_this_process(void) {
+    static _Thread_local emulator_owner self; /* reading /proc costs some microseconds */
+    pid_t pid = getpid();
+    if (self.pid != pid) {
+        self.start_ticks = process_start(pid);
+        self.pid = pid;
+    }
+    return self;
+}
+
+/* ---- Who died ----------------------------------------------------------------------------- */
+
+/* Works, and a wait, whose owners gave no sign of life for long. */
+typedef struct silent_owners {
+    uint64_t work_id[EMULATOR_WORK_MAX]; /* by slot; 0: nothing there, or not silent */
+    emulator_owner work_owner[EMULATOR_WORK_MAX];
+    bool is_waiting_silent, is_waiting_dead;
+    emulator_owner waiting_owner;
+} silent_owners;
+
+static bool find_silent(const emulator_state *state, int64_t silence_ns, silent_owners *silent) {
+    int64_t real_ns = emulator_real_ns();
+    bool is_any = false;
+    memset(silent, 0, sizeof *silent);
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        const emulator_work *work = &state->work[i];
+        if (work->id == 0 || real_ns - work->heartbeat_ns < silence_ns) continue;
+        silent->work_id[i] = work->id;
+        silent->work_owner[i] = work->owner;
+        is_any = true;
+    }
+    if (state->is_waiting && real_ns - state->waiting_checked_ns > EMULATOR_HEARTBEAT_NS) {
+        silent->is_waiting_silent = true;
+        silent->waiting_owner = state->waiting_owner;
+        is_any = true;
+    }
+    return is_any;
+}
+
+/* Leaves those in the list that are dead. Asks the kernel, so not to be done with the lock held. */
+static void keep_dead(silent_owners *silent) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        if (silent->work_id[i] != 0 && is_alive(&silent->work_owner[i])) {
+            silent->work_id[i] = 0;
+        }
+    }
+    silent->is_waiting_dead = silent->is_waiting_silent && !is_alive(&silent->waiting_owner);
+}
+
+/* The work of a killed process ends one heartbeat after the last. */
+static void bury(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *state, double step_s,
+                 const silent_owners *dead) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        emulator_work *work = &state->work[i];
+        if (dead->work_id[i] == 0 || work->id != dead->work_id[i]) continue;
+        emulator_advance(
+            state, emulator_model_at(gpu->model), gpu->points, step_s,
+            emulator_from_real_ns(cluster, work->heartbeat_ns + EMULATOR_HEARTBEAT_NS));
+        memset(work, 0, sizeof *work);
+    }
+    if (dead->is_waiting_silent && is_same(&state->waiting_owner, &dead->waiting_owner)) {
+        state->waiting_checked_ns = emulator_real_ns();
+        state->is_waiting = state->is_waiting && !dead->is_waiting_dead;
+    }
+}
+
+/* ---- The lock ----------------------------------------------------------------------------- */
+
+/* By the wall clock, since ThreadSanitizer does not know pthread_mutex_clocklock: a jump of that
+ * clock matters only to those who wait for a stopped process just then. */
+static struct timespec lock_deadline(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += EMULATOR_TIMEOUT_NS / 1000000000;
+    return until;
+}
+
+static nvmlReturn_t lock_until(emulator_gpu *gpu, const struct timespec *until) {
+    int code = pthread_mutex_timedlock(&gpu->mutex, until);
+    if (code == EOWNERDEAD) {
+        code = pthread_mutex_consistent(&gpu->mutex);
+    }
+    if (code == 0) return NVML_SUCCESS;
+    return code == ETIMEDOUT ? NVML_ERROR_TIMEOUT : NVML_ERROR_UNKNOWN;
+}
+
+static emulator_state *current_state(emulator_gpu *gpu) {
+    return &gpu->state[atomic_load(&gpu->current) & 1];
+}
+
+static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
+                                  double energy_step_s, int64_t silence_ns, emulator_state **out) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    const emulator_model *model = emulator_model_at(gpu->model);
+    double step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s;
+    struct timespec until = lock_deadline();
+    silent_owners dead = {0};
+    nvmlReturn_t result = lock_until(gpu, &until);
+    if (result == NVML_SUCCESS && find_silent(current_state(gpu), silence_ns, &dead)) {
+        pthread_mutex_unlock(&gpu->mutex);
+        keep_dead(&dead);
+        result = lock_until(gpu, &until);
+    }
+    if (result != NVML_SUCCESS) return result;
+    emulator_state *state = &gpu->state[1 - (atomic_load(&gpu->current) & 1)];
+    memcpy(state, current_state(gpu), sizeof *state);
+    bury(cluster, gpu, state, step_s, &dead);
+    emulator_advance(state, model, gpu->points, step_s, emulator_now_ns(cluster));
+    *out = state;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s,
+                           emulator_state **state) {
+    return lock_and_bury(cluster, index, energy_step_s, 3 * (int64_t)EMULATOR_HEARTBEAT_NS, state);
+}
+
+void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    atomic_store(&gpu->current, 1 - (atomic_load(&gpu->current) & 1));
+    pthread_mutex_unlock(&gpu->mutex);
+    if (wake) {
+        atomic_fetch_add(&gpu->changes, 1);
+        syscall(SYS_futex, &gpu->changes, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+}
+
+nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
+                                double energy_step_s) {
+    emulator_state *state;
+    nvmlReturn_t result = lock_and_bury(cluster, index, energy_step_s, 0, &state);
+    if (result == NVML_SUCCESS) {
+        emulator_unlock(cluster, index, 0);
+    }
+    return result;
+}
+
+void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
+    if (real_ns <= 0) return;
+    struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};
+    syscall(SYS_futex, &gpu->changes, FUTEX_WAIT, seen, &timeout, NULL, 0);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The AMD SMI library as a table of functions, opened at run time, and its error codes in Harpe's
+ * terms. */
+#ifndef HARPE_GPU_AMDSMI_LIBRARY_H
+#define HARPE_GPU_AMDSMI_LIBRARY_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "gpu/amdsmi_abi.h"
+
+/* What is required is never null; see amdsmi_library.c for which that is. */
+typedef struct harpe_amdsmi {
+    void *library;
+    amdsmi_status_t (*init)(uint64_t flags);
+    amdsmi_status_t (*shut_down)(void);
+    amdsmi_status_t (*lib_version)(amdsmi_version_t *version);
+    amdsmi_status_t (*sockets)(uint32_t *count, amdsmi_socket_handle *sockets);
+    amdsmi_status_t (*processors)(amdsmi_socket_handle socket, uint32_t *count,
+                                  amdsmi_processor_handle *processors);
+    amdsmi_status_t (*bdf)(amdsmi_processor_handle gpu, amdsmi_bdf_t *bdf);
+    amdsmi_status_t (*uuid)(amdsmi_processor_handle gpu, unsigned int *length, char *uuid);
+    amdsmi_status_t (*asic_info)(amdsmi_processor_handle gpu, amdsmi_asic_info_t *info);
+    amdsmi_status_t (*enumeration)(amdsmi_processor_handle gpu, amdsmi_enumeration_info_t *info);
+    amdsmi_status_t (*power_cap)(amdsmi_processor_handle gpu, uint32_t sensor,
+                                 amdsmi_power_cap_info_t *info);
+    amdsmi_status_t (*set_power_cap)(amdsmi_processor_handle gpu, uint32_t sensor, uint64_t cap_uw);
+    amdsmi_status_t (*frequencies)(amdsmi_processor_handle gpu, amdsmi_clk_type_t type,
+                                   amdsmi_frequencies_t *out);
+    amdsmi_status_t (*clock)(amdsmi_processor_handle gpu, amdsmi_clk_type_t type,
+                             amdsmi_clk_info_t *info);
+    amdsmi_status_t (*set_clock_limit)(amdsmi_processor_handle gpu, amdsmi_clk_type_t type,
+                                       amdsmi_clk_limit_type_t limit, uint64_t mhz);
+    amdsmi_status_t (*set_level)(amdsmi_processor_handle gpu, amdsmi_dev_perf_level_t level);
+    amdsmi_status_t (*power)(amdsmi_processor_handle gpu, amdsmi_power_info_t *info);
+    amdsmi_status_t (*energy)(amdsmi_processor_handle gpu, uint64_t *count, float *resolution_uj,
+                              uint64_t *time_ns);
+    amdsmi_status_t (*temperature)(amdsmi_processor_handle gpu, amdsmi_temperature_type_t sensor,
+                                   amdsmi_temperature_metric_t metric, int64_t *celsius);
+} harpe_amdsmi;
+
+/* Opens the library (NULL: $HARPE_AMDSMI_LIBRARY, else where it is usually found) and looks its
+ * functions up; it does not call amdsmi_init. HARPE_NOT_FOUND: there is no AMD SMI library. */
+harpe_status harpe_amdsmi_open(const char *path, harpe_amdsmi *out, harpe_error *error);
+void harpe_amdsmi_close(harpe_amdsmi *amdsmi);
+
+/* The library is not thread-safe before ROCm 7.2: all calls of the process are made under this. */
+extern pthread_mutex_t harpe_amdsmi_mutex;
+
+/* Calls a function that may be missing; then `*code` is AMDSMI_STATUS_FAIL_LOAD_SYMBOL. */
+#define HARPE_AMDSMI_CALL(code, amdsmi, function, ...) \
+    do { \
+        *(code) = AMDSMI_STATUS_FAIL_LOAD_SYMBOL; \
+        if ((amdsmi)->function) { \
+            pthread_mutex_lock(&harpe_amdsmi_mutex); \
+            *(code) = (int)(amdsmi)->function(__VA_ARGS__); \
+            pthread_mutex_unlock(&harpe_amdsmi_mutex); \
+        } \
+    } while (0)
+
+/* As harpe_backend's `explain`. */
+void harpe_amdsmi_explain(int code, harpe_status *status, const char **name, const char **advice);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which GPUs there are, in which order, and which of them this process sees. Runs once, when a
+ * back-end is opened (gpus.c).
+ *
+ * Order: the driver's own order may change between boots (NVML's documentation), so GPUs are sorted
+ * by PCI address first, or by the vendor's own rank where it tells one. CUDA's default,
+ * FASTEST_FIRST, is a heuristic that is not documented; it is taken to be PCI order as well, which
+ * holds when all GPUs are one model. For a mixture where an index decides, the caller's log gets a
+ * warning. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "gpu/gpus.h"
+
+static void warn(const harpe_log *log, const char *line) {
+    if (log->write) log->write(log->user, HARPE_LOG_WARNING, line);
+}
+
+/* ---- Listing ------------------------------------------------------------------------------ */
+
+static int compare_devices(const void *a, const void *b) {
+    const harpe_backend_device *one = a;
+    const harpe_backend_device *other = b;
+    if (one->rank != other->rank) return one->rank < other->rank ? -1 : 1;
+    int order = harpe_pci_address_compare(&one->pci, &other->pci);
+    return order ? order
+                 : (one->driver_index > other->driver_index) -
+                       (one->driver_index < other->driver_index);
+}
+
+/* All GPUs of the machine in their order. One that cannot be reached (lost, or closed to this
+ * process by a cgroup) is left out with a warning, as CUDA leaves it out. */
+static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, size_t *out_count,
+                                 harpe_error *error) {
+    const harpe_backend *backend = gpus->backend;
+    int driver_count = 0;
+    int code = backend->device_count(gpus->state, &driver_count);
+    if (code) return harpe_backend_fail(backend, code, "cannot count GPUs", error);
+    harpe_backend_device *devices = harpe_calloc((size_t)driver_count, sizeof *devices);
+    if (!devices) return harpe_fail_memory(error);
+    size_t count = 0;
+    harpe_error reason = {.message = "the driver is loaded but finds no GPU (see 'lspci')"};
+    harpe_status status = HARPE_UNAVAILABLE;
+    for (int i = 0; i < driver_count; i++) {
+        code = backend->device(gpus->state, i, &devices[count]);
+        if (code == 0) {
+            count++;
+            continue;
+        }
+        char what[64];
+        snprintf(what, sizeof what, "the driver's GPU %d cannot be used", i);
+        status = harpe_backend_fail(backend, code, what, &reason);
+        warn(&gpus->log, reason.message);
+    }
+    if (count == 0) {
+        free(devices);
+        status = harpe_fail(error, status, "%s", reason.message);
+        if (error) error->vendor_code = reason.vendor_code;
+        return status;
+    }
+    qsort(devices, count, sizeof *devices, compare_devices);
+    gpus->driver_count = driver_count;
+    *out = devices;
+    *out_count = count;
+    return HARPE_OK;
+}
+
+/* ---- Choosing ----------------------------------------------------------------------------- */
+
+/* The text that a variable or its stand-in holds; `*name` is the one that holds it. */
+static const char *read_variable(const harpe_visible_variable *variable, const char **name) {
+    *name = variable->name;
+    const char *text = getenv(variable->name);
+    if (text || !variable->other_name) return text;
+    *name = variable->other_name;
+    return getenv(variable->other_name);
+}
+
+/* Keeps those of `devices` that `text` chooses, in its order. */
+static harpe_status choose(const char *name, const char *text, harpe_backend_device *devices,
+                           size_t *count, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    size_t found = 0;
+    const char **uuids = harpe_calloc(*count, sizeof *uuids);
+    int *indices = harpe_calloc(*count, sizeof *indices);
+    harpe_backend_device *chosen = harpe_calloc(*count, sizeof *chosen);
+    if (!uuids || !indices || !chosen) {
+        status = harpe_fail_memory(error);
+        goto done;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        uuids[i] = devices[i].uuid;
+    }
+    status = harpe_visible_parse(text, uuids, *count, indices, &found, error);
+    if (status != HARPE_OK) goto done;
+    if (found == 0) {
+        status = harpe_fail(error, HARPE_UNAVAILABLE,
+                            "%s='%.80s' hides all of the machine's %zu GPUs", name, text, *count);
+        goto done;
+    }
+    for (size_t i = 0; i < found; i++) {
+        chosen[i] = devices[indices[i]];
+    }
+    memcpy(devices, chosen, found * sizeof *devices);
+    *count = found;
+done:
+    free(chosen);
+    free(indices);
+    free(uuids);
+    return status;
+}
+
+static harpe_status choose_all(const harpe_backend *backend, const harpe_gpus_options *options,
+                               harpe_backend_device *devices, size_t *count, harpe_error *error) {
+    const char *option = options->visible_devices;
+    if (option && strcmp(option, "all") == 0) return HARPE_OK;
+    if (option) return choose("visible_devices", option, devices, count, error);
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; backend->visible_devices[i].name && status == HARPE_OK; i++) {
+        const char *name = NULL;
+        const char *text = read_variable(&backend->visible_devices[i], &name);
+        if (text) status = choose(name, text, devices, count, error);
+    }
+    return status;
+}
+
+/* ---- Order -------------------------------------------------------------------------------- */
+
+static void warn_about_order(const harpe_gpus *gpus, const harpe_backend_device *devices,
+                             size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(devices[i].name, devices[0].name) == 0) continue;
+        warn(&gpus->log, "GPUs of several models: which one is index 0 depends on CUDA's own idea "
+                         "of speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID");
+        return;
+    }
+}
+
+/* Warns when an index decides and which GPU it means is not certain. */
+static harpe_status check_order(const harpe_gpus *gpus, const harpe_gpus_options *options,
+                                const harpe_backend_device *devices, size_t count,
+                                harpe_error *error) {
+    const harpe_backend *backend = gpus->backend;
+    if (!backend->device_order_variable) return HARPE_OK;
+    const char *order =
+        options->device_order ? options->device_order : getenv(backend->device_order_variable);
+    bool is_pci_order = false;
+    if (!harpe_device_order_parse(order, &is_pci_order))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: expected FASTEST_FIRST or PCI_BUS_ID, found '%.80s'",
+                          backend->device_order_variable, order);
+    const char *name = NULL;
+    const char *visible = options->visible_devices
+                              ? options->visible_devices
+                              : read_variable(&backend->visible_devices[0], &name);
+    bool is_index_free = visible && (strncmp(visible, "GPU-", 4) == 0 ||
+                                     (options->visible_devices && strcmp(visible, "all") == 0));
+    if (!is_pci_order && !is_index_free) warn_about_order(gpus, devices, count);
+    return HARPE_OK;
+}
+
+harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
+                                     harpe_backend_device **out, size_t *out_count,
+                                     harpe_error *error) {
+    harpe_backend_device *devices = NULL;
+    size_t count = 0;
+    harpe_status status = list_devices(gpus, &devices, &count, error);
+    if (!devices) return status;
+    status = check_order(gpus, options, devices, count, error);
+    if (status == HARPE_OK) status = choose_all(gpus->backend, options, devices, &count, error);
+    if (status != HARPE_OK) {
+        free(devices);
+        return status;
+    }
+    *out = devices;
+    *out_count = count;
+    return HARPE_OK;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds and opens NVML, and looks up its functions from one table. Everything that is called on a
+ * GPU is in backend_nvml.c. */
+#include "gpu/nvml_library.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- Functions ---------------------------------------------------------------------------- */
+
+typedef struct nvml_symbol {
+    const char *name;
+    const char *older_name; /* tried when the first is missing; same arguments as far as used */
+    bool is_required;
+    size_t offset; /* in harpe_nvml */
+} nvml_symbol;
+
+#define REQUIRED(member, name, older_name) \
+    { name, older_name, true, offsetof(harpe_nvml, member) }
+#define OPTIONAL(member, name, older_name) \
+    { name, older_name, false, offsetof(harpe_nvml, member) }
+
+static const nvml_symbol symbols[] = {
+    REQUIRED(init, "nvmlInit_v2", "nvmlInit"), REQUIRED(shutdown, "nvmlShutdown", NULL),
+    REQUIRED(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
+    REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
+    REQUIRED(name, "nvmlDeviceGetName", NULL), REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
+    /* The older struct is shorter; domain, bus and device are at the same places. */
+    REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
+    OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
+    OPTIONAL(mig_mode, "nvmlDeviceGetMigMode", NULL),
+    OPTIONAL(architecture, "nvmlDeviceGetArchitecture", NULL),
+    OPTIONAL(limit_range, "nvmlDeviceGetPowerManagementLimitConstraints", NULL),
+    OPTIONAL(limit, "nvmlDeviceGetPowerManagementLimit", NULL),
+    OPTIONAL(default_limit, "nvmlDeviceGetPowerManagementDefaultLimit", NULL),
+    OPTIONAL(set_limit, "nvmlDeviceSetPowerManagementLimit", NULL),
+    OPTIONAL(persistence, "nvmlDeviceGetPersistenceMode", NULL),
+    OPTIONAL(set_persistence, "nvmlDeviceSetPersistenceMode", NULL),
+    OPTIONAL(memory_clocks, "nvmlDeviceGetSupportedMemoryClocks", NULL),
+    OPTIONAL(graphics_clocks, "nvmlDeviceGetSupportedGraphicsClocks", NULL),
+    OPTIONAL(clock, "nvmlDeviceGetClockInfo", NULL),
+    OPTIONAL(lock_graphics, "nvmlDeviceSetGpuLockedClocks", NULL),
+    OPTIONAL(reset_graphics, "nvmlDeviceResetGpuLockedClocks", NULL),
+    OPTIONAL(lock_memory, "nvmlDeviceSetMemoryLockedClocks", NULL),
+    OPTIONAL(reset_memory, "nvmlDeviceResetMemoryLockedClocks", NULL),
+    OPTIONAL(power, "nvmlDeviceGetPowerUsage", NULL),
+    OPTIONAL(fields, "nvmlDeviceGetFieldValues", NULL),
+    OPTIONAL(energy, "nvmlDeviceGetTotalEnergyConsumption", NULL),
+    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
+    OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
+             "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL), /* only Harpe's emulator has it */
+};
+
+static harpe_status look_up(void *library, harpe_nvml *nvml, harpe_error *error) {
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+        void *address = dlsym(library, symbols[i].name);
+        if (!address && symbols[i].older_name) {
+            address = dlsym(library, symbols[i].older_name);
+        }
+        if (!address && symbols[i].is_required)
+            return harpe_fail(error, HARPE_NOT_FOUND,
+                              "the driver library lacks %s: it is no NVML library, or too old a "
+                              "driver",
+                              symbols[i].name);
+        /* Copied, since ISO C does not convert between object and function pointers. */
+        memcpy((char *)nvml + symbols[i].offset, &address, sizeof address);
+    }
+    return HARPE_OK;
+}
+
+/* ---- The library -------------------------------------------------------------------------- */
+
+static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
+
+/* "libnvidia-ml.so.1: cannot open shared object file: No such file or directory" */
+static harpe_status open_library(const char *path, void **library, harpe_error *error) {
+    const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
+    if (chosen && *chosen) {
+        *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
+        if (*library) return HARPE_OK;
+        const char *reason = dlerror();
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "cannot open the NVML library that %s names: %s",
+                          path ? "the caller" : "HARPE_NVML_LIBRARY", reason ? reason : chosen);
+    }
+    const char *reason = NULL;
+    for (size_t i = 0; library_names[i]; i++) {
+        *library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
+        if (*library) return HARPE_OK;
+        reason = dlerror();
+    }
+    return harpe_fail(error, HARPE_NOT_FOUND,
+                      "no NVIDIA driver library (%s): install the NVIDIA driver, start the "
+                      "container with --gpus all, or try emulated GPUs with 'harpe emulate'",
+                      reason ? reason : library_names[0]);
+}
+
+harpe_status harpe_nvml_open(const char *path, harpe_nvml *out, harpe_error *error) {
+    harpe_nvml nvml = {0};
+    harpe_status status = open_library(path, &nvml.library, error);
+    if (status == HARPE_OK) status = look_up(nvml.library, &nvml, error);
+    if (status != HARPE_OK) {
+        harpe_nvml_close(&nvml);
+        return status;
+    }
+    *out = nvml;
+    return HARPE_OK;
+}
+
+void harpe_nvml_close(harpe_nvml *nvml) {
+    if (nvml->library) dlclose(nvml->library);
+    nvml->library = NULL;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NVML library as a table of functions, opened at run time: nothing of NVIDIA's is needed to
+ * build, and what an older driver lacks is a null pointer. */
+#ifndef HARPE_GPU_NVML_LIBRARY_H
+#define HARPE_GPU_NVML_LIBRARY_H
+
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "gpu/nvml_abi.h"
+
+/* What is required is never null; see nvml_library.c for which that is. */
+typedef struct harpe_nvml {
+    void *library;
+    nvmlReturn_t (*init)(void);
+    nvmlReturn_t (*shutdown)(void);
+    nvmlReturn_t (*driver_version)(char *text, unsigned int length);
+    nvmlReturn_t (*count)(unsigned int *count);
+    nvmlReturn_t (*handle)(unsigned int index, nvmlDevice_t *device);
+    nvmlReturn_t (*name)(nvmlDevice_t device, char *text, unsigned int length);
+    nvmlReturn_t (*uuid)(nvmlDevice_t device, char *text, unsigned int length);
+    nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
+    nvmlReturn_t (*mig_mode)(nvmlDevice_t device, unsigned int *current, unsigned int *pending);
+    nvmlReturn_t (*architecture)(nvmlDevice_t device, unsigned int *architecture);
+    nvmlReturn_t (*limit_range)(nvmlDevice_t device, unsigned int *minimum, unsigned int *maximum);
+    nvmlReturn_t (*limit)(nvmlDevice_t device, unsigned int *limit);
+    nvmlReturn_t (*default_limit)(nvmlDevice_t device, unsigned int *limit);
+    nvmlReturn_t (*set_limit)(nvmlDevice_t device, unsigned int limit);
+    nvmlReturn_t (*persistence)(nvmlDevice_t device, nvmlEnableState_t *mode);
+    nvmlReturn_t (*set_persistence)(nvmlDevice_t device, nvmlEnableState_t mode);
+    nvmlReturn_t (*memory_clocks)(nvmlDevice_t device, unsigned int *count, unsigned int *clocks);
+    nvmlReturn_t (*graphics_clocks)(nvmlDevice_t device, unsigned int memory, unsigned int *count,
+                                    unsigned int *clocks);
+    nvmlReturn_t (*clock)(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz);
+    nvmlReturn_t (*lock_graphics)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
+    nvmlReturn_t (*reset_graphics)(nvmlDevice_t device);
+    nvmlReturn_t (*lock_memory)(nvmlDevice_t device, unsigned int minimum, unsigned int maximum);
+    nvmlReturn_t (*reset_memory)(nvmlDevice_t device);
+    nvmlReturn_t (*power)(nvmlDevice_t device, unsigned int *power);
+    nvmlReturn_t (*fields)(nvmlDevice_t device, int count, nvmlFieldValue_t *values);
+    nvmlReturn_t (*energy)(nvmlDevice_t device, unsigned long long *energy);
+    nvmlReturn_t (*temperature)(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                unsigned int *celsius);
+    nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);
+    int64_t (*emulator_now_ns)(void);
+} harpe_nvml;
+
+/* Opens the library (NULL: $HARPE_NVML_LIBRARY, else where it is usually found) and looks its
+ * functions up; it does not call nvmlInit. HARPE_NOT_FOUND: there is no NVML library. Close with
+ * harpe_nvml_close. */
+harpe_status harpe_nvml_open(const char *path, harpe_nvml *out, harpe_error *error);
+void harpe_nvml_close(harpe_nvml *nvml);
+
+#endif

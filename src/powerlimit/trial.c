@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimizer's hold on its device while nothing has gone wrong, and what it does when something
+ * has: one line in the log, everything put back, hands off. It never decides which limit to try. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "powerlimit/optimizer_parts.h"
+
+enum { WINDOW_NAME_SIZE = 64, LINE_SIZE = 2 * HARPE_ERROR_MESSAGE_SIZE + 128 };
+
+/* ---- What went wrong ------------------------------------------------------------------------ */
+
+void harpe_optimizer_say(const harpe_power_limit_optimizer *optimizer, harpe_log_level level,
+                         const char *format, ...) {
+    const harpe_log *log = &optimizer->options.log;
+    if (!log->write) return;
+    char line[LINE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    log->write(log->user, level, line);
+}
+
+static void window_name(const harpe_power_limit_optimizer *optimizer, char name[WINDOW_NAME_SIZE]) {
+    snprintf(name, WINDOW_NAME_SIZE, "__GlobalPowerLimitOptimizer_%d",
+             optimizer->limits_w[optimizer->trial]);
+}
+
+bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer) {
+    return optimizer->failed_here || optimizer->phase == HARPE_PHASE_FAILED;
+}
+
+harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (optimizer->window_is_open) {
+        char name[WINDOW_NAME_SIZE];
+        window_name(optimizer, name);
+        optimizer->window_is_open = false;
+        harpe_error reason;
+        if (device->end_window(device->user, name, true, NULL, NULL, &reason) != HARPE_OK) {
+            harpe_optimizer_say(optimizer, HARPE_LOG_DEBUG, "power limit: %s", reason.message);
+        }
+    }
+    optimizer->current_w = 0;
+    return device->restore ? device->restore(device->user, error) : HARPE_OK;
+}
+
+/* One line for both: a fault often also keeps limits from being put back. */
+static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    harpe_error not_restored;
+    if (harpe_optimizer_leave(optimizer, &not_restored) == HARPE_OK) {
+        harpe_optimizer_say(
+            optimizer, HARPE_LOG_ERROR,
+            "power limit optimization stops here, limits are put back, training goes on: %s",
+            reason);
+    } else {
+        harpe_optimizer_say(
+            optimizer, HARPE_LOG_ERROR,
+            "power limit optimization stops here, training goes on: %s; not all limits could be "
+            "put back yet (%s), the guard, if there is one, tries again at the end",
+            reason, not_restored.message);
+    }
+    optimizer->optimum_w = 0;
+}
+
+void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    if (!optimizer->failed_here) {
+        leave_and_tell(optimizer, reason);
+    }
+    optimizer->failed_here = false; /* nobody is left to be told */
+    optimizer->phase = HARPE_PHASE_FAILED;
+}
+
+/* This process's device has failed. A rank among others goes on counting until it can tell them. */
+static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    leave_and_tell(optimizer, reason);
+    if (optimizer->options.all_reduce) {
+        optimizer->failed_here = true;
+    } else {
+        optimizer->phase = HARPE_PHASE_FAILED;
+    }
+}
+
+/* ---- Limits and windows ---------------------------------------------------------------------- */
+
+void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit_w) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (harpe_optimizer_has_left(optimizer) || limit_w == optimizer->current_w) return;
+    harpe_error error;
+    if (device->set_limit(device->user, limit_w, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    optimizer->current_w = limit_w;
+}
+
+void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (harpe_optimizer_has_left(optimizer)) return;
+    char name[WINDOW_NAME_SIZE];
+    window_name(optimizer, name);
+    harpe_error error;
+    if (device->begin_window(device->user, name, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    optimizer->window_is_open = true;
+}
+
+void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (harpe_optimizer_has_left(optimizer) || !device->check_window) return;
+    harpe_error error;
+    if (device->check_window(device->user, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+    }
+}
+
+void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
+                                harpe_power_limit_measurement *one) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (harpe_optimizer_has_left(optimizer) || !optimizer->window_is_open) return;
+    char name[WINDOW_NAME_SIZE];
+    window_name(optimizer, name);
+    optimizer->window_is_open = false;
+    double energy_j = NAN;
+    double time_s = NAN;
+    harpe_error error;
+    if (device->end_window(device->user, name, !one, one ? &energy_j : NULL, one ? &time_s : NULL,
+                           &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    if (!one) return;
+    if (!(energy_j > 0) || !(time_s > 0) || !isfinite(energy_j) || !isfinite(time_s)) {
+        char reason[256];
+        snprintf(reason, sizeof reason,
+                 "at %d W the window took %g s and %g J, which cannot be used; raise profile_steps",
+                 one->power_limit_w, time_s, energy_j);
+        fail_here(optimizer, reason);
+        return;
+    }
+    one->energy_j = energy_j;
+    one->time_s = time_s;
+}

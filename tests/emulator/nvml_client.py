@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An independent client of NVML for the emulator's tests: ctypes, NVML's documented names, numbers
+and layouts, nothing of Harpe's headers. Needs HARPE (the program) and HARPE_EMULATOR (the library).
+"""
+import ctypes as C
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import unittest
+
+PRELOAD = os.environ.get("HARPE_PRELOAD", "")
+if PRELOAD and os.environ.get("LD_PRELOAD") != PRELOAD:
+    os.environ["LD_PRELOAD"] = PRELOAD  # a sanitizer's runtime comes first
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+HARPE = os.environ["HARPE"]
+LIBRARY = os.environ["HARPE_EMULATOR"]
+SOURCE = pathlib.Path(os.environ["HARPE_SOURCE_DIR"])
+
+SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
+NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 6, 7, 10, 15, 25
+
+
+class FieldValue(C.Structure):
+    _fields_ = [("fieldId", C.c_uint), ("scopeId", C.c_uint), ("timestamp", C.c_longlong),
+                ("latencyUsec", C.c_longlong), ("valueType", C.c_uint), ("nvmlReturn", C.c_uint),
+                ("value", C.c_ulonglong)]
+
+
+class PciInfo(C.Structure):
+    _fields_ = [("busIdLegacy", C.c_char * 16), ("domain", C.c_uint), ("bus", C.c_uint),
+                ("device", C.c_uint), ("pciDeviceId", C.c_uint), ("pciSubSystemId", C.c_uint),
+                ("busId", C.c_char * 32)]
+
+
+class Memory(C.Structure):
+    _fields_ = [("total", C.c_ulonglong), ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
+
+
+class MemoryV2(C.Structure):
+    _fields_ = [("version", C.c_uint), ("total", C.c_ulonglong), ("reserved", C.c_ulonglong),
+                ("free", C.c_ulonglong), ("used", C.c_ulonglong)]
+
+
+class ProcessInfo(C.Structure):
+    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong),
+                ("gpuInstanceId", C.c_uint), ("computeInstanceId", C.c_uint)]
+
+
+class ProcessInfoV1(C.Structure):
+    _fields_ = [("pid", C.c_uint), ("usedGpuMemory", C.c_ulonglong)]
+
+
+class Client:
+    """One process's NVML. Calls return their first result, and raise Failure for other codes."""
+
+    class Failure(Exception):
+        pass
+
+    def __init__(self):
+        self.library = C.CDLL(LIBRARY)
+        self.library.nvmlErrorString.restype = C.c_char_p
+        self.library.harpe_emulator_now_ns.restype = C.c_int64
+
+    def __getattr__(self, name):
+        function = getattr(self.library, name)
+
+        def call(*arguments):
+            code = function(*arguments)
+            if code != SUCCESS:
+                raise Client.Failure(code)
+        return call
+
+    def code(self, name, *arguments):
+        return getattr(self.library, name)(*arguments)
+
+    def gpu(self, index=0):
+        handle = C.c_void_p()
+        self.nvmlDeviceGetHandleByIndex_v2(index, C.byref(handle))
+        return handle
+
+    def number(self, name, gpu, *arguments, kind=C.c_uint):
+        value = kind()
+        getattr(self, name)(gpu, *arguments, C.byref(value))
+        return value.value
+
+    def text(self, name, *arguments):
+        buffer = C.create_string_buffer(96)
+        getattr(self, name)(*arguments, buffer, 96)
+        return buffer.value.decode()
+
+    def energy_j(self, gpu):
+        return self.number("nvmlDeviceGetTotalEnergyConsumption", gpu, kind=C.c_ulonglong) / 1e3
+
+    def work(self, gpu, seconds, share=1.0):
+        took = C.c_double()
+        self.harpe_emulator_work(gpu, C.c_double(seconds), C.c_double(share), C.byref(took))
+        return took.value
+
+    def write_counts(self, gpu=0):
+        """Of the power limit, of clocks and of the persistence mode."""
+        counts = (C.c_uint64 * 3)()
+        self.harpe_emulator_write_count(gpu, *(C.byref(counts, 8 * i) for i in range(3)))
+        return tuple(counts)
+
+    def now_s(self):
+        return self.library.harpe_emulator_now_ns() * 1e-9
+
+
+class EmulatorTestCase(unittest.TestCase):
+    """Each test has a cluster of its own, which is gone afterwards."""
+    count = 0
+
+    def start(self, gpus="1xA100", scale=1, faults="", **environment):
+        EmulatorTestCase.count += 1
+        self.name = f"test-{os.getpid()}-{EmulatorTestCase.count}"
+        os.environ.update({"HARPE_EMULATOR_CLUSTER": self.name, "HARPE_EMULATOR_GPUS": gpus,
+                           "HARPE_EMULATOR_TIME_SCALE": str(scale),
+                           "HARPE_EMULATOR_FAULTS": faults, **environment})
+        client = Client()
+        client.nvmlInit_v2()
+
+        def stop():
+            client.code("nvmlShutdown")
+            for key in environment:
+                os.environ.pop(key)
+            os.unlink(f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}")
+        self.addCleanup(stop)
+        return client
+
+    def spawn(self, source):
+        """Another process on the same cluster; `nvml` is its client."""
+        source = ("import sys; sys.path.insert(0, %r); from nvml_client import *\n"
+                  "nvml = Client(); nvml.nvmlInit_v2()\n" % str(pathlib.Path(__file__).parent)
+                  + textwrap.dedent(source))
+        return subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)

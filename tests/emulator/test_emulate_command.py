@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe emulate` as its users meet it: what the command sees, how it ends, and that the emulated
+GPUs are gone afterwards however it ended."""
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+from nvml_client import HARPE, PRELOAD
+
+MEMORY = f"/dev/shm/harpe-emulator-{os.getuid()}-"
+
+
+class EmulateTest(unittest.TestCase):
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith(("HARPE_", "LD_PRELOAD"))}
+
+    def emulate(self, *arguments):
+        return subprocess.run([HARPE, "emulate", *arguments], capture_output=True, text=True,
+                              env=self.environment, check=False)
+
+    def begin(self, *arguments):
+        """One that is under way: its command has said 'ready'."""
+        process = subprocess.Popen([HARPE, "emulate", *arguments], stdout=subprocess.PIPE,
+                                   text=True, env=self.environment, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def test_emulate_gives_a_command_gpus_and_takes_them_away(self):
+        program = ("import ctypes, os\n"
+                   "nvml = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint()\n"
+                   "nvml.nvmlInit_v2(); nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))\n"
+                   "print(count.value, os.environ['HARPE_EMULATOR_CLUSTER'])")
+        if PRELOAD:
+            program = "import os; print(3, os.environ['HARPE_EMULATOR_CLUSTER'])"
+        result = self.emulate("--gpus", "2xA100,V100", "--", sys.executable, "-c", program)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        count, cluster = result.stdout.split()
+        self.assertEqual(count, "3")
+        self.assertFalse(os.path.exists(MEMORY + cluster))
+
+    def test_emulate_has_the_commands_exit_status(self):
+        self.assertEqual(self.emulate("--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.emulate("sh", "-c", "kill -TERM $$").returncode, 128 + 15)
+        self.assertEqual(self.emulate("--", "/no/such/command").returncode, 127)
+        self.assertEqual(self.emulate("--gpus", "4xB300", "--", "true").returncode, 2)
+        self.assertEqual(self.emulate("--faults", "nonsense", "--", "true").returncode, 2)
+        self.assertEqual(self.emulate().returncode, 2)
+
+    def test_emulate_passes_signals_on(self):
+        process = self.begin("--", "sh", "-c", "trap 'echo got; exit 3' TERM; echo ready; "
+                             "while :; do sleep 0.05; done")
+        process.terminate()
+        self.assertEqual(process.communicate(timeout=10)[0], "got\n")
+        self.assertEqual(process.returncode, 3)
+
+    def test_a_signal_leaves_no_gpus_behind(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            process = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+            memory = MEMORY + f"emulate-{process.pid}"
+            self.assertTrue(os.path.exists(memory))
+            process.send_signal(number)
+            self.assertIn(process.wait(timeout=10), (128 + number, -number))
+            self.assertFalse(os.path.exists(memory))
+
+    def test_gpus_go_although_a_part_of_the_command_lives_on(self):
+        result = self.emulate("--", "sh", "-c", "sleep 0.2 >/dev/null 2>&1 & echo $PPID")
+        self.assertFalse(os.path.exists(MEMORY + f"emulate-{result.stdout.strip()}"))
+
+    def test_what_a_killed_emulate_left_goes_with_the_next(self):
+        process = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+        memory = MEMORY + f"emulate-{process.pid}"
+        living = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.assertTrue(os.path.exists(memory))
+        self.assertEqual(self.emulate("--", "true").returncode, 0)
+        self.assertFalse(os.path.exists(memory))
+        self.assertTrue(os.path.exists(MEMORY + f"emulate-{living.pid}"))  # is in use
+        living.terminate()
+        living.wait()
+
+    def test_a_cluster_with_a_name_stays_while_others_use_it(self):
+        name = f"test-named-{os.getpid()}"
+        first = self.begin("-c", name, "--", "sh", "-c", "echo ready; exec sleep 30")
+        self.assertEqual(self.emulate("-c", name, "--", "true").returncode, 0)
+        self.assertTrue(os.path.exists(MEMORY + name))
+        first.terminate()
+        first.wait()
+        self.assertFalse(os.path.exists(MEMORY + name))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stretches in which a GPU without an energy counter could not be read: a window that lies in one
+ * gets no number, and samples that are only late are told. Scripted time, and the whole monitor
+ * with its thread on a driver that fails and is slow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "monitor/sampler.h"
+#include "monitor/windows.h"
+#include "real_time.h"
+#include "scripted_source.h"
+
+static const int64_t ms = 1000000;
+
+/* Samples every 20 ms of 10 s, without those between two times, as late ones or as failed reads. */
+static harpe_sampler *sampler_with_gap(scripted *script, int64_t from_ms, int64_t to_ms,
+                                       bool reads_fail) {
+    harpe_energy_source source = scripted_source(script);
+    harpe_sampler *sampler = NULL;
+    int gpu = 0;
+    assert_int_equal(harpe_sampler_new(&source, &gpu, 1, 0, &sampler, NULL), HARPE_OK);
+    for (int64_t time_ms = 20; time_ms <= 10000; time_ms += 20) {
+        bool is_gap = time_ms > from_ms && time_ms < to_ms;
+        script->now_ns = time_ms * ms;
+        if (is_gap && !reads_fail) continue;
+        script->fails[0] = is_gap ? HARPE_GPU_LOST : HARPE_OK;
+        assert_int_equal(harpe_sampler_sample(sampler, 0, NULL), script->fails[0]);
+    }
+    return sampler;
+}
+
+static harpe_status energy_between(harpe_sampler *sampler, int64_t start_ms, int64_t end_ms,
+                                   double *energy_j, harpe_error *error) {
+    harpe_power_point start = {0};
+    harpe_power_point end = {0};
+    assert_int_equal(harpe_sampler_at(sampler, 0, start_ms * ms, &start, NULL), HARPE_OK);
+    assert_int_equal(harpe_sampler_at(sampler, 0, end_ms * ms, &end, NULL), HARPE_OK);
+    return harpe_sampler_energy(sampler, 0, &start, &end, energy_j, error);
+}
+
+static void failed_reads_in_a_window_give_no_number(void **state) {
+    (void)state;
+    scripted script = {.count = 1, .power_mw = {100000}};
+    harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5400, true);
+    harpe_error error;
+    double energy_j = 7;
+    assert_int_equal(energy_between(sampler, 4000, 6000, &energy_j, &error), HARPE_DRIVER_ERROR);
+    assert_close(energy_j, 7, 0);
+    assert_non_null(strstr(error.message, "could not be read for 0.400 s of 2.000 s"));
+    assert_non_null(strstr(error.message, "the last failure: GPU 0 is lost"));
+    assert_int_equal(energy_between(sampler, 5100, 5350, &energy_j, NULL), HARPE_DRIVER_ERROR);
+    /* Before it, after it, from its very end. */
+    assert_int_equal(energy_between(sampler, 1000, 5000, &energy_j, NULL), HARPE_OK);
+    assert_close(energy_j, 400, 1e-6);
+    assert_int_equal(energy_between(sampler, 5400, 9000, &energy_j, NULL), HARPE_OK);
+    assert_int_equal(energy_between(sampler, 5390, 9000, &energy_j, NULL), HARPE_OK);
+    assert_close(energy_j, 361, 1e-6);
+    harpe_sampler_free(sampler);
+}
+
+static void gap_of_a_few_periods_is_interpolated(void **state) {
+    (void)state;
+    scripted script = {.count = 1, .power_mw = {100000}};
+    harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5080, true);
+    double energy_j = 0;
+    assert_int_equal(energy_between(sampler, 4900, 5180, &energy_j, NULL), HARPE_OK);
+    assert_close(energy_j, 28, 1e-6);
+    harpe_sampler_free(sampler);
+}
+
+static void late_samples_are_borne_for_a_second_and_told(void **state) {
+    (void)state;
+    scripted script = {.count = 1, .power_mw = {100000}};
+    harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5400, false);
+    harpe_power_point start = {0};
+    harpe_power_point end = {0};
+    double energy_j = 0;
+    assert_int_equal(energy_between(sampler, 4000, 6000, &energy_j, NULL), HARPE_OK);
+    assert_close(energy_j, 200, 1e-6);
+    assert_int_equal(harpe_sampler_at(sampler, 0, 4000 * ms, &start, NULL), HARPE_OK);
+    assert_int_equal(harpe_sampler_at(sampler, 0, 6000 * ms, &end, NULL), HARPE_OK);
+    assert_close(end.sparse_s - start.sparse_s, 0.4, 1e-9);
+    harpe_sampler_free(sampler);
+
+    script = (scripted){.count = 1, .power_mw = {100000}};
+    sampler = sampler_with_gap(&script, 5000, 6500, false); /* a process that was stopped */
+    harpe_error error;
+    assert_int_equal(energy_between(sampler, 4000, 9000, &energy_j, &error), HARPE_DRIVER_ERROR);
+    assert_null(strstr(error.message, "the last failure"));
+    harpe_sampler_free(sampler);
+}
+
+/* A driver whose reads fail while `reads_fail`, in real time: the whole monitor with its thread. */
+typedef struct faulty_driver {
+    atomic_bool reads_fail;
+    atomic_int delay_us;
+} faulty_driver;
+
+static harpe_status faulty_power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
+    faulty_driver *driver = user;
+    usleep((useconds_t)atomic_load(&driver->delay_us));
+    if (atomic_load(&driver->reads_fail)) {
+        return harpe_fail(error, HARPE_GPU_LOST, "GPU %d fell off the bus", gpu);
+    }
+    *power_mw = 300000;
+    return HARPE_OK;
+}
+
+static void count_warning(void *user, harpe_log_level level, const char *line) {
+    if (level != HARPE_LOG_WARNING) return;
+    bool *told = user;
+    told[strstr(line, "is interpolated there") ? 0 : 1] = true;
+}
+
+static harpe_monitor *faulty_monitor(faulty_driver *driver, bool *told) {
+    harpe_monitor *monitor = NULL;
+    harpe_energy_source source = {driver, one_gpu, real_clock, no_counter, faulty_power};
+    harpe_monitor_options options = {.log = {count_warning, told}};
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+    return monitor;
+}
+
+static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
+    (void)state;
+    faulty_driver driver = {0};
+    bool told[2] = {false, false};
+    harpe_monitor *monitor = faulty_monitor(&driver, told);
+    harpe_error error;
+    harpe_window_measurement got = {.time_s = 7};
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    usleep(50000);
+    atomic_store(&driver.reads_fail, true);
+    usleep(400000);
+    atomic_store(&driver.reads_fail, false);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "window 'a': GPU 0: its power could not be read for"));
+    assert_non_null(strstr(error.message, "GPU 0 fell off the bus"));
+    assert_close(got.time_s, 7, 0);
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    usleep(50000);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
+    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+static void slow_driver_is_told_and_the_number_good(void **state) {
+    (void)state;
+    faulty_driver driver = {.delay_us = 200000};
+    bool told[2] = {false, false};
+    harpe_monitor *monitor = faulty_monitor(&driver, told);
+    harpe_window_measurement got = {0};
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    usleep(300000);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
+    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+    assert_true(got.time_s >= 0.5);
+    assert_true(told[0]); /* sparse samples */
+    assert_true(told[1]); /* slow reading */
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failed_reads_in_a_window_give_no_number),
+        cmocka_unit_test(gap_of_a_few_periods_is_interpolated),
+        cmocka_unit_test(late_samples_are_borne_for_a_second_and_told),
+        cmocka_unit_test(window_over_failed_reads_fails_and_the_next_one_is_sound),
+        cmocka_unit_test(slow_driver_is_told_and_the_number_good),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

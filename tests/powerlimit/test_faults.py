@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of GPUs, end to end: training under the optimizer, in the example's loop and under `harpe
+power-limit run`, runs to its end whatever the driver does. One line says what went wrong, no wrong
+number is shown or saved, and limits are what they were."""
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import kills
+
+BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
+TIME_SCALE = 20
+LIMITS = list(range(300, 149, -25))  # of the emulated V100
+FOUND_MW = 231000
+
+ROW = re.compile(r"^  ([ *]) +(\d+) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)(  chosen)?$", re.MULTILINE)
+SAVING = re.compile(r"highest limit, \d+ W: ")
+
+# Marks its steps and keeps GPU 0 busy, as the example's loop does.
+MARKED_TRAINING = """
+import ctypes, os, sys
+work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
+work.argtypes = [ctypes.c_uint, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
+print("training", flush=True)
+for step in range(int(sys.argv[1])):
+    os.write(int(os.environ["HARPE_STEP_FD"]), b"step\\n")
+    work(0, 0.05, 0.7, None)
+print("trained", flush=True)
+"""
+
+
+class Training:
+    """What a training said and left behind."""
+
+    def __init__(self, code, out, err, profile):
+        self.code, self.out, self.err = code, out, err
+        self.profile = json.loads(profile.read_text()) if profile.exists() else None
+        table = [row for row in ROW.findall(out + err)]
+        self.rows = [tuple(float(value) for value in row[1:5]) for row in table]
+        self.chosen = [int(row[1]) for row in table if row[0] == "*"]
+        self.lines = [line for line in err.splitlines()
+                      if not ROW.match(line) and not re.match(r" +limit \(W\)|Against|Optimum", line)]
+
+    def __str__(self):
+        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}\n--- profile\n{self.profile}"
+
+
+def on(*all_gpus):
+    """Runs a test with each launcher on each machine, fresh."""
+    def decorate(test):
+        @functools.wraps(test)
+        def run(self):
+            for gpus in all_gpus:
+                for launcher in self.launchers:
+                    with self.subTest(gpus=gpus, launcher=launcher):
+                        self.start_machine(gpus)
+                        try:
+                            test(self, launcher)
+                        finally:
+                            self.faults_file.unlink(missing_ok=True)
+                            self.machine.close()
+        return run
+    return decorate
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        if not (BUILD / "examples" / "example_power_limit_loop").exists():
+            self.skipTest("built without examples")
+        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.faults_file = self.folder / "faults"
+        self.steps = 400
+        self.launchers = {
+            "loop": lambda profile: [BUILD / "examples" / "example_power_limit_loop", "1", "400", "0.05", profile],
+            "run": lambda profile: [BUILD / "harpe", "power-limit", "run", "--profile", profile, "--",
+                                    sys.executable, "-c", MARKED_TRAINING, str(self.steps)]}
+
+    def start_machine(self, gpus):
+        self.machine = kills.Machine(BUILD, gpus, TIME_SCALE)
+        if "," not in gpus:
+            self.machine.set_limit(0, FOUND_MW)
+        self.found = self.machine.state()
+
+    def begin(self, launcher, faults=""):
+        self.profile = self.folder / "profile.json"
+        self.profile.unlink(missing_ok=True)
+        environment = dict(self.machine.environment, HARPE_EMULATOR_FAULTS=faults,
+                           HARPE_EMULATOR_FAULTS_FILE=str(self.faults_file))
+        return subprocess.Popen(self.launchers[launcher](self.profile), env=environment, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, process):
+        try:
+            out, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            self.fail("training did not end")
+        return Training(process.returncode, out, err, self.profile)
+
+    def train(self, launcher, faults=""):
+        return self.end(self.begin(launcher, faults))
+
+    def put_faults(self, text):
+        fresh = self.folder / "fresh"
+        fresh.write_text(text)
+        fresh.rename(self.faults_file)
+
+    def guards(self):
+        """Guards of this test's cluster."""
+        found = []
+        name = f"HARPE_EMULATOR_CLUSTER={self.machine.environment['HARPE_EMULATOR_CLUSTER']}".encode()
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (b"--guard-process" in (folder / "cmdline").read_bytes().split(b"\0") and
+                        name in (folder / "environ").read_bytes().split(b"\0")):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+    def check_guards_are_gone(self):
+        for _ in range(1000):
+            if not self.guards():
+                return
+            time.sleep(0.01)
+        self.fail(f"guards are still there: {self.guards()}")
+
+    def check_numbers(self, training):
+        for limit_w, time_s, energy_j, cost_j in training.rows:
+            self.assertIn(limit_w, LIMITS, training)
+            # 40 steps of 0.05 s, 70 % of which follow the clock, between idle power and the limit.
+            # A step's mark may come late through the pipe, and emulated time runs faster.
+            self.assertTrue(1 < time_s < 20, training)
+            self.assertTrue(40 * time_s < energy_j < 2 * limit_w * time_s, training)
+            self.assertGreater(cost_j, 0, training)
+
+    def check_stopped(self, training, *says):
+        """Trained to the end, with one line that holds all of `says`, and nothing made up."""
+        self.assertEqual(training.code, 0, training)
+        self.assertIn("train", training.out)
+        self.assertEqual(len(training.lines), 1, training)
+        for text in says:
+            self.assertIn(text, training.lines[0])
+        self.assertIsNone(training.profile, training)
+        self.assertEqual(training.chosen, [], training)
+        self.assertNotRegex(training.out + training.err, SAVING)
+        self.check_numbers(training)
+
+    def check_done(self, training):
+        self.assertEqual(training.code, 0, training)
+        self.assertEqual(training.lines, [], training)
+        self.assertEqual([row[0] for row in training.rows], LIMITS, training)
+        self.assertEqual(len(training.chosen), 1, training)
+        self.check_numbers(training)
+        saved = [(one["power_limit"], one["time"], one["energy"]) for one in training.profile["measurements"]]
+        for row, one in zip(training.rows, saved):
+            self.assertEqual(row[0], one[0])
+            self.assertAlmostEqual(row[1], one[1], 2)
+            self.assertAlmostEqual(row[2], one[2], 0)
+
+    def check_restored(self):
+        self.assertIsNotNone(self.machine.wait_until(self.found, kills.WITHIN_S), self.machine.state())
+        self.check_guards_are_gone()
+
+    # ---- No fault, and faults from the start
+
+    @on("1xV100", "2xV100")
+    def test_without_faults_everything_is_measured(self, launcher):
+        self.check_done(self.train(launcher))
+        self.check_restored()
+
+    @on("1xV100", "2xV100")
+    def test_no_permission_from_the_start(self, launcher):
+        training = self.train(launcher, "no_permission")
+        self.check_stopped(training, "GPU 0 (Tesla V100", "NVML_ERROR_NO_PERMISSION", "run as root")
+        self.assertEqual(training.rows, [])
+        self.check_restored()
+
+    @on("1xV100")
+    def test_power_limits_that_are_not_supported(self, launcher):
+        training = self.train(launcher, "not_supported=power_limit")
+        self.check_stopped(training, "GPU 0 (Tesla V100", "NVML_ERROR_NOT_SUPPORTED", "cannot do it")
+        self.assertEqual(training.rows, [])
+        self.check_restored()
+
+    @on("2xV100")
+    def test_persistence_mode_that_is_not_supported_does_not_matter(self, launcher):
+        self.check_done(self.train(launcher, "not_supported=persistence"))
+        self.check_restored()
+
+    @on("1xA100,1xV100", "2xV100,1xA40")
+    def test_mixed_models(self, launcher):
+        training = self.train(launcher)
+        self.check_stopped(training, "not all one model", "Tesla V100", "NVIDIA A", "CUDA_VISIBLE_DEVICES")
+        self.assertEqual(training.rows, [])
+        self.check_restored()
+
+    # ---- Faults in the middle
+
+    def begin_and_wait_for(self, launcher, limit_w, gpu=0):
+        process = self.begin(launcher)
+        deadline = time.monotonic() + 30
+        while self.machine.state()[gpu][0] != limit_w * 1000:
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.fail(self.end(process))
+            time.sleep(0.002)
+        return process
+
+    @on("1xV100", "2xV100")
+    def test_permission_that_is_taken_away_and_given_back(self, launcher):
+        process = self.begin_and_wait_for(launcher, 275)
+        self.put_faults("no_permission")
+        training = self.end(process)
+        self.check_stopped(training, "GPU 0 (Tesla V100", "NVML_ERROR_NO_PERMISSION", "run as root",
+                           "not all limits could be put back yet")
+        self.assertLess(len(training.rows), len(LIMITS))
+        self.assertNotEqual(self.machine.state(), self.found)
+        self.faults_file.unlink()  # the guard has not given up
+        self.check_restored()
+
+    @on("1xV100", "3xV100")
+    def test_a_gpu_that_is_lost_in_mid_window(self, launcher):
+        lost = len(self.found) - 1
+        process = self.begin_and_wait_for(launcher, 275)
+        self.put_faults(f"lost_after=25@{lost}")
+        training = self.end(process)
+        self.check_stopped(training, f"GPU {lost} (Tesla V100", "NVML_ERROR_GPU_IS_LOST", "reset")
+        self.check_guards_are_gone()  # a lost GPU is not waited for
+        # The others are as they were; a lost one cannot even be asked.
+        limits = [self.machine.limit(gpu) for gpu in range(lost)]
+        self.assertEqual(limits, [limit for limit, _ in self.found[:lost]])
+
+    @on("1xV100", "2xV100")
+    def test_an_energy_counter_that_restarts_in_mid_window(self, launcher):
+        # Early in the window the counter soon passes its first value again: the difference looks
+        # right and is wrong.
+        for after_s in (0.2, 1.5):
+            process = self.begin_and_wait_for(launcher, 275)
+            self.put_faults(f"counter_restart_after={0.6 + after_s}")
+            training = self.end(process)
+            self.check_stopped(training, "GPU 0", "energy counter ran backwards", "driver was reloaded",
+                               "measure again")
+            self.check_restored()
+            self.faults_file.unlink()
+
+    @on("1xV100", "2xV100")
+    def test_set_calls_of_200_ms_are_in_no_measurement(self, launcher):
+        self.steps = 2000  # `run` passes over those that are trained during a set
+        training = self.train(launcher, f"slow_set={200 * TIME_SCALE}")
+        self.check_done(training)
+        self.check_restored()
+        for limit_w, time_s, *_ in training.rows:
+            self.assertLess(time_s, 200 * TIME_SCALE / 1000 + 2, limit_w)
+
+
+if __name__ == "__main__":
+    unittest.main()
