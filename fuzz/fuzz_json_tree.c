@@ -70,11 +70,11 @@ static void check_same_object(const harpe_json *json, size_t node, const json_t 
     for (size_t i = 0; i < count; i++) {
         size_t length;
         const char *name = harpe_json_bytes(json, pairs[i].key, &length);
-        const json_t *value = json_object_getn(expected, name, length);
-        require(value != NULL);
-        check_same(json, pairs[i].value, value);
         char *copy = strndup(name, length);
         require(copy && harpe_json_member(json, node, copy) == pairs[i].value);
+        const json_t *value = json_object_get(expected, copy);
+        require(value != NULL);
+        check_same(json, pairs[i].value, value);
         free(copy);
     }
     free(pairs);
@@ -133,7 +133,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!harpe_json_read(text, size, &json, &failure)) {
         require(failure.message != NULL && failure.byte <= size);
         require(json.nodes == NULL && json.decoded == NULL);
-        require(expected == NULL || is_deep(text, size));
+        /* jansson takes a NUL byte between tokens for white space. */
+        require(expected == NULL || is_deep(text, size) || memchr(text, '\0', size));
         json_decref(expected);
         return 0;
     }

@@ -19,7 +19,7 @@ static void require(bool holds) {
 static void check_problems(harpe_problems *problems) {
     char *text = harpe_problems_format(problems);
     require(text && harpe_problems_count(problems) > 0);
-    json_t *answer = json_loads(text, 0, NULL);
+    json_t *answer = json_loads(text, JSON_ALLOW_NUL, NULL);
     require(json_is_array(json_object_get(answer, "detail")));
     json_decref(answer);
     free(text);

@@ -72,5 +72,30 @@ else
     say '  Skipped: the examples are not built.'
 fi
 
+title '5. The server, and the ranks of a job that fetch their schedules of that plan'
+plan=$("$harpe" choose demo/plans --max-slowdown 1.05 | sed -n 's/^\(demo.*[.]py\)$/\1/p')
+ranks=$(python3 -c 'import ast, sys; print(len(ast.literal_eval(open(sys.argv[1]).read())))' "$plan")
+log=demo/serve.log
+rm -rf demo/harpe.db* demo/dump
+printf '  $ harpe serve --port 0 --store demo/harpe.db --dump-dir demo/dump \\\n'
+printf "      --scheduler-args '{\"solution_path\": \"%s\"}' &\n\n" "$plan"
+"$harpe" serve --port 0 --store demo/harpe.db --dump-dir demo/dump --log-level warning \
+    --scheduler-args "{\"solution_path\": \"$plan\"}" 2>"$log" &
+server=$!
+trap 'kill "$server" 2>/dev/null || true' EXIT
+url=
+for _ in $(seq 100); do
+    url=$(sed -n 's/.*listening on //p' "$log")
+    [ -z "$url" ] || break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+done
+[ -n "$url" ] || { cat "$log" >&2; exit 1; }
+python3 scripts/demo_ranks.py "$url" "$ranks" | sed 's/^./  &/'
+kill "$server"
+wait "$server" || { cat "$log" >&2; exit 1; }
+trap - EXIT
+printf '\n  Every answer was in demo/harpe.db before it was given; what was measured is in demo/dump.\n'
+
 printf '\nOpen %sdemo/plans/report.html%s: frontier, pipeline before and after, all plans.\n' \
     "$bold" "$plain"

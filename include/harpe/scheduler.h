@@ -73,7 +73,8 @@ typedef struct harpe_scheduler_class {
     void (*destroy)(void *state);
 
     /* True: nothing observed will change a schedule any more. The server then keeps no results and
-     * calls neither observe nor next_schedule. Optional: false. */
+     * calls neither observe nor next_schedule, but for one next_schedule after the observe or
+     * wish that finished it. Optional: false. */
     bool (*is_finished)(const void *state);
     /* The state as text (to be freed with free()), and back after create. Optional, both or none.
      */

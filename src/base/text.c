@@ -69,31 +69,11 @@ void harpe_text_printf(harpe_text *text, const char *format, ...) {
     freelocale(c_locale);
 }
 
-/* 15 digits always survive from text to double, 17 always from double to text. */
-static int write_shortest(char *into, size_t size, double value) {
-    int length = 0;
-    for (int digits = 15; digits <= 17; digits++) {
-        double read_back;
-        length = snprintf(into, size, "%.*g", digits, value);
-        if (harpe_parse_double(into, (size_t)length, &read_back) && read_back == value) {
-            break;
-        }
-    }
-    return length;
-}
-
 void harpe_text_number(harpe_text *text, double value) {
-    char number[40];
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c_locale) {
-        text->failed = true;
-        return;
-    }
-    locale_t previous = uselocale(c_locale);
-    int length = write_shortest(number, sizeof number, value);
-    (void)uselocale(previous);
-    freelocale(c_locale);
-    harpe_text_append(text, number, (size_t)length);
+    char number[HARPE_NUMBER_SIZE];
+    size_t length = harpe_print_number(number, value);
+    text->failed |= length == 0;
+    harpe_text_append(text, number, length);
 }
 
 static const char *html_escape_of(char byte) {

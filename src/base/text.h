@@ -35,6 +35,11 @@ bool harpe_parse_double(const char *text, size_t length, double *value);
 bool harpe_parse_int(const char *text, size_t length, int64_t *value);
 bool harpe_parse_int_like(const char *text, size_t length, int64_t *value);
 
+/* A finite number as harpe_text_number appends it, NUL-terminated; returns its length, 0 when the C
+ * library has no memory for its C locale. */
+#define HARPE_NUMBER_SIZE 40
+size_t harpe_print_number(char into[HARPE_NUMBER_SIZE], double value);
+
 /* The number in JSON's notation that `text` begins with, as long as it gets: returns its length, 0
  * when there is none. `*value` is the closest double (infinite beyond the range of double, NaN for
  * numbers of more than 400 bytes); `*is_integer`: neither fraction nor exponent. */

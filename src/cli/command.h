@@ -34,6 +34,7 @@ int harpe_emulate_command(int argc, char **argv);
 int harpe_monitor_command(int argc, char **argv);
 int harpe_power_limit_command(int argc, char **argv);
 int harpe_serve_command(int argc, char **argv);
+int harpe_jobs_command(int argc, char **argv);
 
 /* Prints "harpe NAME: <message>" to stderr and returns the exit code that fits the failure: usage
  * for a value outside its documented range, 128 + signal after an interruption. */

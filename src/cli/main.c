@@ -23,6 +23,7 @@ static const harpe_command commands[] = {
     {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
+    {"jobs", "Look at the jobs of a server, or evict one", harpe_jobs_command},
     {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -159,6 +159,6 @@ harpe_status harpe_frequency_schedule_copy(const harpe_frequency_schedule *from,
 }
 
 void harpe_frequency_schedule_free(harpe_frequency_schedule *schedule) {
-    free((void *)(uintptr_t)schedule->instructions);
+    free((void *)schedule->instructions);
     *schedule = (harpe_frequency_schedule){0};
 }

@@ -106,6 +106,6 @@ harpe_status harpe_job_info_copy(const harpe_job_info *from, harpe_job_info *to,
 }
 
 void harpe_job_info_free(harpe_job_info *job) {
-    free((char *)(uintptr_t)job->job_id);
+    free((char *)job->job_id);
     *job = (harpe_job_info){0};
 }

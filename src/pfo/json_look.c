@@ -92,7 +92,7 @@ bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **p
         list[i] = (harpe_json_pair){(uint32_t)key, (uint32_t)key + 1, i};
         key = harpe_json_next(json, key + 1);
     }
-    qsort_r(list, all, sizeof *list, by_key, (void *)(uintptr_t)json);
+    qsort_r(list, all, sizeof *list, by_key, (void *)json);
     size_t distinct = 0;
     for (uint32_t i = 0; i < all; i++) {
         if (distinct > 0 && compare_keys(json, list[distinct - 1].key, list[i].key) == 0) {

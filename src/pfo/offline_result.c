@@ -107,7 +107,7 @@ void harpe_offline_profiling_result_read(harpe_fields *fields, size_t object,
 }
 
 void harpe_offline_profiling_result_free(harpe_offline_profiling_result *result) {
-    free((void *)(uintptr_t)result->forward_time_s);
+    free((void *)result->forward_time_s);
     *result = (harpe_offline_profiling_result){0};
 }
 

@@ -257,7 +257,7 @@ harpe_status harpe_profiling_result_copy(const harpe_profiling_result *from,
 }
 
 void harpe_profiling_result_free(harpe_profiling_result *result) {
-    free((void *)(uintptr_t)result->iteration_time_s);
+    free((void *)result->iteration_time_s);
     *result = (harpe_profiling_result){0};
 }
 

@@ -131,6 +131,6 @@ harpe_status harpe_rank_info_copy(const harpe_rank_info *from, harpe_rank_info *
 }
 
 void harpe_rank_info_free(harpe_rank_info *rank) {
-    free((int *)(uintptr_t)rank->available_frequencies_mhz);
+    free((int *)rank->available_frequencies_mhz);
     *rank = (harpe_rank_info){0};
 }

@@ -94,7 +94,7 @@ struct harpe_http {
 void harpe_http_enter(harpe_http_connection *connection, harpe_http_state state);
 /* Has it proceed before the next wait. */
 void harpe_http_queue(harpe_http_connection *connection);
-int64_t harpe_http_run_queue(void *http);
+int64_t harpe_http_run_queue(void *user); /* a harpe_http */
 /* Takes over a connected socket. False: it was closed. */
 bool harpe_http_connection_open(harpe_http *http, int fd);
 /* Tells the handler (`gone`, `sent`) and frees it, now or when its turn in the queue comes. */

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,8 +61,7 @@ static harpe_status load_functions(harpe_http_tls *tls, harpe_error *error) {
 }
 
 static gnutls_datum_t datum(const char *text) {
-    return (gnutls_datum_t){.data = (unsigned char *)(uintptr_t)text,
-                            .size = (unsigned)strlen(text)};
+    return (gnutls_datum_t){.data = (unsigned char *)text, .size = (unsigned)strlen(text)};
 }
 
 static harpe_status load_certificate(harpe_http_tls *tls, const char *cert_pem, const char *key_pem,

@@ -29,7 +29,7 @@ static bool grow(harpe_job_table *table) {
     if (!old && getrandom(&table->seed, sizeof table->seed, GRND_NONBLOCK) < 0) table->seed = 0;
     table->buckets = buckets;
     table->bucket_count = count;
-    for (size_t b = 0; b < old_count; b++) {
+    for (size_t b = 0; old && b < old_count; b++) {
         for (harpe_job *job = old[b], *next; job; job = next) {
             next = job->same_bucket;
             harpe_job **bucket = &buckets[bucket_of(table, job->id)];

@@ -114,13 +114,17 @@ harpe_status harpe_loop_after(harpe_loop *loop, int64_t delay_ms, void (*due)(vo
     return HARPE_OK;
 }
 
-void harpe_timer_cancel(harpe_timer *timer) {
-    if (timer == NULL) return;
-    harpe_loop *loop = timer->loop;
-    size_t hole = timer->place;
+/* Out of the heap. */
+static harpe_timer *take_timer(harpe_loop *loop, size_t place) {
+    harpe_timer *taken = loop->timers[place];
     harpe_timer *last = loop->timers[--loop->timer_count];
-    if (last != timer) settle_timer(loop, last, hole);
-    free(timer);
+    loop->timers[loop->timer_count] = NULL;
+    if (place < loop->timer_count) settle_timer(loop, last, place);
+    return taken;
+}
+
+void harpe_timer_cancel(harpe_timer *timer) {
+    if (timer != NULL) free(take_timer(timer->loop, timer->place));
 }
 
 static void fire_timers(harpe_loop *loop) {
@@ -129,9 +133,9 @@ static void fire_timers(harpe_loop *loop) {
     uint64_t first_new = loop->timer_sequence; /* what is made meanwhile waits for the next turn */
     while (loop->timer_count > 0 && loop->timers[0]->due_ns <= now_ns &&
            loop->timers[0]->sequence < first_new) {
-        harpe_timer fired = *loop->timers[0];
-        harpe_timer_cancel(loop->timers[0]);
-        fired.due(fired.user);
+        harpe_timer *timer = take_timer(loop, 0);
+        timer->due(timer->user);
+        free(timer);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one event loop of the server (epoll, timerfd, eventfd) and the worker pool beside it. All
+/* The one event loop of the server (epoll, eventfd, signalfd) and the worker pool beside it. All
  * state of the server belongs to the loop's thread; what may take long goes to a worker and comes
  * back as a call on the loop. Knows nothing of HTTP, jobs or stores. */
 #ifndef HARPE_SERVER_LOOP_H

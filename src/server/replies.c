@@ -77,7 +77,8 @@ void harpe_reply_not_stored(harpe_call *call, const harpe_error *error) {
 
 int harpe_http_status_of(harpe_status status) {
     switch (status) {
-    case HARPE_INVALID_ARGUMENT: return 422;
+    case HARPE_INVALID_ARGUMENT:
+    case HARPE_INVALID_INPUT: return 422;
     case HARPE_NOT_SUPPORTED:
     case HARPE_INFEASIBLE:
     case HARPE_NOT_FOUND: return 409;

@@ -22,7 +22,8 @@ struct harpe_scheduler {
     void *state;
     harpe_schedule_set *last;
     harpe_frequency_schedule *schedules; /* one per rank */
-    bool has_ended;
+    bool is_created, has_ended;
+    bool has_news; /* observed or wished for since the last schedule: it must be asked once more */
 };
 
 /* ---- Making it --------------------------------------------------------------------------------
@@ -59,7 +60,9 @@ static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
         scheduler->seen.base.job = harpe_stages_job(scheduler->stages);
         scheduler->seen.base.ranks = harpe_stages_ranks(scheduler->stages);
     }
-    return kind->class->create(&scheduler->seen.base, &scheduler->state, error);
+    harpe_status status = kind->class->create(&scheduler->seen.base, &scheduler->state, error);
+    scheduler->is_created = status == HARPE_OK;
+    return status;
 }
 
 harpe_status harpe_scheduler_new(const harpe_scheduler_kind *kind, const harpe_job_info *job,
@@ -80,7 +83,7 @@ harpe_status harpe_scheduler_new(const harpe_scheduler_kind *kind, const harpe_j
 
 void harpe_scheduler_free(harpe_scheduler *scheduler) {
     if (!scheduler) return;
-    if (scheduler->state) scheduler->kind->class->destroy(scheduler->state);
+    if (scheduler->is_created) scheduler->kind->class->destroy(scheduler->state);
     harpe_stages_free(scheduler->stages);
     harpe_schedule_set_free(scheduler->last);
     for (int r = 0; r < scheduler->job.world_size && scheduler->ranks; r++)
@@ -107,7 +110,7 @@ static void spread(harpe_scheduler *scheduler) {
 
 harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
                                   const harpe_frequency_schedule **schedules, harpe_error *error) {
-    if (scheduler->last && harpe_scheduler_is_finished(scheduler)) {
+    if (scheduler->last && !scheduler->has_news && harpe_scheduler_is_finished(scheduler)) {
         *schedules = scheduler->schedules;
         return HARPE_OK;
     }
@@ -119,8 +122,9 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
         harpe_schedule_set_free(set);
         return status;
     }
-    if (scheduler->last && harpe_schedule_set_instruction_count(set) == 0) {
-        scheduler->has_ended = true;
+    scheduler->has_news = false;
+    scheduler->has_ended = harpe_schedule_set_instruction_count(set) == 0;
+    if (scheduler->last && scheduler->has_ended) {
         harpe_schedule_set_free(set);
     } else {
         harpe_schedule_set_free(scheduler->last);
@@ -144,7 +148,9 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
         if (status) return status;
         count = (size_t)scheduler->job.pp_degree;
     }
-    return class->observe(scheduler->state, results, count, error);
+    harpe_status status = class->observe(scheduler->state, results, count, error);
+    if (!status) scheduler->has_news = true;
+    return status;
 }
 
 bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler) {
@@ -183,7 +189,9 @@ harpe_status harpe_scheduler_wish_for(harpe_scheduler *scheduler, harpe_schedule
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "%s serves one plan and takes no such wishes: an online scheduler does",
                           class->name);
-    return class->wish(scheduler->state, wish, value, error);
+    harpe_status status = class->wish(scheduler->state, wish, value, error);
+    if (!status) scheduler->has_news = true;
+    return status;
 }
 
 harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **json,

@@ -61,8 +61,8 @@ static harpe_status add_rank(harpe_stages *stages, bool *has_first, const harpe_
     }
     if (same_frequencies(stage, rank)) return HARPE_OK;
     /* The arena's copy is ours to write. */
-    keep_common(stage, (int *)(uintptr_t)stage->available_frequencies_mhz, rank);
-    if (stage->available_frequency_count > 0 || count == 0) return HARPE_OK;
+    keep_common(stage, (int *)stage->available_frequencies_mhz, rank);
+    if (stage->available_frequency_count > 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "rank %d shares no available frequency with the other ranks of stage %d: one "
                       "schedule cannot serve them",
@@ -140,7 +140,7 @@ static harpe_status combine_list(harpe_stages *stages, const double **into, size
         return HARPE_OK;
     }
     if (*into_count != count) return fail_lengths(rank, first, what, error);
-    combine_values((double *)(uintptr_t)*into, from, count, how); /* the arena's copy */
+    combine_values((double *)*into, from, count, how); /* the arena's copy */
     return HARPE_OK;
 }
 
@@ -186,7 +186,7 @@ static harpe_status add_breakdown(const harpe_breakdown *into, const harpe_break
     for (size_t i = 0; i < into->iteration_count; i++) {
         if (into->counts[i] != from->counts[i])
             return fail_lengths(rank, first, into->instruction, error);
-        combine_values((double *)(uintptr_t)into->values + into->offsets[i], /* the arena's copy */
+        combine_values((double *)into->values + into->offsets[i], /* the arena's copy */
                        from->values + from->offsets[i], into->counts[i], how);
     }
     return HARPE_OK;

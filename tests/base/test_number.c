@@ -200,6 +200,41 @@ static void a_number_of_many_digits_has_no_value(void **state) {
     assert_true(value == 1.0 / 9);
 }
 
+/* ---- Writing ------------------------------------------------------------------------------ */
+
+static void check_printed(double value) {
+    char expected[64];
+    char printed[HARPE_NUMBER_SIZE];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(expected, sizeof expected, "%.*g", digits, value);
+        if (strtod(expected, NULL) == value) break;
+    }
+    size_t length = harpe_print_number(printed, value);
+    if (strcmp(printed, expected) != 0 || length != strlen(expected)) {
+        fail_msg("%a printed as '%s', printf gives '%s'", value, printed, expected);
+    }
+}
+
+static void numbers_are_printed_as_by_printf(void **state) {
+    (void)state;
+    static const double edges[] = {
+        0,     -0.0,    1,     -1,       10,     0.1,    0.5,
+        1e-4,  9.9e-5,  1e-5,  1e14,     1e15,   1e16,   123456.75,
+        1e22,  1e23,    1e300, 5e-324,   0.3,    2.5e-4, 1.0 / 3,
+        1e100, 1410000, 99.5,  1e-4 / 3, 9.5e14, 7e-310, 4503599627370496};
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        check_printed(edges[i]);
+        check_printed(nextafter(edges[i], 1e308));
+        check_printed(nextafter(edges[i], -1e308));
+    }
+    for (int i = 0; i < RANDOM_DOUBLES; i++) {
+        check_printed(ldexp((double)next_random(), -64 + (int)(next_random() % 90) - 30));
+        check_printed((double)(next_random() % 10000000) / 1000);
+        check_printed((double)(next_random() % 1000000) / 1e9);
+        check_printed(-(double)(next_random() >> (next_random() % 64)));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_double_reads_as_with_strtod),
@@ -209,6 +244,7 @@ int main(void) {
         cmocka_unit_test(edges_read_as_with_strtod),
         cmocka_unit_test(a_scan_takes_the_longest_json_number),
         cmocka_unit_test(a_number_of_many_digits_has_no_value),
+        cmocka_unit_test(numbers_are_printed_as_by_printf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

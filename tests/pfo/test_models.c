@@ -25,10 +25,21 @@
 #define TOO_SMALL(loc, limit) LIMIT(loc, "greater", "not_ge", limit)
 #define TOO_LARGE(loc) LIMIT(loc, "less", "not_le", "2147483647")
 
-static void expect_detail(const harpe_problems *problems, const char *problem_list,
+/* Places of fields. */
+#define BODY(name) "\"body\",\"" name "\""
+#define CLOCK(index) BODY("available_frequencies") "," index
+#define QUERY(name) "\"query\",\"" name "\""
+
+/* The problems in the order of an answer, NULL at the end. */
+#define PROBLEMS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void expect_detail(const harpe_problems *problems, const char *const *expected_problems,
                           const char *body) {
-    char expected[4096];
-    (void)snprintf(expected, sizeof expected, "{\"detail\":[%s]}", problem_list);
+    char expected[4096] = "{\"detail\":[";
+    for (size_t i = 0; expected_problems[i]; i++) {
+        strcat(strcat(expected, i > 0 ? "," : ""), expected_problems[i]);
+    }
+    strcat(expected, "]}");
     char *text = harpe_problems_format(problems);
     assert_non_null(text);
     if (strcmp(text, expected) != 0) {
@@ -37,23 +48,23 @@ static void expect_detail(const harpe_problems *problems, const char *problem_li
     free(text);
 }
 
-static void expect_bad_job(const char *body, const char *problem_list) {
+static void expect_bad_job(const char *body, const char *const *expected_problems) {
     harpe_problems problems = {0};
     harpe_job_info job = {0};
     if (harpe_job_info_decode(body, strlen(body), &job, &problems)) fail_msg("accepted: %s", body);
     assert_null(job.job_id);
-    expect_detail(&problems, problem_list, body);
+    expect_detail(&problems, expected_problems, body);
     harpe_problems_free(&problems);
 }
 
-static void expect_bad_rank(const char *body, const char *problem_list) {
+static void expect_bad_rank(const char *body, const char *const *expected_problems) {
     harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     if (harpe_rank_info_decode(body, strlen(body), &rank, &problems)) {
         fail_msg("accepted: %s", body);
     }
     assert_null(rank.available_frequencies_mhz);
-    expect_detail(&problems, problem_list, body);
+    expect_detail(&problems, expected_problems, body);
     harpe_problems_free(&problems);
 }
 
@@ -80,15 +91,13 @@ static void integers_come_in_several_forms(void **state) {
 
 static void every_bad_field_of_a_job_is_listed_in_order(void **state) {
     (void)state;
-    expect_bad_job(
-        "{}", MISSING("\"body\",\"pp_degree\"") "," MISSING("\"body\",\"dp_degree\"") "," MISSING(
-                  "\"body\",\"tp_degree\"") "," MISSING("\"body\",\"world_size\""));
+    expect_bad_job("{}", PROBLEMS(MISSING(BODY("pp_degree")), MISSING(BODY("dp_degree")),
+                                  MISSING(BODY("tp_degree")), MISSING(BODY("world_size"))));
     expect_bad_job("{\"world_size\":\"x\",\"tp_degree\":null,\"dp_degree\":0,\"pp_degree\":true,"
                    "\"job_metadata\":[],\"job_id\":{}}",
-                   NO_TEXT("\"body\",\"job_id\"") "," NO_INTEGER("\"body\",\"pp_degree\"") "," TOO_SMALL(
-                       "\"body\",\"dp_degree\"",
-                       "1") "," NO_NULL("\"body\",\"tp_degree\"") "," NO_INTEGER("\"body\",\"world_"
-                                                                                 "size\"") "," NO_TEXT("\"body\",\"job_metadata\""));
+                   PROBLEMS(NO_TEXT(BODY("job_id")), NO_INTEGER(BODY("pp_degree")),
+                            TOO_SMALL(BODY("dp_degree"), "1"), NO_NULL(BODY("tp_degree")),
+                            NO_INTEGER(BODY("world_size")), NO_TEXT(BODY("job_metadata"))));
 }
 
 static void what_is_no_integer_is_refused(void **state) {
@@ -115,15 +124,15 @@ static void what_is_no_integer_is_refused(void **state) {
         (void)snprintf(body, sizeof body,
                        "{\"pp_degree\":%s,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}",
                        bad[i]);
-        expect_bad_job(body, NO_INTEGER("\"body\",\"pp_degree\""));
+        expect_bad_job(body, PROBLEMS(NO_INTEGER(BODY("pp_degree"))));
     }
 }
 
 static void a_world_size_must_be_the_product(void **state) {
     (void)state;
-    static const char assertion[] =
-        PROBLEM("\"body\",\"world_size\"", "world_size must be pp_degree * dp_degree * tp_degree",
-                "assertion_error");
+    const char *const *assertion =
+        PROBLEMS(PROBLEM(BODY("world_size"), "world_size must be pp_degree * dp_degree * tp_degree",
+                         "assertion_error"));
     expect_bad_job("{\"pp_degree\":2,\"dp_degree\":2,\"tp_degree\":2,\"world_size\":7}", assertion);
     /* 2^31-1 cubed is beyond int64. */
     expect_bad_job("{\"pp_degree\":2147483647,\"dp_degree\":2147483647,\"tp_degree\":2147483647,"
@@ -132,15 +141,16 @@ static void a_world_size_must_be_the_product(void **state) {
     expect_bad_job("{\"pp_degree\":65536,\"dp_degree\":65536,\"tp_degree\":1,\"world_size\":1}",
                    assertion);
     expect_bad_job("{\"pp_degree\":2147483648,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":7}",
-                   TOO_LARGE("\"body\",\"pp_degree\""));
+                   PROBLEMS(TOO_LARGE(BODY("pp_degree"))));
 }
 
 static void a_job_does_not_choose_its_id(void **state) {
     (void)state;
     static const char body[] = "{\"job_id\":\"mine\",\"pp_degree\":1,\"dp_degree\":1,"
                                "\"tp_degree\":1,\"world_size\":1}";
-    expect_bad_job(body, PROBLEM("\"body\",\"job_id\"",
-                                 "job_id must be empty: the server chooses it", "assertion_error"));
+    expect_bad_job(body,
+                   PROBLEMS(PROBLEM(BODY("job_id"), "job_id must be empty: the server chooses it",
+                                    "assertion_error")));
     harpe_job_info job = {0};
     harpe_error error;
     assert_int_equal(harpe_job_info_parse(body, strlen(body), &job, &error), HARPE_OK);
@@ -150,10 +160,11 @@ static void a_job_does_not_choose_its_id(void **state) {
 
 static void bodies_that_are_no_object_are_refused(void **state) {
     (void)state;
-    static const char no_object[] =
-        PROBLEM("\"body\"", "value is not a valid dict", "type_error.dict");
-    expect_bad_job("", MISSING("\"body\""));
-    expect_bad_job("null", MISSING("\"body\""));
+    const char *const *missing = PROBLEMS(MISSING("\"body\""));
+    const char *const *no_object =
+        PROBLEMS(PROBLEM("\"body\"", "value is not a valid dict", "type_error.dict"));
+    expect_bad_job("", missing);
+    expect_bad_job("null", missing);
     expect_bad_job("[]", no_object);
     expect_bad_job("\"{}\"", no_object);
     expect_bad_job("3", no_object);
@@ -163,14 +174,14 @@ static void text_that_is_no_json_is_refused_as_the_published_server_does(void **
     (void)state;
     expect_bad_job(
         "{\"a\":\"\xC3\xA9\",\n \"b\" 1}",
-        "{\"loc\":[\"body\",15],\"msg\":\"Expecting ':' delimiter: line 2 column 6 "
-        "(char 15)\",\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Expecting "
-        "':' delimiter\",\"doc\":\"{\\\"a\\\":\\\"\xC3\xA9\\\",\\n \\\"b\\\" 1}\",\"pos\":"
-        "15,\"lineno\":2,\"colno\":6}}");
+        PROBLEMS("{\"loc\":[\"body\",15],\"msg\":\"Expecting ':' delimiter: line 2 column 6 "
+                 "(char 15)\",\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Expecting "
+                 "':' delimiter\",\"doc\":\"{\\\"a\\\":\\\"\xC3\xA9\\\",\\n \\\"b\\\" 1}\","
+                 "\"pos\":15,\"lineno\":2,\"colno\":6}}"));
     expect_bad_job("{\"a\xFF",
-                   "{\"loc\":[\"body\",3],\"msg\":\"Invalid UTF-8: line 1 column 4 (char 3)\","
-                   "\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Invalid UTF-8\",\"doc\":"
-                   "\"{\\\"a\",\"pos\":3,\"lineno\":1,\"colno\":4}}");
+                   PROBLEMS("{\"loc\":[\"body\",3],\"msg\":\"Invalid UTF-8: line 1 column 4 (char "
+                            "3)\",\"type\":\"value_error.jsondecode\",\"ctx\":{\"msg\":\"Invalid "
+                            "UTF-8\",\"doc\":\"{\\\"a\",\"pos\":3,\"lineno\":1,\"colno\":4}}"));
 }
 
 static void a_large_bad_document_is_shown_in_part(void **state) {
@@ -275,23 +286,15 @@ static void a_rank_reads_as_it_was_written(void **state) {
 
 static void every_bad_field_of_a_rank_is_listed(void **state) {
     (void)state;
-    expect_bad_rank(
-        "{\"rank\":-1,\"dp_rank\":0,\"pp_rank\":\"1.5\",\"available_frequencies\":"
-        "[1410,\"x\",null,[1],1e10]}",
-        TOO_SMALL("\"body\",\"rank\"", "0") "," NO_INTEGER("\"body\",\"pp_rank\"") "," MISSING("\"b"
-                                                                                               "ody"
-                                                                                               "\","
-                                                                                               "\"t"
-                                                                                               "p_"
-                                                                                               "ran"
-                                                                                               "k"
-                                                                                               "\"") "," NO_INTEGER("\"body\",\"available_frequencies\",1") "," NO_NULL(
-            "\"body\",\"available_frequencies\",2") "," NO_INTEGER("\"body\",\"available_"
-                                                                   "frequencies\",3") "," TOO_LARGE("\"body\",\"available_frequencies\",4"));
+    expect_bad_rank("{\"rank\":-1,\"dp_rank\":0,\"pp_rank\":\"1.5\",\"available_frequencies\":"
+                    "[1410,\"x\",null,[1],1e10]}",
+                    PROBLEMS(TOO_SMALL(BODY("rank"), "0"), NO_INTEGER(BODY("pp_rank")),
+                             MISSING(BODY("tp_rank")), NO_INTEGER(CLOCK("1")), NO_NULL(CLOCK("2")),
+                             NO_INTEGER(CLOCK("3")), TOO_LARGE(CLOCK("4"))));
     expect_bad_rank("{\"rank\":0,\"dp_rank\":0,\"pp_rank\":0,\"tp_rank\":0,"
                     "\"available_frequencies\":{}}",
-                    PROBLEM("\"body\",\"available_frequencies\"", "value is not a valid list",
-                            "type_error.list"));
+                    PROBLEMS(PROBLEM(BODY("available_frequencies"), "value is not a valid list",
+                                     "type_error.list")));
 }
 
 static void a_rank_must_lie_in_its_job(void **state) {
@@ -390,10 +393,10 @@ static void query_values_are_integers(void **state) {
     assert_false(harpe_query_int_decode("rank", "", &value, &problems));
     assert_false(harpe_query_int_decode("round", "4.0", &value, &problems));
     assert_int_equal(value, -3);
-    expect_detail(&problems,
-                  MISSING("\"query\",\"rank\"") "," NO_INTEGER("\"query\",\"rank\"") "," NO_INTEGER(
-                      "\"query\",\"round\""),
-                  "queries");
+    expect_detail(
+        &problems,
+        PROBLEMS(MISSING(QUERY("rank")), NO_INTEGER(QUERY("rank")), NO_INTEGER(QUERY("round"))),
+        "queries");
     harpe_problems_free(&problems);
     harpe_problems_free(&problems);
 }

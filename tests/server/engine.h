@@ -207,6 +207,9 @@ static inline void engine_restart(engine *e) {
     engine_start(e);
 }
 
+static char learner_name[] = "Learner";
+static char no_settings[] = "{}";
+
 /* Not started yet: a test may change settings before. */
 static inline int engine_make(void **state) {
     engine *e = calloc(1, sizeof *e);
@@ -216,9 +219,9 @@ static inline int engine_make(void **state) {
     if (harpe_settings_init(&e->settings, NULL)) return -1;
     e->settings.dump_data = false;
     e->kind = (harpe_scheduler_kind){.class = &learner_with_state,
-                                     .name = (char *)(uintptr_t) "Learner",
-                                     .args_json = (char *)(uintptr_t) "{}",
-                                     .settings_json = (char *)(uintptr_t) "{}",
+                                     .name = learner_name,
+                                     .args_json = no_settings,
+                                     .settings_json = no_settings,
                                      .timeout_s = 10};
     engine_clock_s = 0;
     *state = e;

@@ -36,7 +36,7 @@ typedef struct world {
     pthread_t thread;
     kept *held;
     size_t body_limit; /* of any path but /tiny */
-    atomic_int gone, delivered, broken, worked;
+    atomic_int kept, gone, delivered, broken, worked;
 } world;
 
 /* ---- Handler ------------------------------------------------------------------------------ */
@@ -83,6 +83,7 @@ static kept *hold(world *w, harpe_http_request *request) {
     harpe_http_set_data(request, h);
     h->next = w->held;
     w->held = h;
+    atomic_fetch_add(&w->kept, 1);
     return h;
 }
 

@@ -304,9 +304,11 @@ static char *read_file(const char *folder, const char *name) {
     return text;
 }
 
-static void run_in(const char *folder, const char *command, int port) {
-    char line[1000];
-    snprintf(line, sizeof line, command, folder, port);
+/* A shell's commands with $D, the folder, and $U, the server. */
+static void run_in(const char *folder, int port, const char *commands) {
+    char line[1200];
+    snprintf(line, sizeof line, "D=%s; U=https://127.0.0.1:%d; cd $D && %s", folder, port,
+             commands);
     if (system(line) != 0) fail_msg("failed: %s", line); // NOLINT(cert-env33-c)
 }
 
@@ -315,11 +317,10 @@ static void tls_is_spoken_with_a_certificate(void **state) {
     if (system("command -v openssl curl >/dev/null") != 0) skip(); // NOLINT(cert-env33-c)
     char folder[] = "/tmp/harpe-tls-XXXXXX";
     assert_non_null(mkdtemp(folder));
-    run_in(folder,
-           "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+    run_in(folder, 0,
+           "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
            "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout key -out cert "
-           "2>/dev/null && head -c 300000 /dev/urandom >body # %d",
-           0);
+           "2>/dev/null && head -c 300000 /dev/urandom >body");
     char *cert = read_file(folder, "cert"), *key = read_file(folder, "key");
     assert_true(cert != NULL && key != NULL);
     world *w = open_world((harpe_http_options){.tls_cert_pem = cert,
@@ -329,18 +330,16 @@ static void tls_is_spoken_with_a_certificate(void **state) {
     int silent = dial(w), plain = dial(w);
     say(plain, GET("/a"));
     expect_end(plain);
-    run_in(folder,
-           "cd %s && U=https://127.0.0.1:%d && "
+    run_in(folder, harpe_http_port(w->http),
            "curl -sS --max-time 20 --cacert cert --data-binary @body $U/echo -o echoed "
            "--next -sS --max-time 20 --cacert cert $U/large -o large "
-           "--next -sS --max-time 20 --cacert cert $U/work -o worked && "
-           "cmp body echoed && test $(stat -c %%s large) = 33554432 && test $(cat worked) = worked",
-           harpe_http_port(w->http));
+           "--next -sS --max-time 20 --cacert cert $U/work -o worked && cmp body echoed && "
+           "test $(stat -c %s large) = 33554432 && test $(cat worked) = worked");
     expect_end(silent); /* it never began to shake hands */
     close_world(w);
     free(cert);
     free(key);
-    run_in(folder, "cd %s && rm -f cert key body echoed large worked && rmdir $PWD # %d", 0);
+    run_in(folder, 0, "rm -f cert key body echoed large worked && rmdir $D");
 }
 
 int main(void) {

@@ -227,9 +227,9 @@ static void wish_changes_the_next_round(void **state) {
     asked *held = ask_schedule(e, job, 0, -1);
     expect_held(e, held);
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":4}"), 200, "null");
-    expect(ask_schedule(e, job, 1, -1), 200, "401000");
-    expect(held, 200, "401000");
-    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":5000}"), 500, "too much");
+    expect(ask_schedule(e, job, 1, -1), 200, "401001");
+    expect(held, 200, "401001");
+    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":5000}"), 422, "too much");
     free(job);
 }
 

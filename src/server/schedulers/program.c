@@ -77,7 +77,7 @@ static int spawn(program *self, int input, int output) {
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, (short)(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
                                                   POSIX_SPAWN_SETSIGDEF));
-    char *const arguments[] = {"sh", "-c", (char *)(uintptr_t)self->command, NULL};
+    char *const arguments[] = {"sh", "-c", (char *)self->command, NULL};
     int problem = posix_spawn(&self->process, "/bin/sh", &actions, &attributes, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
@@ -116,6 +116,12 @@ static harpe_status fail_died(const program *self, harpe_error *error) {
                       self->command);
 }
 
+static harpe_status fail_lines(const program *self, harpe_error *error) {
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the scheduler program '%.200s' said more than one line to one question",
+                      self->command);
+}
+
 static harpe_status wait_for(const program *self, int fd, short events, int64_t deadline_ns,
                              harpe_error *error) {
     for (;;) {
@@ -132,13 +138,14 @@ static harpe_status wait_for(const program *self, int fd, short events, int64_t 
 
 /* SIGPIPE stays away from the process whatever its disposition is. */
 static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
-    sigset_t pipe_signal, before;
+    sigset_t pipe_signal, before, pending;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    sigpending(&pending);
     ssize_t written = write(fd, bytes, length);
     int problem = errno;
-    if (written < 0 && problem == EPIPE && !sigismember(&before, SIGPIPE)) {
+    if (written < 0 && problem == EPIPE && !sigismember(&pending, SIGPIPE)) {
         const struct timespec now = {0};
         while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
             continue;
@@ -173,11 +180,7 @@ static harpe_status read_line(const program *self, harpe_text *line, int64_t dea
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (count <= 0) return fail_died(self, error);
         const char *end = memchr(bytes, '\n', (size_t)count);
-        if (end && end + 1 != bytes + count)
-            return harpe_fail(error, HARPE_INVALID_INPUT,
-                              "the scheduler program '%.200s' said more than one line to one "
-                              "question",
-                              self->command);
+        if (end && end + 1 != bytes + count) return fail_lines(self, error);
         harpe_text_append(line, bytes, end ? (size_t)(end - bytes) : (size_t)count);
         if (line->failed) return harpe_fail_memory(error);
         if (line->length > LINE_LIMIT_BYTES)
@@ -218,6 +221,9 @@ static harpe_status take_answer(program *self, const harpe_text *line, harpe_err
 
 static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
                              harpe_error *error) {
+    if (self->process <= 0) return fail_died(self, error);
+    struct pollfd early = {.fd = self->output, .events = POLLIN};
+    if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
     harpe_status status = send_line(self, question, length, deadline_ns, error);
     return status ? status : read_line(self, answer, deadline_ns, error);
@@ -316,6 +322,14 @@ static void destroy(void *state) {
     free(self);
 }
 
+static harpe_status check_args(const char *args_json, harpe_error *error) {
+    json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
+    bool is_object = json_is_object(args);
+    json_decref(args);
+    if (is_object) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler_args: must be a JSON object");
+}
+
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
     const harpe_host_job *host = (const harpe_host_job *)job;
     program *self = harpe_calloc(1, sizeof *self);
@@ -372,6 +386,7 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
         harpe_text_free(&answer);
         status = initialise(self, error);
         if (!status) status = ask_once(self, question, length, &answer, error);
+        if (status) stop(self);
     }
     if (!status) status = take_answer(self, &answer, error);
     free(question);
@@ -387,6 +402,7 @@ static bool is_finished(const void *state) {
 const harpe_scheduler_class harpe_program_scheduler = {
     .abi = HARPE_SCHEDULER_ABI,
     .name = "Program",
+    .check_args = check_args,
     .create = create,
     .next_schedule = next_schedule,
     .observe = observe,

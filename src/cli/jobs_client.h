@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client of one coordination server: requests without a body, answers as JSON. */
+#ifndef HARPE_CLI_JOBS_CLIENT_H
+#define HARPE_CLI_JOBS_CLIENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include <harpe/status.h>
+
+typedef struct harpe_jobs_client harpe_jobs_client;
+
+typedef struct harpe_jobs_client_options {
+    const char *server;     /* http://HOST:PORT */
+    const char *token_file; /* NULL: no token is sent */
+    const char *ca_file;    /* NULL: the system's certificate authorities */
+} harpe_jobs_client_options;
+
+harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
+                                    harpe_jobs_client **out, harpe_error *error);
+void harpe_jobs_client_close(harpe_jobs_client *client); /* NULL is allowed */
+
+/* One request. With `job_id` the path is /jobs/ID, and HARPE_NOT_FOUND says that the server has no
+ * such job (any more); without, it is /jobs with all of them. HARPE_UNAVAILABLE: no answer came, it
+ * may be worth trying again. `*answer` is to be released with json_decref. */
+harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
+                                    const char *job_id, json_t **answer, harpe_error *error);
+
+#endif

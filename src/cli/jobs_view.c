@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How `harpe jobs` shows jobs to people: the table of all, the page of one, the line that says how
+ * far it is. Texts come from other machines, so control characters are not passed on. */
+#include "cli/jobs_view.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/command.h"
+
+enum { RANGES_SHOWN = 16 };
+
+/* ---- Fields --------------------------------------------------------------------------------- */
+
+static int64_t number_of(const json_t *job, const char *name) {
+    return json_integer_value(json_object_get(job, name));
+}
+
+static const char *text_of(const json_t *job, const char *name) {
+    const char *value = json_string_value(json_object_get(job, name));
+    return value && *value ? value : "-";
+}
+
+static void append_clean(harpe_text *text, const char *value) {
+    for (; *value; value++) {
+        bool is_control = (unsigned char)*value < ' ' || *value == 0x7f;
+        harpe_text_append(text, is_control ? "?" : value, 1);
+    }
+}
+
+static void append_ago(harpe_text *text, int64_t when_s) {
+    int64_t age_s = (int64_t)time(NULL) - when_s;
+    if (age_s < 0) age_s = 0; /* clocks of two machines */
+    if (age_s < 120) {
+        harpe_text_printf(text, "%" PRId64 " s ago", age_s);
+    } else if (age_s < 7200) {
+        harpe_text_printf(text, "%" PRId64 " min ago", age_s / 60);
+    } else if (age_s < 2 * 86400) {
+        harpe_text_printf(text, "%" PRId64 " h ago", age_s / 3600);
+    } else {
+        harpe_text_printf(text, "%" PRId64 " d ago", age_s / 86400);
+    }
+}
+
+/* Rounds count from 0; none has been handed out before. */
+static void append_round(harpe_text *text, const json_t *job, int width) {
+    int64_t round = number_of(job, "round");
+    if (round < 0) {
+        harpe_text_printf(text, "%*s", width, "-");
+    } else {
+        harpe_text_printf(text, "%*" PRId64, width, round);
+    }
+}
+
+/* ---- All jobs ------------------------------------------------------------------------------- */
+
+static void append_row(harpe_text *text, const json_t *job, int id_width) {
+    size_t start = text->length;
+    append_clean(text, text_of(job, "job_id"));
+    int written = (int)(text->length - start);
+    harpe_text_printf(text, "%*s  ", id_width > written ? id_width - written : 0, "");
+    start = text->length;
+    append_clean(text, text_of(job, "state"));
+    written = (int)(text->length - start);
+    harpe_text_printf(text, "%*s", written < 11 ? 11 - written : 0, "");
+    char ranks[48];
+    (void)snprintf(ranks, sizeof ranks, "%" PRId64 "/%" PRId64, number_of(job, "ranks_registered"),
+                   number_of(job, "world_size"));
+    harpe_text_printf(text, "  %11s  %7" PRId64 "  ", ranks, number_of(job, "ranks_waiting"));
+    append_round(text, job, 5);
+    harpe_text_printf(text, "  ");
+    append_ago(text, number_of(job, "last_seen"));
+    harpe_text_printf(text, "\n");
+}
+
+void harpe_jobs_view_list(const json_t *jobs, bool quiet, harpe_text *text) {
+    int id_width = 2;
+    size_t index;
+    const json_t *job;
+    json_array_foreach(jobs, index, job) {
+        int width = (int)strlen(text_of(job, "job_id"));
+        if (width > id_width) id_width = width;
+    }
+    if (!quiet && json_array_size(jobs) == 0) harpe_text_printf(text, "No jobs.\n");
+    if (!quiet && json_array_size(jobs) > 0)
+        harpe_text_printf(text, "%s%-*s  %-11s  %11s  %7s  %5s  %s%s\n", harpe_bold_start(),
+                          id_width, "id", "state", "ranks", "waiting", "round", "last seen",
+                          harpe_bold_end());
+    json_array_foreach(jobs, index, job) {
+        if (quiet) {
+            append_clean(text, text_of(job, "job_id"));
+            harpe_text_printf(text, "\n");
+        } else {
+            append_row(text, job, id_width);
+        }
+    }
+}
+
+/* ---- One job -------------------------------------------------------------------------------- */
+
+/* A rank that has not told its place in the job is missing, even if it asks already. */
+static bool is_missing(const json_t *rank) { return !json_object_get(rank, "pp_rank"); }
+
+static bool is_not_asking(const json_t *rank) {
+    return strcmp(text_of(rank, "state"), "asking") != 0;
+}
+
+/* "3, 7-9": the ranks that `counts` picks. Thousands of single ones would hide the rest. */
+static void append_ranges(harpe_text *text, const char *title, const json_t *ranks,
+                          bool (*counts)(const json_t *rank)) {
+    size_t shown = 0;
+    size_t left_out = 0;
+    size_t count = json_array_size(ranks);
+    for (size_t first = 0; first < count; first++) {
+        if (!counts(json_array_get(ranks, first))) continue;
+        size_t last = first;
+        while (last + 1 < count && counts(json_array_get(ranks, last + 1))) {
+            last++;
+        }
+        if (shown == RANGES_SHOWN) {
+            left_out += last - first + 1;
+        } else {
+            harpe_text_printf(text, "%s%zu", shown++ == 0 ? title : ", ", first);
+            if (last > first) harpe_text_printf(text, "-%zu", last);
+        }
+        first = last;
+    }
+    if (left_out > 0) harpe_text_printf(text, " and %zu more", left_out);
+    if (shown > 0) harpe_text_printf(text, "\n");
+}
+
+static void append_field(harpe_text *text, const char *title, const json_t *job, const char *name) {
+    if (!json_string_value(json_object_get(job, name))) return;
+    harpe_text_printf(text, "%s", title);
+    append_clean(text, text_of(job, name));
+    harpe_text_printf(text, "\n");
+}
+
+void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
+    int64_t world_size = number_of(job, "world_size");
+    const json_t *ranks = json_object_get(job, "ranks");
+    harpe_text_printf(text, "%s", harpe_bold_start());
+    append_clean(text, text_of(job, "job_id"));
+    harpe_text_printf(text, "%s\n", harpe_bold_end());
+    append_field(text, "  state:      ", job, "state");
+    append_field(text, "  failure:    ", job, "failure");
+    append_field(text, "  metadata:   ", job, "job_metadata");
+    append_field(text, "  scheduler:  ", job, "scheduler");
+    harpe_text_printf(text,
+                      "  layout:     %" PRId64 " pipeline x %" PRId64 " data x %" PRId64
+                      " tensor\n  round:      ",
+                      number_of(job, "pp_degree"), number_of(job, "dp_degree"),
+                      number_of(job, "tp_degree"));
+    append_round(text, job, 0);
+    harpe_text_printf(text, "%s\n",
+                      json_is_true(json_object_get(job, "scheduler_is_finished"))
+                          ? " (the scheduler is finished)"
+                          : "");
+    harpe_text_printf(text,
+                      "  ranks:      %" PRId64 " registered, %" PRId64 " waiting, %" PRId64
+                      " reported, of %" PRId64 "\n",
+                      number_of(job, "ranks_registered"), number_of(job, "ranks_waiting"),
+                      number_of(job, "ranks_reported"), world_size);
+    append_ranges(text, "  missing:    ", ranks, is_missing);
+    if (number_of(job, "ranks_waiting") > 0)
+        append_ranges(text, "  waited for: ", ranks, is_not_asking);
+    harpe_text_printf(text, "  registered: ");
+    append_ago(text, number_of(job, "registered_at"));
+    harpe_text_printf(text, "\n  last seen:  ");
+    append_ago(text, number_of(job, "last_seen"));
+    harpe_text_printf(text, "\n");
+}
+
+void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {
+    append_clean(text, text_of(job, "state"));
+    if (quiet) return;
+    harpe_text_printf(text, ", round ");
+    append_round(text, job, 0);
+    harpe_text_printf(text,
+                      ", of %" PRId64 " ranks %" PRId64 " registered, %" PRId64 " waiting, %" PRId64
+                      " reported",
+                      number_of(job, "world_size"), number_of(job, "ranks_registered"),
+                      number_of(job, "ranks_waiting"), number_of(job, "ranks_reported"));
+    const char *failure = json_string_value(json_object_get(job, "failure"));
+    if (failure) {
+        harpe_text_printf(text, ": ");
+        append_clean(text, failure);
+    }
+}

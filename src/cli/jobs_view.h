@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs of a coordination server, as its JSON tells them, in words and tables. A field that is
+ * missing shows as 0 or '-'. */
+#ifndef HARPE_CLI_JOBS_VIEW_H
+#define HARPE_CLI_JOBS_VIEW_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/text.h"
+
+/* `jobs` is the list; quiet: ids only. */
+void harpe_jobs_view_list(const json_t *jobs, bool quiet, harpe_text *text);
+/* Some lines about one job. */
+void harpe_jobs_view_job(const json_t *job, harpe_text *text);
+/* How far the job is, in one line without a newline: the same while nothing happens. */
+void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text);
+
+#endif

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe jobs` against a running `harpe serve`: what it shows, how it finds a job, and what it says
+when there is no server, no token or no such job."""
+import sys
+
+from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
+
+sys.path.insert(0, str(SOURCE / "tests" / "server"))
+from server import LIMIT_S, Server, plan_for, register  # noqa: E402
+
+
+class JobsTest(ProgramTest):
+    def start(self, *arguments):
+        (self.path / "plan.py").write_text(
+            repr([[tuple(entry) for entry in rank] for rank in plan_for(4)]) + "\n")
+        server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler",
+                        "PointSolution", "--scheduler-args",
+                        json.dumps({"solution_path": str(self.path / "plan.py")}), *arguments)
+        self.addCleanup(server.kill)
+        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{server.port}")
+        return server
+
+    def jobs(self, *arguments):
+        return self.succeed("jobs", *arguments, env=self.variables)
+
+    def refused(self, code, message, *arguments):
+        return self.refuse(code, message, "jobs", *arguments, env=self.variables)
+
+    def watch(self, *arguments):
+        process = subprocess.Popen([HARPE, "jobs", "watch", *arguments], env=self.variables,
+                                   text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+
+class Looking(JobsTest):
+    def test_list_has_a_row_per_job_and_quiet_only_ids(self):
+        server = self.start()
+        self.assertEqual(self.jobs().out, "No jobs.\n")
+        first = register(server, pp=4)
+        second = register(server, pp=4, ranks=False, job_metadata="other")
+        lines = self.jobs("list").out.splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertTrue(lines[1].startswith(second.id), lines)
+        self.assertIn("0/4", lines[1])
+        self.assertIn("4/4", lines[2])
+        self.assertEqual(self.jobs("--quiet").out.split(), [second.id, first.id])
+        self.assertEqual(len(self.jobs("--json").json()["jobs"]), 2)
+
+    def test_missing_ranks_are_named_as_ranges(self):
+        server = self.start()
+        job = register(server, pp=4, dp=2, ranks=False)
+        for rank in (0, 2):
+            server.post(f"/register_rank/{job.id}", job.rank(rank))
+        out = self.jobs("show", job.id).out
+        self.assertIn("missing:    1, 3-7\n", out)
+        self.assertIn("2 registered", out)
+        self.assertEqual(self.jobs("show", job.id, "--json").json()["job_id"], job.id)
+        self.assertEqual(self.jobs("show", job.id, "--quiet").out, "registering\n")
+
+    def test_beginning_of_an_id_is_enough_unless_others_begin_so(self):
+        server = self.start()
+        job = register(server, pp=4)
+        self.assertIn(job.id, self.jobs("show", job.id[:5]).out)
+        register(server, pp=4)
+        self.refused(2, "2 jobs begin with", "show", job.id[:5])
+
+    def test_watch_tells_each_change_and_ends_with_the_job(self):
+        server = self.start()
+        job = register(server, pp=4, ranks=False)
+        process = self.watch(job.id)
+        self.assertIn("0 registered", process.stdout.readline())
+        server.post(f"/register_rank/{job.id}", job.rank(0))
+        self.assertIn("1 registered", process.stdout.readline())
+        self.assertEqual(server.call("DELETE", f"/jobs/{job.id}").status, 200)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assertIn("the job is gone", out)
+
+    def test_interrupted_watch_ends_well(self):
+        job = register(self.start(), pp=4)
+        process = self.watch(job.id, "--json")
+        self.assertEqual(json.loads(process.stdout.readline())["job_id"], job.id)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 0)
+
+
+class Evicting(JobsTest):
+    def test_evicted_job_is_off_the_list(self):
+        server = self.start()
+        job = register(server, pp=4)
+        self.assertEqual(self.jobs("evict", job.id, "--yes").out, f"evicted {job.id}\n")
+        self.assertNotIn(job.id, self.jobs().out)
+
+    def test_terminal_is_asked_and_no_answer_keeps_the_job(self):
+        job = register(self.start(), pp=4)
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        os.write(ours, b"n\n")
+        result = subprocess.run([HARPE, "jobs", "evict", job.id], env=self.variables, stdin=theirs,
+                                text=True, capture_output=True, timeout=LIMIT_S, check=False)
+        os.close(theirs)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("Evict", result.stderr)
+        self.assertIn(job.id, self.jobs().out)
+
+
+class Failures(JobsTest):
+    def test_no_server_says_what_to_run(self):
+        server = self.start()
+        server.stop()
+        self.refused(1, f"is harpe serve running at http://127.0.0.1:{server.port}?")
+
+    def test_missing_and_wrong_tokens_point_to_the_flag(self):
+        self.write("token", "secret\n")
+        self.write("wrong", "guess\n")
+        self.start("--token-file", "token")
+        self.refused(1, "--token-file")
+        self.refused(1, "does not know the token", "--token-file", "wrong")
+        self.assertEqual(self.jobs("--token-file", "token").out, "No jobs.\n")
+
+    def test_unknown_id_names_the_closest(self):
+        server = self.start()
+        job = register(server, pp=4)
+        self.refused(1, f"did you mean '{job.id}'?", "show", job.id.replace("+pp4", "+pp5"))
+
+    def test_wrong_usage_is_one_line(self):
+        self.start()
+        self.refused(2, "expected list, show, watch or evict", "shwo")
+        self.refused(2, "show needs a job's id", "show")
+        self.refused(2, "http://HOST:PORT", "--server", "ftp://somewhere")
+
+
+if __name__ == "__main__":
+    unittest.main()

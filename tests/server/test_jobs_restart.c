@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server that dies at any moment. A job of three ranks is run by a process that is killed after
+ * its n-th answer, for every n, or at random moments; the next process goes on with the same store
+ * and clients that repeat what was not answered. What the clients saw must be what an undisturbed
+ * server would have shown them: the schedules depend on every result of every round. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "engine.h"
+
+enum { RANKS = 3, ROUNDS = 4, ANSWERS = 1 + RANKS * (1 + 2 * ROUNDS) };
+
+/* What the clients know; it outlives the server. */
+typedef struct clients {
+    char job[600];
+    int step[RANKS];              /* answered so far: registration, schedule 0, result 0, ... */
+    int frequency[RANKS][ROUNDS]; /* as handed out */
+    char mistake[300];
+    int answers;
+} clients;
+
+static clients *shared_clients(void) {
+    clients *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(c != MAP_FAILED);
+    return c;
+}
+
+static bool are_done(const clients *c) {
+    for (int r = 0; r < RANKS; r++) {
+        if (c->step[r] < 1 + 2 * ROUNDS) return false;
+    }
+    return true;
+}
+
+/* ---- One life of the server --------------------------------------------------------------- */
+
+typedef struct life {
+    engine *e;
+    clients *c;
+    int answers_left; /* then it dies; 0: lives on */
+    bool dies_before_it_is_known;
+    bool names_rounds; /* the clients say which round they mean */
+} life;
+
+typedef struct rank_client {
+    life *life;
+    int rank;
+    harpe_call call;
+    char *body;
+} rank_client;
+
+static void die(void) {
+    (void)kill(getpid(), SIGKILL);
+    (void)pause();
+}
+
+static void count_answer(life *l, bool is_known) {
+    if (l->answers_left == 0 || is_known == l->dies_before_it_is_known) return;
+    if (--l->answers_left == 0) die();
+}
+
+static void send_next(rank_client *self);
+
+static void note_schedule(rank_client *self, int round, const harpe_call_answer *answer) {
+    clients *c = self->life->c;
+    const char *number = strstr(answer->body, "\"forward\",");
+    if (answer->round != round || !number) {
+        (void)snprintf(c->mistake, sizeof c->mistake, "rank %d wanted round %d, got %lld %.100s",
+                       self->rank, round, (long long)answer->round, answer->body);
+        return;
+    }
+    c->frequency[self->rank][round] = (int)strtol(number + strlen("\"forward\","), NULL, 10);
+}
+
+static void rank_is_answered(harpe_call *call, const harpe_call_answer *answer) {
+    rank_client *self = call->user;
+    clients *c = self->life->c;
+    int *step = &c->step[self->rank];
+    count_answer(self->life, false);
+    if (answer->http_status != 200) {
+        (void)snprintf(c->mistake, sizeof c->mistake, "rank %d at step %d: %d %.200s", self->rank,
+                       *step, answer->http_status, answer->body);
+        harpe_loop_stop(self->life->e->loop);
+    }
+    if (*step % 2 == 1) note_schedule(self, *step / 2, answer);
+    free(answer->body);
+    (*step)++;
+    c->answers++;
+    count_answer(self->life, true);
+    if (c->mistake[0] || are_done(c))
+        harpe_loop_stop(self->life->e->loop);
+    else
+        send_next(self);
+}
+
+static void send_next(rank_client *self) {
+    const clients *c = self->life->c;
+    int step = c->step[self->rank];
+    int round = (step - 1) / 2;
+    free(self->call.body);
+    free(self->call.job_id);
+    self->call = (harpe_call){.job_id = strdup(c->job),
+                              .rank = self->rank,
+                              .round = self->life->names_rounds ? round : -1,
+                              .answer = rank_is_answered,
+                              .user = self};
+    if (step >= 1 + 2 * ROUNDS) return;
+    char body[256] = "";
+    self->call.kind = step == 0       ? HARPE_CALL_REGISTER_RANK
+                      : step % 2 == 1 ? HARPE_CALL_SCHEDULE
+                                      : HARPE_CALL_RESULT;
+    if (step == 0) {
+        (void)snprintf(body, sizeof body,
+                       "{\"rank\":%d,\"dp_rank\":0,\"pp_rank\":%d,\"tp_rank\":0,"
+                       "\"available_frequencies\":[1410]}",
+                       self->rank, self->rank);
+    } else if (step % 2 == 0) {
+        (void)snprintf(body, sizeof body, "{\"rank\":%d,\"iter_time\":[%d],\"iter_energy\":[1]}",
+                       self->rank, 10 * round + self->rank + 1);
+    }
+    if (body[0]) self->call.body = strdup(body);
+    self->call.length = strlen(body);
+    harpe_jobs_handle(self->life->e->jobs, &self->call);
+}
+
+static int live(life *l) {
+    static rank_client ranks[RANKS];
+    engine *e = l->e;
+    harpe_error error = {0};
+    harpe_timer *timer;
+    if (engine_try_start(e, &error)) {
+        (void)snprintf(l->c->mistake, sizeof l->c->mistake, "%.200s", error.message);
+        return 1;
+    }
+    if (!l->c->job[0]) {
+        char *job = register_job(e, RANKS, NULL);
+        (void)snprintf(l->c->job, sizeof l->c->job, "%s", job);
+        free(job);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (rank_client){.life = l, .rank = r};
+        send_next(&ranks[r]);
+    }
+    if (harpe_loop_after(e->loop, WAIT_LIMIT_MS, engine_is_late, e, &timer, NULL)) return 1;
+    while (!are_done(l->c) && !l->c->mistake[0] && !e->is_late) {
+        (void)harpe_loop_run(e->loop, NULL);
+    }
+    if (e->is_late) (void)snprintf(l->c->mistake, sizeof l->c->mistake, "the job hangs");
+    return 0;
+}
+
+/* Kills it after `kill_after_us` (0: never). */
+static void run_life(life l, unsigned kill_after_us) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        /* It just stops, as a server that dies does: nothing is closed. */
+        _exit(live(&l));
+    }
+    if (kill_after_us > 0) {
+        usleep(kill_after_us);
+        (void)kill(child, SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (l.c->mistake[0]) fail_msg("%s", l.c->mistake);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+}
+
+/* ---- What must come out ------------------------------------------------------------------- */
+
+static void check_schedules(const clients *c) {
+    int learnt = 0;
+    assert_true(are_done(c));
+    for (int k = 0; k < ROUNDS; k++) {
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(c->frequency[r][k], 1000 + learnt % 10000);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            learnt = (learnt * 31 + 10 * k + r + 1) % 1000003;
+        }
+    }
+}
+
+/* Records as a last server finds them: one job, every result of every kept round once. */
+static void check_counts(engine *e, const clients *c) {
+    engine_start(e);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks, RANKS);
+    expect(ask(e, HARPE_CALL_SHOW, c->job, 0, -1, NULL), 200, "\"round\":3");
+    engine_settle(e);
+    engine_stop(e);
+}
+
+static void fresh_store(engine *e, clients *c) {
+    static int number = 0;
+    memset(c, 0, sizeof *c);
+    (void)snprintf(e->where, sizeof e->where, "sqlite:%s/%d.db", e->directory, number++);
+}
+
+/* Dies at answer n, and in its second life at answer m after that. */
+static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_known) {
+    clients *c = shared_clients();
+    for (int n = 1; n < ANSWERS; n++) {
+        fresh_store(e, c);
+        life l = {e, c, n, dies_before_it_is_known, names_rounds};
+        run_life(l, 0);
+        l.answers_left = 1 + n % 5;
+        run_life(l, 0);
+        l.answers_left = 0;
+        run_life(l, 0);
+        check_schedules(c);
+    }
+    check_counts(e, c);
+    munmap(c, sizeof *c);
+}
+
+static void server_may_die_after_any_answer(void **state) {
+    engine *e = *state;
+    die_everywhere(e, false, false);
+}
+
+static void server_may_die_before_an_answer_is_known(void **state) {
+    engine *e = *state;
+    die_everywhere(e, false, true);
+}
+
+static void job_with_history_is_lived_through_again(void **state) {
+    engine *e = *state;
+    e->kind.class = &learner_with_history;
+    die_everywhere(e, false, true);
+}
+
+static void clients_may_name_rounds(void **state) {
+    engine *e = *state;
+    die_everywhere(e, true, true);
+}
+
+static void server_may_die_at_any_moment(void **state) {
+    engine *e = *state;
+    clients *c = shared_clients();
+    srand(7);
+    for (int i = 0; i < 12; i++) {
+        e->kind.class = i % 2 ? &learner_with_history : &learner_with_state;
+        fresh_store(e, c);
+        life l = {e, c, 1, false, false};
+        for (int lives = 0; lives < 100 && !are_done(c); lives++) {
+            l.answers_left = 0;
+            run_life(l, c->job[0] ? 1000 + (unsigned)(rand() % 30000) : 0);
+        }
+        l.answers_left = 0;
+        run_life(l, 0);
+        check_schedules(c);
+    }
+    munmap(c, sizeof *c);
+}
+
+/* ---- In one process ----------------------------------------------------------------------- */
+
+static void wishes_survive(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":2}"), 200, "null");
+    engine_restart(e); /* before the first round */
+    assert_int_equal(whole_round(e, job, 2, 0, -1), 201000);
+    expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
+    engine_restart(e); /* within a round */
+    expect(ask_schedule(e, job, 0, -1), 200, "201000");
+    for (int r = 0; r < 2; r++) {
+        expect(ask_result(e, job, r, -1, 0), 200, "null");
+    }
+    engine_restart(e); /* after it */
+    assert_int_equal(whole_round(e, job, 2, 1, 0), 301000);
+    expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":4}"), 200, "null");
+    engine_restart(e); /* between rounds */
+    assert_int_equal(whole_round(e, job, 2, 2, 0), 401001);
+    engine_restart(e); /* and once it is in the state */
+    assert_int_equal(whole_round(e, job, 2, 3, 0) / 100000, 4);
+    free(job);
+}
+
+static void finished_job_goes_on_without_its_scheduler(void **state) {
+    engine *e = *state;
+    e->kind.class = &learner_with_history;
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    for (int k = 0; k < 4; k++) {
+        (void)whole_round(e, job, 2, k, k);
+        engine_restart(e);
+    }
+    assert_int_equal(whole_round(e, job, 2, 4, 1), 1000);
+    free(job);
+}
+
+static void another_scheduler_does_not_go_on_with_a_job(void **state) {
+    engine *e = *state;
+    char other_name[] = "Other";
+    char *own_name = e->kind.name;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, 1);
+    engine_settle(e);
+    engine_stop(e);
+    e->kind.name = other_name;
+    engine_start(e);
+    expect(ask_schedule(e, job, 0, -1), 500, "restarted with Other");
+    engine_stop(e);
+    e->kind.name = own_name;
+    engine_start(e);
+    (void)whole_round(e, job, 2, 1, 1);
+    free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(server_may_die_after_any_answer),
+        ENGINE_TEST(server_may_die_before_an_answer_is_known),
+        ENGINE_TEST(job_with_history_is_lived_through_again),
+        ENGINE_TEST(clients_may_name_rounds),
+        ENGINE_TEST(server_may_die_at_any_moment),
+        ENGINE_TEST(wishes_survive),
+        ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
+        ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

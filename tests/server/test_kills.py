@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that is killed goes on where it was: a small sample of bench/kill_server."""
+import unittest
+
+import kill_trial
+
+
+class Kills(unittest.TestCase):
+    def test_nothing_is_lost_or_doubled_when_the_server_is_killed(self):
+        outcome = kill_trial.kill_many(5, jobs=4, ranks=8, per_trial=5, longest_s=0.8)
+        self.assertEqual(outcome.problems, [], outcome)
+        self.assertEqual(outcome.kills, 5)
+        self.assertGreaterEqual(outcome.rounds, 4 * 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,609 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every row of the protocol and of its errors, over real sockets against a real `harpe serve`, as
+published clients and broken ones send them: registration, rounds, results, ids, 422 bodies, loss of
+clients, restarts, start and end."""
+import re
+
+from server import *
+
+MISSING = {"msg": "field required", "type": "value_error.missing"}
+INTEGER = {"msg": "value is not a valid integer", "type": "type_error.integer"}
+FLOAT = {"msg": "value is not a valid float", "type": "type_error.float"}
+LIST = {"msg": "value is not a valid list", "type": "type_error.list"}
+DICT = {"msg": "value is not a valid dict", "type": "type_error.dict"}
+NONE = {"msg": "none is not an allowed value", "type": "type_error.none.not_allowed"}
+STRING = {"msg": "str type expected", "type": "type_error.str"}
+
+
+def problem(what, *place):
+    return dict(what, loc=list(place))
+
+
+def not_ge(limit, *place):
+    return {"loc": list(place), "msg": f"ensure this value is greater than or equal to {limit}",
+            "type": "value_error.number.not_ge", "ctx": {"limit_value": limit}}
+
+
+class Rounds(ServerTest):
+    def run_rounds(self, server, job, schedules, rounds):
+        """All ranks ask, all are held until the last, all get theirs, all report."""
+        for k in range(rounds):
+            held = [self.ask(server, job, r) for r in range(job.size - 1)]
+            self.wait_for_waiting(server, job, job.size - 1)
+            for connection in held[:1]:
+                self.assertTrue(connection.is_held(0.1))
+            held.append(self.ask(server, job, job.size - 1))
+            for r, connection in enumerate(held):
+                answer = self.expect(connection.receive(), 200, schedules[r])
+                self.assertEqual(answer.headers["harpe-round"], str(k))
+                self.assertEqual(answer.headers["content-type"], "application/json")
+            for r in reversed(range(job.size)):
+                self.expect(server.post(f"/result/{job.id}", result_of(r, k)), 200)
+
+    def test_one_rank_goes_through_several_rounds(self):
+        plan = plan_for(1)
+        server = self.start(plan=plan)
+        self.run_rounds(server, register(server), [schedule_of(plan, 0)], 3)
+
+    def test_four_ranks_are_held_until_all_have_asked(self):
+        plan = plan_for(4)
+        server = self.start(plan=plan)
+        job = register(server, pp=4)
+        self.run_rounds(server, job, [schedule_of(plan, r) for r in range(4)], 3)
+        shown = self.expect(server.get(f"/jobs/{job.id}"), 200).json
+        self.assertEqual(shown["round"], 2)
+        self.assertEqual(shown["ranks_registered"], 4)
+
+    def test_a_stage_plan_serves_data_and_tensor_parallel_ranks(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan, scheduler="PointSolution3D")
+        for pp, dp, tp in (2, 1, 2), (2, 2, 2):
+            job = register(server, pp, dp, tp)
+            schedules = [schedule_of(plan, r, job.rank(r)["pp_rank"]) for r in range(job.size)]
+            self.run_rounds(server, job, schedules, 2)
+
+    def test_asking_before_all_are_registered_holds(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan)
+        job = register(server, pp=2, ranks=False)
+        early = self.ask(server, job, 0)
+        self.wait_for_waiting(server, job, 1)
+        for r in range(2):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(r)), 200)
+        late = self.ask(server, job, 1)
+        self.expect(early.receive(), 200, schedule_of(plan, 0))
+        self.expect(late.receive(), 200, schedule_of(plan, 1))
+
+    def test_a_rank_that_asks_again_while_waiting_breaks_nobodys_round(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan)
+        job = register(server, pp=2)
+        first = self.ask(server, job, 0)
+        self.wait_for_waiting(server, job, 1)
+        second = self.ask(server, job, 0)
+        self.expect_detail(first.receive(), 409, "rank 0")
+        other = self.ask(server, job, 1)
+        self.expect(second.receive(), 200, schedule_of(plan, 0))
+        self.expect(other.receive(), 200, schedule_of(plan, 1))
+
+    def test_a_client_that_goes_away_while_held_is_forgotten(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan)
+        job = register(server, pp=2)
+        for leave in (lambda c: c.close(), lambda c: c.reset()):
+            lost = self.ask(server, job, 0)
+            self.wait_for_waiting(server, job, 1)
+            leave(lost)
+            self.wait_for_waiting(server, job, 0)
+        other = self.ask(server, job, 1)
+        self.wait_for_waiting(server, job, 1)
+        self.assertTrue(other.is_held())
+        back = self.ask(server, job, 0)
+        self.expect(back.receive(), 200, schedule_of(plan, 0))
+        self.expect(other.receive(), 200, schedule_of(plan, 1))
+
+    def test_round_gives_the_schedule_again_or_waits_for_the_next(self):
+        plan = plan_for(1)
+        server = self.start(plan=plan)
+        job = register(server)
+        self.expect_detail(self.ask(server, job, 0, 1).receive(), 409, "round 1")
+        self.expect(self.ask(server, job, 0, 0).receive(), 200, schedule_of(plan, 0))
+        again = self.expect(self.ask(server, job, 0, 0).receive(), 200, schedule_of(plan, 0))
+        self.assertEqual(again.headers["harpe-round"], "0")
+        following = self.ask(server, job, 0, 1)
+        self.wait_for_waiting(server, job, 1)
+        self.expect(server.post(f"/result/{job.id}?round=0", result_of(0)), 200)
+        self.assertEqual(following.receive().headers["harpe-round"], "1")
+        self.expect_detail(self.ask(server, job, 0, 0).receive(), 409)
+        self.expect_detail(self.ask(server, job, 0, 3).receive(), 409)
+
+    def test_without_round_a_served_rank_waits_for_the_next(self):
+        server = self.start()
+        job = register(server)
+        self.expect(self.ask(server, job, 0).receive(), 200)
+        following = self.ask(server, job, 0)
+        self.wait_for_waiting(server, job, 1)
+        self.assertTrue(following.is_held())
+        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
+        self.assertEqual(following.receive().headers["harpe-round"], "1")
+
+    def test_an_evicted_job_answers_gone_to_all(self):
+        server = self.start(plan=plan_for(2))
+        job = register(server, pp=2)
+        held = self.ask(server, job, 0)
+        self.wait_for_waiting(server, job, 1)
+        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
+        self.expect_detail(held.receive(), 410, job.id)
+        self.expect_detail(self.ask(server, job, 0).receive(), 410, job.id)
+        self.expect_detail(server.post(f"/register_rank/{job.id}", job.rank(0)), 410, job.id)
+        self.expect_detail(server.post(f"/result/{job.id}", result_of(0)), 410, job.id)
+
+    def test_a_plan_that_does_not_fit_is_told_to_everyone_who_waits(self):
+        server = self.start(plan=plan_for(3))
+        job = register(server, pp=2)
+        held = [self.ask(server, job, r) for r in range(2)]
+        for connection in held:
+            self.expect_detail(connection.receive(), 500, "plan.py", "3", "2")
+        self.expect_detail(self.ask(server, job, 0).receive(), 500, "plan.py")
+        self.write_plan(plan_for(2))
+        other = register(server, pp=2)
+        held = [self.ask(server, other, r) for r in range(2)]
+        for connection in held:
+            self.expect(connection.receive(), 200)
+
+
+class Results(ServerTest):
+    def test_a_result_before_a_schedule_is_a_conflict(self):
+        server = self.start()
+        job = register(server)
+        self.expect_detail(server.post(f"/result/{job.id}", result_of(0)), 409)
+        self.expect_detail(server.post(f"/result/{job.id}?round=0", result_of(0)), 409)
+
+    def test_a_second_result_replaces_nothing(self):
+        server = self.start(plan=plan_for(2))
+        job = register(server, pp=2)
+        held = [self.ask(server, job, r) for r in range(2)]
+        for connection in held:
+            self.expect(connection.receive(), 200)
+        path = f"/result/{job.id}"
+        self.assertEqual(self.expect(server.post(path, result_of(0)), 200).body, b"null")
+        self.expect(server.post(path, result_of(0)), 200)
+        reordered = dict(reversed(list(result_of(0).items())), unknown=[1])
+        self.expect(server.post(path, json.dumps(reordered, indent=4)), 200)
+        self.expect_detail(server.post(path, result_of(0, 5)), 409, "rank 0")
+        self.expect(server.post(path, result_of(1)), 200)
+        # The round is over; a retry is still compared with what was stored.
+        self.expect(server.post(path + "?round=0", result_of(0)), 200)
+        self.expect(server.post(path, result_of(1)), 200)
+        self.expect_detail(server.post(path, result_of(1, 5)), 409, "rank 1")
+
+    def test_breakdowns_may_be_missing(self):
+        server = self.start()
+        job = register(server)
+        self.expect(self.ask(server, job, 0).receive(), 200)
+        body = {"rank": "0", "iter_time": [1, "2.5"], "iter_energy": []}
+        self.expect(server.post(f"/result/{job.id}", body), 200)
+
+    def test_dumps_are_json_in_rank_order(self):
+        plan = plan_for(4)
+        server = self.start(plan=plan)
+        job = register(server, pp=4, ranks=False)
+        for r in (2, 0, 3, 1):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(r)), 200)
+        held = [self.ask(server, job, r) for r in range(4)]
+        for connection in held:
+            self.expect(connection.receive(), 200)
+        for r in (3, 1, 0, 2):
+            self.expect(server.post(f"/result/{job.id}", result_of(r)), 200)
+        directory = self.path / "dump" / job.id
+        self.wait_until(lambda: (directory / "0.prof.json").exists(), "0.prof.json")
+        load = lambda name: json.loads((directory / name).read_text())
+        self.assertEqual(load("ranks.json"), [job.rank(r) for r in range(4)])
+        self.assertEqual(load("0.sched.json"), [schedule_of(plan, r) for r in range(4)])
+        self.assertEqual(load("0.prof.json"), [result_of(r) for r in range(4)])
+        self.assertEqual(sorted(p.name for p in directory.iterdir()),
+                         ["0.prof.json", "0.sched.json", "ranks.json"])
+
+    def test_no_dump_writes_none(self):
+        server = self.start("--no-dump")
+        job = register(server)
+        self.expect(self.ask(server, job, 0).receive(), 200)
+        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
+        self.assertEqual(server.stop(), 0)
+        self.assertFalse((self.path / "dump").exists())
+
+
+class Ids(ServerTest):
+    SHAPE = re.compile(r"\d{4}(-\d\d){5}(\.\d+)?\+dp1\+pp1\+tp1\+PointSolution(\+.*)?")
+
+    def test_ids_of_one_second_differ(self):
+        server = self.start()
+        ids = [server.post("/register_job", job_info()).json for _ in range(12)]
+        self.assertEqual(len(set(ids)), 12)
+        for job_id in ids:
+            self.assertRegex(job_id, self.SHAPE)
+        self.assertTrue(any(re.search(r":?\.\d+\+dp1", job_id) for job_id in ids), ids)
+
+    def test_ids_come_raw_or_percent_encoded(self):
+        server = self.start()
+        job = register(server, ranks=False)
+        for form in (job.id, job.id.replace("+", "%2B"), job.id.replace("+", "%2b"),
+                     "".join(f"%{ord(c):02x}" for c in job.id)):
+            self.expect(server.post(f"/register_rank/{form}", job.rank(0)), 200)
+
+    def test_metadata_is_shown_as_given_and_harmless_in_the_id(self):
+        server = self.start()
+        for metadata, part in (("gpt3,lr=1e-4:a@b.c", "gpt3,lr=1e-4:a@b.c"),
+                               ("a b/c", "a_b_c"), ("../../etc/passwd", ".._.._etc_passwd"),
+                               ("Grüße\n", "Gr__e_"), ("x" * 300, "x" * 128)):
+            job = register(server, job_metadata=metadata)
+            self.assertTrue(job.id.endswith("+PointSolution+" + part), job.id)
+            self.expect(self.ask(server, job, 0).receive(), 200)
+            shown = self.expect(server.get(f"/jobs/{job.id}"), 200).json
+            self.assertEqual(shown["job_metadata"], metadata)
+        for metadata in ("", None):
+            self.assertTrue(register(server, job_metadata=metadata).id.endswith("PointSolution"))
+        self.assertEqual(server.stop(), 0)
+        outside = {p.name for p in self.path.iterdir()} - {"dump", "plan.py"}
+        self.assertFalse({n for n in outside if not n.startswith(("harpe.db", "serve-"))}, outside)
+
+    def test_unknown_jobs_are_not_found(self):
+        server = self.start()
+        for job_id in ("nobody", "..", "%2e%2e%2fx", "a" * 2000):
+            for method, path, body in (("POST", "register_rank", Job("", 1, 1, 1).rank(0)),
+                                       ("GET", "schedule", None), ("POST", "result", result_of(0)),
+                                       ("GET", "jobs", None), ("DELETE", "jobs", None)):
+                query = "?rank=0" if path == "schedule" else ""
+                answer = server.call(method, f"/{path}/{job_id}{query}", body)
+                self.expect_detail(answer, 404, "no job")
+        self.expect_detail(server.get("/schedule/nobody?rank=0"), 404, "nobody")
+
+
+class Registration(ServerTest):
+    def test_the_same_rank_again_is_a_retry_and_other_data_a_conflict(self):
+        server = self.start()
+        job = register(server, pp=2, tp=1, ranks=False)
+        path = f"/register_rank/{job.id}"
+        answer = self.expect(server.post(path, job.rank(0)), 200)
+        self.assertEqual(answer.body, b"null")
+        self.expect(server.post(path, job.rank(0)), 200)
+        self.expect(server.post(path, dict(job.rank(0), unknown=1, rank="0")), 200)
+        self.expect_detail(server.post(path, dict(job.rank(0), available_frequencies=[1])), 409,
+                           "rank 0")
+        self.expect_detail(server.post(path, dict(job.rank(1), pp_rank=0)), 409, "rank 0")
+        self.expect(server.post(path, job.rank(1)), 200)
+
+    def test_ranks_and_coordinates_outside_of_the_job_are_refused(self):
+        server = self.start()
+        job = register(server, pp=2, ranks=False)
+        bad = {"rank": 2, "dp_rank": 1, "pp_rank": 2, "tp_rank": 1, "available_frequencies": []}
+        answer = self.expect(server.post(f"/register_rank/{job.id}", bad), 422)
+        self.assertEqual([(p["loc"], p["type"]) for p in answer.json["detail"]],
+                         [(["body", n], "assertion_error")
+                          for n in ("rank", "dp_rank", "pp_rank", "tp_rank")])
+        for rank, status in (2, 422), (-1, 422), (0, 200):
+            connection = self.connect(server).send("GET", f"/schedule/{job.id}?rank={rank}")
+            if status == 200:
+                self.assertTrue(connection.is_held())
+                continue
+            place = self.expect(connection.receive(), 422).json["detail"][0]["loc"]
+            self.assertEqual(place, ["query", "rank"])
+        # A result of nobody.
+        single = register(server)
+        self.expect(self.ask(server, single, 0).receive(), 200)
+        answer = self.expect(server.post(f"/result/{single.id}", result_of(1)), 422)
+        self.assertEqual(answer.json["detail"][0]["loc"], ["body", "rank"])
+
+    def test_bodies_are_json_whatever_the_content_type_of_json_says(self):
+        server = self.start()
+        for content_type in ("application/json", "application/json; charset=utf-8",
+                             "application/vnd.api+json", None):
+            headers = {"Content-Type": content_type} if content_type else {}
+            self.expect(server.call("POST", "/register_job", job_info(), headers), 200)
+        chunks = json.dumps(job_info()).encode()
+        connection = self.connect(server)
+        connection.send("POST", "/register_job", headers={"Transfer-Encoding": "chunked"})
+        for part in chunks[:10], chunks[10:], b"":
+            connection.socket.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        self.expect(connection.receive(), 200)
+
+    def test_integers_may_come_in_three_forms(self):
+        server = self.start()
+        for value in 1, 1.0, "1", " 1 ":
+            body = {"job_id": "", "pp_degree": value, "dp_degree": value, "tp_degree": value,
+                    "world_size": value}
+            self.expect(server.post("/register_job", body), 200)
+
+
+class Refusals(ServerTest):
+    """Bodies of 422, whole."""
+
+    def refuse(self, answer, *problems):
+        self.expect(answer, 422, {"detail": list(problems)})
+
+    def test_every_bad_field_of_a_job_is_listed(self):
+        server = self.start()
+        post = lambda body: server.post("/register_job", body)
+        names = ("pp_degree", "dp_degree", "tp_degree", "world_size")
+        self.refuse(post({}), *[problem(MISSING, "body", n) for n in names])
+        for bad, what in ((True, INTEGER), (4.9, INTEGER), ("x", INTEGER), ([], INTEGER),
+                          ("4.0", INTEGER), (10 ** 30, INTEGER), (None, NONE)):
+            self.refuse(post({n: bad for n in names}), *[problem(what, "body", n) for n in names])
+        for bad in 0, -3:
+            self.refuse(post({n: bad for n in names}), *[not_ge(1, "body", n) for n in names])
+        self.refuse(post('{"pp_degree": NaN, "dp_degree": Infinity, "tp_degree": 1, '
+                         '"world_size": 1}'),
+                    problem(INTEGER, "body", "pp_degree"), problem(INTEGER, "body", "dp_degree"))
+        self.refuse(post(dict(job_info(), pp_degree=0, job_metadata=[1], tp_degree=None)),
+                    not_ge(1, "body", "pp_degree"), problem(NONE, "body", "tp_degree"),
+                    problem(STRING, "body", "job_metadata"))
+        for body, field in ((job_info(world_size=2), "world_size"), (job_info(job_id="x"), "job_id")):
+            answer = self.expect(post(body), 422)
+            self.assertEqual([(p["loc"], p["type"]) for p in answer.json["detail"]],
+                             [(["body", field], "assertion_error")])
+
+    def test_bodies_that_are_no_object(self):
+        server = self.start()
+        for path in ("/register_job", "/register_rank/{}", "/result/{}"):
+            path = path.format(register(server, ranks=False).id)
+            self.refuse(server.post(path), problem(MISSING, "body"))
+            self.refuse(server.post(path, "null"), problem(MISSING, "body"))
+            for body in "[]", "3", '"text"':
+                self.refuse(server.post(path, body), problem(DICT, "body"))
+            doc = '{"pp_degree": 1,\n "dp_degree": }'
+            at = doc.index("}")
+            self.refuse(server.post(path, doc), {
+                "loc": ["body", at], "type": "value_error.jsondecode",
+                "msg": f"Expecting value: line 2 column 15 (char {at})",
+                "ctx": {"msg": "Expecting value", "doc": doc, "pos": at, "lineno": 2,
+                        "colno": 15}})
+            answer = self.expect(server.post(path, b'{"a": "\xff\xfe"}'), 422)
+            self.assertEqual(answer.json["detail"][0]["loc"][0], "body")
+            self.expect(server.post(path, "[" * 10000), 422)
+
+    def test_every_bad_field_of_a_rank_is_listed(self):
+        server = self.start()
+        path = f"/register_rank/{register(server, ranks=False).id}"
+        names = ("rank", "dp_rank", "pp_rank", "tp_rank")
+        self.refuse(server.post(path, {}),
+                    *[problem(MISSING, "body", n) for n in (*names, "available_frequencies")])
+        body = {"rank": -1, "dp_rank": 0.5, "pp_rank": None, "tp_rank": "a",
+                "available_frequencies": [1740, "x", 1200.0, None, 2.5]}
+        self.refuse(server.post(path, body), not_ge(0, "body", "rank"),
+                    problem(INTEGER, "body", "dp_rank"), problem(NONE, "body", "pp_rank"),
+                    problem(INTEGER, "body", "tp_rank"),
+                    problem(INTEGER, "body", "available_frequencies", 1),
+                    problem(NONE, "body", "available_frequencies", 3),
+                    problem(INTEGER, "body", "available_frequencies", 4))
+        for bad, what in ((3, LIST), ({}, LIST), ("x", LIST), (None, NONE)):
+            body = dict(Job("", 1, 1, 1).rank(0), available_frequencies=bad)
+            self.refuse(server.post(path, body), problem(what, "body", "available_frequencies"))
+
+    def test_every_bad_field_of_a_result_is_listed(self):
+        server = self.start()
+        path = f"/result/{register(server).id}"
+        self.refuse(server.post(path, {}),
+                    *[problem(MISSING, "body", n) for n in ("rank", "iter_time", "iter_energy")])
+        body = {"rank": 0, "iter_time": [1.5, "x", None, True], "iter_energy": 3,
+                "time_breakdown": {"forward": [[1.0, "y"], 3], "backward": 4},
+                "energy_breakdown": [1]}
+        self.refuse(server.post(path, body), problem(FLOAT, "body", "iter_time", 1),
+                    problem(NONE, "body", "iter_time", 2), problem(FLOAT, "body", "iter_time", 3),
+                    problem(LIST, "body", "iter_energy"),
+                    problem(FLOAT, "body", "time_breakdown", "forward", 0, 1),
+                    problem(LIST, "body", "time_breakdown", "forward", 1),
+                    problem(LIST, "body", "time_breakdown", "backward"),
+                    problem(DICT, "body", "energy_breakdown"))
+
+    def test_a_query_that_is_no_rank(self):
+        server = self.start()
+        path = f"/schedule/{register(server).id}"
+        self.refuse(server.get(path), problem(MISSING, "query", "rank"))
+        for bad in "x", "1.5", "", "true", "9" * 30:
+            self.refuse(server.get(f"{path}?rank={bad}"), problem(INTEGER, "query", "rank"))
+        self.refuse(server.get(f"{path}?rank=-1"), not_ge(0, "query", "rank"))
+        self.refuse(server.get(f"{path}?rank=0&round=x"), problem(INTEGER, "query", "round"))
+
+    def test_paths_and_methods_that_are_not_there(self):
+        server = self.start()
+        for path in ("/", "/nothing", "/register_job/x/y", "/schedule", "/schedule/a/b",
+                     "/register_rank/", "/../etc/passwd", "//register_job"):
+            self.expect(server.get(path), 404, {"detail": "Not Found"})
+        for method, path, allowed in (("GET", "/register_job", "POST"), ("PUT", "/info", "GET"),
+                                      ("GET", "/register_rank/x", "POST"),
+                                      ("POST", "/schedule/x", "GET"),
+                                      ("DELETE", "/result/x", "POST")):
+            answer = self.expect(server.call(method, path), 405, {"detail": "Method Not Allowed"})
+            self.assertEqual(answer.headers["allow"], allowed)
+
+
+class Pages(ServerTest):
+    def test_pages_answer(self):
+        server = self.start()
+        job = register(server)
+        self.expect(server.get("/healthz"), 200)
+        self.assertIsInstance(self.expect(server.get("/info"), 200).json, dict)
+        jobs = self.expect(server.get("/jobs"), 200).json["jobs"]
+        self.assertEqual([j["job_id"] for j in jobs], [job.id])
+        paths = self.expect(server.get("/openapi.json"), 200).json["paths"]
+        for path in ("/register_job", "/register_rank/{job_id}", "/schedule/{job_id}",
+                     "/result/{job_id}"):
+            self.assertIn(path, paths)
+        metrics = self.expect(server.get("/metrics"), 200)
+        self.assertTrue(metrics.headers["content-type"].startswith("text/plain"))
+        self.assertIn(b"# TYPE ", metrics.body)
+
+    def test_one_connection_serves_many_requests(self):
+        server = self.start()
+        connection = self.connect(server)
+        for _ in range(20):
+            self.expect(connection.send("POST", "/register_job", job_info()).receive(), 200)
+            self.expect(connection.send("GET", "/nothing").receive(), 404)
+
+
+class Life(ServerTest):
+    def test_kill_and_restart_in_the_middle_of_a_round(self):
+        """Ranks that retry see one unbroken protocol, whenever the server dies."""
+        plan = plan_for(4)
+        servers = [self.start(plan=plan)]
+        job = register(servers[0], pp=4)
+        port, logs = servers[0].port, [[] for _ in range(4)]
+        rounds = 12
+
+        def insist(method, target, body=None):
+            end = time.monotonic() + LIMIT_S
+            while time.monotonic() < end:
+                connection = None
+                try:
+                    connection = Connection(port)
+                    answer = connection.send(method, target, body).receive()
+                    if answer.status != 503:
+                        return answer
+                except OSError:
+                    pass
+                finally:
+                    if connection:
+                        connection.close()
+                time.sleep(0.02)
+            raise AssertionError(f"{method} {target}: no answer")
+
+        def work(rank):
+            for k in range(rounds):
+                answer = insist("GET", f"/schedule/{job.id}?rank={rank}&round={k}")
+                logs[rank].append((answer.status, answer.headers.get("harpe-round"), answer.body))
+                answer = insist("POST", f"/result/{job.id}?round={k}", result_of(rank, k))
+                logs[rank].append((answer.status, None, answer.body))
+                time.sleep(0.03 * (rank + 1))
+
+        threads = [threading.Thread(target=work, args=(r,), daemon=True) for r in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            time.sleep(0.25)
+            servers[-1].kill()
+            servers.append(self.start(plan=plan, port=port))
+        for thread in threads:
+            thread.join(2 * LIMIT_S)
+            self.assertFalse(thread.is_alive())
+        for rank in range(4):
+            expected = []
+            for k in range(rounds):
+                expected += [(200, str(k), schedule_of(plan, rank)), (200, None, None)]
+            seen = [(s, r, json.loads(b)) for s, r, b in logs[rank]]
+            self.assertEqual(seen, expected)
+        shown = self.expect(servers[-1].get(f"/jobs/{job.id}"), 200).json
+        self.assertEqual(shown["round"], rounds - 1)
+
+    def test_after_a_restart_a_rank_gets_its_round_again_once(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan)
+        job = register(server, pp=2)
+        held = [self.ask(server, job, r) for r in range(2)]
+        for connection in held:
+            self.expect(connection.receive(), 200)
+        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
+        server.kill()
+        server = self.start(plan=plan)
+        # Who has reported waits for the next round, who has not may have lost its schedule.
+        waiting = self.ask(server, job, 0)
+        again = self.expect(self.ask(server, job, 1).receive(), 200, schedule_of(plan, 1))
+        self.assertEqual(again.headers["harpe-round"], "0")
+        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
+        self.expect(server.post(f"/result/{job.id}", result_of(1)), 200)
+        self.assertTrue(waiting.is_held(0.1))
+        self.ask(server, job, 1)
+        self.assertEqual(waiting.receive().headers["harpe-round"], "1")
+
+    def test_eviction_survives_a_restart(self):
+        server = self.start()
+        job = register(server)
+        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
+        server.kill()
+        server = self.start()
+        self.expect_detail(self.ask(server, job, 0).receive(), 410, job.id)
+
+    def test_sigterm_answers_who_waits_and_exits_with_success(self):
+        for number in signal.SIGTERM, signal.SIGINT:
+            server = self.start(plan=plan_for(2))
+            job = register(server, pp=2)
+            held = self.ask(server, job, 0)
+            self.wait_for_waiting(server, job, 1)
+            self.assertEqual(server.stop(number), 0, server.log())
+            self.expect_detail(held.receive(), 503)
+
+    def refuse_to_start(self, *arguments):
+        process = subprocess.run([HARPE, "serve", "--port", "0", "--store",
+                                  str(self.path / "other.db"), *map(str, arguments)],
+                                 cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
+                                 stdin=subprocess.DEVNULL, env=clean_environment())
+        self.assertNotEqual(process.returncode, 0)
+        self.assertGreater(process.returncode, 0, process)
+        lines = process.stderr.splitlines()
+        self.assertTrue(lines, process)
+        return lines[-1]
+
+    def plan_arguments(self):
+        self.write_plan(plan_for(1))
+        return "--scheduler-args", json.dumps({"solution_path": str(self.path / "plan.py")})
+
+    def test_a_store_has_one_server(self):
+        server = self.start()
+        line = self.refuse_to_start(*self.plan_arguments(), "--store", self.path / "harpe.db")
+        self.assertIn("harpe.db", line)
+        register(server)
+
+    def test_a_port_has_one_server(self):
+        server = self.start()
+        line = self.refuse_to_start(*self.plan_arguments(), "--port", server.port)
+        self.assertIn(str(server.port), line)
+
+    def test_other_addresses_need_a_token_or_a_word(self):
+        line = self.refuse_to_start(*self.plan_arguments(), "--listen", "0.0.0.0")
+        self.assertIn("--token-file", line)
+        self.assertIn("--insecure", line)
+        server = self.start("--listen", "0.0.0.0", "--insecure")
+        self.expect(server.get("/healthz"), 200)
+
+    def test_arguments_of_the_scheduler_must_be_exactly_its_own(self):
+        self.assertIn("solution_path", self.refuse_to_start("--scheduler-args", "{}"))
+        plan = str(self.path / "plan.py")
+        self.write_plan(plan_for(1))
+        more = json.dumps({"solution_path": plan, "colour": 1})
+        self.assertIn("colour", self.refuse_to_start("--scheduler-args", more))
+        (self.path / "plan.txt").write_text("[[]]")
+        wrong = json.dumps({"solution_path": str(self.path / "plan.txt")})
+        self.assertIn(".py", self.refuse_to_start("--scheduler-args", wrong))
+        self.assertIn("NoSuch", self.refuse_to_start("--scheduler", "NoSuch"))
+
+    def test_a_token_is_needed_once_there_is_one(self):
+        (self.path / "token").write_text("correct horse\n")
+        server = self.start("--token-file", self.path / "token")
+        for headers in ({}, {"Authorization": "Bearer wrong"},
+                        {"Authorization": "Bearer correct hors"}, {"Authorization": "correct horse"}):
+            answer = self.expect(server.call("POST", "/register_job", job_info(), headers), 401)
+            self.assertIn("www-authenticate", answer.headers)
+            self.assertEqual(list(answer.json), ["detail"])
+        right = {"Authorization": "Bearer correct horse"}
+        self.expect(server.call("POST", "/register_job", job_info(), right), 200)
+        self.assertNotIn("horse", server.call("GET", "/info", None, right).body.decode())
+        self.expect(server.get("/healthz"), 200)
+
+    def test_settings_come_from_both_environments(self):
+        for prefix in "ZEUS_PFO_", "PERSEUS_":
+            process = subprocess.run([HARPE, "serve", "--print-settings", "--port", "99"],
+                                     cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
+                                     env=clean_environment({prefix + "DUMP_DATA": "false",
+                                                            prefix + "PORT": "88"}))
+            self.assertEqual(process.returncode, 0, process)
+            self.assertRegex(process.stdout, r"(?m)^DUMP_DATA=false$")
+            self.assertRegex(process.stdout, r"(?m)^PORT=99$")
+
+    def test_a_limit_on_bodies_holds(self):
+        server = self.start("--set", "max_body=1024")
+        answer = server.post("/register_job", job_info(job_metadata="x" * 2000))
+        self.expect_detail(answer, 413)
+
+
+if __name__ == "__main__":
+    unittest.main()
