@@ -60,12 +60,12 @@ class Client:
         pass
 
     def __init__(self):
-        self.library = C.CDLL(LIBRARY)
-        self.library.nvmlErrorString.restype = C.c_char_p
-        self.library.harpe_emulator_now_ns.restype = C.c_int64
+        self.functions = C.CDLL(LIBRARY)
+        self.functions.nvmlErrorString.restype = C.c_char_p
+        self.functions.harpe_emulator_now_ns.restype = C.c_int64
 
     def __getattr__(self, name):
-        function = getattr(self.library, name)
+        function = getattr(self.functions, name)
 
         def call(*arguments):
             code = function(*arguments)
@@ -74,7 +74,7 @@ class Client:
         return call
 
     def code(self, name, *arguments):
-        return getattr(self.library, name)(*arguments)
+        return getattr(self.functions, name)(*arguments)
 
     def gpu(self, index=0):
         handle = C.c_void_p()
@@ -106,7 +106,7 @@ class Client:
         return tuple(counts)
 
     def now_s(self):
-        return self.library.harpe_emulator_now_ns() * 1e-9
+        return self.functions.harpe_emulator_now_ns() * 1e-9
 
 
 class EmulatorTestCase(unittest.TestCase):

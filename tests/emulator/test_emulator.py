@@ -97,8 +97,8 @@ class EmulatorTest(EmulatorTestCase):
         version = C.c_int()
         nvml.nvmlSystemGetCudaDriverVersion(C.byref(version))
         self.assertEqual(version.value // 1000, 12)
-        self.assertEqual(nvml.library.nvmlErrorString(4), b"Insufficient Permissions")
-        self.assertEqual(nvml.library.nvmlErrorString(12345), b"Unknown Error")
+        self.assertEqual(nvml.functions.nvmlErrorString(4), b"Insufficient Permissions")
+        self.assertEqual(nvml.functions.nvmlErrorString(12345), b"Unknown Error")
 
     def test_every_documented_name_resolves_and_is_refused_politely(self):
         nvml = self.start()
@@ -111,7 +111,7 @@ class EmulatorTest(EmulatorTestCase):
                      "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetHandleByIndex",
                      "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetComputeRunningProcesses",
                      "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetMemoryInfo_v2"):
-            self.assertTrue(hasattr(nvml.library, name), name)
+            self.assertTrue(hasattr(nvml.functions, name), name)
 
     # ---- Lists and structs ------------------------------------------------------------------
 

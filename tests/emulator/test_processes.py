@@ -38,7 +38,7 @@ class ProcessesTest(EmulatorTestCase):
         for limit in itertools.cycle((200000, 300000)):
             nvml.nvmlDeviceSetPowerManagementLimit(gpu, limit)
             for _ in range(reads):
-                nvml.library.nvmlDeviceGetIndex(gpu, C.byref(value))
+                nvml.functions.nvmlDeviceGetIndex(gpu, C.byref(value))
 
     def in_background(self, function):
         child = forked(function)
