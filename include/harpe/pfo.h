@@ -25,6 +25,9 @@ typedef struct harpe_job_info {
     const char *job_id; /* "" until the server gives it one */
     int pp_degree, dp_degree, tp_degree, world_size;
     const char *job_metadata; /* NULL: none */
+    /* Harpe's own: registering again with the key of a job that lives gives that job's id, so that
+     * ranks can meet and retries do no harm. 1 to 256 bytes; NULL: none. */
+    const char *job_key;
 } harpe_job_info;
 
 /* One rank: its place in the job, and the graphics clocks its GPU can be locked to, in MHz, in any

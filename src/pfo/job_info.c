@@ -8,12 +8,15 @@
 #include "pfo/models.h"
 #include "pfo/writing.h"
 
-/* Both texts in one allocation, that of job_id. */
-static bool put_texts(harpe_job_info *job, harpe_slice id, harpe_slice metadata) {
-    char *room = malloc(id.length + 1 + metadata.length + 1);
+enum { JOB_KEY_BYTES = 256 };
+
+/* All texts in one allocation, that of job_id. */
+static bool put_texts(harpe_job_info *job, harpe_slice id, harpe_slice metadata, harpe_slice key) {
+    char *room = malloc(id.length + 1 + metadata.length + 1 + key.length + 1);
     if (!room) return false;
     job->job_id = harpe_slice_put(id, &room);
     job->job_metadata = harpe_slice_put(metadata, &room);
+    job->job_key = harpe_slice_put(key, &room);
     return true;
 }
 
@@ -36,11 +39,20 @@ static void check_product(harpe_fields *fields, const harpe_place *place,
                          "world_size must be pp_degree * dp_degree * tp_degree");
 }
 
+static void read_key(harpe_fields *fields, size_t object, const harpe_place *place,
+                     harpe_slice *key) {
+    if (!harpe_member_text(fields, object, place, "job_key", true, key) || !key->bytes) return;
+    if (key->length >= 1 && key->length <= JOB_KEY_BYTES) return;
+    harpe_place here = harpe_place_member(place, "job_key", strlen("job_key"));
+    harpe_fields_problem(fields, &here, "assertion_error", "job_key must have 1 to 256 bytes");
+}
+
 static void read_job(harpe_fields *fields, size_t object, const harpe_place *place, bool is_new,
                      harpe_job_info *out) {
     harpe_job_info job = {0};
     harpe_slice id = {"", 0};
     harpe_slice metadata = {0};
+    harpe_slice key = {0};
     if (harpe_member_text(fields, object, place, "job_id", false, &id) && is_new && id.length > 0) {
         harpe_place here = harpe_place_member(place, "job_id", strlen("job_id"));
         harpe_fields_problem(fields, &here, "assertion_error",
@@ -54,8 +66,9 @@ static void read_job(harpe_fields *fields, size_t object, const harpe_place *pla
         check_product(fields, place, &job);
     }
     (void)harpe_member_text(fields, object, place, "job_metadata", true, &metadata);
+    read_key(fields, object, place, &key);
     if (fields->has_failed) return;
-    if (!put_texts(&job, id, metadata)) {
+    if (!put_texts(&job, id, metadata, key)) {
         fields->problems->out_of_memory = true;
         return;
     }
@@ -90,6 +103,7 @@ harpe_status harpe_job_info_format(const harpe_job_info *job, char **json, harpe
     harpe_write_int_member(&text, ",\"tp_degree\":", job->tp_degree);
     harpe_write_int_member(&text, ",\"world_size\":", job->world_size);
     harpe_write_text_member(&text, ",\"job_metadata\":", job->job_metadata);
+    if (job->job_key) harpe_write_text_member(&text, ",\"job_key\":", job->job_key);
     harpe_write_raw(&text, "}");
     return harpe_write_end(&text, json, error);
 }
@@ -97,8 +111,8 @@ harpe_status harpe_job_info_format(const harpe_job_info *job, char **json, harpe
 harpe_status harpe_job_info_copy(const harpe_job_info *from, harpe_job_info *to,
                                  harpe_error *error) {
     harpe_job_info job = *from;
-    if (!put_texts(&job, slice_of(from->job_id ? from->job_id : ""),
-                   slice_of(from->job_metadata))) {
+    if (!put_texts(&job, slice_of(from->job_id ? from->job_id : ""), slice_of(from->job_metadata),
+                   slice_of(from->job_key))) {
         return harpe_fail_memory(error);
     }
     *to = job;

@@ -69,7 +69,8 @@ struct harpe_job {
     int64_t registered_s; /* wall clock, s since 1970 */
     int64_t seen_s;       /* last heard of */
     int64_t stored_seen_s;
-    bool is_stored; /* before that nobody else knows the job */
+    bool is_stored;                /* before that nobody else knows the job */
+    harpe_operation *registration; /* being stored; those with the same key wait for it */
     bool is_evicted;
     harpe_operation *eviction; /* being stored; calls wait for it */
     char *failure;             /* one line; NULL: none */
@@ -203,6 +204,8 @@ void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *f
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
 harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
+/* Among those that live, newest first. */
+harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key);
 /* Takes a job out of those that live; its id stays known. */
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_free(harpe_job_table *table); /* with all jobs */

@@ -77,6 +77,14 @@ harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id) {
     return job;
 }
 
+harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key) {
+    harpe_job *job = table->newest;
+    while (job && !(job->info.job_key && strcmp(job->info.job_key, key) == 0)) {
+        job = job->older;
+    }
+    return job;
+}
+
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
     if (job->older) job->older->newer = job->newer;
     if (job->newer)

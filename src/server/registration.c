@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs and ranks come: each registration is decoded, checked against what is there, stored, and
- * only then part of the job and answered. The same data again is a retry, other data a conflict. */
+ * only then part of the job and answered. The same data again is a retry, other data a conflict. A
+ * job with a key is registered once, by whichever rank comes first. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,25 +16,52 @@ static harpe_call *end_operation(harpe_operation *operation) {
     return call;
 }
 
+static void reply_id(harpe_call *call, const harpe_job *job) {
+    json_t *id = json_string(job->id);
+    char *body = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+    json_decref(id);
+    harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
+}
+
 static void job_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_operation *operation = user;
     harpe_jobs *jobs = operation->jobs;
     harpe_job *job = operation->job;
-    harpe_call *call = end_operation(operation);
+    job->registration = NULL;
     if (status) {
-        harpe_reply_not_stored(call, error);
         harpe_job_table_remove(&jobs->table, job);
         jobs->counts.jobs--;
         harpe_job_free(job);
+        harpe_reply_not_stored(end_operation(operation), error);
         return;
     }
     job->is_stored = true;
     jobs->counts.registered_jobs++;
     harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id, job->info.world_size);
-    json_t *id = json_string(job->id);
-    char *body = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
-    json_decref(id);
-    harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
+    reply_id(end_operation(operation), job);
+}
+
+/* A rank or a retry that names the key of a job that lives. False: it is a new job. */
+static bool job_is_known(harpe_operation *operation, const harpe_job_info *info) {
+    const harpe_job *job =
+        info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
+    if (!job) return false;
+    if (job->registration || job->eviction) {
+        harpe_operation_wait_for(operation, job->registration ? job->registration : job->eviction);
+        return true;
+    }
+    bool has_same_shape = info->pp_degree == job->info.pp_degree &&
+                          info->dp_degree == job->info.dp_degree &&
+                          info->tp_degree == job->info.tp_degree;
+    if (has_same_shape) {
+        reply_id(end_operation(operation), job);
+    } else {
+        harpe_reply_detail(end_operation(operation), 409,
+                           "the job of this job_key, %s, has other degrees: evict it or choose "
+                           "another key",
+                           job->id);
+    }
+    return true;
 }
 
 /* An id that no job has or had, also of those that are only being registered. */
@@ -64,10 +92,10 @@ static harpe_job *add_job(harpe_jobs *jobs, harpe_job_info *info) {
 static char *record_of_job(const harpe_jobs *jobs, const harpe_job *job) {
     const harpe_job_info *info = &job->info;
     json_t *record =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s}", "job_id", "", "pp_degree",
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s?, s:s}", "job_id", "", "pp_degree",
                   info->pp_degree, "dp_degree", info->dp_degree, "tp_degree", info->tp_degree,
-                  "world_size", info->world_size, "job_metadata", info->job_metadata, "scheduler",
-                  harpe_scheduler_kind_name(jobs->options.scheduler));
+                  "world_size", info->world_size, "job_metadata", info->job_metadata, "job_key",
+                  info->job_key, "scheduler", harpe_scheduler_kind_name(jobs->options.scheduler));
     char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
     json_decref(record);
     return text;
@@ -102,6 +130,10 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
         harpe_operation_end(operation);
         return;
     }
+    if (job_is_known(operation, &info)) {
+        harpe_job_info_free(&info);
+        return;
+    }
     if (!job_is_within_limits(jobs, operation, &info)) {
         harpe_job_info_free(&info);
         harpe_operation_end(operation);
@@ -118,6 +150,7 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     jobs->counts.jobs++;
+    job->registration = operation;
     operation->job = job;
     operation->change.number = job->registered_s;
     operation->change.text = operation->body;
@@ -158,6 +191,12 @@ static void rank_is_stored(void *user, harpe_status status, const harpe_error *e
     harpe_job_advance(job);
 }
 
+/* A process that registers in mid-job is new, or was restarted: it does not have the schedule. */
+static void let_ask_again(harpe_job *job, int rank) {
+    harpe_rank *slot = &job->ranks[rank];
+    slot->may_ask_again = job->round >= 0 && !slot->has_reported;
+}
+
 /* Answers what needs no storing; false: a new rank at a free place. */
 static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
@@ -167,10 +206,12 @@ static bool rank_is_answered(harpe_operation *operation) {
     if (slot->is_registered) {
         bool is_retry = harpe_rank_info_equal(info, &job->rank_infos[info->rank]);
         harpe_call *call = harpe_operation_release(operation);
-        if (is_retry)
+        if (is_retry) {
+            let_ask_again(job, info->rank);
             harpe_reply_null(call, -1);
-        else
+        } else {
             harpe_reply_detail(call, 409, "rank %d is registered with other data", info->rank);
+        }
         return true;
     }
     if (other < 0) return false;

@@ -14,7 +14,7 @@
 
 static void expect_id(const char *metadata, const char *scheduler, int repetition,
                       const char *expected) {
-    harpe_job_info job = {"", 4, 2, 1, 8, metadata};
+    harpe_job_info job = {"", 4, 2, 1, 8, metadata, NULL};
     struct tm local = {.tm_year = 123,
                        .tm_mon = 6,
                        .tm_mday = 5,
@@ -50,7 +50,7 @@ static void long_parts_are_cut(void **state) {
     char metadata[1000];
     memset(metadata, 'm', sizeof metadata - 1);
     metadata[sizeof metadata - 1] = '\0';
-    harpe_job_info job = {"", 2147483647, 2147483647, 2147483647, 1, metadata};
+    harpe_job_info job = {"", 2147483647, 2147483647, 2147483647, 1, metadata, NULL};
     char *id = harpe_job_id_make(&job, metadata, 0, 2147483647);
     assert_non_null(id);
     assert_int_equal(strspn(strrchr(id, '+') + 1, "m"), 128);

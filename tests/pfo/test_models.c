@@ -204,10 +204,10 @@ static void a_large_bad_document_is_shown_in_part(void **state) {
 static void a_job_reads_as_it_was_written(void **state) {
     (void)state;
     const harpe_job_info jobs[] = {
-        {"", 1, 2, 3, 6, NULL},
-        {"id", 1, 1, 1, 1, ""},
-        {NULL, 1, 1, 1, 1, "quote \" backslash \\ line \n tab \t bell \a \xC3\xA9 del \x7f"},
-        {"x", 2147483647, 1, 1, 2147483647, "not \xFF UTF-8"},
+        {"", 1, 2, 3, 6, NULL, NULL},
+        {"id", 1, 1, 1, 1, "", "a key"},
+        {NULL, 1, 1, 1, 1, "quote \" backslash \\ line \n tab \t bell \a \xC3\xA9 del \x7f", NULL},
+        {"x", 2147483647, 1, 1, 2147483647, "not \xFF UTF-8", NULL},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         char *json = NULL;
@@ -224,6 +224,11 @@ static void a_job_reads_as_it_was_written(void **state) {
         } else {
             assert_string_equal(copy.job_metadata,
                                 i == 3 ? "not \xEF\xBF\xBD UTF-8" : jobs[i].job_metadata);
+        }
+        if (i == 1) {
+            assert_string_equal(copy.job_key, "a key");
+        } else {
+            assert_null(copy.job_key);
         }
         harpe_job_info_free(&copy);
         free(json);
@@ -299,7 +304,7 @@ static void every_bad_field_of_a_rank_is_listed(void **state) {
 
 static void a_rank_must_lie_in_its_job(void **state) {
     (void)state;
-    const harpe_job_info job = {"", 2, 3, 4, 24, NULL};
+    const harpe_job_info job = {"", 2, 3, 4, 24, NULL, NULL};
     harpe_problems problems = {0};
     assert_true(harpe_rank_info_fits(&(harpe_rank_info){23, 2, 1, 3, NULL, 0}, &job, &problems));
     assert_false(harpe_rank_info_fits(&(harpe_rank_info){24, 3, 2, 4, NULL, 0}, &job, &problems));

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs with a key: ranks that name the same one meet in the same job, whoever comes first and
+ * however often they ask; a rank whose process was restarted finds its place in the round again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "engine.h"
+
+static asked *ask_with_key(engine *e, const char *key, int pp_degree) {
+    char body[512];
+    (void)snprintf(body, sizeof body,
+                   "{\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":%d,"
+                   "\"job_key\":\"%s\"}",
+                   pp_degree, pp_degree, key);
+    return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
+}
+
+static char *id_of(asked *a) {
+    await(a);
+    if (a->status != 200) fail_msg("%d %s", a->status, a->body);
+    char *id = strdup(a->body);
+    asked_free(a);
+    return id;
+}
+
+static void ranks_with_the_same_key_meet_in_one_job(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    asked *at_once[3]; /* the first is not stored yet when the others come */
+    for (int r = 0; r < 3; r++) {
+        at_once[r] = ask_with_key(e, "slurm-17", 3);
+    }
+    char *first = id_of(at_once[0]);
+    for (int r = 1; r < 3; r++) {
+        char *other = id_of(at_once[r]);
+        assert_string_equal(first, other);
+        free(other);
+    }
+    char *second_job = id_of(ask_with_key(e, "slurm-18", 3));
+    assert_string_not_equal(first, second_job);
+    engine_restart(e);
+    char *after_restart = id_of(ask_with_key(e, "slurm-17", 3));
+    assert_string_equal(first, after_restart);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
+    free(first);
+    free(second_job);
+    free(after_restart);
+}
+
+static void key_of_another_shape_or_length_is_refused(void **state) {
+    engine *e = *state;
+    char long_key[300];
+    memset(long_key, 'k', 257);
+    long_key[257] = '\0';
+    engine_start(e);
+    free(id_of(ask_with_key(e, "k", 2)));
+    expect(ask_with_key(e, "k", 4), 409, "has other degrees");
+    expect(ask_with_key(e, "", 2), 422, "job_key must have 1 to 256 bytes");
+    expect(ask_with_key(e, long_key, 2), 422, "job_key must have 1 to 256 bytes");
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+}
+
+static void key_is_free_again_once_its_job_is_evicted(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *first = id_of(ask_with_key(e, "k", 1));
+    char *bare = strndup(first + 1, strlen(first) - 2);
+    asked *eviction = ask(e, HARPE_CALL_EVICT, bare, 0, -1, NULL);
+    asked *meanwhile = ask_with_key(e, "k", 1);
+    expect(eviction, 200, "null");
+    char *second = id_of(meanwhile);
+    assert_string_not_equal(first, second);
+    free(first);
+    free(bare);
+    free(second);
+}
+
+/* Those that wait for it try for themselves. */
+static void job_that_cannot_be_stored_keeps_no_key(void **state) {
+    engine *e = *state;
+    struct rlimit before, none;
+    engine_start(e);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    asked *first = ask_with_key(e, "k", 1);
+    asked *waiting = ask_with_key(e, "k", 1);
+    await(first);
+    await(waiting);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    expect(first, 503, "could not be stored");
+    expect(waiting, 503, "could not be stored");
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+    free(id_of(ask_with_key(e, "k", 1)));
+}
+
+/* Rank 1 has reported and waits for round 1; rank 0's process dies with round 0 in hand. */
+static void restarted_rank_gets_the_round_that_it_lost(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, -1);
+    expect(ask_result(e, job, 1, 0, 5), 200, "null");
+    asked *patient = ask_schedule(e, job, 1, -1);
+    expect_held(e, patient);
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    asked *again = ask_schedule(e, job, 0, -1);
+    await(again);
+    assert_int_equal(again->status, 200);
+    assert_int_equal(again->round, 0);
+    asked_free(again);
+    expect(ask_result(e, job, 0, -1, 5), 200, "null");
+    asked *next = ask_schedule(e, job, 0, -1);
+    expect(next, 200, "forward");
+    await(patient);
+    assert_int_equal(patient->round, 1);
+    asked_free(patient);
+    free(job);
+}
+
+/* Its result is stored: it waits for the next round like everybody. */
+static void restarted_rank_that_has_reported_waits_for_the_next_round(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, -1);
+    expect(ask_result(e, job, 0, 0, 5), 200, "null");
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    asked *held = ask_schedule(e, job, 0, -1);
+    expect_held(e, held);
+    expect(ask_result(e, job, 1, 0, 5), 200, "null");
+    expect(ask_schedule(e, job, 1, -1), 200, "forward");
+    await(held);
+    assert_int_equal(held->round, 1);
+    asked_free(held);
+    free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(ranks_with_the_same_key_meet_in_one_job),
+        ENGINE_TEST(key_of_another_shape_or_length_is_refused),
+        ENGINE_TEST(key_is_free_again_once_its_job_is_evicted),
+        ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key),
+        ENGINE_TEST(restarted_rank_gets_the_round_that_it_lost),
+        ENGINE_TEST(restarted_rank_that_has_reported_waits_for_the_next_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
