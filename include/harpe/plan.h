@@ -151,11 +151,21 @@ typedef enum harpe_plan_choice {
     HARPE_PLANS_AT = 2,     /* one for each of times_s: the best found that is not slower */
 } harpe_plan_choice;
 
+/* What a change of clock costs on the machine at hand; all 0: nothing. */
+typedef struct harpe_clock_switch {
+    double latency_s;       /* from the wish to the new clock: so long the old one still holds */
+    double energy_j;        /* of one change */
+    double minimum_dwell_s; /* a clock that would hold for less is not worth a change */
+} harpe_clock_switch;
+
 typedef struct harpe_plan_request {
     harpe_plan_choice choice;
     int count;             /* for HARPE_PLANS_SPREAD; 0: 100 */
     const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
     size_t time_count;
+    /* Changes that cost more than they save are taken out, always by running the slower side
+     * faster, so that no plan becomes slower; see harpe_plan_switching. */
+    harpe_clock_switch clock_switch;
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL when only the
@@ -177,6 +187,21 @@ HARPE_API const harpe_plan *harpe_plan_set_at(const harpe_plan_set *plans, size_
  * of every instruction, earliest first schedule. lower_bound_j is left 0. */
 HARPE_API harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *frequency_mhz,
                                            harpe_plan *out, double *start_s, harpe_error *error);
+
+/* What a plan's changes of clock cost. */
+typedef struct harpe_switching {
+    /* Changes of clock of all ranks in one iteration; the one from a rank's last instruction back
+     * to its first is one, too. */
+    size_t clock_writes;
+    double shortest_dwell_s; /* between two changes of a rank, in the earliest schedule; 0: none */
+    /* The iteration when every change comes `latency_s` late and costs `energy_j`. */
+    double time_s, energy_j;
+} harpe_switching;
+
+/* `frequency_mhz` as for harpe_plan_evaluate; 0 leaves the clock alone. */
+HARPE_API harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
+                                            const harpe_clock_switch *cost, harpe_switching *out,
+                                            harpe_error *error);
 
 /* Every instruction at its highest profiled frequency: the usual point of comparison. `out`'s
  * frequencies live as long as the problem. */

@@ -30,16 +30,22 @@ typedef struct path_list {
 typedef struct evaluate_arguments {
     harpe_problem_input input;
     path_list given; /* files and directories, not owned */
+    harpe_clock_switch change;
     bool json;
     bool quiet;
 } evaluate_arguments;
 
 /* ---- Flags -------------------------------------------------------------------------------- */
 
+enum flag { FLAG_SWITCH_LATENCY = 0x200, FLAG_SWITCH_ENERGY };
+
 static const struct argp_option flags[] = {
     {NULL, 0, NULL, 0, "The plans:", 3},
     {"plan", 'P', "FILE", 0,
      "A plan file, or a directory whose *.py files are taken; may be given several times", 3},
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
+     "Seconds from the wish for a clock to the clock (default 0)", 3},
+    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0, "Energy of one change of clock (default 0)", 3},
     {"json", 'j', NULL, 0, "Print one JSON object", 3},
     {"quiet", 'q', NULL, 0, "Show no progress on stderr", 3},
     {0},
@@ -62,6 +68,13 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         if (!add_path(&arguments->given, argument)) {
             harpe_flag_fail(state, "out of memory");
         }
+        return 0;
+    case FLAG_SWITCH_LATENCY:
+        arguments->change.latency_s =
+            harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_ENERGY:
+        arguments->change.energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
         return 0;
     case 'j': arguments->json = true; return 0;
     case 'q': arguments->quiet = true; return 0;
@@ -155,12 +168,16 @@ typedef struct evaluation {
     path_list files;
     harpe_frontier *frontier;
     harpe_plan all_maximum;
-    int *frequency_mhz;       /* of the plan at hand */
-    harpe_labelled_row *rows; /* all maximum, then the files */
+    int *frequency_mhz;         /* of the plan at hand */
+    harpe_labelled_row *rows;   /* all maximum, then the files */
+    harpe_switching *switching; /* of the files */
 } evaluation;
 
-static harpe_status evaluate_file(const harpe_problem *problem, evaluation *e, const char *path,
-                                  harpe_labelled_row *out, harpe_error *error) {
+static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluation *e, size_t index,
+                                  harpe_error *error) {
+    const harpe_problem *problem = arguments->input.problem;
+    const char *path = e->files.paths[index];
+    harpe_labelled_row *out = &e->rows[index + 1];
     harpe_plan_file *file = NULL;
     harpe_status status = harpe_plan_file_read(path, &file, error);
     if (status != HARPE_OK) {
@@ -171,6 +188,10 @@ static harpe_status evaluate_file(const harpe_problem *problem, evaluation *e, c
     harpe_plan_file_free(file);
     if (status == HARPE_OK) {
         status = harpe_plan_evaluate(problem, e->frequency_mhz, &plan, NULL, error);
+    }
+    if (status == HARPE_OK) {
+        status = harpe_plan_switching(problem, e->frequency_mhz, &arguments->change,
+                                      &e->switching[index], error);
     }
     if (status != HARPE_OK) {
         return status;
@@ -195,7 +216,8 @@ static harpe_status solve_bound(const harpe_problem *problem, const harpe_progre
     e->frequency_mhz =
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
     e->rows = harpe_calloc(e->files.count + 1, sizeof *e->rows);
-    if (!e->frequency_mhz || !e->rows) {
+    e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
+    if (!e->frequency_mhz || !e->rows || !e->switching) {
         return harpe_fail_memory(error);
     }
     snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
@@ -222,12 +244,51 @@ static harpe_status evaluate(evaluate_arguments *arguments, const harpe_progress
         if (!progress->report(progress->user, "evaluating", fraction)) {
             return harpe_command_check_signal(error);
         }
-        status = evaluate_file(problem, e, e->files.paths[i], &e->rows[i + 1], error);
+        status = evaluate_file(arguments, e, i, error);
     }
     return status;
 }
 
 /* ---- Telling ------------------------------------------------------------------------------ */
+
+static bool changes_are_free(const evaluate_arguments *arguments) {
+    return arguments->change.latency_s <= 0 && arguments->change.energy_j <= 0;
+}
+
+static void add_switching(json_t *row, const harpe_switching *switching, bool is_free) {
+    json_object_set_new(row, "clock_writes", json_integer((json_int_t)switching->clock_writes));
+    json_object_set_new(row, "shortest_dwell_s", json_real(switching->shortest_dwell_s));
+    if (is_free) return;
+    json_object_set_new(row, "time_with_switching_s", json_real(switching->time_s));
+    json_object_set_new(row, "energy_with_switching_j", json_real(switching->energy_j));
+}
+
+/* The same plans once more: how often they change clocks, and what that costs. */
+static void print_switching(const evaluate_arguments *arguments, const evaluation *e) {
+    bool is_free = changes_are_free(arguments);
+    int width = 0;
+    for (size_t i = 0; i < e->files.count; i++) {
+        int length = (int)strlen(e->rows[i + 1].label);
+        width = length > width ? length : width;
+    }
+    printf("\n%s  %-*s %13s %15s%s%s\n", harpe_bold_start(), width, "", "clock writes",
+           "shortest dwell", is_free ? "" : "     with their cost: time, energy", harpe_bold_end());
+    for (size_t i = 0; i < e->files.count; i++) {
+        const harpe_switching *switching = &e->switching[i];
+        char time[32];
+        printf("  %-*s %13zu", width, e->rows[i + 1].label, switching->clock_writes);
+        if (switching->clock_writes > 0) {
+            printf(" %12.1f ms", switching->shortest_dwell_s * 1e3);
+        } else {
+            printf(" %15s", "-");
+        }
+        if (!is_free) {
+            harpe_row_format_time(time, sizeof time, switching->time_s);
+            printf(" %19s s %11.1f J", time, switching->energy_j);
+        }
+        printf("\n");
+    }
+}
 
 static harpe_status print_json(const evaluate_arguments *arguments, const evaluation *e,
                                harpe_error *error) {
@@ -235,6 +296,7 @@ static harpe_status print_json(const evaluate_arguments *arguments, const evalua
     for (size_t i = 0; i < e->files.count; i++) {
         json_t *row = harpe_row_json(&e->rows[i + 1].row);
         json_object_set_new(row, "file", harpe_command_json_text(e->files.paths[i]));
+        add_switching(row, &e->switching[i], changes_are_free(arguments));
         json_array_append_new(plans, row);
     }
     json_t *object =
@@ -253,6 +315,7 @@ static harpe_status print_result(const evaluate_arguments *arguments, const eval
     harpe_problem_input_print(&arguments->input);
     printf("\n");
     harpe_rows_print(e->rows, e->files.count + 1);
+    print_switching(arguments, e);
     return HARPE_OK;
 }
 
@@ -272,6 +335,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     }
     free(e.rows);
     free(e.frequency_mhz);
+    free(e.switching);
     harpe_frontier_free(e.frontier);
     free_files(&e.files);
     free(arguments.given.paths);

@@ -43,6 +43,9 @@ enum flag {
     FLAG_BOUND_ONLY,
     FLAG_VERIFY,
     FLAG_NO_PICTURES,
+    FLAG_MIN_DWELL,
+    FLAG_SWITCH_LATENCY,
+    FLAG_SWITCH_ENERGY,
 };
 
 static const struct argp_option flags[] = {
@@ -55,6 +58,12 @@ static const struct argp_option flags[] = {
      "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
      "100), or none",
      3},
+    {"min-dwell", FLAG_MIN_DWELL, "S", 0,
+     "Take out changes of clock that would hold for less than S seconds (default 0)", 3},
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
+     "Seconds from the wish to the new clock; a clock is held for at least as long (default 0)", 3},
+    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
+     "Energy of one change of clock; changes that save less are taken out (default 0)", 3},
     {"bound-only", FLAG_BOUND_ONLY, NULL, 0,
      "Compute and write the lower bound (bound.csv) and nothing else", 3},
     {"verify", FLAG_VERIFY, NULL, 0, "Prove frontier and plans by a second, independent way", 3},
@@ -68,7 +77,8 @@ static void parse_plans(const struct argp_state *state, const char *text) {
     plan_arguments *arguments = state->input;
     arguments->plans = text;
     arguments->with_plans = strcmp(text, "none") != 0;
-    arguments->request = (harpe_plan_request){.choice = HARPE_PLANS_SPREAD};
+    arguments->request.choice = HARPE_PLANS_SPREAD;
+    arguments->request.count = 0;
     if (strcmp(text, "all") == 0) {
         arguments->request.choice = HARPE_PLANS_ALL;
         return;
@@ -84,11 +94,21 @@ static void parse_plans(const struct argp_state *state, const char *text) {
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     plan_arguments *arguments = state->input;
+    harpe_clock_switch *change = &arguments->request.clock_switch;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
     case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
     case FLAG_FORCE: arguments->force = true; return 0;
     case FLAG_PLANS: parse_plans(state, argument); return 0;
+    case FLAG_MIN_DWELL:
+        change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_LATENCY:
+        change->latency_s = harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_ENERGY:
+        change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
+        return 0;
     case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
     case FLAG_VERIFY: arguments->verify = true; return 0;
     case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
@@ -144,6 +164,10 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     json_t *object = harpe_problem_input_arguments(&arguments->input);
     json_object_set_new(object, "plans", json_string(arguments->plans));
     json_object_set_new(object, "bound_only", json_boolean(arguments->bound_only));
+    const harpe_clock_switch *change = &arguments->request.clock_switch;
+    json_object_set_new(object, "min_dwell_s", json_real(change->minimum_dwell_s));
+    json_object_set_new(object, "switch_latency_s", json_real(change->latency_s));
+    json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
     return object;
 }
 

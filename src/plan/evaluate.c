@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an assignment of real frequencies really takes: the longest path over measured times, and
  * measured energies plus blocking. The last word on every plan; no relaxed number enters here. */
+#include "plan/evaluate.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "plan/problem.h"
 
-/* Index of a frequency's point, or -1. Points are sorted by frequency, highest first. */
-static ptrdiff_t find_point(const harpe_choice *choice, int frequency_mhz) {
+/* Points are sorted by frequency, highest first. */
+const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int frequency_mhz) {
     size_t low = 0, high = choice->point_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int found = choice->points[middle].frequency_mhz;
-        if (found == frequency_mhz) return (ptrdiff_t)middle;
+        if (found == frequency_mhz) return &choice->points[middle];
         if (found > frequency_mhz) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return frequency_mhz == 0 ? 0 : -1;
+    return frequency_mhz == 0 ? &choice->points[0] : NULL;
 }
 
 static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
@@ -69,28 +70,34 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
     plan->average_power_w = plan->energy_j / (plan->time_s * problem->rank_count);
 }
 
+harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,
+                                        const harpe_profile_point **points, harpe_error *error) {
+    for (int32_t i = 0; i < problem->instruction_count; i++) {
+        points[i] = harpe_choice_point(harpe_problem_choice(problem, i), frequency_mhz[i]);
+        if (!points[i]) return fail_unknown_frequency(problem, i, frequency_mhz[i], error);
+    }
+    return HARPE_OK;
+}
+
+harpe_plan harpe_evaluate_points(const harpe_problem *problem,
+                                 const harpe_profile_point *const *points, double *start_s) {
+    harpe_plan plan = {.time_s = run_earliest(problem, points, start_s)};
+    add_energies(problem, points, &plan);
+    return plan;
+}
+
 harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *frequency_mhz,
                                  harpe_plan *out, double *start_s, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
     const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
     double *starts = harpe_calloc(count, sizeof *starts);
-    harpe_status status = HARPE_OK;
-    if (!points || !starts) status = harpe_fail_memory(error);
-    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
-        int32_t instruction = (int32_t)i;
-        const harpe_choice *choice = harpe_problem_choice(problem, instruction);
-        ptrdiff_t found = find_point(choice, frequency_mhz[i]);
-        if (found < 0) {
-            status = fail_unknown_frequency(problem, instruction, frequency_mhz[i], error);
-        } else {
-            points[i] = &choice->points[found];
-        }
+    harpe_status status = points && starts ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
     }
     if (status == HARPE_OK) {
-        harpe_plan plan = {.frequency_mhz = frequency_mhz};
-        plan.time_s = run_earliest(problem, points, starts);
-        add_energies(problem, points, &plan);
-        *out = plan;
+        *out = harpe_evaluate_points(problem, points, starts);
+        out->frequency_mhz = frequency_mhz;
         if (start_s) memcpy(start_s, starts, count * sizeof *starts);
     }
     free(points);

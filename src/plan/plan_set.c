@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/splice.h"
+#include "plan/switching.h"
 #include "plan/walk.h"
 
 #define DEFAULT_COUNT 100
@@ -47,6 +48,8 @@ typedef struct maker {
     size_t *hull; /* [draft_count]: drafts on the lower hull, fastest first */
     size_t hull_count;
     size_t done, wanted; /* for progress */
+    harpe_clock_switch clock_switch;
+    bool merges; /* changes of clock are not free */
 } maker;
 
 /* ---- Drafts ------------------------------------------------------------------------------ */
@@ -331,9 +334,36 @@ static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe
     if (!frequencies) return harpe_fail_memory(error);
     harpe_assignment_restore(&m->assignment, d->option, d->deadline_ps);
     harpe_assignment_frequencies(&m->assignment, frequencies);
-    harpe_status status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
+    harpe_status status = HARPE_OK;
+    if (m->merges) {
+        status = harpe_switching_merge(m->problem, &m->clock_switch, frequencies, error);
+    }
+    if (status == HARPE_OK) {
+        status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
+    }
     if (status != HARPE_OK) free(frequencies);
     return status;
+}
+
+static int compare_plans(const void *a, const void *b) {
+    const harpe_plan *one = a, *other = b;
+    if (one->time_s < other->time_s) return -1;
+    if (one->time_s > other->time_s) return 1;
+    return (one->energy_j > other->energy_j) - (one->energy_j < other->energy_j);
+}
+
+/* With fewer changes of clock, plans may be equal, or beaten, that were not before. */
+static void drop_dominated(harpe_plan_set *set) {
+    size_t kept = 0;
+    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
+    for (size_t i = 0; i < set->count; i++) {
+        if (kept > 0 && set->plans[i].energy_j >= set->plans[kept - 1].energy_j) {
+            free((void *)set->plans[i].frequency_mhz);
+        } else {
+            set->plans[kept++] = set->plans[i];
+        }
+    }
+    set->count = kept;
 }
 
 /* Every draft that no faster one beats in energy too. */
@@ -347,6 +377,7 @@ static harpe_status finish_undominated(maker *m, harpe_plan_set *set, harpe_erro
         if (status != HARPE_OK) return status;
         set->count++;
     }
+    if (m->merges) drop_dominated(set);
     return HARPE_OK;
 }
 
@@ -449,7 +480,7 @@ static harpe_status check_request(const harpe_plan_request *request, harpe_error
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
                           (int)request->choice);
     }
-    return HARPE_OK;
+    return harpe_clock_switch_check(&request->clock_switch, error);
 }
 
 harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_request *request,
@@ -463,6 +494,9 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     maker m;
     harpe_frontier *solved = NULL;
     status = maker_init(&m, problem, progress, error);
+    const harpe_clock_switch *change = &request->clock_switch;
+    m.clock_switch = *change;
+    m.merges = change->latency_s > 0 || change->energy_j > 0 || change->minimum_dwell_s > 0;
     if (status == HARPE_OK) {
         status = request->choice == HARPE_PLANS_ALL ? draft_at_vertices(&m, error)
                                                     : draft_at_times(&m, request, error);

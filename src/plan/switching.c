@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes of clock: how many a plan asks for, what they cost, and how to do with fewer. A plan is,
+ * for each rank, a row of runs: neighbours at one frequency. Two runs become one by running the
+ * slower of them as fast as the other, which never lengthens an iteration. Frequencies are chosen
+ * elsewhere (assignment.c). */
+#include "plan/switching.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "plan/evaluate.h"
+
+/* Instructions first .. end-1 of a rank, all at one frequency. */
+typedef struct run {
+    size_t first, end;
+    int frequency_mhz;
+} run;
+
+typedef struct switches {
+    const harpe_problem *problem;
+    const harpe_clock_switch *cost;
+    int *frequency_mhz;
+    const harpe_profile_point **points;
+    double *start_s;
+    run *runs; /* of the rank at hand */
+    size_t run_count;
+    double end_s; /* of the iteration */
+} switches;
+
+harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error) {
+    if (cost->latency_s >= 0 && cost->energy_j >= 0 && cost->minimum_dwell_s >= 0 &&
+        isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s)) {
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "latency, energy and dwell of a change of clock must be 0 or more");
+}
+
+static harpe_status begin(switches *s, const harpe_problem *problem, const harpe_clock_switch *cost,
+                          harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count;
+    *s = (switches){.problem = problem, .cost = cost};
+    s->points = harpe_calloc(count, sizeof *s->points);
+    s->start_s = harpe_calloc(count, sizeof *s->start_s);
+    s->runs = harpe_calloc(count, sizeof *s->runs);
+    return s->points && s->start_s && s->runs ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static void end(switches *s) {
+    free(s->points);
+    free(s->start_s);
+    free(s->runs);
+}
+
+/* Splits a rank's list into runs; 0 MHz goes on with the clock before it. */
+static void find_runs(switches *s, int rank, const int *frequency_mhz) {
+    s->run_count = 0;
+    for (size_t i = s->problem->rank_offset[rank]; i < s->problem->rank_offset[rank + 1]; i++) {
+        run *last = s->run_count > 0 ? &s->runs[s->run_count - 1] : NULL;
+        if (last && (frequency_mhz[i] == 0 || frequency_mhz[i] == last->frequency_mhz)) {
+            last->end = i + 1;
+        } else {
+            s->runs[s->run_count++] = (run){i, i + 1, frequency_mhz[i]};
+        }
+    }
+}
+
+/* From a run's beginning to the next one's, or to the end of the iteration. */
+static double dwell_s(const switches *s, size_t r) {
+    double until_s = r + 1 < s->run_count ? s->start_s[s->runs[r + 1].first] : s->end_s;
+    return until_s - s->start_s[s->runs[r].first];
+}
+
+/* ---- Counting ----------------------------------------------------------------------------- */
+
+static void count_rank(const switches *s, harpe_switching *out) {
+    size_t runs = s->run_count;
+    if (runs < 2) return;
+    bool changes_at_the_end = s->runs[0].frequency_mhz != s->runs[runs - 1].frequency_mhz;
+    out->clock_writes += runs - 1 + (changes_at_the_end ? 1 : 0);
+    for (size_t r = 0; r < runs; r++) {
+        double dwell = dwell_s(s, r);
+        if (out->shortest_dwell_s <= 0 || dwell < out->shortest_dwell_s)
+            out->shortest_dwell_s = dwell;
+    }
+}
+
+/* Points of the rank's instructions as they are when each change comes late: the first part of an
+ * instruction, or all of it, runs at the clock before. */
+static void delay_rank(const switches *s, int rank, const int *frequency_mhz,
+                       harpe_profile_point *late) {
+    size_t first = s->problem->rank_offset[rank], last = s->problem->rank_offset[rank + 1];
+    if (first == last) return;
+    int before_mhz =
+        s->runs[s->run_count - 1].frequency_mhz; /* the iteration before was the same */
+    int wanted_mhz = before_mhz;
+    double left_s = 0; /* until the wanted clock is there */
+    for (size_t i = first; i < last; i++) {
+        if (frequency_mhz[i] != 0 && frequency_mhz[i] != wanted_mhz) {
+            wanted_mhz = frequency_mhz[i];
+            left_s = s->cost->latency_s;
+        }
+        const harpe_profile_point *now = s->points[i];
+        const harpe_profile_point *old =
+            harpe_choice_point(harpe_problem_choice(s->problem, (int32_t)i), before_mhz);
+        late[i] = *now;
+        if (left_s > 0 && old) {
+            double share = fmin(1, left_s / old->time_s); /* of the work, done at the old clock */
+            late[i].time_s = share * old->time_s + (1 - share) * now->time_s;
+            late[i].energy_j = share * old->energy_j + (1 - share) * now->energy_j;
+            left_s -= share * old->time_s;
+        }
+        if (left_s <= 1e-12) before_mhz = wanted_mhz;
+    }
+}
+
+static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switching *out,
+                              harpe_error *error) {
+    size_t count = (size_t)s->problem->instruction_count;
+    harpe_profile_point *late = harpe_calloc(count, sizeof *late);
+    if (!late) return harpe_fail_memory(error);
+    harpe_status status = harpe_evaluate_find_points(s->problem, frequency_mhz, s->points, error);
+    if (status == HARPE_OK) {
+        harpe_switching all = {0};
+        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
+        for (int rank = 0; rank < s->problem->rank_count; rank++) {
+            find_runs(s, rank, frequency_mhz);
+            count_rank(s, &all);
+            delay_rank(s, rank, frequency_mhz, late);
+        }
+        for (size_t i = 0; i < count; i++) {
+            s->points[i] = &late[i];
+        }
+        harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->start_s);
+        all.time_s = plan.time_s;
+        all.energy_j = plan.energy_j + s->cost->energy_j * (double)all.clock_writes;
+        *out = all;
+    }
+    free(late);
+    return status;
+}
+
+harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
+                                  const harpe_clock_switch *cost, harpe_switching *out,
+                                  harpe_error *error) {
+    static const harpe_clock_switch nothing = {0};
+    if (!cost) cost = &nothing;
+    harpe_status status = harpe_clock_switch_check(cost, error);
+    if (status != HARPE_OK) return status;
+    switches s;
+    status = begin(&s, problem, cost, error);
+    if (status == HARPE_OK) status = count_all(&s, frequency_mhz, out, error);
+    end(&s);
+    return status;
+}
+
+/* ---- Merging ------------------------------------------------------------------------------ */
+
+/* What it costs in energy, waiting included, to run a run at a higher frequency; infinite where
+ * the profile lacks it for an instruction. */
+static double cost_of_raising_j(const switches *s, const run *raised, int frequency_mhz) {
+    double cost_j = 0;
+    for (size_t i = raised->first; i < raised->end; i++) {
+        const harpe_choice *choice = harpe_problem_choice(s->problem, (int32_t)i);
+        const harpe_profile_point *to = harpe_choice_point(choice, frequency_mhz);
+        const harpe_profile_point *from = s->points[i];
+        if (!to || to->time_s > from->time_s) return INFINITY;
+        cost_j +=
+            to->energy_j - from->energy_j - choice->blocking_power_w * (to->time_s - from->time_s);
+    }
+    return cost_j;
+}
+
+typedef struct merger {
+    size_t raised; /* run */
+    int frequency_mhz;
+    double cost_j; /* less what the changes that go would have cost */
+} merger;
+
+/* Raising a run to its neighbour's clock takes one change out, or two when both neighbours have
+ * it. */
+static void consider(const switches *s, size_t raised, size_t neighbour, merger *best) {
+    const run *runs = s->runs;
+    int to_mhz = runs[neighbour].frequency_mhz;
+    if (to_mhz <= runs[raised].frequency_mhz) return;
+    size_t other = neighbour > raised ? raised - 1 : raised + 1; /* wraps below 0: no run */
+    bool joins_both = other < s->run_count && runs[other].frequency_mhz == to_mhz;
+    double cost_j =
+        cost_of_raising_j(s, &runs[raised], to_mhz) - s->cost->energy_j * (joins_both ? 2 : 1);
+    if (cost_j < best->cost_j) *best = (merger){raised, to_mhz, cost_j};
+}
+
+/* The best way to take the change before run r out. */
+static merger best_merger(const switches *s, size_t r) {
+    merger best = {.cost_j = INFINITY};
+    consider(s, r - 1, r, &best);
+    consider(s, r, r - 1, &best);
+    return best;
+}
+
+static void raise_run(switches *s, const merger *chosen) {
+    const run *raised = &s->runs[chosen->raised];
+    for (size_t i = raised->first; i < raised->end; i++) {
+        s->frequency_mhz[i] = chosen->frequency_mhz;
+    }
+}
+
+/* Takes one change out of the rank at hand, the cheapest of those that must go, else one that does
+ * not pay. False: all stay. */
+static bool merge_once(switches *s) {
+    double needed_s = fmax(s->cost->minimum_dwell_s, s->cost->latency_s);
+    merger best = {.cost_j = INFINITY};
+    bool must = false;
+    for (size_t r = 1; r < s->run_count; r++) {
+        bool is_short = dwell_s(s, r - 1) < needed_s || dwell_s(s, r) < needed_s;
+        if (must && !is_short) continue;
+        merger found = best_merger(s, r);
+        bool replaces = is_short && !must ? isfinite(found.cost_j) : found.cost_j < best.cost_j;
+        if (!replaces) continue;
+        best = found;
+        must = is_short;
+    }
+    if (!isfinite(best.cost_j) || (!must && best.cost_j >= 0)) return false;
+    raise_run(s, &best);
+    return true;
+}
+
+static harpe_status merge_all(switches *s, harpe_error *error) {
+    bool has_changed = true;
+    while (has_changed) {
+        harpe_status status =
+            harpe_evaluate_find_points(s->problem, s->frequency_mhz, s->points, error);
+        if (status != HARPE_OK) return status;
+        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
+        has_changed = false;
+        for (int rank = 0; rank < s->problem->rank_count; rank++) {
+            find_runs(s, rank, s->frequency_mhz);
+            has_changed |= merge_once(s);
+        }
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_switching_merge(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                   int *frequency_mhz, harpe_error *error) {
+    switches s;
+    harpe_status status = begin(&s, problem, cost, error);
+    s.frequency_mhz = frequency_mhz;
+    if (status == HARPE_OK) status = merge_all(&s, error);
+    end(&s);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes of clock: counted and priced as worked out by hand, and taken out so that what is left
+ * pays, that no plan becomes slower, and that plans without a price stay what they were. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "instances.h"
+#include "plan/switching.h"
+
+/* One rank: F0 B0 F1 B1. */
+static harpe_problem *one_rank(void) {
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 1, 300);
+    add_row(&rows, 0, "forward", 1000, 2, 400);
+    add_row(&rows, 0, "backward", 1400, 2, 600);
+    add_row(&rows, 0, "backward", 1000, 3, 500);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
+    free(rows.rows);
+    return problem;
+}
+
+static harpe_switching switching_of(const harpe_problem *problem, const int *frequency_mhz,
+                                    const harpe_clock_switch *cost) {
+    harpe_switching out;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_switching(problem, frequency_mhz, cost, &out, &error), error);
+    return out;
+}
+
+static void changes_are_counted_by_hand(void **state) {
+    (void)state;
+    harpe_problem *problem = one_rank();
+    harpe_switching one = switching_of(problem, (int[]){1000, 1400, 1000, 1400}, NULL);
+    assert_int_equal(one.clock_writes, 4); /* the last is that to the next iteration */
+    assert_near(one.shortest_dwell_s, 2, 1e-12);
+    assert_near(one.time_s, 8, 1e-12);
+    assert_near(one.energy_j, 2000, 1e-12);
+    one = switching_of(problem, (int[]){1000, 1400, 1400, 1000}, NULL);
+    assert_int_equal(one.clock_writes, 2);
+    one = switching_of(problem, (int[]){1400, 0, 0, 1400}, NULL); /* 0: as it is */
+    assert_int_equal(one.clock_writes, 0);
+    assert_true(one.shortest_dwell_s == 0);
+    harpe_problem_free(problem);
+}
+
+/* A forward does the first half of its work at 1400 MHz, a backward a sixth of it at 1000. */
+static void late_changes_are_priced_by_hand(void **state) {
+    (void)state;
+    harpe_problem *problem = one_rank();
+    const harpe_clock_switch cost = {.latency_s = 0.5, .energy_j = 10};
+    harpe_switching one = switching_of(problem, (int[]){1000, 1400, 1000, 1400}, &cost);
+    assert_near(one.time_s, 2 * (0.5 + 1 + 0.5 + 2 * 5. / 6), 1e-12);
+    assert_near(one.energy_j, 2 * (0.5 * 300 + 0.5 * 400 + 500. / 6 + 600 * 5. / 6) + 4 * 10,
+                1e-12);
+    /* The change to 1000 MHz takes longer than a forward at 1400: the backward begins at 1400. */
+    const harpe_clock_switch slow = {.latency_s = 2};
+    one = switching_of(problem, (int[]){1000, 1000, 1400, 1400}, &slow);
+    assert_near(one.time_s, (1 + 0.5 * 2 + 0.5 * 3) + (2 + 2), 1e-12);
+    harpe_problem_free(problem);
+}
+
+static void bad_costs_are_refused(void **state) {
+    (void)state;
+    harpe_problem *problem = one_rank();
+    harpe_switching out;
+    harpe_error error;
+    const harpe_clock_switch bad[] = {{-1, 0, 0}, {0, NAN, 0}, {0, 0, INFINITY}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &error),
+                         HARPE_INVALID_ARGUMENT);
+        harpe_plan_set *plans = NULL;
+        assert_int_equal(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = bad[i]},
+                                            NULL, NULL, &plans, &error),
+                         HARPE_INVALID_ARGUMENT);
+    }
+    assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 7, 0}, NULL, &out, &error),
+                     HARPE_INVALID_INPUT);
+    harpe_problem_free(problem);
+}
+
+static void merging_raises_the_cheaper_side(void **state) {
+    (void)state;
+    harpe_problem *problem = one_rank();
+    harpe_error error = {.message = ""};
+    /* Raising a forward to 1400: 100 J less energy, and 1 s less, which another rank's 50 W fill:
+     * it saves 50 J. A plan that asks for it anyway is mended. */
+    int mhz[4] = {1000, 1400, 1400, 1400};
+    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 1e-9}, mhz, &error),
+              error);
+    assert_int_equal(mhz[0], 1400);
+    /* A backward costs 150 J to raise: worth it for two changes of 80 J, not for two of 70. */
+    int cheap[4] = {1400, 1000, 1400, 1400};
+    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 70}, cheap, &error),
+              error);
+    assert_int_equal(cheap[1], 1000);
+    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 80}, cheap, &error),
+              error);
+    assert_int_equal(cheap[1], 1400);
+    harpe_problem_free(problem);
+}
+
+static harpe_problem *pipeline(test_random *random, int ranks, int microbatches) {
+    harpe_profile *profile = NULL;
+    harpe_schedule *schedule = NULL;
+    harpe_problem *problem = NULL;
+    harpe_error error = {.message = ""};
+    double power_w = 0;
+    assert_ok(harpe_profile_synthesize(&(harpe_synth_options){.stages = ranks,
+                                                              .imbalance = ranks > 1 ? 1.2 : 1,
+                                                              .seed = random_bits(random)},
+                                       &profile, &power_w, &error),
+              error);
+    assert_ok(
+        harpe_schedule_new(&(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches},
+                           &schedule, &error),
+        error);
+    assert_ok(harpe_problem_new(
+                  profile, schedule,
+                  &(harpe_problem_options){.blocking_power_w = &power_w, .blocking_power_count = 1},
+                  &problem, &error),
+              error);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+static void what_is_left_holds_and_nothing_is_slower(void **state) {
+    (void)state;
+    test_random random = {17};
+    for (int trial = 0; trial < test_trials(40); trial++) {
+        harpe_problem *problem =
+            pipeline(&random, random_int(&random, 1, 4), random_int(&random, 1, 8));
+        harpe_error error = {.message = ""};
+        size_t count = harpe_problem_instruction_count(problem);
+        int before[256], after[256];
+        for (size_t i = 0; i < count; i++) {
+            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+            int point = random_int(&random, 0, (int)choice->point_count - 1);
+            before[i] = after[i] = choice->points[point].frequency_mhz;
+        }
+        const harpe_clock_switch cost = {
+            .minimum_dwell_s = random_between(&random, 0, 0.4),
+            .energy_j = random_between(&random, 0, 5),
+        };
+        harpe_plan was, is;
+        assert_ok(harpe_plan_evaluate(problem, before, &was, NULL, &error), error);
+        assert_ok(harpe_switching_merge(problem, &cost, after, &error), error);
+        assert_ok(harpe_plan_evaluate(problem, after, &is, NULL, &error), error);
+        assert_true(is.time_s <= was.time_s * (1 + 1e-12));
+        for (size_t i = 0; i < count; i++) {
+            assert_true(after[i] >= before[i]);
+        }
+        harpe_switching left = switching_of(problem, after, &cost);
+        assert_true(left.clock_writes <= switching_of(problem, before, &cost).clock_writes);
+        if (left.clock_writes > 0) {
+            assert_true(left.shortest_dwell_s >= cost.minimum_dwell_s);
+        }
+        harpe_problem_free(problem);
+    }
+}
+
+static void plans_with_a_dwell_are_a_frontier_again(void **state) {
+    (void)state;
+    test_random random = {5};
+    harpe_problem *problem = pipeline(&random, 4, 8);
+    harpe_error error = {.message = ""};
+    harpe_plan_set *plain = NULL, *held = NULL;
+    harpe_frontier *frontier = NULL;
+    assert_ok(
+        harpe_plan_set_new(problem, &(harpe_plan_request){.count = 30}, NULL, NULL, &plain, &error),
+        error);
+    const harpe_plan_request request = {.count = 30, .clock_switch = {.minimum_dwell_s = 0.25}};
+    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &held, &error), error);
+    size_t count = harpe_plan_set_count(held);
+    assert_in_range(count, 1, harpe_plan_set_count(plain));
+    for (size_t i = 0; i < count; i++) {
+        const harpe_plan *plan = harpe_plan_set_at(held, i);
+        assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+        harpe_switching left = switching_of(problem, plan->frequency_mhz, NULL);
+        assert_true(left.clock_writes == 0 || left.shortest_dwell_s >= 0.25);
+        if (i > 0) {
+            const harpe_plan *faster = harpe_plan_set_at(held, i - 1);
+            assert_true(faster->time_s <= plan->time_s && faster->energy_j > plan->energy_j);
+        }
+    }
+    assert_near(harpe_plan_set_at(held, 0)->time_s, harpe_plan_set_at(plain, 0)->time_s, 1e-3);
+    harpe_plan_set_free(plain);
+    harpe_plan_set_free(held);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changes_are_counted_by_hand),
+        cmocka_unit_test(late_changes_are_priced_by_hand),
+        cmocka_unit_test(bad_costs_are_refused),
+        cmocka_unit_test(merging_raises_the_cheaper_side),
+        cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
+        cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
