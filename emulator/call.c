@@ -223,6 +223,9 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
     bool is_written = call->access == EMULATOR_SET && result == NVML_SUCCESS;
     if (is_written) {
         count_write(call);
+        if (call->feature != EMULATOR_CLOCK_LOCKS) {
+            call->state->floor_ns = call->state->now_ns;
+        }
     }
     emulator_unlock(call->cluster, call->index, is_written);
     be_slow(call);

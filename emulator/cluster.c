@@ -24,6 +24,7 @@
 #define DEFAULT_GPUS "1xA100"
 #define TIME_SCALE_MIN 0.001
 #define TIME_SCALE_MAX 1e6
+#define BLOCKING_MAX_W 1000
 
 /* ---- Time --------------------------------------------------------------------------------- */
 
@@ -107,6 +108,7 @@ typedef struct configuration {
     uint32_t gpu_count;
     uint32_t model[EMULATOR_GPU_MAX];
     double time_scale;
+    double blocking_w; /* 0: the model's own */
 } configuration;
 
 /* NULL, or what is wrong. */
@@ -114,26 +116,32 @@ static const char *read_configuration(configuration *to) {
     const char *name = getenv("HARPE_EMULATOR_CLUSTER");
     const char *gpus = getenv("HARPE_EMULATOR_GPUS");
     const char *scale = getenv("HARPE_EMULATOR_TIME_SCALE");
+    const char *blocking = getenv("HARPE_EMULATOR_BLOCKING_POWER");
     memset(to, 0, sizeof *to);
-    to->is_given = gpus || scale;
+    to->is_given = gpus || scale || blocking;
     if (!name || !*name) name = "default";
     if (!gpus || !*gpus) gpus = DEFAULT_GPUS;
     if (!scale || !*scale) scale = "1";
+    if (!blocking || !*blocking) blocking = "0";
     if (strlen(name) >= sizeof to->name || strchr(name, '/')) {
         return "a cluster's name is at most 127 characters, without a slash";
     }
     snprintf(to->name, sizeof to->name, "%s", name);
-    int length = snprintf(to->text, sizeof to->text, "%s;%s", gpus, scale);
+    int length = snprintf(to->text, sizeof to->text, "%s;%s;%s", gpus, scale, blocking);
     if (length >= 0 && (size_t)length < sizeof to->text) {
         to->gpu_count = parse_gpus(gpus, to->model);
     }
     if (to->gpu_count == 0) {
-        return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 16 of the models "
+        return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 64 of the models "
                "V100, A40, A100, H100";
     }
     if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
         to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX) {
         return "the time scale is a number from 0.001 to 1000000";
+    }
+    if (!harpe_parse_double(blocking, strlen(blocking), &to->blocking_w) || to->blocking_w < 0 ||
+        to->blocking_w > BLOCKING_MAX_W) {
+        return "the blocking power is a number of watts from 0 (the model's own) to 1000";
     }
     return NULL;
 }
@@ -155,9 +163,12 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
         emulator_gpu *gpu = &cluster->gpu[i];
         start_mutex(&gpu->mutex);
         gpu->model = from->model[i];
-        gpu->pci_bus = 0x07 + 8 * i;
+        gpu->pci_bus = i < 32 ? 0x07 + 8 * i : 0x03 + 8 * (i - 32);
         make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
         emulator_state_start(&gpu->state[0], emulator_model_at(gpu->model), cluster->epoch_ns);
+        if (from->blocking_w > 0) {
+            gpu->state[0].blocking_w = from->blocking_w;
+        }
     }
     atomic_store(&cluster->magic, MAGIC);
 }

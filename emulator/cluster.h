@@ -13,12 +13,14 @@
 #include "physics.h"
 
 enum {
-    EMULATOR_GPU_MAX = 16,
+    EMULATOR_GPU_MAX = 64,
     EMULATOR_CONFIGURATION_MAX = 512,
     EMULATOR_HEARTBEAT_NS = 50000000,
 };
 /* Real time after which a call gives up waiting for others: they are stopped, or debugged. */
 #define EMULATOR_TIMEOUT_NS INT64_C(2000000000)
+/* Real time for which a clock that was wished for enqueued work may come late. */
+#define EMULATOR_LATE_CLOCK_NS INT64_C(1000000000)
 
 typedef struct emulator_gpu {
     pthread_mutex_t mutex;    /* process-shared, robust */

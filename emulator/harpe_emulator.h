@@ -27,6 +27,22 @@ int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_sh
 int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
                                double *elapsed_s);
 
+/* The same as a training host has it that enqueues its kernels ahead of time: the work was ready at
+ * `ready_ns` (emulated; 0: at once) and starts then, or when the GPU's previous work ended,
+ * although the caller comes later; the GPU's energy is put right for the time made up. Likewise a
+ * clock that is set up to 1 s of real time after the work was put holds from the work's start (plus
+ * what the fault slow_set says). Between such works the GPU waits for a peer. `slowdown` (1: none):
+ * a throttled GPU, at a clock at which everything takes at least that many times as long as at the
+ * highest. A power limit at its default does not count: the profile was measured under one.
+ * `finished_ns` (may be NULL) receives the exact end. */
+int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
+                                  double slowdown, int64_t ready_ns, int64_t *finished_ns);
+
+/* Energy in J that the GPU has drawn until a moment of the recent past (some seconds; not before
+ * the last works began) since its cluster was made: exact where the driver's counter moves in
+ * steps. A moment ahead counts as now. */
+int harpe_emulator_energy(unsigned int gpu, int64_t at_ns, double *energy_j);
+
 /* The GPU waits for a peer (blocking power) from now on, until work comes or `waiting` is 0. */
 int harpe_emulator_wait(unsigned int gpu, int waiting);
 

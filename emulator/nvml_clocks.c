@@ -123,6 +123,20 @@ static unsigned int resolve(const emulator_model *model, unsigned int mhz) {
     return mhz == LIMIT_ID_TDP || mhz == LIMIT_ID_UNLIMITED ? model->highest_mhz : mhz;
 }
 
+/* Counts from the start of enqueued work, less what a slow driver is to take. */
+static void lock_graphics_clocks(emulator_call *call, unsigned int minimum_mhz,
+                                 unsigned int maximum_mhz) {
+    int64_t now_ns = call->state->now_ns;
+    double step_s =
+        call->faults.energy_step_s < 0 ? call->model->energy_step_s : call->faults.energy_step_s;
+    double delay_s = call->faults.slow_set_s > 0 ? call->faults.slow_set_s / 2 : 0;
+    emulator_start_again(call->state, call->model, call->gpu->points, step_s, delay_s,
+                         emulator_real_ns() - EMULATOR_LATE_CLOCK_NS);
+    call->state->graphics_lock_minimum_mhz = minimum_mhz;
+    call->state->graphics_lock_maximum_mhz = maximum_mhz;
+    emulator_advance(call->state, call->model, call->gpu->points, step_s, now_ns);
+}
+
 NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimum_mhz,
           unsigned int maximum_mhz) {
     emulator_call call;
@@ -133,8 +147,7 @@ NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimu
     if (maximum_mhz == 0 || minimum_mhz > maximum_mhz) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    call.state->graphics_lock_minimum_mhz = minimum_mhz;
-    call.state->graphics_lock_maximum_mhz = maximum_mhz;
+    lock_graphics_clocks(&call, minimum_mhz, maximum_mhz);
     return emulator_end(&call, NVML_SUCCESS);
 }
 

@@ -17,7 +17,9 @@
 void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns) {
     memset(state, 0, sizeof *state);
     state->now_ns = now_ns;
+    state->floor_ns = now_ns;
     state->power_limit_mw = model->limit_default_mw;
+    state->blocking_w = model->blocking_w;
     state->temperature_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * model->idle_w *
                                            1000.0 / model->limit_maximum_mw;
 }
@@ -115,6 +117,16 @@ static uint32_t idle_clock(const emulator_state *state, const emulator_model *mo
                             : lowest;
 }
 
+/* A profile was measured under the limit that a GPU has by default: enqueued work, which follows
+ * one, meets only lower limits. */
+static double limit_in_force_w(const emulator_state *state, const emulator_model *model) {
+    bool is_measured = state->power_limit_mw >= model->limit_default_mw;
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++) {
+        is_measured = !is_running(&state->work[i]) || state->work[i].is_enqueued;
+    }
+    return is_measured ? INFINITY : state->power_limit_mw / 1000.0;
+}
+
 emulator_operation emulator_operate(const emulator_state *state, const emulator_model *model,
                                     const emulator_points *points) {
     emulator_operation operation = {.work_count = running_count(state)};
@@ -133,9 +145,9 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
         operation.is_user_capped = index > 0;
     }
     double memory = memory_ratio(model, operation.memory_mhz);
-    operation.power_w = model->blocking_w;
+    operation.power_w = state->blocking_w;
     if (operation.is_busy) {
-        double limit_w = state->power_limit_mw / 1000.0;
+        double limit_w = limit_in_force_w(state, model);
         unsigned int lowest = emulator_clock_count(model) - 1;
         double power_w;
         while ((power_w = busy_power_w(state, model, points, emulator_clock_mhz(model, index),
@@ -177,18 +189,22 @@ static void remember(emulator_state *state, double power_w) {
     state->last_power_w = power_w;
 }
 
+/* After a rewind the energy may be less than what was shown already. */
+static void show(emulator_state *state, double energy_mj) {
+    state->counter_mj = fmax(state->counter_mj, energy_mj);
+}
+
 /* The counter shows the energy of the last whole step. */
 static void step_counter(emulator_state *state, double power_w, double step_s, int64_t to_ns) {
     if (step_s <= 0) {
-        state->counter_mj = state->energy_mj + power_w * 1e-6 * (double)(to_ns - state->now_ns);
+        show(state, state->energy_mj + power_w * 1e-6 * (double)(to_ns - state->now_ns));
         return;
     }
     int64_t step_ns = (int64_t)(step_s * 1e9);
     if (step_ns < 1) step_ns = 1;
     int64_t boundary_ns = to_ns - to_ns % step_ns;
     if (boundary_ns > state->now_ns) {
-        state->counter_mj =
-            state->energy_mj + power_w * 1e-6 * (double)(boundary_ns - state->now_ns);
+        show(state, state->energy_mj + power_w * 1e-6 * (double)(boundary_ns - state->now_ns));
     }
 }
 
@@ -221,6 +237,7 @@ static void progress(emulator_state *state, const emulator_model *model,
             work->remaining = 0;
             work->is_done = true;
             work->finished_ns = state->now_ns;
+            state->floor_ns = state->now_ns;
         }
     }
 }
@@ -289,4 +306,55 @@ double emulator_busy_share(const emulator_state *state, bool is_busy) {
     recall(state, &at_ns, &energy_mj, &busy_s);
     if (at_ns >= state->now_ns) return is_busy ? 1.0 : 0.0;
     return fmin((state->busy_s - busy_s) * 1e9 / (double)(state->now_ns - at_ns), 1.0);
+}
+
+/* ---- Back in time ------------------------------------------------------------------------- */
+
+double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns) {
+    double energy_mj, busy_s;
+    if (at_ns >= state->now_ns) return state->energy_mj;
+    recall(state, &at_ns, &energy_mj, &busy_s);
+    return energy_mj;
+}
+
+void emulator_rewind(emulator_state *state, int64_t to_ns) {
+    if (to_ns < state->floor_ns) to_ns = state->floor_ns;
+    if (to_ns >= state->now_ns) return;
+    recall(state, &to_ns, &state->energy_mj, &state->busy_s);
+    state->now_ns = to_ns;
+    for (unsigned int i = 0; i < EMULATOR_HISTORY_MAX; i++) {
+        if (state->history[i].at_ns <= to_ns) continue;
+        state->history[i].at_ns = to_ns;
+        state->history[i].energy_mj = state->energy_mj;
+        state->history[i].busy_s = state->busy_s;
+    }
+    state->last_power_w = -1; /* the next stretch is remembered whatever its power */
+}
+
+void emulator_start_enqueued(emulator_state *state, int64_t ready_ns) {
+    if (running_count(state) == 0) {
+        emulator_rewind(state, ready_ns);
+    }
+}
+
+void emulator_start_again(emulator_state *state, const emulator_model *model,
+                          const emulator_points *points, double energy_step_s, double delay_s,
+                          int64_t since_real_ns) {
+    emulator_work *only = NULL;
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        if (state->work[i].id == 0) continue;
+        if (only || !state->work[i].is_enqueued) return;
+        only = &state->work[i];
+    }
+    if (!only || only->enqueued_ns < since_real_ns) return;
+    int64_t start_ns = only->started_ns, wished_ns = start_ns + (int64_t)(delay_s * 1e9);
+    double energy_mj, busy_s;
+    recall(state, &start_ns, &energy_mj, &busy_s);
+    bool is_remembered = start_ns == only->started_ns;
+    if (!is_remembered || wished_ns >= state->now_ns) return;
+    state->floor_ns = start_ns;
+    emulator_rewind(state, start_ns);
+    only->remaining = 1;
+    only->is_done = false;
+    emulator_advance(state, model, points, energy_step_s, wished_ns);
 }

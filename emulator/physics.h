@@ -34,6 +34,9 @@ typedef struct emulator_work {
     emulator_owner owner;
     bool is_done;
     bool has_points;        /* follows the slot's emulator_points instead of the next two */
+    bool is_enqueued;       /* by a host that ran ahead: see emulator_start_enqueued */
+    int64_t started_ns;     /* valid when is_enqueued */
+    int64_t enqueued_ns;    /* real time: when its owner really came */
     double full_speed_s;    /* duration at the highest clock */
     double compute_share;   /* of that, what scales with the clock */
     double remaining;       /* 1 at the start, 0 at the end */
@@ -59,7 +62,9 @@ typedef struct emulator_state {
         uint64_t power_limit, clocks, persistence;
     } writes; /* set calls that were obeyed, ever */
     bool is_lost;
-    bool is_waiting; /* for a peer */
+    bool is_waiting;   /* for a peer */
+    double blocking_w; /* while it does */
+    int64_t floor_ns;  /* what was before is settled: see emulator_rewind */
     emulator_owner waiting_owner;
     int64_t waiting_checked_ns; /* real time */
     uint64_t works_started;
@@ -90,6 +95,20 @@ double emulator_time_left_s(const emulator_state *state, const emulator_model *m
 /* Moves the state to `to_ns`; nothing happens when that is in the past. */
 void emulator_advance(emulator_state *state, const emulator_model *model,
                       const emulator_points *points, double energy_step_s, int64_t to_ns);
+/* Takes the state back to an earlier moment, since which the GPU did nothing but wait; the counter
+ * keeps what it has shown. Not before `floor_ns`, nor beyond what is remembered. */
+void emulator_rewind(emulator_state *state, int64_t to_ns);
+/* Moves the state to where enqueued work that was ready at `ready_ns` starts: the past, when the
+ * GPU has been waiting since. */
+void emulator_start_enqueued(emulator_state *state, int64_t ready_ns);
+/* A clock that is set now was wished for before the GPU's only work was enqueued: takes the state
+ * back to `delay_s` after the start of that work, if there is one that was enqueued at
+ * `since_real_ns` or later. */
+void emulator_start_again(emulator_state *state, const emulator_model *model,
+                          const emulator_points *points, double energy_step_s, double delay_s,
+                          int64_t since_real_ns);
+/* Drawn until then; a moment ahead of the state counts as the state's. */
+double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns);
 /* Over the last emulated second. */
 double emulator_average_power_w(const emulator_state *state, double instant_power_w);
 double emulator_busy_share(const emulator_state *state, bool is_busy);

@@ -15,13 +15,16 @@
 
 #define WORK_MEMORY_BYTES (UINT64_C(8) << 30)
 #define WORK_MAX_S 1e6
+#define SLOWDOWN_MAX 1000
 
 typedef struct work_order {
     emulator_cluster *cluster;
     emulator_faults faults;
     unsigned int gpu, slot;
     uint64_t id;
-    int64_t started_ns;
+    int64_t started_ns, finished_ns;
+    bool is_enqueued;
+    int64_t ready_ns; /* of enqueued work */
 } work_order;
 
 int64_t harpe_emulator_now_ns(void) {
@@ -46,6 +49,12 @@ static unsigned int free_slot(const emulator_state *state) {
     return forgotten;
 }
 
+static double step_s(const work_order *job) {
+    double energy_step_s = job->faults.energy_step_s;
+    return energy_step_s < 0 ? emulator_model_at(job->cluster->gpu[job->gpu].model)->energy_step_s
+                             : energy_step_s;
+}
+
 /* Puts the work into the GPU's state. */
 static int put(work_order *job, const emulator_work *work, const emulator_points *points) {
     emulator_owner owner = emulator_this_process();
@@ -61,16 +70,26 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     if (points) {
         job->cluster->gpu[job->gpu].points[slot] = *points;
     }
+    int64_t now_ns = state->now_ns;
+    if (job->is_enqueued && job->ready_ns != 0) {
+        emulator_start_enqueued(state, job->ready_ns);
+    }
     job->slot = slot;
     job->id = ++state->works_started;
     job->started_ns = state->now_ns;
-    state->is_waiting = false;
+    state->is_waiting = job->is_enqueued; /* as soon as the work is done */
+    state->waiting_owner = owner;
+    state->waiting_checked_ns = emulator_real_ns();
     state->work[slot] = *work;
+    state->work[slot].is_enqueued = job->is_enqueued;
+    state->work[slot].started_ns = job->started_ns;
     state->work[slot].id = job->id;
     state->work[slot].owner = owner;
     state->work[slot].remaining = 1.0;
     state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
-    state->work[slot].heartbeat_ns = emulator_real_ns();
+    state->work[slot].heartbeat_ns = state->work[slot].enqueued_ns = emulator_real_ns();
+    const emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
+    emulator_advance(state, emulator_model_at(gpu->model), gpu->points, step_s(job), now_ns);
     emulator_unlock(job->cluster, job->gpu, 1);
     return NVML_SUCCESS;
 }
@@ -96,7 +115,8 @@ static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_
         *result = NVML_ERROR_GPU_IS_LOST;
     } else if (work->is_done) {
         *result = NVML_SUCCESS;
-        *elapsed_s = 1e-9 * (double)(work->finished_ns - job->started_ns);
+        *elapsed_s = 1e-9 * (double)(work->finished_ns - work->started_ns);
+        job->finished_ns = work->finished_ns;
     } else {
         is_over = false;
         work->heartbeat_ns = emulator_real_ns();
@@ -112,18 +132,18 @@ static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_
     return is_over;
 }
 
-static int run(unsigned int gpu, const emulator_work *work, const emulator_points *points,
+static int run(work_order *job, const emulator_work *work, const emulator_points *points,
                double *elapsed_s) {
-    work_order job = {.gpu = gpu};
-    int result = (int)emulator_enter_always(&job.cluster, &job.faults);
+    unsigned int gpu = job->gpu;
+    int result = (int)emulator_enter_always(&job->cluster, &job->faults);
     if (result != NVML_SUCCESS) return result;
-    result = gpu < job.cluster->gpu_count ? start(&job, work, points) : NVML_ERROR_INVALID_ARGUMENT;
+    result = gpu < job->cluster->gpu_count ? start(job, work, points) : NVML_ERROR_INVALID_ARGUMENT;
     double took_s = 0;
     while (result == NVML_SUCCESS) {
-        uint32_t seen = atomic_load(&job.cluster->gpu[gpu].changes);
+        uint32_t seen = atomic_load(&job->cluster->gpu[gpu].changes);
         int64_t real_ns = 0;
-        if (look(&job, &result, &took_s, &real_ns)) break;
-        emulator_wait_for_change(&job.cluster->gpu[gpu], seen, real_ns);
+        if (look(job, &result, &took_s, &real_ns)) break;
+        emulator_wait_for_change(&job->cluster->gpu[gpu], seen, real_ns);
     }
     emulator_leave();
     if (result == NVML_SUCCESS && elapsed_s) {
@@ -138,7 +158,8 @@ int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_sh
     if (!(full_speed_s > 0 && full_speed_s <= WORK_MAX_S)) return NVML_ERROR_INVALID_ARGUMENT;
     if (!(compute_share >= 0 && compute_share <= 1)) return NVML_ERROR_INVALID_ARGUMENT;
     emulator_work work = {.full_speed_s = full_speed_s, .compute_share = compute_share};
-    return run(gpu, &work, NULL, elapsed_s);
+    work_order job = {.gpu = gpu};
+    return run(&job, &work, NULL, elapsed_s);
 }
 
 int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
@@ -148,7 +169,25 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
         emulator_read_points(getenv("HARPE_EMULATOR_PROFILE"), stage, instruction, &points);
     if (result != NVML_SUCCESS) return result;
     emulator_work work = {.has_points = true};
-    return run(gpu, &work, &points, elapsed_s);
+    work_order job = {.gpu = gpu};
+    return run(&job, &work, &points, elapsed_s);
+}
+
+int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
+                                  double slowdown, int64_t ready_ns, int64_t *finished_ns) {
+    if (!(slowdown >= 1 && slowdown <= SLOWDOWN_MAX)) return NVML_ERROR_INVALID_ARGUMENT;
+    emulator_points points;
+    int result =
+        emulator_read_points(getenv("HARPE_EMULATOR_PROFILE"), stage, instruction, &points);
+    if (result != NVML_SUCCESS) return result;
+    emulator_throttle_points(&points, slowdown);
+    emulator_work work = {.has_points = true};
+    work_order job = {.gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns};
+    result = run(&job, &work, &points, NULL);
+    if (result == NVML_SUCCESS && finished_ns) {
+        *finished_ns = job.finished_ns;
+    }
+    return result;
 }
 
 /* For calls on a GPU that is named by its index: enters the cluster and locks the GPU. */
@@ -180,6 +219,15 @@ int harpe_emulator_wait(unsigned int gpu, int waiting) {
     state->is_waiting = waiting != 0;
     state->waiting_owner = owner;
     state->waiting_checked_ns = emulator_real_ns();
+    return end(gpu, cluster);
+}
+
+int harpe_emulator_energy(unsigned int gpu, int64_t at_ns, double *energy_j) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    int result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    *energy_j = emulator_energy_at_mj(state, at_ns) / 1e3;
     return end(gpu, cluster);
 }
 

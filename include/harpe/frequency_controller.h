@@ -52,21 +52,23 @@ HARPE_API void harpe_frequency_controller_stop(harpe_frequency_controller *contr
 HARPE_API void harpe_frequency_controller_set(harpe_frequency_controller *controller,
                                               int frequency_mhz);
 
-/* HARPE_OK, or the one line that says what is wrong: the process has died (HARPE_UNAVAILABLE), the
- * driver has refused the last set. Any thread; never blocks. */
+/* HARPE_OK, or the one line that says what is wrong: the process has died (HARPE_UNAVAILABLE), or
+ * the driver has refused a set, which is told once, until sets go well again or fail in another
+ * way. Later wishes try again, with a back-off of 0.1 to 5 s. Any thread; never blocks. */
 HARPE_API harpe_status harpe_frequency_controller_check(harpe_frequency_controller *controller,
                                                         harpe_error *error);
-/* After its process has died: another one, that knows what the first one had found. Not at the same
- * time as harpe_frequency_controller_stop; the training thread may call set meanwhile. */
+/* After its process has died: another one, that knows what the first one had found, and obeys the
+ * wish that waits. HARPE_ALREADY_EXISTS while the process lives. Not at the same time as
+ * harpe_frequency_controller_stop; the training thread may call set meanwhile. */
 HARPE_API harpe_status harpe_frequency_controller_restart(harpe_frequency_controller *controller,
                                                           harpe_error *error);
 
 typedef struct harpe_frequency_controller_counts {
     uint64_t wishes;     /* calls of set */
-    uint64_t written;    /* driver calls that changed the graphics clock */
-    uint64_t skipped;    /* wishes for the clock that was set already */
+    uint64_t written;    /* driver calls that changed the graphics clock to a wish */
+    uint64_t skipped;    /* wishes for the clock that was set already, or for 0 */
     uint64_t superseded; /* wishes replaced by a newer one before the controller came to them */
-    uint64_t failed;
+    uint64_t failed;     /* driver calls that were refused */
     /* From the call of set to the driver call, of the last 4096 writes, in real time. */
     double latency_median_s, latency_p99_s, latency_maximum_s;
 } harpe_frequency_controller_counts;

@@ -53,6 +53,10 @@ HARPE_API void harpe_instruction_profiler_end(harpe_instruction_profiler *profil
 
 /* ---- Other threads --------------------------------------------------------------------------- */
 
+/* Steps wait until they are taken; beyond a million instructions the oldest half of them stays in
+ * the profile only. A profiler does not survive fork(): the child has no steps, takes nothing
+ * (HARPE_NOT_SUPPORTED), and can free it. */
+
 /* Whole steps of `series` whose energy is known too (the counter has passed their end). */
 HARPE_API size_t harpe_instruction_profiler_step_count(harpe_instruction_profiler *profiler,
                                                        int64_t series);

@@ -16,7 +16,8 @@
  * It never stops, slows or changes a training run: what goes wrong after construction is logged
  * once per cause, training goes on at the highest clocks or with the last schedule, and goes back
  * to the server's when the cause is gone. Only strict mode reports errors to the caller. The four
- * on_ functions belong to the training thread; they never block. */
+ * on_ functions belong to the training thread; they never block. With a NULL optimizer, and in a
+ * child of fork, calls do nothing. */
 #ifndef HARPE_PIPELINE_FREQUENCY_H
 #define HARPE_PIPELINE_FREQUENCY_H
 
@@ -77,7 +78,7 @@ typedef struct harpe_pipeline_frequency_options {
     /* The schedule must fit every step exactly; see harpe_pipeline_frequency_check. Otherwise a
      * step that does not fit is run at the highest clock from there on, and logged once. */
     bool is_strict;
-    harpe_log log; /* called from the training thread and from the optimizer's own */
+    harpe_log log; /* called in _new and from a thread of the optimizer's own, not in on_ calls */
 } harpe_pipeline_frequency_options;
 
 typedef struct harpe_pipeline_frequency_optimizer harpe_pipeline_frequency_optimizer;
@@ -126,7 +127,7 @@ typedef enum harpe_pipeline_frequency_state {
 typedef struct harpe_pipeline_frequency_status {
     harpe_pipeline_frequency_state state;
     char job_id[256];    /* "" until registered */
-    int64_t round;       /* the schedule that is run; -1: none */
+    int64_t round;       /* of the schedule, which is run from the next step on; -1: none */
     uint64_t steps;      /* begun */
     uint64_t misfits;    /* steps that did not fit their schedule */
     uint64_t reconnects; /* times that the server was away and came back */
@@ -134,8 +135,9 @@ typedef struct harpe_pipeline_frequency_status {
 } harpe_pipeline_frequency_status;
 HARPE_API harpe_pipeline_frequency_status
 harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer);
-/* Blocks until the optimizer runs a schedule of round `round` or later (tests and simulations: a
- * real training loop never waits). HARPE_UNAVAILABLE when the time is over. */
+/* Blocks until there is a schedule of round `round` or later, for the next step to run (tests and
+ * simulations: a real training loop never waits). HARPE_UNAVAILABLE when the time is over, or the
+ * optimizer is off. */
 HARPE_API harpe_status
 harpe_pipeline_frequency_wait_for_round(harpe_pipeline_frequency_optimizer *optimizer,
                                         int64_t round, double at_most_s, harpe_error *error);

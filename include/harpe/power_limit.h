@@ -16,6 +16,7 @@
 #include <harpe/gpu.h>
 #include <harpe/monitor.h>
 #include <harpe/status.h>
+#include <harpe/training.h>
 
 HARPE_BEGIN_DECLS
 
@@ -100,6 +101,9 @@ HARPE_API void harpe_power_limit_on_epoch_begin(harpe_power_limit_optimizer *opt
 HARPE_API void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optimizer);
 HARPE_API void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer);
 HARPE_API void harpe_power_limit_on_step_end(harpe_power_limit_optimizer *optimizer);
+/* The four on_ functions as a table for a callback set. */
+HARPE_API harpe_training_callback
+harpe_power_limit_callback(harpe_power_limit_optimizer *optimizer);
 
 /* True once the optimum is held. */
 HARPE_API bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *optimizer);

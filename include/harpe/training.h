@@ -9,7 +9,9 @@
  *       on_epoch_end
  *     on_train_end
  *
- * Call a set from the training thread only. Callbacks neither fail nor block. */
+ * Call a set from the training thread only; on a NULL set, events do nothing. Callbacks do not
+ * fail. Those of the pipeline frequency optimizer never block; the power limit optimizer's set a
+ * limit now and then. */
 #ifndef HARPE_TRAINING_H
 #define HARPE_TRAINING_H
 

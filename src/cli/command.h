@@ -35,6 +35,8 @@ int harpe_monitor_command(int argc, char **argv);
 int harpe_power_limit_command(int argc, char **argv);
 int harpe_serve_command(int argc, char **argv);
 int harpe_jobs_command(int argc, char **argv);
+int harpe_profile_command(int argc, char **argv);
+int harpe_train_sim_command(int argc, char **argv);
 
 /* Prints "harpe NAME: <message>" to stderr and returns the exit code that fits the failure: usage
  * for a value outside its documented range, 128 + signal after an interruption. */

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "client/controller.h"
 
 static const harpe_command commands[] = {
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
@@ -24,6 +25,8 @@ static const harpe_command commands[] = {
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
     {"jobs", "Look at the jobs of a server, or evict one", harpe_jobs_command},
+    {"train-sim", "Train on emulated GPUs, with everything else real", harpe_train_sim_command},
+    {"profile", "Power of a waiting GPU; a profile out of dumps", harpe_profile_command},
     {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
@@ -161,6 +164,9 @@ int main(int argc, char **argv) {
     if (strcmp(first, "--usage") == 0) {
         puts("Usage: harpe [-?V] [--help] [--usage] [--version] COMMAND [OPTION...]");
         return HARPE_EXIT_OK;
+    }
+    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) {
+        return harpe_controller_main();
     }
     if (first[0] == '-') {
         return unknown_option(first);

@@ -46,6 +46,7 @@ typedef struct harpe_backend {
      * there is no such library, or it is not this vendor's. */
     harpe_status (*open)(const char *library_path, void **state, harpe_error *error);
     void (*close)(void *state);
+    void *(*library)(const void *state);              /* as dlopen gave it */
     const char *(*driver_version)(const void *state); /* "" when unknown */
     bool (*is_emulated)(const void *state);
     int64_t (*clock_ns)(const void *state);

@@ -123,6 +123,8 @@ static harpe_status open_state(const char *library_path, void **out, harpe_error
     return HARPE_OK;
 }
 
+static void *library(const void *state) { return ((const amdsmi_state *)state)->amdsmi.library; }
+
 static const char *driver_version(const void *state) {
     (void)state;
     return "";
@@ -370,6 +372,7 @@ const harpe_backend harpe_backend_amdsmi = {
     .needs_root = true,
     .open = open_state,
     .close = close_state,
+    .library = library,
     .driver_version = driver_version,
     .is_emulated = is_emulated,
     .clock_ns = clock_ns,

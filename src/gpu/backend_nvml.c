@@ -83,6 +83,8 @@ static harpe_status open_state(const char *library_path, void **out, harpe_error
     return HARPE_OK;
 }
 
+static void *library(const void *state) { return ((const nvml_state *)state)->nvml.library; }
+
 static const char *driver_version(const void *state) {
     return ((const nvml_state *)state)->driver_version;
 }
@@ -340,6 +342,7 @@ const harpe_backend harpe_backend_nvml = {
     .library_variable = "HARPE_NVML_LIBRARY",
     .open = open_state,
     .close = close_state,
+    .library = library,
     .driver_version = driver_version,
     .is_emulated = is_emulated,
     .clock_ns = clock_ns,

@@ -4,6 +4,8 @@
  * it changes nothing on a GPU, settings.c does. */
 #include "gpu/gpus.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +77,13 @@ static harpe_status adopt_visible(harpe_gpus *gpus, const harpe_gpus_options *op
     return HARPE_OK;
 }
 
+/* Absolute: the process may change its directory. */
+static char *path_of(void *library) {
+    struct link_map *map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !map) return NULL;
+    return realpath(map->l_name, NULL);
+}
+
 static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_options *options,
                                  harpe_gpus **out, harpe_error *error) {
     harpe_gpus *gpus = calloc(1, sizeof *gpus);
@@ -83,6 +92,7 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
     gpus->log = options->log;
     harpe_status status = backend->open(options->library_path, &gpus->state, error);
     if (status == HARPE_OK) {
+        gpus->library_path = path_of(backend->library(gpus->state));
         status = adopt_visible(gpus, options, error);
     }
     if (status != HARPE_OK) {
@@ -139,6 +149,7 @@ void harpe_gpus_close(harpe_gpus *gpus) {
         gpus->backend->close(gpus->state);
     }
     free(gpus->gpus);
+    free(gpus->library_path);
     free(gpus);
 }
 
@@ -157,6 +168,10 @@ bool harpe_gpu_mig_is_enabled(const harpe_gpus *gpus, int gpu) {
 }
 
 const char *harpe_gpus_backend_name(const harpe_gpus *gpus) { return gpus->backend->name; }
+
+const char *harpe_gpus_library_path(const harpe_gpus *gpus) {
+    return gpus->library_path ? gpus->library_path : "";
+}
 
 const char *harpe_gpus_driver_version(const harpe_gpus *gpus) {
     return gpus->backend->driver_version(gpus->state);

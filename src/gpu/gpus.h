@@ -47,6 +47,7 @@ struct harpe_gpus {
     const harpe_backend *backend;
     void *state;
     harpe_log log;
+    char *library_path; /* NULL: not known */
     int driver_count;
     int count;
     harpe_gpu *gpus;
@@ -73,6 +74,10 @@ bool harpe_gpus_need_root(const harpe_gpus *gpus);
 
 /* True when the GPU is divided into MIG instances. */
 bool harpe_gpu_mig_is_enabled(const harpe_gpus *gpus, int gpu);
+
+/* The file of the driver library that was opened, whoever named it, so that another process can
+ * open the same; "" when it is not known. */
+const char *harpe_gpus_library_path(const harpe_gpus *gpus);
 
 /* How many GPUs the driver knows, visible or not. */
 int harpe_gpus_driver_count(const harpe_gpus *gpus);

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "gpu/gpus.h"
 #include "powerlimit/guard.h"
 
 struct harpe_power_limit_gpus {
@@ -143,7 +144,8 @@ static harpe_status start_guard(harpe_power_limit_gpus *all, harpe_error *error)
         found[i].persistence = is_known ? is_enabled : -1;
     }
     if (status == HARPE_OK) {
-        status = harpe_guard_start(found, count, &all->guard, error);
+        status =
+            harpe_guard_start(harpe_gpus_library_path(all->gpus), found, count, &all->guard, error);
     }
     free(found);
     return status;

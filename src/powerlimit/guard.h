@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guard: a small process that outlives the trainer and puts power limits back when the trainer
  * ends in any way without having done so. guard.c is the trainer's side, guard_process.c the
- * guard's own. It is the program `harpe` itself, because a process forked out of a trainer with
- * threads and an open driver may neither allocate nor call that driver. Private to src/powerlimit
- * and the program. */
+ * guard's own. It is a side process (base/side_process.h). Private to src/powerlimit and the
+ * program. */
 #ifndef HARPE_POWERLIMIT_GUARD_H
 #define HARPE_POWERLIMIT_GUARD_H
 
@@ -18,10 +17,8 @@
 #define HARPE_GUARD_ARGUMENT "--guard-process"
 
 enum {
-    HARPE_GUARD_SOCKET = 3,  /* descriptors of the guard process */
-    HARPE_GUARD_TRAINER = 4, /* a pidfd; may be missing on old kernels */
     HARPE_GUARD_MAGIC = 0x48475244,
-    HARPE_GUARD_VERSION = 2,
+    HARPE_GUARD_VERSION = 3,
     HARPE_GUARD_GPU_LIMIT = 1024,
     HARPE_GUARD_RESTORED = 'R', /* the byte that tells the guard that nothing is left to do */
 };
@@ -42,8 +39,8 @@ typedef struct harpe_guard_header {
 typedef struct harpe_guard harpe_guard;
 
 /* Returns once the guard has opened the GPUs and stands ready. */
-harpe_status harpe_guard_start(const harpe_guarded_gpu *gpus, size_t count, harpe_guard **out,
-                               harpe_error *error);
+harpe_status harpe_guard_start(const char *library_path, const harpe_guarded_gpu *gpus,
+                               size_t count, harpe_guard **out, harpe_error *error);
 /* `restored`: everything is put back; otherwise the guard does it now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
 

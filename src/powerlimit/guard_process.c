@@ -2,13 +2,9 @@
 /* The guard's own side: holds the GPUs open, waits for the trainer's end, and puts back what it was
  * told if the trainer did not. It runs as the program harpe, alone in its process; it never changes
  * anything while the trainer lives. */
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +14,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/side_process.h"
 #include "powerlimit/guard.h"
 
 #define CHECK_PERIOD_NS 20000000 /* between a set and the look whether it has held */
@@ -42,20 +39,12 @@ typedef struct guarded {
 
 /* ---- Taking over ---------------------------------------------------------------------------- */
 
-static bool receive_all(void *data, size_t length) {
-    char *bytes = data;
-    while (length > 0) {
-        ssize_t got = recv(HARPE_GUARD_SOCKET, bytes, length, 0);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
-        bytes += got;
-        length -= (size_t)got;
-    }
-    return true;
+static bool receive(void *data, size_t size) {
+    return harpe_side_process_receive(HARPE_SIDE_SOCKET, data, size, -1);
 }
 
 static harpe_status receive_header(harpe_guard_header *header, harpe_error *error) {
-    if (!receive_all(header, sizeof *header) || header->magic != HARPE_GUARD_MAGIC) {
+    if (!receive(header, sizeof *header) || header->magic != HARPE_GUARD_MAGIC) {
         return harpe_fail(error, HARPE_INVALID_INPUT, "not started by a power limit optimizer");
     }
     if (header->version != HARPE_GUARD_VERSION || header->gpu_size != sizeof(harpe_guarded_gpu)) {
@@ -78,7 +67,7 @@ static harpe_status receive_gpus(guarded *all, size_t count, harpe_error *error)
     all->threads = harpe_calloc(all->count, sizeof *all->threads);
     if (!all->found || !all->index || !all->restorations || !all->threads)
         return harpe_fail_memory(error);
-    if (!receive_all(all->found, all->count * sizeof *all->found)) {
+    if (!receive(all->found, all->count * sizeof *all->found)) {
         return harpe_fail(error, HARPE_INVALID_INPUT, "the optimizer ended too early");
     }
     return HARPE_OK;
@@ -118,31 +107,13 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
-/* True when the trainer has said that everything is put back. */
-static bool is_told_restored(int flags) {
-    char byte = 0;
-    ssize_t got;
-    do {
-        got = recv(HARPE_GUARD_SOCKET, &byte, 1, flags);
-    } while (got < 0 && errno == EINTR);
-    return got == 1 && byte == HARPE_GUARD_RESTORED;
-}
-
-/* Until the trainer speaks, closes its end, or dies. A process that the trainer has forked may hold
- * the socket open beyond its death: hence the pidfd. */
+/* Until the trainer speaks, closes its end, or dies. True when it has said that everything is put
+ * back. */
 static bool wait_for_end(void) {
-    struct pollfd ends[2] = {{.fd = HARPE_GUARD_SOCKET, .events = POLLIN},
-                             {.fd = HARPE_GUARD_TRAINER, .events = POLLIN}};
-    for (;;) {
-        int ready = poll(ends, 2, -1);
-        if (ready < 0 && errno != EINTR) return false;
-        if (ready <= 0) continue;
-        if (ends[1].revents & POLLNVAL) {
-            ends[1].fd = -1; /* an old kernel: the socket alone must do */
-            ends[1].revents = 0;
-        }
-        if (ends[0].revents || ends[1].revents) return is_told_restored(MSG_DONTWAIT);
-    }
+    char byte = 0;
+    (void)harpe_side_process_wait(-1);
+    return harpe_side_process_receive(HARPE_SIDE_SOCKET, &byte, 1, 0) &&
+           byte == HARPE_GUARD_RESTORED;
 }
 
 /* ---- Putting back --------------------------------------------------------------------------- */
@@ -215,16 +186,13 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     (void)argv;
     guarded all = {0};
     harpe_error error = {.status = HARPE_OK};
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
-        (void)signal(ignored[i], SIG_IGN);
-    }
+    harpe_side_process_begin();
     harpe_status status = take_over(&all, &error);
     error.status = status;
-    ssize_t sent = send(HARPE_GUARD_SOCKET, &error, sizeof error, MSG_NOSIGNAL);
+    bool is_heard = harpe_side_process_send(HARPE_SIDE_SOCKET, &error, sizeof error);
     int code = EXIT_FAILURE;
     if (status == HARPE_OK) {
-        (void)sent;                      /* a trainer that is gone by now is seen below */
+        (void)is_heard;                  /* a trainer that is gone by now is seen below */
         int ignored_result = chdir("/"); /* so that no file system is held */
         (void)ignored_result;
         code = wait_for_end() ? EXIT_SUCCESS : restore(&all);

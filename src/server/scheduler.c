@@ -22,7 +22,7 @@ struct harpe_scheduler {
     void *state;
     harpe_schedule_set *last;
     harpe_frequency_schedule *schedules; /* one per rank */
-    bool is_created, has_ended;
+    bool is_created, has_ended, has_spoken;
     bool has_news; /* observed or wished for since the last schedule: it must be asked once more */
 };
 
@@ -108,6 +108,13 @@ static void spread(harpe_scheduler *scheduler) {
     }
 }
 
+/* One that has said nothing so far, and would say when it is finished: the ranks run at their
+ * highest clocks, and it measures what comes. */
+static bool may_still_learn(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return !scheduler->has_spoken && class->observe && class->is_finished;
+}
+
 harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
                                   const harpe_frequency_schedule **schedules, harpe_error *error) {
     if (scheduler->last && !scheduler->has_news && harpe_scheduler_is_finished(scheduler)) {
@@ -123,7 +130,9 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
         return status;
     }
     scheduler->has_news = false;
-    scheduler->has_ended = harpe_schedule_set_instruction_count(set) == 0;
+    bool is_empty = harpe_schedule_set_instruction_count(set) == 0;
+    scheduler->has_spoken = scheduler->has_spoken || !is_empty;
+    scheduler->has_ended = is_empty && !may_still_learn(scheduler);
     if (scheduler->last && scheduler->has_ended) {
         harpe_schedule_set_free(set);
     } else {

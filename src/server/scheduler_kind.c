@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/schedulers/builtin.h"
 
 typedef struct builtin_row {
@@ -23,11 +26,14 @@ static const builtin_row BUILTIN[] = {
     {"PointSolution", &harpe_point_solution, false, "a plan file, one list per rank"},
     {"PointSolution3D", &harpe_point_solution, true, "a plan file, one list per stage"},
     {"AllMaxFrequency", &harpe_all_max_frequency, false, "highest clocks, for comparison"},
+    {"InstructionProfiler", &harpe_instruction_profiler, false, "measures a profile, then stops"},
+    {"Perseus", &harpe_perseus_scheduler, false, "online: measures, plans and learns"},
 };
 enum { BUILTIN_COUNT = sizeof BUILTIN / sizeof BUILTIN[0], NAME_LENGTH_MAX = 64 };
 
 static const char PREFIX_3D[] = "3D:";
 static const char PREFIX_PROGRAM[] = "program:";
+static const char PREFIX_PYTHON[] = "python:"; /* a program, too: our package runs the class */
 
 const char *harpe_scheduler_name_at(int index) {
     return index >= 0 && index < BUILTIN_COUNT ? BUILTIN[index].name : NULL;
@@ -99,6 +105,100 @@ static harpe_status open_shared_object(harpe_scheduler_kind *kind, const char *p
     return status;
 }
 
+/* ---- Python -----------------------------------------------------------------------------------
+ */
+
+static const char PYTHON_HOST[] = "harpe.optimizer.pipeline_frequency.server.host";
+static const char PYTHON_HOST_FILE[] = "harpe/optimizer/pipeline_frequency/server/host.py";
+
+/* module.Class, and nothing in it that means something to a shell. */
+static bool is_python_name(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && dot != name && is_good_name(dot + 1) &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
+               strlen(name);
+}
+
+/* As one word of the shell. */
+static void append_quoted(harpe_text *command, const char *word) {
+    harpe_text_append(command, "'", 1);
+    for (; *word; word++) {
+        harpe_text_append(command, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
+    }
+    harpe_text_append(command, "'", 1);
+}
+
+/* The Python package that belongs to this program: beside it in its prefix, or in the source tree
+ * above build/NAME. Nothing where neither is: then Python itself must know where it is. */
+static void append_package_path(harpe_text *command) {
+    static const char *const places[] = {"../lib/python3/dist-packages", "../../python"};
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0) return;
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (!slash) return;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char package[sizeof program + 128];
+        snprintf(package, sizeof package, "%s/%s/%s", program, places[i], PYTHON_HOST_FILE);
+        if (access(package, R_OK) != 0) continue;
+        package[strlen(package) - strlen(PYTHON_HOST_FILE) - 1] = '\0';
+        harpe_text_printf(command, "PYTHONPATH=");
+        append_quoted(command, package);
+        harpe_text_printf(command, "\"${PYTHONPATH:+:$PYTHONPATH}\" ");
+        return;
+    }
+}
+
+static harpe_status open_python(harpe_scheduler_kind *kind, const char *name, harpe_error *error) {
+    if (!is_python_name(name))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler: python: must be followed by module.Class, found '%.200s'",
+                          name);
+    harpe_text command = {0};
+    append_package_path(&command);
+    harpe_text_printf(&command, "\"${HARPE_PYTHON:-python3}\" -m %s %s", PYTHON_HOST, name);
+    if (command.failed) {
+        harpe_text_free(&command);
+        return harpe_fail_memory(error);
+    }
+    kind->class = &harpe_program_scheduler;
+    kind->command = command.data;
+    return HARPE_OK;
+}
+
+/* What it says is why it refuses; silence and success mean that all is well. */
+static harpe_status run_check(const char *command, int timeout_s, harpe_error *error) {
+    FILE *output = popen(command, "re");
+    if (!output) return harpe_fail(error, HARPE_IO_ERROR, "scheduler: cannot start Python");
+    char line[1024] = "";
+    bool has_spoken = fgets(line, sizeof line, output) != NULL;
+    int outcome = pclose(output);
+    if (has_spoken)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler: %.*s",
+                          (int)strcspn(line, "\n"), line);
+    if (outcome == 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "scheduler: Python did not say within %d s that it can run it (%s %d): see "
+                      "its standard error; HARPE_PYTHON names the interpreter",
+                      timeout_s, WIFSIGNALED(outcome) ? "signal" : "exit status",
+                      WIFSIGNALED(outcome) ? WTERMSIG(outcome) : WEXITSTATUS(outcome));
+}
+
+/* Is there such a class, and would it take these arguments? Asked before the first job comes. */
+static harpe_status check_python(const harpe_scheduler_kind *kind, const char *args_json,
+                                 harpe_error *error) {
+    harpe_text command = {0};
+    harpe_text_printf(&command, "printf %%s ");
+    append_quoted(&command, args_json);
+    harpe_text_printf(&command, " | %s --check %d", kind->command, kind->timeout_s);
+    harpe_status status =
+        command.failed ? harpe_fail_memory(error) : run_check(command.data, kind->timeout_s, error);
+    harpe_text_free(&command);
+    return status;
+}
+
 /* ---- By name ----------------------------------------------------------------------------------
  */
 
@@ -117,8 +217,8 @@ static harpe_status open_builtin(harpe_scheduler_kind *kind, const char *name, h
     }
     return harpe_fail(error, HARPE_NOT_FOUND,
                       "scheduler: there is no '%.64s'; built in are PointSolution, "
-                      "PointSolution3D and AllMaxFrequency; yours is a path that ends in .so, or "
-                      "program:COMMAND",
+                      "PointSolution3D, AllMaxFrequency, InstructionProfiler and Perseus; yours is "
+                      "a path that ends in .so, python:module.Class or program:COMMAND",
                       name);
 }
 
@@ -132,6 +232,8 @@ static harpe_status open_class(harpe_scheduler_kind *kind, const char *name, har
         kind->command = strdup(command);
         return kind->command ? HARPE_OK : harpe_fail_memory(error);
     }
+    if (starts_with(name, PREFIX_PYTHON))
+        return open_python(kind, name + strlen(PREFIX_PYTHON), error);
     if (ends_with(name, ".so")) return open_shared_object(kind, name, error);
     return open_builtin(kind, name, error);
 }
@@ -149,10 +251,15 @@ static harpe_status fill(harpe_scheduler_kind *kind, const char *name, const cha
         status = kind->class->check_args(args_json, error);
         if (status) return status;
     }
+    bool is_python = starts_with(inner, PREFIX_PYTHON);
+    if (is_python) {
+        status = check_python(kind, args_json, error);
+        if (status) return status;
+    }
     kind->args_json = strdup(args_json);
     kind->settings_json = strdup(settings_json);
-    if (asprintf(&kind->name, "%s%s", kind->class->name, kind->is_3d ? "3D" : "") < 0)
-        kind->name = NULL;
+    const char *shown = is_python ? class_part(inner) : kind->class->name;
+    if (asprintf(&kind->name, "%s%s", shown, kind->is_3d ? "3D" : "") < 0) kind->name = NULL;
     if (!kind->args_json || !kind->settings_json || !kind->name) return harpe_fail_memory(error);
     return HARPE_OK;
 }

@@ -492,7 +492,7 @@ class EmulatorTest(EmulatorTestCase):
 
     def test_settings_that_make_no_sense_fail_at_init(self):
         self.start().nvmlShutdown()
-        for key, value in (("GPUS", "4xB300"), ("GPUS", "17xA100"), ("GPUS", "0xA100"),
+        for key, value in (("GPUS", "4xB300"), ("GPUS", "65xA100"), ("GPUS", "0xA100"),
                            ("GPUS", "A100,"), ("TIME_SCALE", "0"), ("TIME_SCALE", "1e9"),
                            ("FAULTS", "no_such"), ("FAULTS", "slow_set=x"),
                            ("CLUSTER", "a/b")):

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts side processes: finds the program, detaches it from the starter's session, descriptors and
+ * signals, and carries messages between the two. It knows none of their messages. */
+#include "base/side_process.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file_parts.h"
+
+enum { ANSWER_TIMEOUT_MS = 30000, HIGH_DESCRIPTOR = 10 };
+
+/* ---- Finding the program -------------------------------------------------------------------- */
+
+static bool is_program(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+/* `folder`/`name` when it is a program, to be freed; else NULL. */
+static char *program_at(const char *folder, const char *name) {
+    char *path = harpe_path_join(folder, "/", name);
+    if (path && is_program(path)) return path;
+    free(path);
+    return NULL;
+}
+
+/* Installed beside or below a library (lib, lib/<triplet>), or in a build tree. */
+static char *program_near(const char *file) {
+    static const char *const places[] = {"harpe", "../harpe", "../bin/harpe", "../../bin/harpe"};
+    char *real = realpath(file, NULL);
+    char *folder = real ? harpe_path_parent(real) : NULL;
+    char *found = NULL;
+    for (size_t i = 0; folder && !found && i < sizeof places / sizeof places[0]; i++) {
+        found = program_at(folder, places[i]);
+    }
+    free(folder);
+    free(real);
+    return found;
+}
+
+static char *program_in_path(void) {
+    const char *path = secure_getenv("PATH");
+    char *copy = path ? strdup(path) : NULL;
+    char *found = NULL;
+    char *rest = NULL;
+    for (char *folder = copy ? strtok_r(copy, ":", &rest) : NULL; folder && !found;
+         folder = strtok_r(NULL, ":", &rest)) {
+        found = program_at(folder, "harpe");
+    }
+    free(copy);
+    return found;
+}
+
+static harpe_status find_program(const char *name, char **out, harpe_error *error) {
+    const char *given = secure_getenv("HARPE_PROGRAM");
+    if (given && *given) {
+        if (!is_program(given)) {
+            return harpe_fail(error, HARPE_NOT_FOUND, "HARPE_PROGRAM: '%.200s' is no program",
+                              given);
+        }
+        *out = strdup(given);
+        return *out ? HARPE_OK : harpe_fail_memory(error);
+    }
+    static const char inside[] = "";
+    Dl_info info = {0};
+    char *found = program_near("/proc/self/exe");
+    if (!found && dladdr(inside, &info) && info.dli_fname) {
+        found = program_near(info.dli_fname);
+    }
+    if (!found) {
+        found = program_in_path();
+    }
+    if (!found) {
+        return harpe_fail(
+            error, HARPE_NOT_FOUND,
+            "%s is the program harpe, which is not in PATH: install it, or name it in "
+            "HARPE_PROGRAM",
+            name);
+    }
+    *out = found;
+    return HARPE_OK;
+}
+
+/* ---- Starting it ---------------------------------------------------------------------------- */
+
+/* What the new process is made of, had before it is forked. */
+typedef struct launching {
+    const char *program;
+    char *arguments[5];
+    int socket, starter, memory;
+} launching;
+
+/* Puts a descriptor at its place, or leaves the place empty. */
+static bool place(int descriptor, int number) {
+    if (descriptor >= 0) return dup2(descriptor, number) >= 0;
+    (void)close(number);
+    return true;
+}
+
+static int moved_up(int descriptor) {
+    return descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD, HIGH_DESCRIPTOR);
+}
+
+/* In a process forked out of one with threads: system calls only, until exec. */
+static _Noreturn void become(const launching *launch) {
+    int null = moved_up(open("/dev/null", O_RDWR));
+    int socket = moved_up(launch->socket);
+    int starter = moved_up(launch->starter);
+    int memory = moved_up(launch->memory);
+    bool is_ready = null >= 0 && socket >= 0;
+    for (int stream = STDIN_FILENO; is_ready && stream <= STDERR_FILENO; stream++) {
+        is_ready = place(null, stream);
+    }
+    if (is_ready && place(socket, HARPE_SIDE_SOCKET) && place(starter, HARPE_SIDE_STARTER) &&
+        place(memory, HARPE_SIDE_MEMORY)) {
+        (void)syscall(SYS_close_range, HARPE_SIDE_MEMORY + 1U, ~0U, 0U);
+        execve(launch->program, launch->arguments, environ);
+    }
+    _exit(127);
+}
+
+/* Two forks: it is nobody's child that the starter would have to wait for, and its session is its
+ * own, so that signals to the starter's group pass it by. _Fork does not run the handlers that
+ * frameworks hang onto fork. */
+static harpe_status spawn_detached(launching *launch, const char *name, harpe_error *error) {
+    launch->starter = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    pid_t child = _Fork();
+    if (child == 0) {
+        (void)setsid();
+        pid_t grandchild = _Fork();
+        if (grandchild == 0) {
+            become(launch);
+        }
+        _exit(grandchild > 0 ? 0 : 127);
+    }
+    int fork_errno = errno;
+    if (launch->starter >= 0) {
+        close(launch->starter);
+    }
+    if (child < 0) return harpe_fail_errno(error, fork_errno, "starting %s", name);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return HARPE_OK;
+}
+
+static harpe_status greet(const harpe_side_process *process, int socket, const char *program,
+                          harpe_error *error) {
+    bool is_well = true;
+    for (size_t i = 0; is_well && i < process->greeting_count; i++) {
+        const struct iovec *message = &process->greeting[i];
+        is_well = harpe_side_process_send(socket, message->iov_base, message->iov_len);
+    }
+    if (is_well && harpe_side_process_receive(socket, process->answer, process->answer_size,
+                                              ANSWER_TIMEOUT_MS)) {
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_IO_ERROR,
+                      "%s '%.300s' did not start: is it of this version of Harpe? HARPE_PROGRAM "
+                      "names another",
+                      process->name, program);
+}
+
+harpe_status harpe_side_process_start(const harpe_side_process *process, int *socket,
+                                      harpe_error *error) {
+    int sockets[2] = {-1, -1};
+    char *program = NULL;
+    harpe_status status = find_program(process->name, &program, error);
+    if (status != HARPE_OK) return status;
+    launching launch = {
+        .program = program, .arguments = {(char[]){"harpe"}}, .memory = process->memory};
+    for (size_t i = 0; i < sizeof process->arguments / sizeof process->arguments[0]; i++) {
+        launch.arguments[i + 1] = (char *)process->arguments[i];
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+        status = harpe_fail_errno(error, errno, "starting %s", process->name);
+    }
+    if (status == HARPE_OK) {
+        launch.socket = sockets[1];
+        status = spawn_detached(&launch, process->name, error);
+        close(sockets[1]);
+    }
+    if (status == HARPE_OK) {
+        status = greet(process, sockets[0], program, error);
+    }
+    free(program);
+    if (status == HARPE_OK) {
+        *socket = sockets[0];
+    } else if (sockets[0] >= 0) {
+        close(sockets[0]);
+    }
+    return status;
+}
+
+/* ---- Messages ------------------------------------------------------------------------------- */
+
+bool harpe_side_process_send(int socket, const void *data, size_t size) {
+    ssize_t sent;
+    do {
+        sent = send(socket, data, size, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent >= 0 && (size_t)sent == size;
+}
+
+bool harpe_side_process_receive(int socket, void *data, size_t size, int timeout_ms) {
+    double give_up_at = harpe_clock_s() + timeout_ms / 1e3;
+    struct pollfd wait = {.fd = socket, .events = POLLIN};
+    for (;;) {
+        double left_ms = timeout_ms < 0 ? -1 : (give_up_at - harpe_clock_s()) * 1e3;
+        int ready = poll(&wait, 1, timeout_ms >= 0 && left_ms < 0 ? 0 : (int)left_ms);
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) return false;
+        ssize_t got = recv(socket, data, size, MSG_TRUNC);
+        if (got < 0 && errno == EINTR) continue;
+        return got >= 0 && (size_t)got == size;
+    }
+}
+
+/* ---- The side process's own side ------------------------------------------------------------ */
+
+void harpe_side_process_begin(void) {
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
+        (void)signal(ignored[i], SIG_IGN);
+    }
+}
+
+bool harpe_side_process_wait(int timeout_ms) {
+    struct pollfd ends[2] = {{.fd = HARPE_SIDE_SOCKET, .events = POLLIN},
+                             {.fd = HARPE_SIDE_STARTER, .events = POLLIN}};
+    for (;;) {
+        int ready = poll(ends, 2, timeout_ms);
+        if (ready < 0 && errno != EINTR) return true;
+        if (ready < 0) continue;
+        if (ends[1].revents & POLLNVAL) {
+            ends[1].fd = -1; /* an old kernel: the socket alone must do */
+            continue;
+        }
+        return ready > 0;
+    }
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts, kills and asks the coordination server of a simulated job. The ranks' own requests go
+ * through the optimizer, not through here. */
+#include "cli/train_sim_server.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/terminal_progress.h"
+#include "base/text.h"
+
+#define START_LIMIT_S 15.0
+#define STOP_LIMIT_S 10.0
+#define ASK_LIMIT_MS 5000L
+#define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
+
+/* ---- The process ------------------------------------------------------------------------------
+ */
+
+/* One that nobody listens on now; 0 when there is none. */
+static int free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd == -1) return 0;
+    bool is_bound = bind(fd, (struct sockaddr *)&address, length) == 0 &&
+                    getsockname(fd, (struct sockaddr *)&address, &length) == 0;
+    close(fd);
+    return is_bound ? ntohs(address.sin_port) : 0;
+}
+
+/* It ends with its launcher, and does not get the terminal's signals: the launcher passes on what
+ * is to be passed on. */
+static void become_server(const harpe_sim_server *server) {
+    char port[16];
+    snprintf(port, sizeof port, "%d", server->port);
+    char *const arguments[] = {"harpe",
+                               "serve",
+                               "--listen",
+                               "127.0.0.1",
+                               "--port",
+                               port,
+                               "--store",
+                               (char *)server->store,
+                               "--no-dump",
+                               "--scheduler",
+                               (char *)server->scheduler,
+                               "--scheduler-args",
+                               server->scheduler_args,
+                               "--quiet",
+                               NULL};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null != -1) {
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+        if (server->is_quiet) dup2(null, STDERR_FILENO);
+    }
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+}
+
+static bool is_answering(const harpe_sim_server *server) {
+    json_t *answer = NULL;
+    long status = harpe_sim_server_ask(server, "/healthz", NULL, &answer);
+    json_decref(answer);
+    return status == 200;
+}
+
+static harpe_status start_process(harpe_sim_server *server, harpe_error *error) {
+    double until_s = harpe_clock_s() + START_LIMIT_S;
+    server->pid = fork();
+    if (server->pid == -1) return harpe_fail_errno(error, errno, "starting a server");
+    if (server->pid == 0) become_server(server);
+    while (!is_answering(server)) {
+        bool is_gone = waitpid(server->pid, NULL, WNOHANG) == server->pid;
+        if (is_gone) server->pid = 0;
+        if (is_gone || harpe_clock_s() > until_s)
+            return harpe_fail(error, HARPE_UNAVAILABLE,
+                              "the server (harpe serve --scheduler %.100s) did not start",
+                              server->scheduler);
+        if (harpe_terminal_progress_signal())
+            return harpe_fail(error, HARPE_INTERRUPTED, "interrupted");
+        usleep(20000);
+    }
+    return HARPE_OK;
+}
+
+static void end_process(harpe_sim_server *server, int signal_number) {
+    double until_s = harpe_clock_s() + STOP_LIMIT_S;
+    if (server->pid <= 0) return;
+    kill(server->pid, signal_number);
+    while (waitpid(server->pid, NULL, WNOHANG) == 0) {
+        if (harpe_clock_s() > until_s) kill(server->pid, SIGKILL);
+        usleep(5000);
+    }
+    server->pid = 0;
+}
+
+/* ---- Settings ---------------------------------------------------------------------------------
+ */
+
+static char *json_text(json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    return text;
+}
+
+/* What the job is known to be; the user's own arguments win. */
+static json_t *online_arguments(const harpe_sim_options *options, double blocking_power_w) {
+    json_t *arguments =
+        json_pack("{s:i, s:s, s:f}", "num_microbatches", options->microbatches, "schedule",
+                  options->schedule_name, "blocking_power", blocking_power_w);
+    json_t *own = options->scheduler_args ? json_loads(options->scheduler_args, 0, NULL) : NULL;
+    json_object_update(arguments, own);
+    json_decref(own);
+    return arguments;
+}
+
+/* Learning from nothing, unless something else is asked for. */
+static bool choose_scheduler(const harpe_sim_options *options, double blocking_power_w,
+                             const char *directory, harpe_sim_server *server) {
+    char own_plan[HARPE_SIM_TEXT_MAX + 16];
+    snprintf(own_plan, sizeof own_plan, "%s/plan.py", directory);
+    const char *plan = options->is_offline ? own_plan : options->plan_path;
+    if (options->scheduler) {
+        server->scheduler = options->scheduler;
+        server->scheduler_args = strdup(options->scheduler_args ? options->scheduler_args : "{}");
+    } else if (plan) {
+        server->scheduler = "PointSolution3D";
+        server->scheduler_args = json_text(json_pack("{s:s}", "solution_path", plan));
+    } else {
+        server->scheduler = "Perseus";
+        server->scheduler_args = json_text(online_arguments(options, blocking_power_w));
+    }
+    return server->scheduler_args;
+}
+
+harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
+                                    const char *directory, harpe_sim_server *out,
+                                    harpe_error *error) {
+    harpe_sim_server server = {.is_quiet = options->is_quiet};
+    snprintf(server.store, sizeof server.store, "%s/server.db", directory);
+    if (!choose_scheduler(options, blocking_power_w, directory, &server))
+        return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    if (options->server_url) {
+        snprintf(server.url, sizeof server.url, "%s", options->server_url);
+        if (!is_answering(&server))
+            status =
+                harpe_fail(error, HARPE_UNAVAILABLE,
+                           "nobody answers at %.200s; is harpe serve running there?", server.url);
+    } else {
+        server.port = free_port();
+        snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);
+        status = start_process(&server, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_sim_server_stop(&server);
+        return status;
+    }
+    *out = server;
+    return HARPE_OK;
+}
+
+harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *error) {
+    end_process(server, SIGKILL);
+    return start_process(server, error);
+}
+
+void harpe_sim_server_stop(harpe_sim_server *server) {
+    end_process(server, SIGTERM);
+    free(server->scheduler_args);
+    server->scheduler_args = NULL;
+}
+
+/* ---- Questions --------------------------------------------------------------------------------
+ */
+
+static size_t receive(char *bytes, size_t size, size_t count, void *user) {
+    harpe_text *text = user;
+    if (size * count > ANSWER_LIMIT_BYTES - text->length) return 0;
+    harpe_text_append(text, bytes, size * count);
+    return text->failed ? 0 : size * count;
+}
+
+static struct curl_slist *make_headers(void) {
+    const char *token = getenv("HARPE_TOKEN");
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    if (!token || !*token || !headers) return headers;
+    harpe_text line = {0};
+    harpe_text_printf(&line, "Authorization: Bearer %s", token);
+    struct curl_slist *longer = line.failed ? NULL : curl_slist_append(headers, line.data);
+    harpe_text_free(&line);
+    return longer ? longer : headers;
+}
+
+long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, const char *body,
+                          json_t **answer) {
+    long status = 0;
+    harpe_text url = {0}, text = {0};
+    struct curl_slist *headers = make_headers();
+    CURL *curl = curl_easy_init();
+    *answer = NULL;
+    harpe_text_printf(&url, "%s%s", server->url, path);
+    if (curl && headers && !url.failed) {
+        curl_easy_setopt(curl, CURLOPT_URL, url.data);
+        curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, ASK_LIMIT_MS);
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+        curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
+        curl_easy_setopt(curl, CURLOPT_WRITEDATA, &text);
+        if (body) curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        if (curl_easy_perform(curl) == CURLE_OK) {
+            curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        }
+    }
+    if (status != 0 && text.length > 0) {
+        *answer = json_loadb(text.data, text.length, JSON_DECODE_ANY, NULL);
+    }
+    curl_easy_cleanup(curl);
+    curl_slist_free_all(headers);
+    harpe_text_free(&url);
+    harpe_text_free(&text);
+    return status;
+}

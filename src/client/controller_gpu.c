@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes the controller's GPU, through the driver or zeusd: to its highest clocks at the start,
+ * back to what was found at the end. Which frequency when is controller_obey.c's. */
+#include "client/controller_gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/side_process.h"
+
+#define TRY_AGAIN_NS 20000000
+#define TRY_FOR_S 30.0
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+/* By UUID: the controller sees all GPUs, the trainer those that its environment leaves it. */
+static int find(const harpe_gpus *gpus, const char *uuid) {
+    for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++) {
+        if (strcmp(harpe_gpu_info_at(gpus, gpu)->uuid, uuid) == 0) return gpu;
+    }
+    return -1;
+}
+
+harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
+                                       harpe_controller_gpu *out, harpe_error *error) {
+    harpe_gpus_options options = {.library_path =
+                                      *header->library_path ? header->library_path : NULL,
+                                  .visible_devices = "all"};
+    harpe_controller_gpu gpu = {0};
+    harpe_status status = harpe_gpus_open(&options, &gpu.gpus, error);
+    if (status != HARPE_OK) return status;
+    gpu.index = find(gpu.gpus, header->uuid);
+    if (gpu.index < 0) {
+        status = harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", header->uuid);
+    } else if (*header->zeusd_socket) {
+        status = harpe_zeusd_open(header->zeusd_socket,
+                                  harpe_gpu_info_at(gpu.gpus, gpu.index)->driver_index, &gpu.zeusd,
+                                  error);
+    }
+    if (status != HARPE_OK) {
+        harpe_controller_gpu_close(&gpu);
+        return status;
+    }
+    *out = gpu;
+    return HARPE_OK;
+}
+
+void harpe_controller_gpu_close(harpe_controller_gpu *gpu) {
+    harpe_zeusd_close(gpu->zeusd);
+    harpe_gpus_close(gpu->gpus);
+    *gpu = (harpe_controller_gpu){0};
+}
+
+/* ---- Driver or zeusd ------------------------------------------------------------------------ */
+
+static harpe_status set_persistence(harpe_controller_gpu *gpu, bool is_enabled,
+                                    harpe_error *error) {
+    if (!gpu->zeusd) {
+        return harpe_gpu_set_persistence_mode(gpu->gpus, gpu->index, is_enabled, error);
+    }
+    bool current = false;
+    if (harpe_gpu_persistence_mode(gpu->gpus, gpu->index, &current, NULL) == HARPE_OK &&
+        current == is_enabled) {
+        return HARPE_OK;
+    }
+    return harpe_zeusd_call(gpu->zeusd, error, "set_persistence_mode", "&enabled=%s",
+                            is_enabled ? "true" : "false");
+}
+
+static harpe_status set_power_limit(harpe_controller_gpu *gpu, uint32_t limit_mw,
+                                    harpe_error *error) {
+    if (!gpu->zeusd) return harpe_gpu_set_power_limit(gpu->gpus, gpu->index, limit_mw, error);
+    uint32_t current_mw = 0;
+    if (harpe_gpu_power_limit(gpu->gpus, gpu->index, &current_mw, NULL) == HARPE_OK &&
+        current_mw == limit_mw) {
+        return HARPE_OK;
+    }
+    return harpe_zeusd_call(gpu->zeusd, error, "set_power_limit", "&power_limit_mw=%u", limit_mw);
+}
+
+static harpe_status lock_memory(harpe_controller_gpu *gpu, uint32_t mhz, harpe_error *error) {
+    if (!gpu->zeusd) return harpe_gpu_lock_memory_clocks(gpu->gpus, gpu->index, mhz, mhz, error);
+    return harpe_zeusd_call(gpu->zeusd, error, "set_mem_locked_clocks",
+                            "&min_clock_mhz=%u&max_clock_mhz=%u", mhz, mhz);
+}
+
+harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
+                                                harpe_error *error) {
+    if (!gpu->zeusd) return harpe_gpu_lock_graphics_clocks(gpu->gpus, gpu->index, mhz, mhz, error);
+    return harpe_zeusd_call(gpu->zeusd, error, "set_gpu_locked_clocks",
+                            "&min_clock_mhz=%u&max_clock_mhz=%u", mhz, mhz);
+}
+
+/* zeusd can reset an AMD GPU's clocks only all at once. */
+static bool resets_all_at_once(const harpe_controller_gpu *gpu) {
+    return strcmp(harpe_gpus_backend_name(gpu->gpus), "amdsmi") == 0;
+}
+
+static harpe_status reset_clocks(harpe_controller_gpu *gpu, bool of_memory, harpe_error *error) {
+    if (gpu->zeusd) {
+        const char *command = of_memory ? "reset_mem_locked_clocks" : "reset_gpu_locked_clocks";
+        if (resets_all_at_once(gpu)) command = "reset_locked_clocks";
+        return harpe_zeusd_call(gpu->zeusd, error, command, "%s", "");
+    }
+    return of_memory ? harpe_gpu_reset_memory_clocks(gpu->gpus, gpu->index, error)
+                     : harpe_gpu_reset_graphics_clocks(gpu->gpus, gpu->index, error);
+}
+
+/* ---- Start ---------------------------------------------------------------------------------- */
+
+static void remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot) {
+    if (atomic_load(&slot->is_found)) return;
+    bool persistence = false;
+    uint32_t limit_mw = 0;
+    harpe_status status = harpe_gpu_persistence_mode(gpu->gpus, gpu->index, &persistence, NULL);
+    slot->found_persistence = status == HARPE_OK ? persistence : -1;
+    status = harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL);
+    slot->found_power_limit_mw = status == HARPE_OK ? limit_mw : 0;
+    atomic_store(&slot->is_found, 1);
+}
+
+static harpe_status list_highest(const harpe_controller_gpu *gpu, uint32_t *memory_mhz,
+                                 uint32_t *graphics_mhz, harpe_error *error) {
+    uint32_t *clocks = NULL;
+    size_t count = 0;
+    harpe_status status = harpe_gpu_memory_clocks(gpu->gpus, gpu->index, &clocks, &count, error);
+    if (status != HARPE_OK) return status;
+    *memory_mhz = count > 0 ? clocks[0] : 0;
+    free(clocks);
+    status = harpe_gpu_graphics_clocks(gpu->gpus, gpu->index, *memory_mhz, &clocks, &count, error);
+    if (status != HARPE_OK) return status;
+    *graphics_mhz = count > 0 ? clocks[0] : 0;
+    free(clocks);
+    if (*graphics_mhz > 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d lists no clocks",
+                      harpe_gpu_info_at(gpu->gpus, gpu->index)->driver_index);
+}
+
+static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t value,
+                             harpe_error *error) {
+    switch (what) {
+    case HARPE_TOUCHED_PERSISTENCE: return set_persistence(gpu, true, error);
+    case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, value, error);
+    case HARPE_TOUCHED_MEMORY_CLOCKS: return lock_memory(gpu, value, error);
+    default: return harpe_controller_gpu_lock_graphics(gpu, value, error);
+    }
+}
+
+/* The driver declined before doing anything. */
+static bool is_refusal(harpe_status status) {
+    return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
+           status == HARPE_INVALID_ARGUMENT;
+}
+
+/* Touched from before the call: one that fails otherwise than by refusal may have had its effect.
+ * A process before this one may have touched it too. */
+static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_slot *slot, uint32_t what,
+                              uint32_t value, harpe_error *error) {
+    if (harpe_side_process_wait(0)) {
+        return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
+    }
+    uint32_t before = atomic_fetch_or(&slot->touched, what);
+    harpe_error told;
+    harpe_status status = take_one(gpu, what, value, &told);
+    if (is_refusal(status) && !(before & what)) {
+        atomic_fetch_and(&slot->touched, ~what);
+    }
+    /* All but the graphics clock is done where the GPU can do it. */
+    if (status == HARPE_NOT_SUPPORTED && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
+    if (status != HARPE_OK && error) *error = told;
+    return status;
+}
+
+harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+                                       uint32_t *highest_mhz, harpe_error *error) {
+    uint32_t default_mw = 0;
+    uint32_t memory_mhz = 0;
+    uint32_t graphics_mhz = 0;
+    harpe_status status = list_highest(gpu, &memory_mhz, &graphics_mhz, error);
+    if (status != HARPE_OK) return status;
+    remember(gpu, slot);
+    if (slot->found_persistence >= 0) {
+        status = take_step(gpu, slot, HARPE_TOUCHED_PERSISTENCE, 1, error);
+    }
+    if (status == HARPE_OK && slot->found_power_limit_mw > 0 &&
+        harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK) {
+        status = take_step(gpu, slot, HARPE_TOUCHED_POWER_LIMIT, default_mw, error);
+    }
+    if (status == HARPE_OK) {
+        status = take_step(gpu, slot, HARPE_TOUCHED_MEMORY_CLOCKS, memory_mhz, error);
+    }
+    if (status == HARPE_OK) {
+        status = take_step(gpu, slot, HARPE_TOUCHED_GRAPHICS_CLOCKS, graphics_mhz, error);
+    }
+    if (status == HARPE_OK) *highest_mhz = graphics_mhz;
+    return status;
+}
+
+/* ---- End ------------------------------------------------------------------------------------ */
+
+static harpe_status put_back_one(harpe_controller_gpu *gpu, const harpe_controller_slot *slot,
+                                 uint32_t what, harpe_error *error) {
+    switch (what) {
+    case HARPE_TOUCHED_PERSISTENCE:
+        return set_persistence(gpu, slot->found_persistence == 1, error);
+    case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, slot->found_power_limit_mw, error);
+    default: return reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
+    }
+}
+
+/* Clocks first: they are what slows the next user down. */
+static harpe_status put_back_once(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+                                  uint32_t which, harpe_error *error) {
+    static const uint32_t order[] = {HARPE_TOUCHED_GRAPHICS_CLOCKS, HARPE_TOUCHED_MEMORY_CLOCKS,
+                                     HARPE_TOUCHED_POWER_LIMIT, HARPE_TOUCHED_PERSISTENCE};
+    harpe_status last = HARPE_OK;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        if (!(atomic_load(&slot->touched) & which & order[i])) continue;
+        harpe_status status = put_back_one(gpu, slot, order[i], error);
+        if (status == HARPE_OK) {
+            atomic_fetch_and(&slot->touched, ~order[i]);
+        } else {
+            last = status;
+        }
+    }
+    return last;
+}
+
+harpe_status harpe_controller_gpu_put_back(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+                                           uint32_t which, harpe_error *error) {
+    double give_up_at = harpe_clock_s() + TRY_FOR_S;
+    for (;;) {
+        harpe_status status = put_back_once(gpu, slot, which, error);
+        /* A lost GPU comes back only by a reset, which forgets everything as well. */
+        if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at) {
+            return status;
+        }
+        struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};
+        (void)nanosleep(&pause, NULL);
+    }
+}

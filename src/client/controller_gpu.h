@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one GPU of a controller process, reached through the driver or through zeusd. Private to the
+ * controller's process. */
+#ifndef HARPE_CLIENT_CONTROLLER_GPU_H
+#define HARPE_CLIENT_CONTROLLER_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <harpe/gpu.h>
+
+#include "client/controller.h"
+#include "client/zeusd.h"
+
+/* A thread's own way to the GPU: a call under way on one does not hold up the other. */
+typedef struct harpe_controller_gpu {
+    harpe_gpus *gpus;
+    int index;
+    harpe_zeusd *zeusd; /* NULL: the driver */
+} harpe_controller_gpu;
+
+harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
+                                       harpe_controller_gpu *out, harpe_error *error);
+void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
+
+harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
+                                                harpe_error *error);
+
+/* Remembers in the slot what is there (unless an earlier process has), then goes to the highest
+ * clocks: persistence mode, power limit, memory clock, graphics clock, `*highest_mhz`. Notes in the
+ * slot what it touches. Gives up with HARPE_INTERRUPTED when the trainer is gone. */
+harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+                                       uint32_t *highest_mhz, harpe_error *error);
+
+/* Puts back what is touched, as far as it is in the bit set `which`, and tries for half a minute
+ * what fails. The last failure, if anything is left. */
+harpe_status harpe_controller_gpu_put_back(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+                                           uint32_t which, harpe_error *error);
+
+#endif

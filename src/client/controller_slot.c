@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's side of the slot: leaving a wish there, which must cost the training thread next to
+ * nothing, and reading the controller's counts. */
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "client/controller.h"
+
+/* ---- Wishes --------------------------------------------------------------------------------- */
+
+void harpe_controller_slot_wake(harpe_controller_slot *slot) {
+    if (atomic_exchange(&slot->is_parked, 0) == 0) return;
+    (void)syscall(SYS_futex, &slot->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* The wish is stored before the look at is_parked, and the controller stores is_parked before its
+ * last look at the wish: one of the two sees the other (both sequentially consistent). */
+void harpe_frequency_controller_set(harpe_frequency_controller *controller, int frequency_mhz) {
+    if (!controller) return;
+    harpe_controller_slot *slot = controller->slot;
+    uint64_t wishes = atomic_load_explicit(&slot->wishes, memory_order_relaxed);
+    atomic_store_explicit(&slot->wishes, wishes + 1, memory_order_relaxed);
+    atomic_store(&slot->wish, harpe_wish_make(harpe_clock_ns(), frequency_mhz));
+    if (atomic_load(&slot->is_parked) == 0) return;
+    atomic_fetch_add_explicit(&slot->wakes, 1, memory_order_relaxed);
+    harpe_controller_slot_wake(slot);
+}
+
+/* ---- Counts --------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b) {
+    uint32_t one = *(const uint32_t *)a;
+    uint32_t other = *(const uint32_t *)b;
+    return (one > other) - (one < other);
+}
+
+static void summarize_latencies(const harpe_controller_slot *slot,
+                                harpe_frequency_controller_counts *counts) {
+    size_t count = counts->written < HARPE_CONTROLLER_LATENCIES ? (size_t)counts->written
+                                                                : HARPE_CONTROLLER_LATENCIES;
+    uint32_t *sorted = count > 0 ? malloc(count * sizeof *sorted) : NULL;
+    if (!sorted) return;
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = atomic_load_explicit(&slot->latency_ns[i], memory_order_relaxed);
+    }
+    qsort(sorted, count, sizeof *sorted, compare);
+    size_t median = count / 2;
+    size_t p99 = (count - 1) * 99 / 100;
+    counts->latency_median_s = sorted[median] * 1e-9;
+    counts->latency_p99_s = sorted[p99] * 1e-9;
+    counts->latency_maximum_s = sorted[count - 1] * 1e-9;
+    free(sorted);
+}
+
+harpe_frequency_controller_counts
+harpe_frequency_controller_count(const harpe_frequency_controller *controller) {
+    harpe_frequency_controller_counts counts = {0};
+    if (!controller) return counts;
+    const harpe_controller_slot *slot = controller->slot;
+    uint64_t taken = atomic_load(&slot->taken);
+    bool one_waits = atomic_load(&slot->wish) != atomic_load(&slot->taken_wish);
+    counts.wishes = atomic_load(&slot->wishes);
+    counts.written = atomic_load(&slot->written);
+    counts.skipped = atomic_load(&slot->skipped);
+    counts.failed = atomic_load(&slot->failed);
+    /* The two sides go on counting meanwhile. */
+    counts.superseded = counts.wishes > taken + one_waits ? counts.wishes - taken - one_waits : 0;
+    summarize_latencies(slot, &counts);
+    return counts;
+}

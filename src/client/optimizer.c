@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pipeline frequency optimizer: made, looked at, ended. It stands between a training loop and
+ * the coordination server, and ties together what its files do: follow a schedule on the training
+ * thread (optimizer_training.c), talk to the server (optimizer_thread.c), keep the GPU's controller
+ * alive (optimizer_gpu.c), measure (the instruction profiler). */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/optimizer_parts.h"
+
+void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
+                        ...) {
+    if (!optimizer->options.log.write) return;
+    char line[HARPE_ERROR_MESSAGE_SIZE + 128];
+    int length = snprintf(line, sizeof line,
+                          "pipeline frequency optimizer, rank %d: ", optimizer->options.rank);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line + length, sizeof line - (size_t)length, format, arguments);
+    va_end(arguments);
+    optimizer->options.log.write(optimizer->options.log.user, level, line);
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+/* How a child of fork knows that it is one, without a system call. A kernel before 4.14 does not
+ * know the advice: there, a child that calls the optimizer is taken for its parent. */
+static harpe_status make_here(harpe_pipeline *optimizer, harpe_error *error) {
+    unsigned char *page =
+        mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return harpe_fail_memory(error);
+    (void)madvise(page, page_size(), MADV_WIPEONFORK);
+    *page = 1;
+    optimizer->here = page;
+    return HARPE_OK;
+}
+
+/* In strict mode a GPU that is not there or not to be controlled is an error, else a log line. */
+static harpe_status take_gpu(harpe_pipeline *optimizer, harpe_error *error) {
+    bool wants_clocks = !optimizer->options.leave_clocks_alone;
+    harpe_error reason;
+    harpe_status status = harpe_pipeline_find_gpu(optimizer, &reason);
+    if (!status && wants_clocks) {
+        status = harpe_pipeline_start_controller(optimizer, &reason);
+        optimizer->care.is_wanted = true;
+    }
+    if (!status) return HARPE_OK;
+    if (optimizer->options.is_strict) {
+        return harpe_fail(error, status, "pipeline frequency: %.900s", reason.message);
+    }
+    optimizer->care.told = status;
+    optimizer->care.pause_s = 1;
+    optimizer->care.next_try_ns = harpe_clock_ns() + INT64_C(1000000000);
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "clocks are not controlled, training goes on: %s", reason.message);
+    return HARPE_OK;
+}
+
+/* Times are worth something without energies. */
+static harpe_status make_profiler(harpe_pipeline *optimizer, harpe_error *error) {
+    harpe_instruction_profiler_options how = {.gpus = optimizer->gpus,
+                                              .gpu = optimizer->options.device_id,
+                                              .log = optimizer->options.log};
+    harpe_error reason;
+    harpe_status status = harpe_instruction_profiler_new(&how, &optimizer->profiler, &reason);
+    if (!status) return HARPE_OK;
+    if (!how.gpus || optimizer->options.is_strict) {
+        return harpe_fail(error, status, "pipeline frequency: %.900s", reason.message);
+    }
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "energy is not measured, times are: %s",
+                       reason.message);
+    how.gpus = NULL;
+    return harpe_instruction_profiler_new(&how, &optimizer->profiler, error);
+}
+
+static void make_marks(harpe_pipeline *optimizer) {
+    if (optimizer->options.mark != HARPE_MARK_STREAM) return;
+    optimizer->marks =
+        harpe_marks_new(optimizer->options.cuda_stream, harpe_pipeline_carry_out, optimizer);
+    if (!optimizer->marks) {
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "this process has not loaded CUDA: instructions are marked when they "
+                           "are enqueued");
+    }
+}
+
+/* Signals are for the training's threads. */
+static harpe_status start_thread(harpe_pipeline *optimizer, harpe_error *error) {
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&optimizer->thread, NULL, harpe_pipeline_run, optimizer);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code) return harpe_fail_errno(error, code, "pipeline frequency: starting a thread");
+    optimizer->has_thread = true;
+    (void)pthread_setname_np(optimizer->thread, "harpe-pfo");
+    return HARPE_OK;
+}
+
+static harpe_status build(harpe_pipeline *optimizer,
+                          const harpe_pipeline_frequency_options *options, harpe_error *error) {
+    harpe_status status = harpe_pipeline_take_options(optimizer, options, error);
+    if (!status) status = make_here(optimizer, error);
+    /* Before anything that may fail on one rank alone: the others wait in the broadcast. */
+    if (!status) status = harpe_pipeline_agree_on_job(optimizer, error);
+    if (!status) status = take_gpu(optimizer, error);
+    if (!status) status = harpe_pipeline_format_rank(optimizer, error);
+    if (!status) status = make_profiler(optimizer, error);
+    if (status) return status;
+    make_marks(optimizer);
+    harpe_connection_options how = {.server_url = optimizer->options.server_url,
+                                    .token = optimizer->options.token,
+                                    .ca_file = optimizer->options.ca_file,
+                                    .go_on = harpe_pipeline_go_on,
+                                    .user = optimizer};
+    status = harpe_connection_new(&how, &optimizer->conversation.connection, error);
+    return status ? status : start_thread(optimizer, error);
+}
+
+static harpe_pipeline *make_empty(void) {
+    harpe_pipeline *optimizer = harpe_calloc(1, sizeof *optimizer);
+    if (!optimizer) return NULL;
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&optimizer->changed, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_mutex_init(&optimizer->lock, NULL);
+    optimizer->round = optimizer->conversation.round = -1;
+    optimizer->measured_series = -1;
+    return optimizer;
+}
+
+harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
+                                          harpe_pipeline_frequency_optimizer **out,
+                                          harpe_error *error) {
+    if (!options || !out) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: no options were given");
+    }
+    harpe_pipeline *optimizer = make_empty();
+    if (!optimizer) return harpe_fail_memory(error);
+    harpe_status status = build(optimizer, options, error);
+    if (status) {
+        harpe_pipeline_frequency_free(optimizer);
+        return status;
+    }
+    *out = optimizer;
+    return HARPE_OK;
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+static void end_thread(harpe_pipeline *optimizer) {
+    if (!optimizer->has_thread) return;
+    pthread_mutex_lock(&optimizer->lock);
+    atomic_store(&optimizer->is_stopping, true);
+    pthread_cond_broadcast(&optimizer->changed);
+    pthread_mutex_unlock(&optimizer->lock);
+    harpe_connection_wake(optimizer->conversation.connection);
+    (void)pthread_join(optimizer->thread, NULL);
+}
+
+void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer) {
+    /* A child has neither the threads nor a right to the GPU; its memory goes with it. */
+    if (!optimizer || (optimizer->here && !*optimizer->here)) return;
+    end_thread(optimizer);
+    harpe_marks_free(optimizer->marks);
+    harpe_frequency_controller_stop(atomic_load(&optimizer->controller));
+    harpe_instruction_profiler_free(optimizer->profiler);
+    harpe_connection_free(optimizer->conversation.connection);
+    if (optimizer->owns_gpus) harpe_gpus_close(optimizer->gpus);
+    harpe_schedule_exchange_clear(&optimizer->exchange);
+    harpe_followed_schedule_free(optimizer->training.follower.schedule);
+    free(optimizer->conversation.report);
+    free(optimizer->clocks_mhz);
+    harpe_pipeline_forget_options(optimizer);
+    if (optimizer->here) (void)munmap((void *)optimizer->here, page_size());
+    (void)pthread_cond_destroy(&optimizer->changed);
+    (void)pthread_mutex_destroy(&optimizer->lock);
+    free(optimizer);
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+harpe_pipeline_frequency_status
+harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
+    harpe_pipeline_frequency_status status = {.state = HARPE_PFO_OFF, .round = -1};
+    if (harpe_pipeline_is_elsewhere(optimizer)) return status;
+    pthread_mutex_lock(&optimizer->lock);
+    status.state = optimizer->state;
+    status.round = optimizer->round;
+    status.reconnects = optimizer->reconnects;
+    memcpy(status.job_id, optimizer->job_id, sizeof status.job_id);
+    pthread_mutex_unlock(&optimizer->lock);
+    status.steps = atomic_load_explicit(&optimizer->steps, memory_order_relaxed);
+    status.misfits = atomic_load_explicit(&optimizer->misfits, memory_order_relaxed);
+    const harpe_frequency_controller *controller =
+        atomic_load_explicit(&optimizer->controller, memory_order_acquire);
+    if (controller) status.controller = harpe_frequency_controller_count(controller);
+    return status;
+}
+
+static harpe_status wait_for_round(harpe_pipeline *optimizer, int64_t round,
+                                   const struct timespec *until) {
+    harpe_status status = HARPE_OK;
+    pthread_mutex_lock(&optimizer->lock);
+    while (!status && optimizer->round < round) {
+        bool is_over =
+            optimizer->state == HARPE_PFO_OFF ||
+            pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, until) == ETIMEDOUT;
+        if (is_over && optimizer->round < round) status = HARPE_UNAVAILABLE;
+    }
+    pthread_mutex_unlock(&optimizer->lock);
+    return status;
+}
+
+harpe_status harpe_pipeline_frequency_wait_for_round(harpe_pipeline_frequency_optimizer *optimizer,
+                                                     int64_t round, double at_most_s,
+                                                     harpe_error *error) {
+    if (harpe_pipeline_is_elsewhere(optimizer) || !(at_most_s >= 0)) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: no optimizer, or a negative time to wait");
+    }
+    double longest_s = 1e9; /* decades, without overflow */
+    int64_t until_ns =
+        harpe_clock_ns() + (int64_t)((at_most_s < longest_s ? at_most_s : longest_s) * 1e9);
+    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+    if (wait_for_round(optimizer, round, &until) == HARPE_OK) return HARPE_OK;
+    return harpe_fail(error, HARPE_UNAVAILABLE,
+                      "pipeline frequency: rank %d has no schedule of round %lld yet: have all "
+                      "ranks started, and does the log say anything of the server?",
+                      optimizer->options.rank, (long long)round);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sorts the server's answers by what the optimizer has to do about them. Statuses alone do not
+ * tell: a proxy or some other program at the address answers 404 and 500 too, but has no `detail`
+ * to show. */
+#include "client/optimizer_answers.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Reasons --------------------------------------------------------------------------------- */
+
+/* "body.pp_degree: field required" of a list of bad fields. */
+static void describe_bad_field(const json_t *problem, char *text, size_t size) {
+    size_t length = 0;
+    size_t index;
+    const json_t *part;
+    text[0] = '\0';
+    json_array_foreach(json_object_get(problem, "loc"), index, part) {
+        int more = json_is_string(part) ? snprintf(text + length, size - length, "%s%s",
+                                                   index ? "." : "", json_string_value(part))
+                                        : snprintf(text + length, size - length, "[%lld]",
+                                                   (long long)json_integer_value(part));
+        length += more > 0 ? (size_t)more : 0;
+        if (length >= size) return;
+    }
+    const char *message = json_string_value(json_object_get(problem, "msg"));
+    (void)snprintf(text + length, size - length, ": %s", message ? message : "");
+}
+
+/* False: this is not how a harpe server answers. */
+static bool find_detail(const harpe_answer *answer, char *text, size_t size) {
+    json_t *body = json_loadb(answer->body, answer->length, 0, NULL);
+    const json_t *detail = json_object_get(body, "detail");
+    bool is_found = json_is_string(detail) || json_array_size(detail) > 0;
+    if (json_is_string(detail)) {
+        (void)snprintf(text, size, "%s", json_string_value(detail));
+    } else if (is_found) {
+        describe_bad_field(json_array_get(detail, 0), text, size);
+    }
+    json_decref(body);
+    return is_found;
+}
+
+/* ---- Outcomes -------------------------------------------------------------------------------- */
+
+static harpe_reply_outcome outcome_of(long http_status) {
+    switch (http_status) {
+    case 401:
+    case 403:
+    case 500: return HARPE_REPLY_FAILED;
+    case 404:
+    case 410: return HARPE_REPLY_GONE;
+    case 409: return HARPE_REPLY_CONFLICT;
+    case 400:
+    case 413:
+    case 422: return HARPE_REPLY_REFUSED;
+    default: return HARPE_REPLY_AWAY;
+    }
+}
+
+static void set_garbage(harpe_reply *reply, long http_status) {
+    reply->outcome = HARPE_REPLY_AWAY;
+    (void)snprintf(reply->reason, sizeof reply->reason,
+                   "answered %ld, not as harpe serve does: is server_url right?", http_status);
+}
+
+/* Sends, and fills in `reply`; `*answer` is of use where the outcome is ANSWERED. */
+static void exchange(harpe_connection *connection, const harpe_request *request,
+                     harpe_answer *answer, harpe_reply *reply) {
+    harpe_error error;
+    char detail[400];
+    *reply = (harpe_reply){.outcome = HARPE_REPLY_ANSWERED, .round = -1};
+    harpe_status status = harpe_connection_call(connection, request, answer, &error);
+    if (status) {
+        reply->outcome = status == HARPE_INTERRUPTED ? HARPE_REPLY_INTERRUPTED : HARPE_REPLY_AWAY;
+        (void)snprintf(reply->reason, sizeof reply->reason, "%.500s", error.message);
+        return;
+    }
+    reply->round = answer->round;
+    if (answer->http_status == 200) return;
+    if (!find_detail(answer, detail, sizeof detail)) {
+        set_garbage(reply, answer->http_status);
+        return;
+    }
+    reply->outcome = outcome_of(answer->http_status);
+    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s",
+                   answer->http_status, detail);
+}
+
+void harpe_reply_to(harpe_connection *connection, const harpe_request *request,
+                    harpe_reply *reply) {
+    harpe_answer answer;
+    exchange(connection, request, &answer, reply);
+    if (reply->outcome == HARPE_REPLY_ANSWERED && strncmp(answer.body, "null", 4) != 0) {
+        set_garbage(reply, answer.http_status);
+    }
+}
+
+void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
+                                 size_t size, harpe_reply *reply) {
+    harpe_request request = {.path = "/register_job", .segment = "", .query = "", .body = job_body};
+    harpe_answer answer;
+    exchange(connection, &request, &answer, reply);
+    /* There is no job yet to be gone; one of this key with other degrees may be evicted. */
+    if (reply->outcome == HARPE_REPLY_GONE) reply->outcome = HARPE_REPLY_AWAY;
+    if (reply->outcome == HARPE_REPLY_CONFLICT) reply->outcome = HARPE_REPLY_FAILED;
+    if (reply->outcome != HARPE_REPLY_ANSWERED) return;
+    json_t *id = json_loadb(answer.body, answer.length, JSON_DECODE_ANY, NULL);
+    size_t length = json_string_length(id);
+    if (length == 0 || length >= size) {
+        set_garbage(reply, answer.http_status);
+    } else {
+        memcpy(job_id, json_string_value(id), length + 1);
+    }
+    json_decref(id);
+}
+
+void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,
+                               harpe_frequency_schedule *schedule, harpe_reply *reply) {
+    harpe_answer answer;
+    exchange(connection, request, &answer, reply);
+    if (reply->outcome != HARPE_REPLY_ANSWERED) return;
+    harpe_frequency_schedule found = {0};
+    harpe_status status = harpe_frequency_schedule_parse(answer.body, answer.length, &found, NULL);
+    if (status || found.rank != rank) {
+        harpe_frequency_schedule_free(&found);
+        set_garbage(reply, answer.http_status);
+        return;
+    }
+    *schedule = found;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pipeline frequency optimizer is asked for: checked, completed, copied, and made into the
+ * two registrations that the server will get. The ranks agree on their job here, by a key: the id
+ * comes from the server later, so that nobody waits for a server at construction. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "client/optimizer_parts.h"
+
+enum { DEFAULT_ITERATIONS = 5, DEFAULT_WARMUP_ITERATIONS = 1, ITERATIONS_MAX = 100000 };
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static harpe_status check_place(const char *what, int rank, const char *degree_name, int degree,
+                                harpe_error *error) {
+    if (degree < 1) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: %s must be at least 1, not %d", degree_name, degree);
+    }
+    if (rank < 0 || rank >= degree) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: %s must be from 0 to %d (%s - 1), not %d", what,
+                          degree - 1, degree_name, rank);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status check_places(const harpe_pipeline_frequency_options *options,
+                                 harpe_error *error) {
+    const struct {
+        const char *rank_name, *degree_name;
+        int rank, degree;
+    } places[] = {{"pp_rank", "pp_degree", options->pp_rank, options->pp_degree},
+                  {"dp_rank", "dp_degree", options->dp_rank, options->dp_degree},
+                  {"tp_rank", "tp_degree", options->tp_rank, options->tp_degree},
+                  {"rank", "world_size", options->rank, options->world_size}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        harpe_status status = check_place(places[i].rank_name, places[i].rank,
+                                          places[i].degree_name, places[i].degree, error);
+        if (status) return status;
+    }
+    /* Without overflow: three ints may be more than an int64_t holds. */
+    int64_t product = (int64_t)options->pp_degree * options->dp_degree;
+    if (product > options->world_size ||
+        product * options->tp_degree != (int64_t)options->world_size) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: world_size must be pp_degree * dp_degree * "
+                          "tp_degree, but %d is not %d * %d * %d",
+                          options->world_size, options->pp_degree, options->dp_degree,
+                          options->tp_degree);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status check_key(const harpe_pipeline_frequency_options *options, harpe_error *error) {
+    const char *key = options->job_key;
+    if (key && (!*key || strlen(key) > 256)) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: job_key must have 1 to 256 bytes, not %zu",
+                          strlen(key));
+    }
+    if (key || options->broadcast || options->world_size == 1) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "pipeline frequency: %d ranks must find each other: give all of them the "
+                      "same job_key, or a broadcast (<harpe/mpi.h> has one)",
+                      options->world_size);
+}
+
+static harpe_status check_options(const harpe_pipeline_frequency_options *options,
+                                  harpe_error *error) {
+    harpe_status status = check_places(options, error);
+    if (!status) status = harpe_server_url_check(options->server_url, error);
+    if (!status) status = check_key(options, error);
+    if (status) return status;
+    if (options->device_id < 0) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: device_id must not be below 0, found %d",
+                          options->device_id);
+    }
+    if (options->iterations < 0 || options->iterations > ITERATIONS_MAX) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: iterations must be from 1 to %d (0: %d), not %d",
+                          ITERATIONS_MAX, DEFAULT_ITERATIONS, options->iterations);
+    }
+    if ((int)options->mark < HARPE_MARK_HOST || options->mark > HARPE_MARK_SYNCHRONIZED) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "pipeline frequency: no such mark: %d",
+                          (int)options->mark);
+    }
+    if (options->mark == HARPE_MARK_SYNCHRONIZED && !options->synchronize) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: HARPE_MARK_SYNCHRONIZED needs `synchronize`");
+    }
+    return HARPE_OK;
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static bool copy(const char **text) {
+    if (!*text) return true;
+    *text = strdup(*text);
+    return *text != NULL;
+}
+
+harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
+                                         const harpe_pipeline_frequency_options *options,
+                                         harpe_error *error) {
+    harpe_status status = check_options(options, error);
+    if (status) return status;
+    harpe_pipeline_frequency_options *own = &optimizer->options;
+    *own = *options;
+    if (own->iterations == 0) own->iterations = DEFAULT_ITERATIONS;
+    if (own->warmup_iterations < 0) {
+        own->warmup_iterations = 0;
+    } else if (own->warmup_iterations == 0) {
+        own->warmup_iterations = DEFAULT_WARMUP_ITERATIONS;
+    }
+    if (!own->token) own->token = secure_getenv("HARPE_TOKEN");
+    if (own->token && !*own->token) own->token = NULL;
+    const char **texts[] = {&own->server_url, &own->job_metadata, &own->job_key,
+                            &own->token,      &own->ca_file,      &own->controller.zeusd_socket};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (!ok) *texts[i] = NULL;
+        if (!copy(texts[i])) ok = false;
+    }
+    return ok ? HARPE_OK : harpe_fail_memory(error);
+}
+
+void harpe_pipeline_forget_options(harpe_pipeline *optimizer) {
+    harpe_pipeline_frequency_options *own = &optimizer->options;
+    free((char *)own->server_url);
+    free((char *)own->job_metadata);
+    free((char *)own->job_key);
+    free((char *)own->token);
+    free((char *)own->ca_file);
+    free((char *)own->controller.zeusd_socket);
+    free(optimizer->job_body);
+    free(optimizer->rank_body);
+}
+
+/* ---- Registrations --------------------------------------------------------------------------- */
+
+static void make_up_key(char key[HARPE_JOB_KEY_SIZE]) {
+    static const char digits[] = "0123456789abcdef";
+    unsigned char random[(HARPE_JOB_KEY_SIZE - 1) / 2];
+    /* Never short of so few bytes. */
+    (void)!getrandom(random, sizeof random, 0);
+    for (size_t i = 0; i < sizeof random; i++) {
+        key[2 * i] = digits[random[i] >> 4];
+        key[2 * i + 1] = digits[random[i] & 15];
+    }
+    key[HARPE_JOB_KEY_SIZE - 1] = '\0';
+}
+
+/* Also a job of one rank has a key: a registration that is tried again makes no second job. */
+static harpe_status find_key(harpe_pipeline *optimizer, harpe_error *error) {
+    harpe_pipeline_frequency_options *own = &optimizer->options;
+    if (own->job_key) return HARPE_OK;
+    char key[HARPE_JOB_KEY_SIZE] = "";
+    if (own->rank == 0) make_up_key(key);
+    if (own->broadcast) {
+        harpe_error reason = {.message = ""};
+        harpe_status status = own->broadcast(own->broadcast_user, key, sizeof key, &reason);
+        if (status) {
+            return harpe_fail(error, status, "pipeline frequency: broadcast failed: %.900s",
+                              reason.message);
+        }
+        if (strnlen(key, sizeof key) != sizeof key - 1) {
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "pipeline frequency: broadcast brought no key of rank 0: do all "
+                              "ranks take part in it, and is its first one rank 0 of the job?");
+        }
+    }
+    own->job_key = strdup(key);
+    return own->job_key ? HARPE_OK : harpe_fail_memory(error);
+}
+
+harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error) {
+    harpe_status status = find_key(optimizer, error);
+    if (status) return status;
+    const harpe_pipeline_frequency_options *own = &optimizer->options;
+    harpe_job_info job = {.job_id = "",
+                          .pp_degree = own->pp_degree,
+                          .dp_degree = own->dp_degree,
+                          .tp_degree = own->tp_degree,
+                          .world_size = own->world_size,
+                          .job_metadata = own->job_metadata,
+                          .job_key = own->job_key};
+    return harpe_job_info_format(&job, &optimizer->job_body, error);
+}
+
+harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error) {
+    const harpe_pipeline_frequency_options *own = &optimizer->options;
+    harpe_rank_info rank = {.rank = own->rank,
+                            .dp_rank = own->dp_rank,
+                            .pp_rank = own->pp_rank,
+                            .tp_rank = own->tp_rank,
+                            .available_frequencies_mhz = optimizer->clocks_mhz,
+                            .available_frequency_count = optimizer->clock_count};
+    return harpe_rank_info_format(&rank, &optimizer->rank_body, error);
+}

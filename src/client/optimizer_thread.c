@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimizer's own thread: its conversation with the server, as a loop over states, and what it
+ * does on the side for the training thread (log lines, the controller's health). Each answer of the
+ * server leads to one of few outcomes, and every state says what each of them means to it:
+ *
+ *   registering  answered -> the rank is registered too -> waiting
+ *   waiting      answered: schedule handed over -> measuring
+ *   measuring    enough steps measured -> reporting
+ *   reporting    answered, or it has another result -> waiting for the next round
+ *   any          gone -> registering anew; away -> again soon; failed -> again in a minute;
+ *                refused -> off */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "client/optimizer_answers.h"
+#include "client/optimizer_parts.h"
+
+#define FIRST_PAUSE_S 0.1
+#define LONGEST_PAUSE_S 5.0
+#define PAUSE_AFTER_FAILURE_S 60.0
+#define SIDE_WORK_PERIOD_S 0.1
+#define MEASURING_PERIOD_S 0.02
+
+/* ---- On the side ----------------------------------------------------------------------------- */
+
+/* Evaluation steps misfit again and again: once for each kind is enough. */
+static void tell_misfit(harpe_pipeline *optimizer) {
+    harpe_misfit_note *note = &optimizer->note;
+    if (!atomic_load_explicit(&note->is_full, memory_order_acquire)) return;
+    unsigned kind = 1U << note->misfit.kind;
+    char line[512];
+    harpe_misfit_describe(&note->misfit, line, sizeof line);
+    atomic_store_explicit(&note->is_full, false, memory_order_release);
+    if (optimizer->conversation.told_misfits & kind) return;
+    optimizer->conversation.told_misfits |= kind;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "%s; such steps end at the highest clock and are not measured", line);
+}
+
+static void tell_lost_marks(harpe_pipeline *optimizer) {
+    if (optimizer->has_told_lost_marks ||
+        !atomic_load_explicit(&optimizer->has_lost_marks, memory_order_relaxed))
+        return;
+    optimizer->has_told_lost_marks = true;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "the CUDA stream does not take all host functions: its clocks may be late, "
+                       "and steps without all their marks are not measured");
+}
+
+bool harpe_pipeline_go_on(void *user) {
+    harpe_pipeline *optimizer = user;
+    tell_misfit(optimizer);
+    tell_lost_marks(optimizer);
+    if (atomic_load(&optimizer->is_stopping)) return false;
+    harpe_pipeline_tend_controller(optimizer);
+    return true;
+}
+
+/* Sleeps, with an eye on the side work and on the end. */
+static void rest(harpe_pipeline *optimizer, double seconds) {
+    int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);
+    while (harpe_pipeline_go_on(optimizer)) {
+        int64_t now_ns = harpe_clock_ns();
+        if (now_ns >= end_ns) return;
+        int64_t slice_ns = (int64_t)(SIDE_WORK_PERIOD_S * 1e9);
+        int64_t until_ns = end_ns - now_ns < slice_ns ? end_ns : now_ns + slice_ns;
+        struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+        pthread_mutex_lock(&optimizer->lock);
+        if (!atomic_load(&optimizer->is_stopping)) {
+            (void)pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, &until);
+        }
+        pthread_mutex_unlock(&optimizer->lock);
+    }
+}
+
+/* ---- Troubles -------------------------------------------------------------------------------- */
+
+static void enter(harpe_pipeline *optimizer, harpe_pipeline_frequency_state state) {
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->state = state;
+    pthread_mutex_unlock(&optimizer->lock);
+}
+
+static void give_up(harpe_pipeline *optimizer, const char *reason) {
+    enter(optimizer, HARPE_PFO_OFF);
+    pthread_cond_broadcast(&optimizer->changed);
+    harpe_pipeline_say(optimizer, HARPE_LOG_ERROR,
+                       "off for the rest of this training, which goes on as it is: %s", reason);
+}
+
+static void tell_trouble(harpe_pipeline *optimizer, harpe_trouble trouble, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->trouble == trouble) return;
+    if (talk->trouble == HARPE_TROUBLE_NONE) talk->trouble_since_ns = harpe_clock_ns();
+    talk->trouble = trouble;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "no schedules for now, training goes on as it is: %s", reason);
+}
+
+static void tell_recovery(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->trouble == HARPE_TROUBLE_NONE) return;
+    talk->trouble = HARPE_TROUBLE_NONE;
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->reconnects++;
+    pthread_mutex_unlock(&optimizer->lock);
+    harpe_pipeline_say(optimizer, HARPE_LOG_INFO, "the server is back after %.1f s",
+                       (double)(harpe_clock_ns() - talk->trouble_since_ns) * 1e-9);
+}
+
+/* Ranks that lost the same server must not all come back at the same moment. */
+static void pause_and_try_again(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
+    rest(optimizer, talk->pause_s * jitter);
+    talk->pause_s = talk->pause_s * 2 < LONGEST_PAUSE_S ? talk->pause_s * 2 : LONGEST_PAUSE_S;
+}
+
+static void register_anew(harpe_pipeline *optimizer, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "the server does not know this job any more, registering anew: %s", reason);
+    talk->has_no_round = true;
+    free(talk->report);
+    talk->report = NULL;
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->job_id[0] = '\0';
+    optimizer->state = HARPE_PFO_REGISTERING;
+    pthread_mutex_unlock(&optimizer->lock);
+    pause_and_try_again(optimizer);
+}
+
+/* What is the same in every state. True: it was dealt with, try again. */
+static bool is_trouble(harpe_pipeline *optimizer, const harpe_reply *reply) {
+    switch (reply->outcome) {
+    case HARPE_REPLY_AWAY:
+        tell_trouble(optimizer, HARPE_TROUBLE_AWAY, reply->reason);
+        pause_and_try_again(optimizer);
+        return true;
+    case HARPE_REPLY_FAILED:
+        tell_trouble(optimizer, HARPE_TROUBLE_FAILED, reply->reason);
+        rest(optimizer, PAUSE_AFTER_FAILURE_S);
+        return true;
+    case HARPE_REPLY_REFUSED: give_up(optimizer, reply->reason); return true;
+    case HARPE_REPLY_INTERRUPTED: return true;
+    default: tell_recovery(optimizer); return false;
+    }
+}
+
+/* ---- Registering ----------------------------------------------------------------------------- */
+
+static void register_job(harpe_pipeline *optimizer) {
+    harpe_reply reply;
+    char job_id[sizeof optimizer->job_id] = "";
+    harpe_reply_to_registration(optimizer->conversation.connection, optimizer->job_body, job_id,
+                                sizeof job_id, &reply);
+    if (is_trouble(optimizer, &reply)) return;
+    pthread_mutex_lock(&optimizer->lock);
+    memcpy(optimizer->job_id, job_id, sizeof job_id);
+    pthread_mutex_unlock(&optimizer->lock);
+}
+
+static void register_rank(harpe_pipeline *optimizer) {
+    harpe_reply reply;
+    harpe_request request = {.path = "/register_rank/",
+                             .segment = optimizer->job_id,
+                             .query = "",
+                             .body = optimizer->rank_body};
+    harpe_reply_to(optimizer->conversation.connection, &request, &reply);
+    if (reply.outcome == HARPE_REPLY_CONFLICT) reply.outcome = HARPE_REPLY_FAILED;
+    if (is_trouble(optimizer, &reply)) return;
+    if (reply.outcome == HARPE_REPLY_GONE) {
+        register_anew(optimizer, reply.reason);
+        return;
+    }
+    harpe_pipeline_say(optimizer, HARPE_LOG_DEBUG, "registered in job %s", optimizer->job_id);
+    enter(optimizer, HARPE_PFO_WAITING);
+}
+
+/* ---- Schedules ------------------------------------------------------------------------------- */
+
+static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequencies,
+                      int64_t round) {
+    harpe_conversation *talk = &optimizer->conversation;
+    harpe_followed_schedule *schedule = harpe_followed_schedule_new(frequencies);
+    if (!schedule) {
+        harpe_frequency_schedule_free(frequencies);
+        rest(optimizer, PAUSE_AFTER_FAILURE_S); /* asked for again */
+        return;
+    }
+    talk->counts_rounds = round >= 0;
+    talk->round = round >= 0 ? round : talk->round + 1;
+    talk->has_no_round = false;
+    talk->pause_s = FIRST_PAUSE_S;
+    schedule->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
+    schedule->series = ++talk->series;
+    schedule->round = talk->round;
+    atomic_store_explicit(&optimizer->measured_series, talk->series, memory_order_relaxed);
+    harpe_schedule_post(&optimizer->exchange, schedule);
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->round = talk->round;
+    optimizer->state = HARPE_PFO_MEASURING;
+    pthread_cond_broadcast(&optimizer->changed);
+    pthread_mutex_unlock(&optimizer->lock);
+}
+
+static void ask_for_schedule(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    char query[64];
+    int length = snprintf(query, sizeof query, "?rank=%d", optimizer->options.rank);
+    if (talk->counts_rounds && !talk->has_no_round) {
+        (void)snprintf(query + length, sizeof query - (size_t)length, "&round=%lld",
+                       (long long)talk->round + 1);
+    }
+    harpe_request request = {
+        .path = "/schedule/", .segment = optimizer->job_id, .query = query, .is_held = true};
+    harpe_reply reply;
+    harpe_frequency_schedule frequencies = {0};
+    harpe_reply_with_schedule(talk->connection, &request, optimizer->options.rank, &frequencies,
+                              &reply);
+    if (is_trouble(optimizer, &reply)) return;
+    if (reply.outcome == HARPE_REPLY_GONE) {
+        register_anew(optimizer, reply.reason);
+    } else if (reply.outcome == HARPE_REPLY_CONFLICT) {
+        talk->has_no_round = true;
+        pause_and_try_again(optimizer);
+    } else {
+        hand_over(optimizer, &frequencies, reply.round);
+    }
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+static void measure(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    size_t steps = (size_t)optimizer->options.iterations;
+    harpe_profiling_result result = {0};
+    harpe_error error;
+    bool is_measured =
+        harpe_instruction_profiler_step_count(optimizer->profiler, talk->series) >= steps &&
+        harpe_instruction_profiler_take(optimizer->profiler, talk->series, steps,
+                                        optimizer->options.rank, &result, &error) == HARPE_OK;
+    if (is_measured) {
+        (void)harpe_profiling_result_format(&result, &talk->report, &error);
+        harpe_profiling_result_free(&result);
+    }
+    if (talk->report) {
+        atomic_store_explicit(&optimizer->measured_series, -1, memory_order_relaxed);
+        enter(optimizer, HARPE_PFO_REPORTING);
+    } else {
+        rest(optimizer, MEASURING_PERIOD_S);
+    }
+}
+
+static void report(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    char query[32] = "";
+    if (talk->counts_rounds) {
+        (void)snprintf(query, sizeof query, "?round=%lld", (long long)talk->round);
+    }
+    harpe_request request = {
+        .path = "/result/", .segment = optimizer->job_id, .query = query, .body = talk->report};
+    harpe_reply reply;
+    harpe_reply_to(talk->connection, &request, &reply);
+    if (is_trouble(optimizer, &reply)) return;
+    if (reply.outcome == HARPE_REPLY_GONE) {
+        register_anew(optimizer, reply.reason);
+        return;
+    }
+    if (reply.outcome == HARPE_REPLY_CONFLICT && !talk->has_told_conflict) {
+        talk->has_told_conflict = true;
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "a result was not taken: %s",
+                           reply.reason);
+    }
+    free(talk->report);
+    talk->report = NULL;
+    talk->pause_s = FIRST_PAUSE_S;
+    enter(optimizer, HARPE_PFO_WAITING);
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+void *harpe_pipeline_run(void *user) {
+    harpe_pipeline *optimizer = user;
+    harpe_conversation *talk = &optimizer->conversation;
+    talk->pause_s = FIRST_PAUSE_S;
+    talk->random = (unsigned)harpe_clock_ns() ^ ((unsigned)optimizer->options.rank * 2654435761U);
+    while (harpe_pipeline_go_on(optimizer)) {
+        switch (optimizer->state) { /* nobody else writes it */
+        case HARPE_PFO_REGISTERING:
+            if (*optimizer->job_id) {
+                register_rank(optimizer);
+            } else {
+                register_job(optimizer);
+            }
+            break;
+        case HARPE_PFO_WAITING: ask_for_schedule(optimizer); break;
+        case HARPE_PFO_MEASURING: measure(optimizer); break;
+        case HARPE_PFO_REPORTING: report(optimizer); break;
+        case HARPE_PFO_OFF: rest(optimizer, PAUSE_AFTER_FAILURE_S); break;
+        }
+    }
+    return NULL;
+}

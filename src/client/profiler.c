@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instruction profiler's own thread: it watches the GPU's energy, takes time stamps out of the
+ * ring, brings them to GPU time, and keeps whole steps until somebody takes them. What the steps
+ * tell is profiler_result.c's. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/profiler_parts.h"
+
+static const double default_period_s = 0.01;
+static const size_t default_event_capacity = 65536;
+static const int64_t shortest_delay_ns = 100000, longest_delay_ns = 50000000;
+
+/* Steps that nobody takes: beyond so many instructions the oldest go. */
+static const size_t kept_spans_max = 1000000;
+
+static const int64_t power_gap_ns = 1000000000;
+
+static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
+                 const char *format, ...) HARPE_PRINTF(3, 4);
+static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
+                 const char *format, ...) {
+    if (!profiler->log.write) return;
+    char text[HARPE_ERROR_MESSAGE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    profiler->log.write(profiler->log.user, level, text);
+}
+
+/* ---- Training thread ---------------------------------------------------------------------- */
+
+void harpe_instruction_profiler_begin_step(harpe_instruction_profiler *profiler, int64_t series) {
+    harpe_recorder_begin_step(&profiler->recorder, series);
+}
+
+void harpe_instruction_profiler_end_step(harpe_instruction_profiler *profiler) {
+    harpe_recorder_end_step(&profiler->recorder, HARPE_EVENT_END_STEP);
+}
+
+void harpe_instruction_profiler_cancel_step(harpe_instruction_profiler *profiler) {
+    harpe_recorder_end_step(&profiler->recorder, HARPE_EVENT_CANCEL_STEP);
+}
+
+void harpe_instruction_profiler_begin(harpe_instruction_profiler *profiler, const char *instruction,
+                                      int frequency_mhz) {
+    harpe_recorder_begin(&profiler->recorder, instruction, frequency_mhz);
+}
+
+void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler) {
+    harpe_recorder_end(&profiler->recorder);
+}
+
+/* ---- Time --------------------------------------------------------------------------------- */
+
+/* The pair of three in which the least time passed between the two clocks. */
+static harpe_clock_pair read_clocks(const harpe_energy_source *source) {
+    harpe_clock_pair best = {0};
+    int64_t best_ns = INT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        int64_t before_ns = harpe_clock_ns();
+        int64_t gpu_ns = source->clock_ns(source->user);
+        int64_t after_ns = harpe_clock_ns();
+        if (after_ns - before_ns < best_ns) {
+            best_ns = after_ns - before_ns;
+            best = (harpe_clock_pair){before_ns + best_ns / 2, gpu_ns};
+        }
+    }
+    return best;
+}
+
+/* GPU seconds in a real second; 1 unless the GPUs are emulated. */
+static double speed_of_time(const harpe_instruction_profiler *profiler) {
+    int64_t real_ns = profiler->latest.real_ns - profiler->origin.real_ns;
+    int64_t gpu_ns = profiler->latest.gpu_ns - profiler->origin.gpu_ns;
+    return real_ns > 0 && gpu_ns > 0 ? (double)gpu_ns / (double)real_ns : 1;
+}
+
+/* Never before the event before: the speed is known a little better each time. */
+static int64_t gpu_time_ns(harpe_instruction_profiler *profiler, int64_t real_ns) {
+    double since_ns = (double)(real_ns - profiler->latest.real_ns) * speed_of_time(profiler);
+    int64_t time_ns = profiler->latest.gpu_ns + (int64_t)since_ns;
+    if (time_ns > profiler->last_event_ns) {
+        profiler->last_event_ns = time_ns;
+    }
+    return profiler->last_event_ns;
+}
+
+/* ---- Steps -------------------------------------------------------------------------------- */
+
+static void remove_steps(harpe_instruction_profiler *profiler, size_t first, size_t count) {
+    for (size_t i = first; i < first + count; i++) {
+        profiler->span_count -= profiler->steps[i].span_count;
+        free(profiler->steps[i].spans);
+    }
+    memmove(profiler->steps + first, profiler->steps + first + count,
+            (profiler->step_count - first - count) * sizeof *profiler->steps);
+    profiler->step_count -= count;
+    if (profiler->known_count > first) {
+        size_t known_end =
+            first + count < profiler->known_count ? first + count : profiler->known_count;
+        profiler->known_count -= known_end - first;
+    }
+}
+
+void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count) {
+    size_t known = count < profiler->known_count ? count : profiler->known_count;
+    /* Without memory the profile of the whole run lacks these steps. */
+    (void)harpe_power_model_add(&profiler->forgotten, profiler->steps, known,
+                                profiler->has_energy ? &profiler->curve : NULL,
+                                profiler->keys.count);
+    remove_steps(profiler, 0, count);
+}
+
+static void keep_step(harpe_instruction_profiler *profiler, const harpe_step *step) {
+    if (!HARPE_ARRAY_RESERVE(profiler->steps, profiler->step_capacity, profiler->step_count + 1)) {
+        free(step->spans);
+        return;
+    }
+    profiler->steps[profiler->step_count++] = *step;
+    profiler->span_count += step->span_count;
+    if (profiler->span_count > kept_spans_max && profiler->step_count > 1) {
+        harpe_profiler_forget(profiler, (profiler->step_count + 1) / 2);
+    }
+}
+
+static void drain(harpe_instruction_profiler *profiler) {
+    harpe_event event;
+    harpe_step step;
+    while (harpe_recorder_next(&profiler->recorder, &event)) {
+        int64_t time_ns = gpu_time_ns(profiler, event.time_ns);
+        if (harpe_step_builder_take(&profiler->builder, &event, time_ns, &profiler->keys, &step)) {
+            keep_step(profiler, &step);
+        }
+    }
+}
+
+/* Goes through the steps whose energy was not known before: those that the curve has passed are
+ * known now, or never will be. */
+static void settle(harpe_instruction_profiler *profiler) {
+    while (profiler->known_count < profiler->step_count) {
+        const harpe_step *step = &profiler->steps[profiler->known_count];
+        size_t first, last;
+        bool is_past = harpe_energy_curve_has_passed(&profiler->curve, step->end_ns);
+        if (profiler->has_energy && !is_past && !profiler->curve.is_broken) return;
+        if (!profiler->has_energy ||
+            (is_past && harpe_energy_curve_covers(&profiler->curve, step->start_ns, step->end_ns,
+                                                  &first, &last))) {
+            profiler->known_count++;
+            continue;
+        }
+        remove_steps(profiler, profiler->known_count, 1);
+    }
+}
+
+/* What steps that are here, or that may still come, need of the curve is kept. */
+static void trim(harpe_instruction_profiler *profiler) {
+    int64_t needed_ns = profiler->latest.gpu_ns;
+    if (profiler->builder.is_open) {
+        needed_ns = profiler->builder.step.start_ns;
+    }
+    if (profiler->step_count > 0) {
+        needed_ns = profiler->steps[0].start_ns;
+    }
+    harpe_energy_curve_trim(&profiler->curve, needed_ns);
+}
+
+/* ---- The thread --------------------------------------------------------------------------- */
+
+typedef struct energy_reading {
+    int64_t began_ns, ended_ns; /* GPU time */
+    harpe_status status;
+    uint64_t counter_mj;
+    uint32_t power_mw;
+    harpe_error failure;
+} energy_reading;
+
+static void read_energy(harpe_instruction_profiler *profiler, energy_reading *out) {
+    harpe_energy_source *source = &profiler->source;
+    out->began_ns = source->clock_ns(source->user);
+    if (profiler->has_counter) {
+        out->status =
+            source->energy_mj(source->user, profiler->gpu, &out->counter_mj, &out->failure);
+    } else {
+        out->status = source->power_mw(source->user, profiler->gpu, &out->power_mw, &out->failure);
+    }
+    out->ended_ns = source->clock_ns(source->user);
+}
+
+static void add_reading(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    harpe_energy_curve *curve = &profiler->curve;
+    if (reading->status != HARPE_OK) {
+        harpe_energy_curve_break(curve);
+    } else if (!profiler->has_counter) {
+        harpe_energy_curve_add_power(curve, reading->ended_ns, reading->power_mw * 1e-3,
+                                     power_gap_ns);
+    } else if (!harpe_energy_curve_add_counter(curve, reading->began_ns, reading->ended_ns,
+                                               reading->counter_mj)) {
+        profiler->doubts.restarts++;
+    }
+}
+
+/* Reads the doubts without the lock: only this thread writes them. */
+static void tell_doubts(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    harpe_profiler_doubts *doubts = &profiler->doubts;
+    bool is_unreadable = profiler->has_energy && reading->status != HARPE_OK;
+    if (is_unreadable && !doubts->is_unreadable_told) {
+        tell(profiler, HARPE_LOG_WARNING, "steps are not measured while energy cannot be read: %s",
+             reading->failure.message);
+    } else if (!is_unreadable && doubts->is_unreadable_told) {
+        tell(profiler, HARPE_LOG_INFO, "GPU %d: energy can be read again", profiler->gpu);
+    }
+    doubts->is_unreadable_told = is_unreadable;
+    if (doubts->restarts > doubts->restarts_told && doubts->restarts_told == 0) {
+        tell(profiler, HARPE_LOG_WARNING,
+             "GPU %d: the energy counter restarted; steps at that moment are not measured",
+             profiler->gpu);
+    }
+    doubts->restarts_told = doubts->restarts;
+    if (!doubts->is_no_room_told &&
+        atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed) > 0) {
+        tell(profiler, HARPE_LOG_WARNING,
+             "steps are not measured: their time stamps (or more than %d names of instructions) "
+             "found no room",
+             HARPE_RECORDER_NAMES);
+        doubts->is_no_room_told = true;
+    }
+    if (!doubts->is_spoiled_told && profiler->builder.spoiled_steps > 0) {
+        tell(profiler, HARPE_LOG_WARNING,
+             "steps are not measured: begin and end of their instructions do not match");
+        doubts->is_spoiled_told = true;
+    }
+}
+
+static int64_t real_delay_ns(harpe_instruction_profiler *profiler) {
+    if (!profiler->has_energy) return profiler->period_ns;
+    int64_t delay_ns =
+        harpe_energy_curve_delay_ns(&profiler->curve, profiler->latest.gpu_ns, profiler->period_ns);
+    return (int64_t)((double)delay_ns / speed_of_time(profiler));
+}
+
+int64_t harpe_profiler_tick(void *user) {
+    harpe_instruction_profiler *profiler = user;
+    if (profiler->has_thread && !profiler->has_low_slack) {
+        (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* usually wakes 50 us late */
+        profiler->has_low_slack = true;
+    }
+    energy_reading reading = {.status = HARPE_OK};
+    if (profiler->has_energy) {
+        read_energy(profiler, &reading);
+    }
+    harpe_clock_pair now = read_clocks(&profiler->source);
+    pthread_mutex_lock(&profiler->lock);
+    profiler->latest = now;
+    drain(profiler);
+    if (profiler->has_energy) {
+        add_reading(profiler, &reading);
+    }
+    settle(profiler);
+    trim(profiler);
+    int64_t delay_ns = real_delay_ns(profiler);
+    pthread_mutex_unlock(&profiler->lock);
+    tell_doubts(profiler, &reading);
+    delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
+    return delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
+}
+
+bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler) {
+    return !profiler->ticker || harpe_ticker_is_ours(profiler->ticker);
+}
+
+/* ---- New and free ------------------------------------------------------------------------- */
+
+static harpe_status check_options(const harpe_instruction_profiler_options *options, int gpu_count,
+                                  harpe_error *error) {
+    double period_s = options->sample_period_s;
+    if (!(period_s == 0 || (period_s >= 0.001 && period_s <= 1))) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "sample period: expected 0.001 to 1 s, or 0 for the default");
+    }
+    if (options->event_capacity > (size_t)1 << 26) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "event capacity: expected at most 67108864, or 0 for the default");
+    }
+    if (gpu_count > 0 && (options->gpu < 0 || options->gpu >= gpu_count)) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "there is no GPU %d to profile: %d visible here", options->gpu,
+                          gpu_count);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status find_counter(harpe_instruction_profiler *profiler, harpe_error *error) {
+    if (!profiler->has_energy) return HARPE_OK;
+    uint64_t counter_mj = 0;
+    harpe_energy_source *source = &profiler->source;
+    harpe_status status = source->energy_mj(source->user, profiler->gpu, &counter_mj, error);
+    profiler->has_counter = status != HARPE_NOT_SUPPORTED;
+    if (profiler->has_counter) return status;
+    tell(profiler, HARPE_LOG_INFO, "GPU %d has no energy counter: its power is sampled",
+         profiler->gpu);
+    uint32_t power_mw = 0;
+    return source->power_mw(source->user, profiler->gpu, &power_mw, error);
+}
+
+harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *options,
+                                   const harpe_energy_source *source, bool has_thread,
+                                   harpe_instruction_profiler **out, harpe_error *error) {
+    int gpu_count = source->count(source->user);
+    harpe_status status = check_options(options, gpu_count, error);
+    if (status != HARPE_OK) return status;
+    size_t bytes = (sizeof(harpe_instruction_profiler) + 63) / 64 * 64;
+    harpe_instruction_profiler *profiler = aligned_alloc(64, bytes);
+    if (!profiler) return harpe_fail_memory(error);
+    memset(profiler, 0, bytes);
+    double period_s = options->sample_period_s > 0 ? options->sample_period_s : default_period_s;
+    size_t capacity =
+        options->event_capacity > 0 ? options->event_capacity : default_event_capacity;
+    profiler->source = *source;
+    profiler->has_energy = gpu_count > 0;
+    profiler->gpu = options->gpu;
+    profiler->period_ns = (int64_t)(period_s * 1e9);
+    profiler->log = options->log;
+    profiler->has_thread = has_thread;
+    pthread_mutex_init(&profiler->lock, NULL);
+    profiler->origin = profiler->latest = read_clocks(source);
+    profiler->last_event_ns = INT64_MIN;
+    status = harpe_recorder_open(&profiler->recorder, capacity, error);
+    if (status == HARPE_OK) {
+        status = find_counter(profiler, error);
+    }
+    if (status == HARPE_OK && has_thread) {
+        status = harpe_ticker_start(harpe_profiler_tick, profiler, &profiler->ticker, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_instruction_profiler_free(profiler);
+        return status;
+    }
+    *out = profiler;
+    return HARPE_OK;
+}
+
+harpe_status harpe_instruction_profiler_new(const harpe_instruction_profiler_options *options,
+                                            harpe_instruction_profiler **out, harpe_error *error) {
+    if (!options || !out) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "an instruction profiler needs options and a place");
+    }
+    harpe_energy_source source = harpe_energy_source_of_gpus(options->gpus);
+    return harpe_profiler_new_on(options, &source, true, out, error);
+}
+
+void harpe_instruction_profiler_free(harpe_instruction_profiler *profiler) {
+    if (!profiler) return;
+    bool is_ours = harpe_profiler_is_ours(profiler);
+    harpe_ticker_stop(profiler->ticker);
+    if (is_ours) {
+        pthread_mutex_destroy(&profiler->lock);
+    }
+    for (size_t i = 0; i < profiler->step_count; i++) {
+        free(profiler->steps[i].spans);
+    }
+    free(profiler->steps);
+    free(profiler->keys.items);
+    harpe_step_builder_clear(&profiler->builder);
+    harpe_energy_curve_clear(&profiler->curve);
+    harpe_power_model_clear(&profiler->forgotten);
+    harpe_recorder_close(&profiler->recorder);
+    free(profiler);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time stamps on their way from the training thread to the profiler's: a ring with one writer and
+ * one reader. Writing is wait-free: no lock, no allocation, no system call (the clock is read
+ * without one). It does not know what steps and energies are. */
+#ifndef HARPE_CLIENT_RECORDER_H
+#define HARPE_CLIENT_RECORDER_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+enum { HARPE_RECORDER_NAMES = 64, HARPE_RECORDER_NAME_SIZE = 64 };
+
+typedef enum harpe_event_kind {
+    HARPE_EVENT_BEGIN_STEP,
+    HARPE_EVENT_END_STEP,
+    HARPE_EVENT_CANCEL_STEP,
+    HARPE_EVENT_BEGIN,
+    HARPE_EVENT_END,
+} harpe_event_kind;
+
+typedef struct harpe_event {
+    int64_t time_ns; /* CLOCK_MONOTONIC */
+    int64_t value;   /* the series of a step; the frequency of an instruction, MHz */
+    uint8_t kind;
+    uint8_t name; /* of an instruction: index into `names` */
+} harpe_event;
+
+typedef struct harpe_recorder {
+    /* The writer's. A name is in place before the first event that has it. */
+    alignas(64) uint64_t written;
+    uint64_t known_read;
+    unsigned name_count;
+    bool is_recording; /* inside a step that has found room so far */
+    char names[HARPE_RECORDER_NAMES][HARPE_RECORDER_NAME_SIZE];
+
+    /* Written by the writer, read by both. */
+    alignas(64) _Atomic uint64_t published;
+    _Atomic uint64_t dropped_steps;
+    harpe_event *events;
+    uint64_t mask;
+
+    alignas(64) _Atomic uint64_t read; /* by the reader */
+} harpe_recorder;
+
+/* Room for at least `capacity` events. The recorder is zeroed before. */
+harpe_status harpe_recorder_open(harpe_recorder *recorder, size_t capacity, harpe_error *error);
+void harpe_recorder_close(harpe_recorder *recorder);
+
+/* ---- Writer ---- */
+
+/* A step that finds no room gives up its place: what follows is ignored until the next step. */
+void harpe_recorder_begin_step(harpe_recorder *recorder, int64_t series);
+void harpe_recorder_end_step(harpe_recorder *recorder, harpe_event_kind how);
+void harpe_recorder_begin(harpe_recorder *recorder, const char *instruction, int frequency_mhz);
+void harpe_recorder_end(harpe_recorder *recorder);
+
+/* ---- Reader ---- */
+
+/* False: nothing new. */
+bool harpe_recorder_next(harpe_recorder *recorder, harpe_event *out);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Following a schedule, instruction by instruction, and handing schedules over between two threads
+ * by two atomic pointers. Sets no clock and measures nothing. */
+#include "client/schedule_follow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+/* ---- Handing over ---------------------------------------------------------------------------- */
+
+harpe_followed_schedule *harpe_followed_schedule_new(harpe_frequency_schedule *frequencies) {
+    harpe_followed_schedule *schedule = harpe_calloc(1, sizeof *schedule);
+    if (!schedule) return NULL;
+    schedule->schedule = *frequencies;
+    *frequencies = (harpe_frequency_schedule){0};
+    return schedule;
+}
+
+void harpe_followed_schedule_free(harpe_followed_schedule *schedule) {
+    if (!schedule) return;
+    harpe_frequency_schedule_free(&schedule->schedule);
+    free(schedule);
+}
+
+/* In this order: once `next` is empty the training thread takes nothing, so that it gives nothing
+ * back after `used` was emptied. It always finds room there. */
+void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange) {
+    harpe_followed_schedule_free(
+        atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel));
+    harpe_followed_schedule_free(
+        atomic_exchange_explicit(&exchange->used, NULL, memory_order_acq_rel));
+}
+
+void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
+    harpe_schedule_exchange_clear(exchange);
+    atomic_store_explicit(&exchange->next, schedule, memory_order_release);
+}
+
+/* ---- Following ------------------------------------------------------------------------------- */
+
+static void take_up(harpe_follower *follower, harpe_schedule_exchange *exchange) {
+    if (!atomic_load_explicit(&exchange->next, memory_order_relaxed)) return;
+    harpe_followed_schedule *next =
+        atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel);
+    if (!next) return;
+    atomic_store_explicit(&exchange->used, follower->schedule, memory_order_release);
+    follower->schedule = next;
+    follower->fitting_steps = 0;
+}
+
+void harpe_follower_begin_step(harpe_follower *follower, harpe_schedule_exchange *exchange) {
+    take_up(follower, exchange);
+    follower->position = 0;
+    follower->is_in_step = true;
+    follower->fits = true;
+}
+
+static void copy_name(char into[HARPE_INSTRUCTION_SIZE], const char *name) {
+    size_t length = strnlen(name, HARPE_INSTRUCTION_SIZE - 1);
+    memcpy(into, name, length);
+    into[length] = '\0';
+}
+
+static void fill_misfit(const harpe_follower *follower, harpe_misfit_kind kind, const char *found,
+                        harpe_misfit *misfit) {
+    const harpe_followed_schedule *followed = follower->schedule;
+    const harpe_frequency_schedule *schedule = &followed->schedule;
+    *misfit = (harpe_misfit){.kind = kind,
+                             .round = followed->round,
+                             .position = follower->position,
+                             .count = schedule->instruction_count};
+    if (found) copy_name(misfit->found, found);
+    if (follower->position < schedule->instruction_count) {
+        copy_name(misfit->scheduled, schedule->instructions[follower->position].instruction);
+    }
+}
+
+bool harpe_follower_next(harpe_follower *follower, const char *instruction, int *frequency_mhz,
+                         harpe_misfit *misfit) {
+    const harpe_followed_schedule *followed = follower->schedule;
+    if (!followed) {
+        *frequency_mhz = 0;
+        return true;
+    }
+    const harpe_frequency_schedule *schedule = &followed->schedule;
+    *frequency_mhz = followed->highest_mhz;
+    if (schedule->instruction_count == 0 || !follower->is_in_step || !follower->fits) return true;
+    harpe_misfit_kind kind = HARPE_MISFIT_NONE;
+    if (follower->position == schedule->instruction_count) {
+        kind = HARPE_MISFIT_LONGER;
+    } else if (strcmp(schedule->instructions[follower->position].instruction, instruction) != 0) {
+        kind = HARPE_MISFIT_NAME;
+    }
+    if (kind != HARPE_MISFIT_NONE) {
+        fill_misfit(follower, kind, instruction, misfit);
+        follower->fits = false;
+        return false;
+    }
+    *frequency_mhz = schedule->instructions[follower->position++].frequency_mhz;
+    return true;
+}
+
+bool harpe_follower_end_step(harpe_follower *follower, harpe_misfit *misfit) {
+    const harpe_followed_schedule *followed = follower->schedule;
+    follower->is_in_step = false;
+    if (!follower->fits || !followed) return true;
+    if (follower->position < followed->schedule.instruction_count) {
+        fill_misfit(follower, HARPE_MISFIT_SHORTER, NULL, misfit);
+        follower->fits = false;
+        return false;
+    }
+    follower->fitting_steps++;
+    return true;
+}
+
+/* ---- In words -------------------------------------------------------------------------------- */
+
+void harpe_misfit_describe(const harpe_misfit *misfit, char *line, size_t size) {
+    char what[3 * HARPE_INSTRUCTION_SIZE];
+    switch (misfit->kind) {
+    case HARPE_MISFIT_NAME:
+        (void)snprintf(what, sizeof what, "instruction %zu is '%s' where '%s' is scheduled",
+                       misfit->position, misfit->found, misfit->scheduled);
+        break;
+    case HARPE_MISFIT_LONGER:
+        (void)snprintf(what, sizeof what, "instruction %zu, '%s', is one too many",
+                       misfit->position, misfit->found);
+        break;
+    default:
+        (void)snprintf(what, sizeof what, "it ended after %zu instructions, before '%s'",
+                       misfit->position, misfit->scheduled);
+        break;
+    }
+    (void)snprintf(line, size,
+                   "a step does not fit its schedule of %zu instructions (round %lld): %s",
+                   misfit->count, (long long)misfit->round, what);
+}

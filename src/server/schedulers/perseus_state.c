@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An online scheduler as JSON: the state that survives a restart of the server (what was measured,
+ * not the plans: they follow from it), and the frontier that it shows. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/schedulers/perseus.h"
+
+enum { VERSION = 1 };
+
+static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
+enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
+
+static harpe_status print(json_t *json, char **text, harpe_error *error) {
+    char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (!made) return harpe_fail_memory(error);
+    *text = made;
+    return HARPE_OK;
+}
+
+static int64_t first_kept(const harpe_perseus *self) {
+    return self->round > HARPE_PERSEUS_HISTORY ? self->round - HARPE_PERSEUS_HISTORY : 0;
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+/* [time, energy] of the last rounds, oldest first. */
+static json_t *save_history(const harpe_perseus *self) {
+    json_t *list = json_array();
+    for (int64_t r = first_kept(self); r < self->round; r++) {
+        const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
+        json_array_append_new(list, json_pack("[f,f]", measured->time_s, measured->energy_j));
+    }
+    return list;
+}
+
+harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
+                                harpe_error *error) {
+    const harpe_perseus *self = state;
+    const harpe_online_wishes *wishes = &self->wishes;
+    json_t *json = json_pack(
+        "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o}", "version", VERSION,
+        "phase", PHASES[self->phase], "reason", self->hold_reason, "count_misses",
+        self->count_misses, "is_profile_written", self->is_profile_written, "blocking_power",
+        self->blocking_power_w, "outside", self->outside_time_s, self->outside_energy_j,
+        self->shift_time_s, self->shift_energy_j, "wishes", wishes->slowdown,
+        wishes->iteration_time_s, wishes->plan_time_s, wishes->power_cap_w, "running",
+        (json_int_t)self->running, "drift_rounds", self->drift_rounds, "round",
+        (json_int_t)self->round, "measured", save_history(self));
+    if (json && self->pipeline &&
+        (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
+         json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)))) {
+        json_decref(json);
+        json = NULL;
+    }
+    harpe_status status = print(json, text, error);
+    if (!status) *length = strlen(*text);
+    return status;
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static bool load_numbers(const json_t *saved, double *numbers, size_t count) {
+    if (json_array_size(saved) != count) return false;
+    for (size_t i = 0; i < count; i++) {
+        numbers[i] = json_number_value(json_array_get(saved, i));
+        if (!isfinite(numbers[i])) return false;
+    }
+    return true;
+}
+
+static bool load_history(harpe_perseus *self, const json_t *saved) {
+    int64_t first = first_kept(self);
+    if ((int64_t)json_array_size(saved) != self->round - first) return false;
+    for (int64_t r = first; r < self->round; r++) {
+        double numbers[2];
+        if (!load_numbers(json_array_get(saved, (size_t)(r - first)), numbers, 2)) return false;
+        self->history[r % HARPE_PERSEUS_HISTORY] =
+            (harpe_perseus_measured){r, numbers[0], numbers[1]};
+    }
+    return true;
+}
+
+static bool load_phase(harpe_perseus *self, const char *name) {
+    for (int p = 0; name && p < PHASE_COUNT; p++) {
+        if (strcmp(name, PHASES[p]) != 0) continue;
+        self->phase = (harpe_perseus_phase)p;
+        return true;
+    }
+    return false;
+}
+
+static int load_count(const json_t *json, const char *name) {
+    json_int_t value = json_integer_value(json_object_get(json, name));
+    return value > 0 && value < 1000000000 ? (int)value : 0;
+}
+
+static bool load_plain(harpe_perseus *self, const json_t *json) {
+    double outside[4], wishes[4];
+    const char *reason = json_string_value(json_object_get(json, "reason"));
+    self->round = json_integer_value(json_object_get(json, "round"));
+    self->running = (size_t)load_count(json, "running");
+    self->count_misses = load_count(json, "count_misses");
+    self->drift_rounds = load_count(json, "drift_rounds");
+    self->is_profile_written = json_is_true(json_object_get(json, "is_profile_written"));
+    self->blocking_power_w = json_number_value(json_object_get(json, "blocking_power"));
+    if (load_count(json, "version") != VERSION || self->round < 0 || !reason ||
+        !(self->blocking_power_w >= 0 && self->blocking_power_w < 1e9) ||
+        !load_numbers(json_object_get(json, "outside"), outside, 4) ||
+        !load_numbers(json_object_get(json, "wishes"), wishes, 4) ||
+        !load_history(self, json_object_get(json, "measured")) ||
+        !load_phase(self, json_string_value(json_object_get(json, "phase"))))
+        return false;
+    (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
+    self->outside_time_s = outside[0];
+    self->outside_energy_j = outside[1];
+    self->shift_time_s = outside[2];
+    self->shift_energy_j = outside[3];
+    self->wishes = (harpe_online_wishes){wishes[0], wishes[1], wishes[2], wishes[3]};
+    return true;
+}
+
+static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_error *error) {
+    harpe_perseus_phase phase = self->phase;
+    if (phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
+    if (!self->pipeline) {
+        harpe_status status =
+            harpe_perseus_begin_sweep(self, load_count(json, "microbatches"), error);
+        if (status) return status;
+    }
+    self->phase = phase;
+    harpe_status status = harpe_sweep_load(self->sweep, json_object_get(json, "sweep"), error);
+    if (status || phase != HARPE_PERSEUS_PLAN) return status;
+    harpe_error reason = {0};
+    if (harpe_perseus_make_plans(self, &reason)) {
+        harpe_perseus_hold(self, reason.message);
+    } else if (self->running >= harpe_plan_set_count(self->plans->set)) {
+        self->running = 0;
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_perseus_load(void *state, const char *text, size_t length, harpe_error *error) {
+    harpe_perseus *self = state;
+    json_t *json = json_loadb(text, length, 0, NULL);
+    harpe_status status =
+        load_plain(self, json)
+            ? load_sweep(self, json, error)
+            : harpe_fail(error, HARPE_INVALID_INPUT,
+                         "the stored state of %s cannot be read: register the job anew",
+                         self->name);
+    json_decref(json);
+    return status;
+}
+
+/* ---- The frontier ---------------------------------------------------------------------------- */
+
+static json_t *show_history(const harpe_perseus *self) {
+    json_t *list = json_array();
+    for (int64_t r = first_kept(self); r < self->round; r++) {
+        const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
+        json_array_append_new(list,
+                              json_pack("{s:I,s:f,s:f}", "round", (json_int_t)measured->round,
+                                        "time", measured->time_s, "energy", measured->energy_j));
+    }
+    return list;
+}
+
+static json_t *show_sweep(const harpe_sweep *sweep) {
+    const harpe_sweep_cost *cost = &sweep->cost;
+    bool is_over = harpe_sweep_is_over(sweep);
+    return json_pack(
+        "{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds, "iterations",
+        (json_int_t)cost->iterations, "extra_time", harpe_sweep_extra_time_s(sweep), "extra_energy",
+        harpe_sweep_extra_energy_j(sweep), "frequencies", (json_int_t)sweep->frequency_count,
+        "done", (json_int_t)sweep->position, "frequency",
+        is_over ? json_null() : json_integer(sweep->frequencies_mhz[sweep->position]));
+}
+
+static json_t *show_vertices(const harpe_frontier *frontier) {
+    size_t count;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list,
+                              json_pack("[f,f]", vertices[i].time_s, vertices[i].lower_bound_j));
+    return list;
+}
+
+static json_t *show_plan(const harpe_plan *plan) {
+    return json_pack("{s:f,s:f,s:f}", "time", plan->time_s, "energy", plan->energy_j, "lower_bound",
+                     plan->lower_bound_j);
+}
+
+static json_t *show_plans(const harpe_plan_set *set) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < harpe_plan_set_count(set); i++)
+        json_array_append_new(list, show_plan(harpe_plan_set_at(set, i)));
+    return list;
+}
+
+/* 0: no such wish. */
+static json_t *show_wishes(const harpe_online_wishes *wishes) {
+    return json_pack("{s:f,s:f,s:f,s:f}", "slowdown", wishes->slowdown, "iteration_time",
+                     wishes->iteration_time_s, "plan_time", wishes->plan_time_s, "power_cap",
+                     wishes->power_cap_w);
+}
+
+harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
+    const harpe_perseus *self = state;
+    json_t *json = json_pack("{s:s,s:I,s:o,s:o}", "phase", PHASES[self->phase], "round",
+                             (json_int_t)self->round, "measured", show_history(self), "wishes",
+                             show_wishes(&self->wishes));
+    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self->sweep));
+    if (json && *self->hold_reason)
+        json_object_set_new(json, "reason", json_string(self->hold_reason));
+    if (json && self->plans) {
+        json_t *plans =
+            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f]}", "vertices",
+                      show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set),
+                      "current", (json_int_t)self->running, "blocking_power",
+                      self->blocking_power_w, "all_maximum", show_plan(&self->plans->all_maximum),
+                      "outside", self->outside_time_s + self->shift_time_s,
+                      self->outside_energy_j + self->shift_energy_j);
+        json_object_update(json, plans);
+        json_decref(plans);
+    }
+    return print(json, text, error);
+}

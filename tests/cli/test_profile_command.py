@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe profile`: the power of a waiting GPU, on emulated GPUs and through (a stand-in for) PyTorch;
+profiles out of what a server dumped."""
+import signal
+import time
+
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+
+A100_BLOCKING_W = 84
+
+# Behaves as the two processes of PyTorch do: the first says that it waits, the second lets it go.
+WAITER = """#!/bin/sh
+shift 2
+echo $$ >> "$PIDS"
+if [ "$1" = 0 ]; then
+    echo waiting
+    while [ ! -e "$3.sent" ]; do sleep 0.02; done
+    rm "$3.sent"
+else
+    read -r line
+    : > "$3.sent"
+fi
+"""
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class P2p(ProgramTest):
+    def emulated(self, *arguments, gpus="2xA100", **popen):
+        return self.run_harpe("emulate", "--gpus", gpus, "--time-scale", "20", "--", HARPE,
+                              "profile", "p2p", *arguments, **popen)
+
+    def stand_in(self, text):
+        path = self.path / "python-stand-in"
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def test_an_emulated_gpu_waits_by_itself(self):
+        result = self.emulated("--duration", 20, "--json", gpus="1xA100")
+        self.assertEqual(result.code, 0, result)
+        answer = result.json()
+        self.assertEqual((answer["gpu"], answer["emulated"], answer["method"]),
+                         (0, True, "emulator"))
+        self.assertAlmostEqual(answer["power_w"], A100_BLOCKING_W, delta=0.02 * A100_BLOCKING_W)
+        self.assertGreaterEqual(answer["time_s"], 20)
+        self.assertEqual(answer["option"], "--p2p-power %.4g" % answer["power_w"])
+
+    def test_the_answer_is_an_option_of_plan(self):
+        result = self.emulated("--duration", 5, "--gpu", 1)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("GPU 1 (NVIDIA A100-SXM4-80GB), emulated, drew ", result.out)
+        self.assertRegex(result.out, r"Plan with: harpe plan --p2p-power [0-9.]+ \.\.\.\n$")
+
+    def test_a_gpu_that_is_not_there_is_refused(self):
+        result = self.emulated("--gpu", 7)
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(result.err, "harpe profile: --gpu 7: there are 2 GPUs visible here\n")
+        result = self.emulated("--torch", "--gpu", 1, "--peer", 1)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("--peer 1: expected another GPU than 1", result.err)
+
+    def test_one_gpu_has_no_peer(self):
+        result = self.emulated("--torch", gpus="1xA100")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("there is one visible here", result.err)
+
+    def test_no_gpu_at_all(self):
+        self.refuse(1, "none.so", "profile", "p2p",
+                    env=environment(HARPE_NVML_LIBRARY=str(self.path / "none.so")))
+
+    def test_two_processes_wait_for_each_other_and_end(self):
+        python = self.stand_in(WAITER)
+        pids = self.path / "pids"
+        result = self.emulated("--torch", "--python", python, "--duration", 4, "--json",
+                               env=environment(PIDS=str(pids)))
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.json()["method"], "torch")
+        started = [int(line) for line in pids.read_text().split()]
+        self.assertEqual(len(started), 2)
+        self.assertFalse(any(is_running(pid) for pid in started))
+
+    def test_what_pytorch_lacks_is_told(self):
+        python = self.stand_in("#!/bin/sh\necho error no PyTorch here, install torch\n")
+        result = self.emulated("--torch", "--python", python)
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(result.err, "harpe profile: no PyTorch here, install torch\n")
+
+    def test_a_python_without_pytorch_is_told(self):
+        if subprocess.run(["python3", "-c", "import torch"], stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0:
+            self.skipTest("this Python has PyTorch")
+        result = self.emulated("--torch")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("has no PyTorch", result.err)
+        self.assertIn("--python", result.err)
+
+    def test_a_python_that_is_not_there_is_told(self):
+        result = self.emulated("--torch", "--python", "/nowhere/python3")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("starting /nowhere/python3 (see --python)", result.err)
+
+    def test_processes_that_end_early_stop_the_measurement(self):
+        python = self.stand_in('#!/bin/sh\nshift 2\n[ "$1" = 0 ] && echo waiting\nsleep 0.2\n')
+        result = self.emulated("--torch", "--python", python, "--duration", 1000)
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(result.err.count("\n"), 1, result)
+
+    def test_ctrl_c_ends_everything(self):
+        python = self.stand_in(WAITER)
+        pids = self.path / "pids"
+        process = subprocess.Popen(
+            [HARPE, "emulate", "--gpus", "2xA100", "--", HARPE, "profile", "p2p", "--torch",
+             "--python", str(python)], cwd=self.path, env=environment(PIDS=str(pids)),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        end = time.monotonic() + 20
+        while time.monotonic() < end and not (pids.exists() and
+                                              len(pids.read_text().split()) == 2):
+            time.sleep(0.05)
+        time.sleep(0.3)
+        os.killpg(process.pid, signal.SIGINT)
+        self.assertEqual(process.wait(timeout=20), 128 + signal.SIGINT)
+        for pid in pids.read_text().split():
+            while is_running(int(pid)) and time.monotonic() < end + 10:
+                time.sleep(0.05)
+            self.assertFalse(is_running(int(pid)))
+
+
+class Convert(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.dump = self.path / "dump"
+        self.dump.mkdir()
+        self.ranks = [{"rank": r, "dp_rank": 0, "pp_rank": r, "tp_rank": 0,
+                       "available_frequencies": [1005, 1410, 1200]} for r in range(2)]
+        self.put("ranks.json", self.ranks)
+
+    def put(self, name, value):
+        (self.dump / name).write_text(json.dumps(value))
+
+    def schedule(self, round_number, entries):
+        self.put(f"{round_number}.sched.json",
+                 [{"rank": r, "frequencies": entries} for r in range(2)])
+
+    def result(self, round_number, times, energies):
+        self.put(f"{round_number}.prof.json",
+                 [{"rank": r, "iter_time": [1.0], "iter_energy": [100.0],
+                   "time_breakdown": times, "energy_breakdown": energies} for r in range(2)])
+
+    def convert(self, *arguments):
+        return self.succeed("profile", "convert", "dump", "--output", "profile.csv", *arguments)
+
+    def test_runs_are_averaged_by_frequency(self):
+        self.schedule(1, [["forward", 1410], ["backward", 1200], ["forward", 1005]])
+        self.result(1, {"forward": [[0.1, 0.2], [0.3, 0.4]], "backward": [[0.5], [0.7]]},
+                    {"forward": [[10, 20], [12, 22]], "backward": [[50], [70]]})
+        self.schedule(2, [["forward", 1410], ["backward", 1200], ["forward", 1410]])
+        self.result(2, {"forward": [[0.2, 0.2]], "backward": [[0.6]]},
+                    {"forward": [[14, 16]], "backward": [[60]]})
+        self.convert()
+        got = {(row["stage"], row["instruction"], row["frequency"]):
+               (float(row["time"]), float(row["energy"])) for row in rows(self.path / "profile.csv")}
+        self.assertEqual(len(got), 6)
+        for stage in "01":
+            time_s, energy_j = got[(stage, "forward", "1410")]
+            self.assertAlmostEqual(time_s, (0.1 + 0.3 + 0.2 + 0.2) / 4)
+            self.assertAlmostEqual(energy_j, (10 + 12 + 14 + 16) / 4)
+            self.assertAlmostEqual(got[(stage, "forward", "1005")][0], 0.3)
+            self.assertAlmostEqual(got[(stage, "backward", "1200")][1], 60)
+        self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84,
+                     "--output-dir", "plans", "--quiet")
+
+    def test_without_an_output_the_profile_is_printed(self):
+        self.schedule(0, [["forward", 0]])
+        self.result(0, {"forward": [[0.1]]}, {"forward": [[10]]})
+        result = self.succeed("profile", "convert", "dump")
+        self.assertEqual(result.out, "stage,rank,instruction,frequency,time,energy\n"
+                                     "0,0,forward,0,0.1,10\n1,1,forward,0,0.1,10\n")
+
+    def test_an_empty_schedule_means_the_highest_frequency(self):
+        self.schedule(0, [])
+        self.result(0, {"forward": [[0.1, 0.3]]}, {"forward": [[10, 10]]})
+        self.convert()
+        self.assertEqual([row["frequency"] for row in rows(self.path / "profile.csv")],
+                         ["1410", "1410"])
+
+    def test_what_does_not_fit_is_left_out_and_told(self):
+        self.schedule(0, [["forward", 1410]])
+        self.result(0, {"forward": [[0.1], [0.1, 0.1]]}, {"forward": [[10], [10, 10]]})
+        result = self.convert()
+        self.assertIn("of 4 lists of instructions 2 did not fit their schedule", result.err)
+        answer = self.convert("--force", "--json").json()
+        self.assertEqual((answer["rounds"], answer["rows"], answer["skipped_iterations"]),
+                         (1, 2, 2))
+
+    def test_results_without_energies_are_refused(self):
+        self.schedule(0, [["forward", 1410]])
+        self.result(0, {"forward": [[0.1]]}, {})
+        self.refuse(1, "hold no energies", "profile", "convert", "dump", "--output", "new.csv")
+        self.result(0, {"forward": [[0.1]]}, {"forward": [[0]]})
+        self.refuse(1, "rank 0, 'forward' at 1410 MHz", "profile", "convert", "dump")
+
+    def test_a_directory_that_is_no_dump_is_refused(self):
+        self.refuse(1, "no K.prof.json here", "profile", "convert", "dump")
+        self.refuse(1, "nowhere: No such file", "profile", "convert", "nowhere")
+        (self.dump / "ranks.json").unlink()
+        self.refuse(1, "ranks.json", "profile", "convert", "dump")
+
+    def test_a_rank_that_is_unknown_is_refused(self):
+        self.put("ranks.json", self.ranks[:1])
+        self.schedule(0, [["forward", 1410]])
+        self.result(0, {"forward": [[0.1]]}, {"forward": [[10]]})
+        self.refuse(1, "rank 1 is not in ranks.json", "profile", "convert", "dump")
+
+    def test_a_profile_is_not_replaced_unasked(self):
+        self.schedule(0, [["forward", 1410]])
+        self.result(0, {"forward": [[0.1]]}, {"forward": [[10]]})
+        self.convert()
+        self.refuse(1, "already exists", "profile", "convert", "dump", "--output", "profile.csv")
+
+    def test_usage(self):
+        self.refuse(2, "expected 'p2p' or 'convert'", "profile")
+        self.refuse(2, "expected the directory", "profile", "convert")
+        self.refuse(2, "one directory at a time", "profile", "convert", "a", "b")
+        self.refuse(2, "--json needs --output", "profile", "convert", "a", "--json")
+        self.refuse(2, "'p2'", "profile", "p2")
+        for word in (["profile"], ["profile", "p2p"], ["profile", "convert"]):
+            self.assertIn("man harpe-profile", self.succeed(*word, "--help").out)
+
+
+if __name__ == "__main__":
+    unittest.main()

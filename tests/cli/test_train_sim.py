@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe train-sim`: the whole way from a measurement to a GPU's clock, with real processes, and
+everything that can go wrong on it. Each run has a temporary directory of its own, and nothing of it
+may be left: no file, no memory, no process."""
+import shutil
+import time
+
+from program import HARPE, ProgramTest, environment, json, os, pathlib, signal, subprocess, unittest
+
+LIMIT_S = 100
+
+
+def processes_with(mark):
+    """Processes whose environment says that they come from this test."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            pass
+    return found
+
+
+class Simulation(ProgramTest):
+    count = 0
+
+    def setUp(self):
+        super().setUp()
+        Simulation.count += 1
+        self.mark = f"HARPE_TEST_MARK=train-sim-{os.getpid()}-{Simulation.count}"
+        name, value = self.mark.split("=")
+        self.variables = environment(TMPDIR=str(self.path), **{name: value})
+
+    def sim(self, *arguments, before=()):
+        self.process = subprocess.Popen([*before, HARPE, "train-sim", *map(str, arguments)],
+                                        env=self.variables, text=True, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self.process.communicate)
+        self.addCleanup(self.process.kill)
+        return self.process
+
+    def finish(self, code=0):
+        out, err = self.process.communicate(timeout=LIMIT_S)
+        self.assertEqual(self.process.returncode, code, out + err)
+        self.nothing_is_left()
+        return out, err
+
+    def nothing_is_left(self):
+        until = time.monotonic() + 10
+        while processes_with(self.mark) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(processes_with(self.mark), [])
+        self.assertEqual(self.files(), [])
+        memory = f"harpe-emulator-{os.getuid()}-emulate-{self.process.pid}"
+        self.assertFalse(os.path.exists(f"/dev/shm/{memory}"))
+
+    def report(self, *arguments, **options):
+        self.sim("--json", "--time-scale", 20, *arguments, **options)
+        out, _ = self.finish()
+        return json.loads(out)
+
+    def as_predicted(self, measured, percent=2.0):
+        self.assertLess(abs(measured["time_error_percent"]), percent, measured)
+        self.assertLess(abs(measured["energy_error_percent"]), percent, measured)
+
+
+class Offline(Simulation):
+    def test_measured_is_as_predicted_and_saves_energy(self):
+        measured = self.report("--offline", "--steps", 5)["measured"]
+        self.as_predicted(measured["highest_clocks"])
+        self.as_predicted(measured["plan"])
+        self.assertGreater(measured["plan"]["savings_percent"], 10)
+        self.assertGreater(measured["plan"]["clock_writes"], 0)
+        self.assertGreaterEqual(measured["plan"]["steps"], 5)
+
+    def test_stages_that_share_a_rank_wait_for_each_other_too(self):
+        measured = self.report("--offline", "--schedule", "zb-v", "--steps", 3)["measured"]
+        self.as_predicted(measured["highest_clocks"])
+        self.as_predicted(measured["plan"])
+
+    def test_pipelines_side_by_side_meet_at_the_end_of_a_step(self):
+        report = self.report("--offline", "--pp", 2, "--dp", 2, "--tp", 2, "--steps", 3)
+        self.as_predicted(report["measured"]["plan"])
+        self.assertEqual(len(report["ranks"]), 8)
+
+    def test_any_scheduler_of_the_server_will_do(self):
+        measured = self.report("--scheduler", "AllMaxFrequency", "--scheduler-args",
+                               '{"num_microbatches": 8}', "--steps", 3)["measured"]
+        self.assertLess(abs(measured["plan"]["savings_percent"]), 1)
+
+
+class Online(Simulation):
+    def test_learns_from_nothing_and_survives_what_goes_wrong(self):
+        report = self.report("--steps", 12, "--scheduler-args", '{"frequency_stride": 6}',
+                             "--kill-rank", "2@+2", "--restart-server", "+4",
+                             "--straggler", "1@+6=1.2", "--learning-limit", LIMIT_S)
+        measured, story = report["measured"], report["story"]
+        self.as_predicted(measured["plan"])
+        self.assertGreater(measured["learning"]["steps"], 0)
+        self.assertGreater(story["kill_step"], 0)
+        self.assertLess(story["gpu_back_s"], 5)
+        self.assertGreater(story["restart_step"], 0)
+        self.assertGreater(story["answered_step"], story["straggler_step"])
+        self.assertLess(abs(measured["straggler"]["energy_error_percent"]), 3)
+        self.assertGreater(measured["straggler"]["savings_percent"],
+                           measured["plan"]["savings_percent"])
+        self.assertEqual([rank["misfits"] for rank in report["ranks"]], [0] * 4)
+
+
+class Ending(Simulation):
+    def test_interrupted_it_leaves_nothing(self):
+        self.sim("--time-scale", 5)
+        time.sleep(3)
+        self.assertEqual(len([line for line in processes_with(self.mark)
+                              if b"harpe serve" in line]), 1)
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.finish(128 + signal.SIGINT)
+        self.assertEqual(out, "")
+        self.assertIn("interrupted", err)
+
+    def test_people_get_a_table(self):
+        self.sim("--offline", "--steps", 2, "--time-scale", 20)
+        out, err = self.finish()
+        self.assertIn("under the optimizer", out)
+        self.assertIn("against the plan", out)
+        self.assertEqual(err, "")
+
+    def test_no_plan_in_time_is_an_error(self):
+        self.sim("--learning-limit", 2, "--quiet")
+        out, err = self.finish(1)
+        self.assertIn("--learning-limit", err)
+
+    def test_values_that_make_no_sense_are_refused(self):
+        for message, *arguments in (("RANK@STEP", "--kill-rank", "2"),
+                                    ("STEP=FACTOR", "--straggler", "1@5"),
+                                    ("0 to 3", "--straggler", "4@1=1.2"),
+                                    ("exclude", "--offline", "--plan", "plan.py"),
+                                    ("65 ranks", "--pp", "13", "--dp", "5"),
+                                    ("JSON object", "--scheduler-args", "[]"),
+                                    ("no arguments", "what"),
+                                    ("mpirun", "--mpi")):
+            self.refuse(2, message, "train-sim", *arguments)
+        self.refuse(1, "did not start", "train-sim", "--scheduler", "Nobody", "--quiet")
+        self.refuse(1, "nobody answers", "train-sim", "--server", "http://127.0.0.1:9")
+
+
+@unittest.skipUnless(shutil.which("mpirun") and os.environ.get("HARPE_MPI_MODULE"), "no MPI")
+class Mpi(Simulation):
+    def test_ranks_speak_through_mpi(self):
+        self.variables.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                              OMPI_MCA_rmaps_base_oversubscribe="1",
+                              OMPI_MCA_orte_tmpdir_base="/tmp")
+        measured = self.report("--mpi", "--offline", "--steps", 4,
+                               before=("mpirun", "-n", "4"))["measured"]
+        self.as_predicted(measured["highest_clocks"])
+        self.as_predicted(measured["plan"])
+
+    def test_as_many_ranks_as_the_job_has(self):
+        self.variables.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                              OMPI_MCA_rmaps_base_oversubscribe="1",
+                              OMPI_MCA_orte_tmpdir_base="/tmp")
+        self.sim("--mpi", "--offline", before=("mpirun", "-n", "2"))
+        out, err = self.process.communicate(timeout=LIMIT_S)
+        self.assertNotEqual(self.process.returncode, 0)
+        self.assertIn("make 4", out + err)
+        self.nothing_is_left()
+
+
+if __name__ == "__main__":
+    unittest.main()

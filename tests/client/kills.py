@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer that sets frequencies through the frequency controller on an emulated GPU, to be killed
+at random moments, and a look whether the GPU is what it was within a second. Shared by the tests
+and bench/kill_training. Needs only Python's standard library."""
+import ctypes
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+WITHIN_S = 1.0
+LOWEST_MHZ, HIGHEST_MHZ, HIGHEST_MEMORY_MHZ = 210, 1740, 7251  # of the emulated A40
+FOUND_MW = 231000  # what is found need not be the default
+
+# Reads a command a line and answers with a line each. Its frequencies are never the lowest, which
+# a GPU without work and without a lock has.
+TRAINER = """
+import ctypes, itertools, os, signal, sys, time
+harpe = ctypes.CDLL(sys.argv[1])
+class Error(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int), ("code", ctypes.c_int), ("message", ctypes.c_char * 1024)]
+class Options(ctypes.Structure):
+    _fields_ = [("gpus", ctypes.c_void_p), ("gpu", ctypes.c_int), ("zeusd", ctypes.c_char_p),
+                ("dwell", ctypes.c_double), ("poll", ctypes.c_double), ("write", ctypes.c_void_p),
+                ("user", ctypes.c_void_p)]
+class Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("wishes", "written", "skipped", "superseded", "failed")] + \\
+               [(name, ctypes.c_double) for name in ("median", "p99", "maximum")]
+harpe.harpe_frequency_controller_count.restype = Counts
+error, gpus, controller = Error(), ctypes.c_void_p(), ctypes.c_void_p()
+def must(status):
+    if status != 0:
+        print(f"failed {status}: {error.message.decode()}", flush=True)
+        sys.exit(1)
+must(harpe.harpe_gpus_open(None, ctypes.byref(gpus), ctypes.byref(error)))
+options = Options(gpus.value, 0, None, float(os.environ.get("DWELL_S", -1)), 0, None, None)
+print("starting", flush=True)
+must(harpe.harpe_frequency_controller_start(ctypes.byref(options), ctypes.byref(controller), ctypes.byref(error)))
+print("training", flush=True)
+def train():
+    for i in itertools.count():
+        harpe.harpe_frequency_controller_set(controller, 300 + 15 * (i % 90))
+        time.sleep(0.0005)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "train":
+        train()
+    elif words[0] == "set":
+        harpe.harpe_frequency_controller_set(controller, int(words[1]))
+        print("set", flush=True)
+    elif words[0] == "check":
+        status = harpe.harpe_frequency_controller_check(controller, ctypes.byref(error))
+        print(status, error.message.decode() if status else "", flush=True)
+    elif words[0] == "restart":
+        must(harpe.harpe_frequency_controller_restart(controller, ctypes.byref(error)))
+        print("restarted", flush=True)
+    elif words[0] == "count":
+        counts = harpe.harpe_frequency_controller_count(controller)
+        print(*(getattr(counts, name) for name, _ in Counts._fields_), flush=True)
+    elif words[0] == "fork":
+        child = os.fork()
+        if child == 0:
+            os.close(0)
+            os.close(1)
+            time.sleep(60)
+            os._exit(0)
+        print(child, flush=True)
+    elif words[0] == "fork-stop":
+        child = os.fork()
+        if child == 0:
+            harpe.harpe_frequency_controller_stop(controller)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("stopped in a child", flush=True)
+    elif words[0] == "stop":
+        harpe.harpe_frequency_controller_stop(controller)
+        print("stopped", flush=True)
+    elif words[0] == "exit":
+        sys.exit(0)
+    elif words[0] == "abort":
+        os._exit(3)
+"""
+
+
+class Machine:
+    """An emulated A40 of a name of its own, seen through the documented NVML calls."""
+
+    def __init__(self, build, time_scale=1):
+        self.build = pathlib.Path(build)
+        self.library = self.build / "emulator" / "libnvidia-ml.so.1"
+        self.cluster = f"controller-{os.getpid()}"
+        self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(self.library),
+                                HARPE_EMULATOR_GPUS="1xA40", HARPE_EMULATOR_TIME_SCALE=str(time_scale),
+                                HARPE_EMULATOR_CLUSTER=self.cluster,
+                                HARPE_PROGRAM=str(self.build / "harpe"))
+        for name in ("HARPE_EMULATOR_FAULTS", "HARPE_EMULATOR_FAULTS_FILE", "CUDA_VISIBLE_DEVICES",
+                     "ZEUSD_SOCK_PATH"):
+            self.environment.pop(name, None)
+            os.environ.pop(name, None)
+        os.environ.update(self.environment)
+        self.nvml = ctypes.CDLL(str(self.library))
+        self.call("nvmlInit_v2")
+        self.handle = ctypes.c_void_p()
+        self.call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self.handle))
+        self.call("nvmlDeviceSetPowerManagementLimit", self.handle, FOUND_MW)
+        self.found = self.state()
+
+    def call(self, name, *arguments):
+        code = getattr(self.nvml, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name}: NVML error {code}")
+
+    def read(self, name, *arguments):
+        value = ctypes.c_uint()
+        self.call(name, self.handle, *arguments, ctypes.byref(value))
+        return value.value
+
+    def state(self):
+        """Graphics and memory clock (the lock's, or the lowest), power limit, persistence mode."""
+        return (self.clock(), self.read("nvmlDeviceGetClockInfo", 2),
+                self.read("nvmlDeviceGetPowerManagementLimit"), self.read("nvmlDeviceGetPersistenceMode"))
+
+    def clock(self):
+        return self.read("nvmlDeviceGetClockInfo", 0)
+
+    def close(self):
+        self.nvml.nvmlShutdown()
+        pathlib.Path(f"/dev/shm/harpe-emulator-{os.getuid()}-{self.cluster}").unlink(missing_ok=True)
+
+    def start(self, **environment):
+        return subprocess.Popen([sys.executable, "-c", TRAINER, self.build / "libharpe.so"],
+                                env=dict(self.environment, **environment), start_new_session=True, text=True,
+                                bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def wait_until(self, reached, within_s):
+        """Seconds until reached() is true, or None."""
+        start = time.monotonic()
+        while not reached():
+            if time.monotonic() - start > within_s:
+                return None
+            time.sleep(0.002)
+        return time.monotonic() - start
+
+    def is_restored(self):
+        return self.state() == self.found
+
+    def controllers(self):
+        """Controller processes of this machine."""
+        mine = f"HARPE_EMULATOR_CLUSTER={self.cluster}".encode()
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (b"--controller-process" in (folder / "cmdline").read_bytes().split(b"\0") and
+                        mine in (folder / "environ").read_bytes().split(b"\0")):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+
+def segments():
+    return set(os.listdir("/dev/shm"))
+
+
+class Outcome:
+    def __init__(self):
+        self.kills = self.changed = self.failures = self.left = 0
+        self.longest_s = 0.0
+
+    def __str__(self):
+        return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put back "
+                f"within {WITHIN_S:g} s, {self.left} processes left, longest {self.longest_s * 1000:.0f} ms")
+
+
+def kill_once(machine, outcome, slow_set, choose):
+    process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
+    process.stdout.readline()  # "starting"
+    if choose.random() < 0.8:
+        process.stdout.readline()  # "training"; else also kills during the start
+        process.stdin.write("train\n")
+    time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
+    if choose.random() < 0.2:
+        os.killpg(process.pid, signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    process.wait()
+    outcome.kills += 1
+    outcome.changed += not machine.is_restored()
+    is_back = machine.wait_until(machine.is_restored, WITHIN_S) is not None
+    took_s = time.monotonic() - killed_at
+    process.stdin.close()
+    process.stdout.close()
+    # And it stays so, and nothing stays.
+    outcome.left += machine.wait_until(lambda: not machine.controllers(), 2) is None
+    if is_back and took_s <= WITHIN_S and machine.is_restored():
+        outcome.longest_s = max(outcome.longest_s, took_s)
+    else:
+        outcome.failures += 1
+        machine.wait_until(machine.is_restored, 5)
+
+
+def kill_many(machine, count, seed, progress=lambda done: None):
+    choose = random.Random(seed)
+    outcome = Outcome()
+    for i in range(count):
+        kill_once(machine, outcome, slow_set=i % 4 == 0, choose=choose)
+        progress(i + 1)
+    return outcome

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frequency controller on an emulated GPU, with real processes: however the trainer ends, the
+GPU is put back within a second and nothing is left behind."""
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import kills
+import zeusd
+
+BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
+TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 1)
+NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 11, 5, 15
+
+
+class Trainer:
+    """A trainer that has started its controller, and answers."""
+
+    def __init__(self, machine, **environment):
+        self.process = machine.start(**environment)
+        self.machine = machine
+        assert self.answer() == "starting"
+        self.first = self.answer()
+
+    def answer(self):
+        return self.process.stdout.readline().rstrip("\n")
+
+    def tell(self, command):
+        self.process.stdin.write(command + "\n")
+
+    def ask(self, command):
+        self.tell(command)
+        return self.answer()
+
+    def counts(self):
+        names = ("wishes", "written", "skipped", "superseded", "failed", "median_s", "p99_s", "maximum_s")
+        return dict(zip(names, (float(value) for value in self.ask("count").split())))
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Controller(unittest.TestCase):
+    def setUp(self):
+        self.segments = kills.segments()
+        self.machine = kills.Machine(BUILD)
+
+    def tearDown(self):
+        self.machine.close()
+        self.assertEqual({name for name in kills.segments() - self.segments if str(os.getpid()) in name}, set())
+
+    def started(self, **environment):
+        trainer = Trainer(self.machine, **environment)
+        self.addCleanup(trainer.end)
+        self.assertEqual(trainer.first, "training")
+        self.assertEqual(self.machine.state(), TAKEN)
+        return trainer
+
+    def set(self, trainer, mhz):
+        self.assertEqual(trainer.ask(f"set {mhz}"), "set")
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == mhz, 5))
+
+    def check_restored(self, within_s=kills.WITHIN_S):
+        self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, within_s), self.machine.state())
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertEqual(self.machine.state(), self.machine.found)
+
+    # ---- The trainer's end
+
+    def test_stop_puts_everything_back(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.assertEqual(self.machine.state(), self.machine.found)
+        self.assertEqual(self.machine.controllers(), [])
+
+    def test_exit_without_stop(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        trainer.tell("exit")
+        self.assertEqual(trainer.process.wait(10), 0)
+        self.check_restored()
+
+    def test_sudden_exit(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        trainer.tell("abort")
+        self.assertEqual(trainer.process.wait(10), 3)
+        self.check_restored()
+
+    def test_killed(self):
+        trainer = self.started()
+        trainer.tell("train")
+        time.sleep(0.1)
+        trainer.kill()
+        self.check_restored()
+
+    def test_stopped_then_killed(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        trainer.kill(signal.SIGSTOP)
+        time.sleep(0.1)
+        self.assertEqual(self.machine.clock(), 1200)  # a stopped trainer is not a dead one
+        trainer.kill()
+        self.check_restored()
+
+    def test_killed_amid_slow_sets(self):
+        trainer = self.started(HARPE_EMULATOR_FAULTS="slow_set=200")
+        trainer.tell("train")
+        time.sleep(0.55)
+        trainer.kill()
+        self.check_restored()
+
+    def test_a_driver_call_that_hangs_does_not_hold_up_the_rest(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            faults = pathlib.Path(folder, "faults")
+            trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
+            self.set(trainer, 1200)
+            faults.write_text("slow_set=4000")
+            self.assertEqual(trainer.ask("set 600"), "set")
+            time.sleep(0.3)
+            faults.unlink()  # the one call is under way
+            trainer.kill()
+            self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.WITHIN_S))
+            # It locks the clock after all, two seconds after it began; that is undone as well.
+            self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, 5))
+            self.check_restored(within_s=5)
+
+    def test_a_forked_child_that_keeps_descriptors_does_not_hide_the_death(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        child = int(trainer.ask("fork"))
+        try:
+            trainer.kill()
+            self.check_restored()
+            os.kill(child, 0)  # it is still there
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    def test_a_forked_child_cannot_stop_its_parents_controller(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        self.assertEqual(trainer.ask("fork-stop"), "stopped in a child")
+        self.assertEqual(self.machine.clock(), 1200)
+        self.set(trainer, 900)
+        trainer.kill()
+        self.check_restored()
+
+    def test_signals_to_the_trainers_group_pass_the_controller_by(self):
+        trainer = self.started()
+        controller, = self.machine.controllers()
+        self.assertNotEqual(os.getsid(controller), os.getsid(trainer.process.pid))
+        os.kill(controller, signal.SIGTERM)
+        os.killpg(trainer.process.pid, signal.SIGINT)
+        trainer.process.wait(10)
+        self.check_restored()
+
+    def test_15_kills_at_random_moments(self):
+        outcome = kills.kill_many(self.machine, 15, seed=int(time.time()))
+        print(outcome, file=sys.stderr)
+        self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
+        self.assertGreater(outcome.changed, 5, outcome)
+
+    # ---- The controller's end
+
+    def test_another_controller_knows_what_the_first_one_had_found(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        first, = self.machine.controllers()
+        os.kill(first, signal.SIGKILL)
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        for _ in range(2):
+            status, message = trainer.ask("check").split(" ", 1)
+            self.assertEqual(int(status), UNAVAILABLE)
+            self.assertIn(f"process {first}) has died", message)
+        self.assertEqual(trainer.ask("set 600"), "set")  # waits
+        self.assertEqual(trainer.ask("restart"), "restarted")
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, 5))
+        self.assertEqual(trainer.ask("check").split()[0], "0")
+        self.set(trainer, 900)
+        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["written"] == 3, 5))
+        trainer.kill()
+        self.check_restored()
+
+    def test_stop_puts_back_what_a_dead_controller_left(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        os.kill(self.machine.controllers()[0], signal.SIGKILL)
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.check_restored()
+
+    # ---- The driver's faults
+
+    def test_without_permission_the_start_fails_with_one_line(self):
+        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="no_permission")
+        self.addCleanup(trainer.end)
+        self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0 .*NO_PERMISSION.*run as root")
+        self.assertEqual(trainer.answer(), "")
+        self.check_restored()
+
+    def test_clocks_that_cannot_be_locked(self):
+        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="not_supported=clock_locks")
+        self.addCleanup(trainer.end)
+        self.assertRegex(trainer.first, f"^failed {NOT_SUPPORTED}: GPU 0 ")
+        self.check_restored()
+
+    def test_the_memory_clock_is_left_alone_where_it_cannot_be_locked(self):
+        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="not_supported=memory_locks")
+        self.addCleanup(trainer.end)
+        self.assertEqual(trainer.first, "training")
+        self.assertEqual(self.machine.state(), (kills.HIGHEST_MHZ, 405, 300000, 1))
+        self.set(trainer, 1200)
+        trainer.kill()
+        self.check_restored()
+
+    def test_a_refusal_is_told_once_and_tried_again(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            faults = pathlib.Path(folder, "faults")
+            trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
+            self.set(trainer, 1200)
+            faults.write_text("no_permission")
+            self.assertEqual(trainer.ask("set 600"), "set")
+            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, 5))
+            self.assertRegex(trainer.ask("check"), f"^{PERMISSION_DENIED} GPU 0 .*600.*NO_PERMISSION")
+            for mhz in (615, 630, 645):
+                trainer.ask(f"set {mhz}")
+            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 2, 5))
+            self.assertEqual(trainer.ask("check").split()[0], "0")
+            self.assertEqual(self.machine.clock(), 1200)
+            faults.unlink()
+            self.set(trainer, 660)
+            trainer.kill()
+            self.check_restored()
+
+    def test_a_lost_gpu_is_told_and_does_not_keep_the_controller(self):
+        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="lost_after=40")
+        self.addCleanup(trainer.end)
+        self.assertEqual(trainer.first, "training")
+        for mhz in range(300, 1500, 15):
+            trainer.ask(f"set {mhz}")
+            time.sleep(0.005)
+        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, 5))
+        self.assertIn("lost", trainer.ask("check").lower())
+        trainer.kill()
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+
+    # ---- zeusd
+
+    def test_zeusd_is_asked_instead_of_the_driver(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder, \
+                zeusd.Zeusd(self.machine, pathlib.Path(folder, "zeusd.sock")) as server:
+            # The trainer and its controller may change nothing themselves.
+            trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", ZEUSD_SOCK_PATH=str(server.path))
+            self.set(trainer, 1200)
+            trainer.kill()
+            self.check_restored()
+            self.assertEqual(server.calls, [
+                "/gpu/set_persistence_mode?gpu_ids=0&block=true&enabled=true",
+                "/gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw=300000",
+                "/gpu/set_mem_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=7251&max_clock_mhz=7251",
+                "/gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=1740&max_clock_mhz=1740",
+                "/gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=1200&max_clock_mhz=1200",
+            ] + server.calls[5:])
+            self.assertEqual(sorted(server.calls[5:]), [
+                "/gpu/reset_gpu_locked_clocks?gpu_ids=0&block=true",
+                "/gpu/reset_mem_locked_clocks?gpu_ids=0&block=true",
+                "/gpu/set_persistence_mode?gpu_ids=0&block=true&enabled=false",
+                f"/gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw={kills.FOUND_MW}",
+            ])
+
+    def test_a_zeusd_that_refuses(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder, \
+                zeusd.Zeusd(self.machine, pathlib.Path(folder, "zeusd.sock")) as server:
+            server.refuses = True
+            trainer = Trainer(self.machine, ZEUSD_SOCK_PATH=str(server.path))
+            self.addCleanup(trainer.end)
+            self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0: zeusd refuses .* 403")
+            self.check_restored()
+
+    def test_a_zeusd_that_is_not_there(self):
+        trainer = Trainer(self.machine, ZEUSD_SOCK_PATH="/nowhere/zeusd.sock")
+        self.addCleanup(trainer.end)
+        self.assertRegex(trainer.first, f"^failed {UNAVAILABLE}: zeusd at '/nowhere/zeusd.sock' .*ZEUSD_SOCK_PATH")
+        self.check_restored()
+
+
+unittest.main()

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Following a schedule, and handing schedules over between threads: no server, no GPU. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/schedule_follow.h"
+
+enum { HIGHEST_MHZ = 1410 };
+
+static harpe_followed_schedule *make_schedule(const harpe_scheduled_instruction *instructions,
+                                              size_t count, int64_t series) {
+    harpe_frequency_schedule given = {.instructions = instructions, .instruction_count = count};
+    harpe_frequency_schedule copy = {0};
+    assert_int_equal(harpe_frequency_schedule_copy(&given, &copy, NULL), HARPE_OK);
+    harpe_followed_schedule *schedule = harpe_followed_schedule_new(&copy);
+    assert_non_null(schedule);
+    assert_null(copy.instructions);
+    schedule->highest_mhz = HIGHEST_MHZ;
+    schedule->series = schedule->round = series;
+    return schedule;
+}
+
+static const harpe_scheduled_instruction three[] = {
+    {"forward", 1200}, {"backward", 1305}, {"forward", 0}};
+
+static void end(harpe_follower *follower, harpe_schedule_exchange *exchange) {
+    harpe_schedule_exchange_clear(exchange);
+    harpe_followed_schedule_free(follower->schedule);
+}
+
+static int next(harpe_follower *follower, const char *name) {
+    int frequency_mhz = -1;
+    harpe_misfit misfit;
+    assert_true(harpe_follower_next(follower, name, &frequency_mhz, &misfit));
+    return frequency_mhz;
+}
+
+static void instruction_k_gets_entry_k(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
+    for (int step = 0; step < 3; step++) {
+        /* Names are compared by their text: callers may put them where they like. */
+        char name[] = "forward";
+        harpe_follower_begin_step(&follower, &exchange);
+        assert_int_equal(next(&follower, name), 1200);
+        memcpy(name, "backward", sizeof name - 1);
+        assert_int_equal(next(&follower, "backward"), 1305);
+        assert_int_equal(next(&follower, "forward"), 0);
+        assert_true(harpe_follower_end_step(&follower, &misfit));
+    }
+    assert_int_equal(follower.fitting_steps, 3);
+    end(&follower, &exchange);
+}
+
+static void without_schedule_clocks_are_left_alone(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, "anything"), 0);
+    assert_true(harpe_follower_end_step(&follower, &misfit));
+}
+
+static void an_empty_schedule_means_the_highest_clock_and_fits_everything(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    harpe_schedule_post(&exchange, make_schedule(NULL, 0, 0));
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, "anything"), HIGHEST_MHZ);
+    assert_int_equal(next(&follower, "else"), HIGHEST_MHZ);
+    assert_true(harpe_follower_end_step(&follower, &misfit));
+    assert_int_equal(follower.fitting_steps, 1);
+    end(&follower, &exchange);
+}
+
+static void what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    int frequency_mhz;
+    char line[512];
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 7));
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, "forward"), 1200);
+    assert_false(harpe_follower_next(&follower, "forward", &frequency_mhz, &misfit));
+    assert_int_equal(frequency_mhz, HIGHEST_MHZ);
+    assert_int_equal(next(&follower, "backward"), HIGHEST_MHZ);
+    assert_true(harpe_follower_end_step(&follower, &misfit)); /* told already */
+    harpe_misfit_describe(&misfit, line, sizeof line);
+    assert_string_equal(line, "a step does not fit its schedule of 3 instructions (round 7): "
+                              "instruction 1 is 'forward' where 'backward' is scheduled");
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, "forward"), 1200);
+    assert_int_equal(follower.fitting_steps, 0);
+    end(&follower, &exchange);
+}
+
+static void outside_of_steps_the_clock_is_the_highest(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    harpe_schedule_post(&exchange, make_schedule(three, 1, 0));
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, "forward"), 1200);
+    assert_true(harpe_follower_end_step(&follower, &misfit));
+    assert_int_equal(next(&follower, "forward"), HIGHEST_MHZ);
+    end(&follower, &exchange);
+}
+
+static void long_names_are_cut_in_messages_only(void **state) {
+    (void)state;
+    char name[200], line[512];
+    harpe_scheduled_instruction one[] = {{name, 900}};
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    int frequency_mhz;
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    harpe_schedule_post(&exchange, make_schedule(one, 1, 0));
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_int_equal(next(&follower, name), 900);
+    harpe_follower_begin_step(&follower, &exchange);
+    name[150] = 'y';
+    assert_false(harpe_follower_next(&follower, name, &frequency_mhz, &misfit));
+    harpe_misfit_describe(&misfit, line, sizeof line);
+    assert_int_equal(strlen(misfit.found), HARPE_INSTRUCTION_SIZE - 1);
+    end(&follower, &exchange);
+}
+
+/* ---- Two threads ----------------------------------------------------------------------------- */
+
+enum { POSTS = 20000 };
+
+typedef struct hand_over {
+    harpe_schedule_exchange exchange;
+    atomic_bool is_over;
+    int64_t last_series;
+    bool is_in_order;
+} hand_over;
+
+static void *follow(void *user) {
+    hand_over *shared = user;
+    harpe_follower follower = {0};
+    bool is_over = false;
+    while (!is_over) {
+        is_over = atomic_load(&shared->is_over);
+        harpe_misfit misfit;
+        harpe_follower_begin_step(&follower, &shared->exchange);
+        if (!follower.schedule) continue;
+        if (next(&follower, "forward") != 1200 || follower.schedule->series < shared->last_series) {
+            shared->is_in_order = false;
+        }
+        shared->last_series = follower.schedule->series;
+        (void)harpe_follower_end_step(&follower, &misfit);
+    }
+    harpe_followed_schedule_free(follower.schedule);
+    return NULL;
+}
+
+/* Under AddressSanitizer this also proves that each is freed once and none while it is run. */
+static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
+    (void)state;
+    hand_over shared = {.is_in_order = true};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, follow, &shared), 0);
+    for (int64_t series = 1; series <= POSTS; series++) {
+        harpe_schedule_post(&shared.exchange, make_schedule(three, 3, series));
+    }
+    atomic_store(&shared.is_over, true);
+    pthread_join(thread, NULL);
+    harpe_schedule_exchange_clear(&shared.exchange);
+    assert_true(shared.is_in_order);
+    assert_int_equal(shared.last_series, POSTS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(instruction_k_gets_entry_k),
+        cmocka_unit_test(without_schedule_clocks_are_left_alone),
+        cmocka_unit_test(an_empty_schedule_means_the_highest_clock_and_fits_everything),
+        cmocka_unit_test(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step),
+        cmocka_unit_test(outside_of_steps_the_clock_is_the_highest),
+        cmocka_unit_test(long_names_are_cut_in_messages_only),
+        cmocka_unit_test(schedules_arrive_in_order_and_the_last_one_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks of the host, of a CUDA stream (a stand-in for the driver's library runs the host functions
+ * on another thread, in order), and after a synchronisation. */
+#include <dlfcn.h>
+
+#include "client/marks.h"
+#include "client/training_world.h"
+
+#define STANDIN_CUDA HARPE_BINARY_DIR "/tests/standin/libcuda.so.1"
+
+static void (*hold_stream)(bool hold);
+static void (*refuse)(bool refuse);
+
+/* Stays loaded, as CUDA does. */
+static void load_cuda(void) {
+    void *library = dlopen(STANDIN_CUDA, RTLD_NOW);
+    assert_non_null(library);
+    *(void **)&hold_stream = dlsym(library, "standin_cuda_hold");
+    *(void **)&refuse = dlsym(library, "standin_cuda_refuse");
+    assert_non_null(hold_stream);
+    assert_non_null(refuse);
+}
+
+/* Runs first: nothing has loaded CUDA yet. */
+static void without_cuda_the_host_marks(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 1);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *rank = new_training(one.url, 0, 1);
+    rank->options.mark = HARPE_MARK_STREAM;
+    construct(rank);
+    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    assert_reaches_round(rank, 1);
+    assert_int_equal(count_lines(rank, "has not loaded CUDA"), 1);
+    end_training(rank);
+    kill_server(&one);
+}
+
+/* ---- The queue alone ------------------------------------------------------------------------- */
+
+typedef struct arrivals {
+    pthread_mutex_t lock;
+    size_t count;
+    char order[64];
+    pthread_t thread;
+} arrivals;
+
+static void arrive(void *user, const harpe_event *event) {
+    arrivals *seen = user;
+    pthread_mutex_lock(&seen->lock);
+    if (seen->count < sizeof seen->order - 1) {
+        seen->order[seen->count] = event->kind == HARPE_EVENT_BEGIN ? event->name[0] : '.';
+    }
+    seen->count++;
+    seen->thread = pthread_self();
+    pthread_mutex_unlock(&seen->lock);
+}
+
+static size_t arrived(arrivals *seen) {
+    pthread_mutex_lock(&seen->lock);
+    size_t count = seen->count;
+    pthread_mutex_unlock(&seen->lock);
+    return count;
+}
+
+static void wait_for_arrivals(arrivals *seen, size_t count) {
+    for (int i = 0; i < LIMIT_S * 100 && arrived(seen) < count; i++) {
+        pause_s(0.01);
+    }
+    assert_int_equal(arrived(seen), count);
+}
+
+static bool send_begin(harpe_marks *marks, const char *name) {
+    return harpe_marks_send(marks, &(harpe_event){.kind = HARPE_EVENT_BEGIN, .name = name});
+}
+
+static void events_arrive_in_order_on_the_streams_thread(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    assert_non_null(marks);
+    hold_stream(true);
+    char name[] = "abcdef";
+    for (size_t i = 0; i < 6; i++) {
+        assert_true(send_begin(marks, name + i));
+        assert_true(harpe_marks_send(marks, &(harpe_event){.kind = HARPE_EVENT_END}));
+    }
+    memset(name, '?', 6); /* names were copied */
+    pause_s(0.05);
+    assert_int_equal(arrived(&seen), 0);
+    hold_stream(false);
+    wait_for_arrivals(&seen, 12);
+    assert_string_equal(seen.order, "a.b.c.d.e.f.");
+    assert_false(pthread_equal(seen.thread, pthread_self()));
+    harpe_marks_free(marks);
+}
+
+static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    size_t sent = 0;
+    refuse(true);
+    assert_false(send_begin(marks, "refused"));
+    refuse(false);
+    hold_stream(true);
+    while (sent < 100000 && send_begin(marks, "x")) {
+        sent++;
+    }
+    assert_in_range(sent, 1000, 99999);
+    hold_stream(false);
+    wait_for_arrivals(&seen, sent);
+    assert_true(send_begin(marks, "again"));
+    harpe_marks_free(marks);
+    assert_int_equal(arrived(&seen), sent + 1);
+}
+
+static void a_stream_that_never_comes_there_is_left_behind(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    hold_stream(true);
+    assert_true(send_begin(marks, "late"));
+    double begin_s = harpe_clock_s();
+    harpe_marks_free(marks);
+    assert_true(harpe_clock_s() - begin_s < LIMIT_S);
+    hold_stream(false);
+    pause_s(0.1);
+    assert_int_equal(arrived(&seen), 0);
+}
+
+/* ---- In an optimizer ------------------------------------------------------------------------- */
+
+static void rounds_go_on_with_marks_of_a_stream(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 1);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *rank = new_training(one.url, 0, 1);
+    rank->options.mark = HARPE_MARK_STREAM;
+    construct(rank);
+    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    assert_reaches_round(rank, 2);
+    assert_true(look(rank).controller.wishes > 0);
+    assert_int_equal(count_warnings(rank), 0);
+    refuse(true);
+    WAIT_UNTIL(rank, count_lines(rank, "does not take all host functions") == 1);
+    assert_trains_on(rank);
+    refuse(false);
+    assert_reaches_round(rank, look(rank).round + 2);
+    end_training(rank);
+    kill_server(&one);
+}
+
+static void count_synchronisation(void *user) { atomic_fetch_add((atomic_int *)user, 1); }
+
+static void synchronised_marks_synchronise_at_every_event(void **state) {
+    (void)state;
+    atomic_int count = 0;
+    training *rank = new_training("http://127.0.0.1:9", 0, 1);
+    rank->options.mark = HARPE_MARK_SYNCHRONIZED;
+    rank->options.synchronize = count_synchronisation;
+    rank->options.synchronize_user = &count;
+    construct(rank);
+    run_step(rank, step_of_4, 4);
+    assert_int_equal(atomic_load(&count), 2 + 2 * 4);
+    end_training(rank);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
+
+static int set_up(void **state) { return start_machine(state); }
+
+int main(void) {
+    const struct CMUnitTest before[] = {TEST(without_cuda_the_host_marks)};
+    const struct CMUnitTest after[] = {
+        TEST(events_arrive_in_order_on_the_streams_thread),
+        TEST(a_full_queue_and_a_refusing_stream_are_told),
+        TEST(a_stream_that_never_comes_there_is_left_behind),
+        TEST(rounds_go_on_with_marks_of_a_stream),
+        TEST(synchronised_marks_synchronise_at_every_event),
+    };
+    int failed = cmocka_run_group_tests_name("without CUDA", before, set_up, stop_machine);
+    load_cuda();
+    return failed + cmocka_run_group_tests_name("with CUDA", after, set_up, stop_machine);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pipeline frequency optimizer with a real server and emulated GPUs, when all goes well: ranks
+ * meet, rounds go on, clocks follow, and nothing is left at the end. */
+#include "client/training_world.h"
+
+static void ranks_meet_by_key_and_rounds_go_on(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 3);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *ranks[3];
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = start_training(one.url, r, 3);
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_reaches_round(ranks[r], 3);
+        assert_string_equal(look(ranks[r]).job_id, look(ranks[0]).job_id);
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(look(ranks[r]).misfits, 0);
+        assert_int_equal(look(ranks[r]).reconnects, 0);
+        assert_true(look(ranks[r]).controller.wishes > 0);
+        assert_false(clocks_are_back(r));
+    }
+    for (int r = 0; r < 3; r++) {
+        stop_steps(ranks[r]);
+        ranks[r]->thread = 0;
+        assert_int_equal(count_warnings(ranks[r]), 0);
+        end_training(ranks[r]);
+    }
+    kill_server(&one);
+}
+
+/* ---- The key that rank 0 makes up ------------------------------------------------------------ */
+
+typedef struct broadcaster {
+    bool is_root;
+    char *wire;
+    size_t size;
+    int calls;
+} broadcaster;
+
+static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *error) {
+    broadcaster *one = user;
+    (void)error;
+    one->calls++;
+    one->size = size;
+    memcpy(one->is_root ? one->wire : data, one->is_root ? data : one->wire, size);
+    return HARPE_OK;
+}
+
+static void ranks_meet_by_broadcast(void **state) {
+    scratch *files = *state;
+    char wire[256] = "";
+    broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
+    write_plan(files->root, 2);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *ranks[2];
+    for (int r = 0; r < 2; r++) {
+        ranks[r] = new_training(one.url, r, 2);
+        ranks[r]->options.job_key = NULL;
+        ranks[r]->options.broadcast = broadcast;
+        ranks[r]->options.broadcast_user = &ends[r];
+        construct(ranks[r]);
+        assert_int_equal(pthread_create(&ranks[r]->thread, NULL, train, ranks[r]), 0);
+    }
+    assert_reaches_round(ranks[0], 1);
+    assert_reaches_round(ranks[1], 1);
+    assert_string_equal(look(ranks[0]).job_id, look(ranks[1]).job_id);
+    assert_int_equal(ends[0].calls + ends[1].calls, 2);
+    end_training(ranks[0]);
+    end_training(ranks[1]);
+    kill_server(&one);
+}
+
+static harpe_status broken_broadcast(void *user, void *data, size_t size, harpe_error *error) {
+    (void)user, (void)data, (void)size;
+    snprintf(error->message, sizeof error->message, "the network is down");
+    return HARPE_IO_ERROR;
+}
+
+static void a_broadcast_that_fails_is_an_error(void **state) {
+    (void)state;
+    training *one = new_training("http://127.0.0.1:1", 0, 2);
+    harpe_error error;
+    one->options.job_key = NULL;
+    one->options.broadcast = broken_broadcast;
+    assert_int_equal(harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error),
+                     HARPE_IO_ERROR);
+    assert_non_null(strstr(error.message, "the network is down"));
+    assert_null(one->optimizer);
+    end_training(one);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+static void a_held_request_does_not_hold_up_the_end(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 2);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *lonely = start_training(one.url, 0, 2);
+    WAIT_UNTIL(lonely, look(lonely).state == HARPE_PFO_WAITING);
+    stop_steps(lonely);
+    lonely->thread = 0;
+    pause_s(0.3); /* it is held */
+    double begin_s = harpe_clock_s();
+    end_training(lonely);
+    assert_true(harpe_clock_s() - begin_s < 5);
+    kill_server(&one);
+}
+
+/* As workers that load data do: forked with everything in their memory. */
+static void a_forked_child_disturbs_nothing(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 1);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *trainer = start_training(one.url, 0, 1);
+    assert_reaches_round(trainer, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        harpe_pipeline_frequency_on_step_begin(trainer->optimizer);
+        harpe_pipeline_frequency_on_instruction_begin(trainer->optimizer, "nonsense");
+        harpe_pipeline_frequency_on_step_end(trainer->optimizer);
+        (void)look(trainer);
+        harpe_pipeline_frequency_free(trainer->optimizer);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_reaches_round(trainer, look(trainer).round + 2);
+    assert_false(clocks_are_back(0));
+    assert_int_equal(look(trainer).misfits, 0);
+    end_training(trainer);
+    kill_server(&one);
+}
+
+static void a_restarted_rank_goes_on_in_its_job(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 2);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    training *ranks[] = {start_training(one.url, 0, 2), start_training(one.url, 1, 2)};
+    assert_reaches_round(ranks[0], 1);
+    end_training(ranks[1]);
+    ranks[1] = start_training(one.url, 1, 2);
+    assert_reaches_round(ranks[1], look(ranks[0]).round + 2);
+    assert_string_equal(look(ranks[0]).job_id, look(ranks[1]).job_id);
+    end_training(ranks[0]);
+    end_training(ranks[1]);
+    kill_server(&one);
+}
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+typedef struct bad_option {
+    void (*spoil)(harpe_pipeline_frequency_options *options);
+    const char *message;
+} bad_option;
+
+#define SPOIL(name, change) \
+    static void name(harpe_pipeline_frequency_options *options) { change; }
+SPOIL(no_stages, options->pp_degree = 0)
+SPOIL(rank_outside, options->rank = 2)
+SPOIL(negative_place, options->tp_rank = -1)
+SPOIL(wrong_product, options->world_size = 6)
+SPOIL(huge_degrees, options->pp_degree = options->dp_degree = options->tp_degree = 2000000000)
+SPOIL(no_server, options->server_url = NULL)
+SPOIL(odd_server, options->server_url = "localhost:7787")
+SPOIL(no_host, options->server_url = "http:///")
+SPOIL(no_key, options->job_key = NULL)
+SPOIL(empty_key, options->job_key = "")
+SPOIL(negative_device, options->device_id = -1)
+SPOIL(negative_iterations, options->iterations = -1)
+SPOIL(unknown_mark, options->mark = (harpe_mark)3)
+SPOIL(nothing_to_synchronize, options->mark = HARPE_MARK_SYNCHRONIZED)
+
+static void bad_options_are_named(void **state) {
+    (void)state;
+    static const bad_option bad[] = {{no_stages, "pp_degree must be at least 1"},
+                                     {rank_outside, "rank must be from 0 to 1"},
+                                     {negative_place, "tp_rank must be from 0 to 1"},
+                                     {wrong_product, "6 is not 1 * 1 * 2"},
+                                     {huge_degrees, "world_size must be"},
+                                     {no_server, "server_url: expected http://"},
+                                     {odd_server, "found 'localhost:7787'"},
+                                     {no_host, "server_url: expected"},
+                                     {no_key, "same job_key, or a broadcast"},
+                                     {empty_key, "1 to 256 bytes, not 0"},
+                                     {negative_device, "device_id"},
+                                     {negative_iterations, "iterations must be"},
+                                     {unknown_mark, "no such mark: 3"},
+                                     {nothing_to_synchronize, "needs `synchronize`"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        training *one = new_training("http://127.0.0.1:1", 0, 2);
+        harpe_error error = {.message = ""};
+        one->options.pp_degree = 1;
+        one->options.tp_degree = 2;
+        bad[i].spoil(&one->options);
+        assert_int_equal(harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error),
+                         HARPE_INVALID_ARGUMENT);
+        if (!strstr(error.message, bad[i].message)) print_error("%s\n", error.message);
+        assert_non_null(strstr(error.message, bad[i].message));
+        assert_null(one->optimizer);
+        free(one);
+    }
+}
+
+static void without_an_optimizer_calls_do_nothing(void **state) {
+    (void)state;
+    harpe_pipeline_frequency_on_step_begin(NULL);
+    harpe_pipeline_frequency_on_instruction_begin(NULL, "forward");
+    harpe_pipeline_frequency_on_instruction_end(NULL, "forward");
+    harpe_pipeline_frequency_on_step_end(NULL);
+    assert_int_equal(harpe_pipeline_frequency_check(NULL, NULL), HARPE_OK);
+    assert_int_equal(harpe_pipeline_frequency_look(NULL).round, -1);
+    harpe_pipeline_frequency_free(NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_meet_by_key_and_rounds_go_on),
+        TEST(ranks_meet_by_broadcast),
+        TEST(a_broadcast_that_fails_is_an_error),
+        TEST(a_held_request_does_not_hold_up_the_end),
+        TEST(a_forked_child_disturbs_nothing),
+        TEST(a_restarted_rank_goes_on_in_its_job),
+        TEST(bad_options_are_named),
+        TEST(without_an_optimizer_calls_do_nothing),
+    };
+    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Powers fitted to what an energy counter shows of training runs whose powers are known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "synthetic_training.h"
+
+#define assert_within(value, expected, share) \
+    do { \
+        double got_value = (value), wanted = (expected); \
+        if (!(fabs(got_value - wanted) <= (share)*fabs(wanted))) \
+            fail_msg("%s is %.9g, expected %.9g within %g", #value, got_value, wanted, \
+                     (double)(share)); \
+    } while (0)
+
+enum { KEYS = 8 };
+
+typedef struct fitted {
+    double power_w[HARPE_COLUMN_FIRST_KEY + KEYS];
+    double step_j[SYNTHETIC_STEPS_MAX];
+    bool knows_waiting;
+} fitted;
+
+static fitted fit(const synthetic_run *run) {
+    fitted out = {0};
+    harpe_power_model model = {0};
+    assert_true(harpe_power_model_add(&model, run->steps, run->step_count, &run->curve, KEYS));
+    double *power_w = harpe_power_model_solve(&model, KEYS);
+    assert_non_null(power_w);
+    for (size_t i = 0; i < HARPE_COLUMN_FIRST_KEY + KEYS; i++) {
+        assert_true(isfinite(power_w[i]) && power_w[i] >= 0);
+        out.power_w[i] = power_w[i];
+    }
+    out.knows_waiting = harpe_power_fit_knows(&model.fit, HARPE_COLUMN_WAITING);
+    assert_true(
+        harpe_step_energies(run->steps, run->step_count, &run->curve, power_w, KEYS, out.step_j));
+    free(power_w);
+    harpe_power_model_clear(&model);
+    return out;
+}
+
+static double key_power(const fitted *got, size_t key) {
+    return got->power_w[HARPE_COLUMN_FIRST_KEY + key];
+}
+
+/* ---- Truth is found ----------------------------------------------------------------------- */
+
+static const synthetic_instruction mixed[] = {
+    {0, 0.028, 310, 0.004}, {0, 0.028, 310, 0},     {1, 0.061, 345, 0.012},
+    {2, 0.003, 240, 0},     {0, 0.028, 310, 0.007}, {1, 0.061, 345, 0},
+    {3, 0.080, 290, 0.021}, {2, 0.003, 240, 0.002}, {1, 0.061, 345, 0.009},
+};
+enum { MIXED = sizeof mixed / sizeof mixed[0] };
+
+static void check_mixed(double counter_s, double late_s, double short_share) {
+    synthetic_training training = {.instructions = mixed,
+                                   .count = MIXED,
+                                   .steps = 30,
+                                   .waiting_w = 84,
+                                   .between_s = 0.003,
+                                   .between_w = 70,
+                                   .jitter = 0.03,
+                                   .counter_s = counter_s,
+                                   .late_s = late_s};
+    synthetic_run *run = synthetic_run_new(&training);
+    fitted got = fit(run);
+    print_message("counter %g ms: %.2f %.2f %.2f %.2f W, waiting %.2f W\n", counter_s * 1e3,
+                  key_power(&got, 0), key_power(&got, 1), key_power(&got, 2), key_power(&got, 3),
+                  got.power_w[HARPE_COLUMN_WAITING]);
+    assert_within(key_power(&got, 0), 310, 0.01);
+    assert_within(key_power(&got, 1), 345, 0.01);
+    /* 3 ms at a time, 6 ms in a step of 374. */
+    assert_within(key_power(&got, 2), 240, short_share);
+    assert_within(key_power(&got, 3), 290, 0.01);
+    assert_within(got.power_w[HARPE_COLUMN_WAITING], 84, 0.10);
+    double truth_j = 0, shown_j = 0;
+    for (size_t i = 0; i < run->step_count; i++) {
+        assert_within(got.step_j[i], run->step_j[i], 0.01);
+        truth_j += run->step_j[i];
+        shown_j += got.step_j[i];
+    }
+    assert_within(shown_j, truth_j, 0.001);
+    synthetic_run_free(run);
+}
+
+static void powers_are_found_within_a_percent_after_thirty_steps(void **state) {
+    (void)state;
+    check_mixed(0.010, 5e-5, 0.1);
+    check_mixed(0.020, 5e-5, 0.1);
+    check_mixed(0.050, 5e-5, 0.1);
+    check_mixed(0.100, 5e-5, 0.1);
+}
+
+static void late_wake_ups_do_not_spoil_the_fit(void **state) {
+    (void)state;
+    check_mixed(0.050, 1e-3, 0.2);
+    check_mixed(0.100, 2e-3, 0.2);
+}
+
+static void what_runs_between_steps_is_kept_apart(void **state) {
+    (void)state;
+    synthetic_training training = {.instructions = mixed,
+                                   .count = MIXED,
+                                   .steps = 40,
+                                   .waiting_w = 84,
+                                   .between_s = 0.150, /* evaluation */
+                                   .between_w = 390,
+                                   .jitter = 0.03,
+                                   .counter_s = 0.1,
+                                   .late_s = 5e-5};
+    synthetic_run *run = synthetic_run_new(&training);
+    fitted got = fit(run);
+    assert_within(key_power(&got, 0), 310, 0.015);
+    assert_within(key_power(&got, 1), 345, 0.015);
+    assert_within(key_power(&got, 3), 290, 0.015);
+    synthetic_run_free(run);
+}
+
+/* ---- Little to go by ---------------------------------------------------------------------- */
+
+static void one_instruction_without_waiting_is_the_mean_power(void **state) {
+    (void)state;
+    static const synthetic_instruction only[] = {{0, 0.040, 300, 0}};
+    synthetic_training training = {
+        .instructions = only, .count = 1, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
+    synthetic_run *run = synthetic_run_new(&training);
+    fitted got = fit(run);
+    assert_within(key_power(&got, 0), 300, 0.01);
+    assert_false(got.knows_waiting);
+    synthetic_run_free(run);
+}
+
+static void two_of_equal_length_in_step_with_the_counter_share_the_energy(void **state) {
+    (void)state;
+    /* Every stretch between two moves holds as much of one as of the other. */
+    static const synthetic_instruction both[] = {{0, 0.025, 380, 0}, {1, 0.025, 220, 0}};
+    synthetic_training training = {
+        .instructions = both, .count = 2, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
+    synthetic_run *run = synthetic_run_new(&training);
+    fitted got = fit(run);
+    assert_within(key_power(&got, 0) + key_power(&got, 1), 600, 0.01);
+    assert_true(key_power(&got, 0) >= 0 && key_power(&got, 0) <= 400);
+    for (size_t i = 1; i < run->step_count; i++) {
+        assert_within(got.step_j[i], 15, 0.35);
+    }
+    synthetic_run_free(run);
+}
+
+static void one_step_gives_sane_numbers(void **state) {
+    (void)state;
+    synthetic_training training = {.instructions = mixed,
+                                   .count = MIXED,
+                                   .steps = 1,
+                                   .waiting_w = 84,
+                                   .counter_s = 0.1,
+                                   .late_s = 5e-5};
+    synthetic_run *run = synthetic_run_new(&training);
+    fitted got = fit(run);
+    for (size_t key = 0; key < 4; key++) {
+        assert_true(key_power(&got, key) < 1500);
+    }
+    assert_within(got.step_j[0], run->step_j[0], 0.1);
+    synthetic_run_free(run);
+}
+
+static void no_rows_give_zeros_and_never_nan(void **state) {
+    (void)state;
+    harpe_power_fit empty = {0};
+    double power_w[3] = {NAN, NAN, NAN};
+    assert_true(harpe_power_fit_solve(&empty, 3, power_w));
+    for (int i = 0; i < 3; i++) {
+        assert_true(power_w[i] == 0);
+    }
+    assert_false(harpe_power_fit_knows(&empty, 0));
+    harpe_power_fit_clear(&empty);
+}
+
+static void power_is_never_negative(void **state) {
+    (void)state;
+    static const size_t both[] = {0, 1}, first[] = {0};
+    static const double times_s[] = {0.1, 0.1};
+    harpe_power_fit fit = {0};
+    for (int i = 0; i < 10; i++) {
+        assert_true(harpe_power_fit_add(&fit, both, 2, times_s, 20, 1e-3));
+        assert_true(harpe_power_fit_add(&fit, first, 1, times_s, 30, 1e-3));
+    }
+    double power_w[2];
+    assert_true(harpe_power_fit_solve(&fit, 2, power_w));
+    assert_true(power_w[1] == 0);
+    assert_within(power_w[0], 300, 0.01);
+    harpe_power_fit_clear(&fit);
+}
+
+static void a_copy_solves_the_same_and_grows_by_itself(void **state) {
+    (void)state;
+    harpe_power_fit fit = {0}, copy = {0};
+    double times_s[40] = {0}, power_w[40];
+    for (size_t i = 0; i < 20; i++) {
+        times_s[i] = 0.05;
+        assert_true(harpe_power_fit_add(&fit, &i, 1, times_s, 5 + (double)i, 1e-4));
+    }
+    assert_true(harpe_power_fit_copy(&fit, &copy));
+    size_t last = 39;
+    times_s[last] = 0.05;
+    assert_true(harpe_power_fit_add(&copy, &last, 1, times_s, 8, 1e-4));
+    assert_true(harpe_power_fit_solve(&copy, 40, power_w));
+    for (size_t i = 0; i < 20; i++) {
+        assert_within(power_w[i], 100 + 20 * (double)i, 0.001);
+    }
+    assert_within(power_w[39], 160, 0.001);
+    assert_int_equal(fit.count, 20);
+    harpe_power_fit_clear(&fit);
+    harpe_power_fit_clear(&copy);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(powers_are_found_within_a_percent_after_thirty_steps),
+        cmocka_unit_test(late_wake_ups_do_not_spoil_the_fit),
+        cmocka_unit_test(what_runs_between_steps_is_kept_apart),
+        cmocka_unit_test(one_instruction_without_waiting_is_the_mean_power),
+        cmocka_unit_test(two_of_equal_length_in_step_with_the_counter_share_the_energy),
+        cmocka_unit_test(one_step_gives_sane_numbers),
+        cmocka_unit_test(no_rows_give_zeros_and_never_nan),
+        cmocka_unit_test(power_is_never_negative),
+        cmocka_unit_test(a_copy_solves_the_same_and_grows_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instruction profiler in real time, on a GPU whose power the test sets: which steps count,
+ * what a result holds, what happens when the ring is full or the energy is not known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <harpe/profile.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/scratch.h"
+#include "client/profiler_parts.h"
+
+/* ---- A GPU -------------------------------------------------------------------------------- */
+
+typedef struct test_gpu {
+    _Atomic int failure; /* harpe_status of each reading */
+    _Atomic bool has_restarted;
+    bool has_no_counter;
+    int64_t start_ns, counter_ns;
+    int warnings;
+    char last[256];
+} test_gpu;
+
+static int one(void *user) {
+    (void)user;
+    return 1;
+}
+
+static int none(void *user) {
+    (void)user;
+    return 0;
+}
+
+static int64_t now(void *user) {
+    (void)user;
+    return harpe_clock_ns();
+}
+
+/* 100 W, all the time. */
+static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
+    test_gpu *self = user;
+    if (self->has_no_counter) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
+    if (self->failure) return harpe_fail(error, (harpe_status)self->failure, "GPU %d is lost", gpu);
+    int64_t since_ns = (harpe_clock_ns() - self->start_ns) / self->counter_ns * self->counter_ns;
+    *energy_mj = (uint64_t)since_ns / 10000 + (self->has_restarted ? 0 : 1000000000);
+    return HARPE_OK;
+}
+
+static harpe_status power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
+    test_gpu *self = user;
+    if (self->failure) return harpe_fail(error, (harpe_status)self->failure, "GPU %d is lost", gpu);
+    *power_mw = 100000;
+    return HARPE_OK;
+}
+
+static void remember(void *user, harpe_log_level level, const char *line) {
+    test_gpu *self = user;
+    self->warnings += level >= HARPE_LOG_WARNING;
+    snprintf(self->last, sizeof self->last, "%s", line);
+}
+
+static harpe_instruction_profiler *new_on(test_gpu *gpu, size_t capacity, bool has_thread) {
+    gpu->start_ns = harpe_clock_ns();
+    gpu->counter_ns = 2000000;
+    harpe_energy_source source = {gpu, one, now, energy, power};
+    harpe_instruction_profiler_options options = {
+        .sample_period_s = 0.001, .event_capacity = capacity, .log = {remember, gpu}};
+    harpe_instruction_profiler *profiler = NULL;
+    harpe_error error = {0};
+    if (harpe_profiler_new_on(&options, &source, has_thread, &profiler, &error) != HARPE_OK) {
+        fail_msg("%s", error.message);
+    }
+    return profiler;
+}
+
+static void sleep_ns(int64_t ns) {
+    struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&time, NULL);
+}
+
+/* Time passes and the profiler looks at it. */
+static void pass(harpe_instruction_profiler *profiler, int64_t ns) {
+    for (int64_t end_ns = harpe_clock_ns() + ns; harpe_clock_ns() < end_ns;) {
+        (void)harpe_profiler_tick(profiler);
+        sleep_ns(300000);
+    }
+    (void)harpe_profiler_tick(profiler);
+}
+
+static void instruction(harpe_instruction_profiler *profiler, const char *name, int frequency_mhz) {
+    harpe_instruction_profiler_begin(profiler, name, frequency_mhz);
+    pass(profiler, 1500000);
+    harpe_instruction_profiler_end(profiler);
+}
+
+static void step(harpe_instruction_profiler *profiler, int64_t series) {
+    harpe_instruction_profiler_begin_step(profiler, series);
+    instruction(profiler, "forward", 1410);
+    instruction(profiler, "forward", 1410);
+    instruction(profiler, "backward", 1200);
+    harpe_instruction_profiler_end_step(profiler);
+}
+
+/* What was begun is known when the counter has moved on. */
+static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 6000000); }
+
+/* ---- Results ------------------------------------------------------------------------------ */
+
+static void a_result_has_each_instruction_of_each_step(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    for (int i = 0; i < 5; i++) {
+        step(profiler, 7);
+    }
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 5);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 8), 0);
+    harpe_profiling_result result = {0};
+    harpe_error error = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 4, 3, &result, &error), 0);
+    assert_int_equal(result.rank, 3);
+    assert_int_equal(result.iteration_time_count, 4);
+    assert_int_equal(result.iteration_energy_count, 4);
+    assert_int_equal(result.time_breakdown_count, 2);
+    assert_string_equal(result.time_breakdown[0].instruction, "forward");
+    assert_string_equal(result.energy_breakdown[1].instruction, "backward");
+    const harpe_breakdown *time = &result.time_breakdown[0], *joule = &result.energy_breakdown[0];
+    assert_int_equal(time->iteration_count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(time->counts[i], 2);
+        double first_s = time->values[time->offsets[i]];
+        assert_true(first_s >= 0.0015 && first_s < result.iteration_time_s[i]);
+        double power_w = joule->values[joule->offsets[i]] / first_s;
+        assert_true(power_w > 80 && power_w < 120);
+        power_w = result.iteration_energy_j[i] / result.iteration_time_s[i];
+        assert_true(power_w > 20 && power_w < 300); /* a loaded machine looks late */
+    }
+    harpe_profiling_result_free(&result);
+    /* All steps of the series are forgotten. */
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 0);
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &error),
+                     HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "0 of 1 steps"));
+    assert_int_equal(gpu.warnings, 0);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void taking_a_series_forgets_older_ones_only(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    step(profiler, 1);
+    step(profiler, 2);
+    step(profiler, 2);
+    step(profiler, 3);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 2, 2, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result_free(&result);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 1);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void cancelled_and_spoiled_steps_do_not_count(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    harpe_instruction_profiler_begin(profiler, "forward", 0); /* outside of a step */
+    harpe_instruction_profiler_end(profiler);
+    harpe_instruction_profiler_begin_step(profiler, 1);
+    instruction(profiler, "forward", 0);
+    harpe_instruction_profiler_cancel_step(profiler);
+    step(profiler, 1);
+    settle(profiler);
+    assert_int_equal(gpu.warnings, 0);
+    harpe_instruction_profiler_begin_step(profiler, 1);
+    harpe_instruction_profiler_begin(profiler, "forward", 0);
+    harpe_instruction_profiler_end_step(profiler); /* inside of an instruction */
+    harpe_instruction_profiler_begin_step(profiler, 1);
+    harpe_instruction_profiler_end(profiler);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
+    assert_int_equal(gpu.warnings, 1);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void without_a_gpu_times_are_known_at_once(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_energy_source source = {.user = &gpu, .count = none, .clock_ns = now};
+    harpe_instruction_profiler_options options = {0};
+    harpe_instruction_profiler *profiler = NULL;
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, NULL), HARPE_OK);
+    step(profiler, 1);
+    (void)harpe_profiler_tick(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    assert_true(result.iteration_time_s[0] >= 0.0045);
+    assert_true(result.iteration_energy_j[0] == 0);
+    assert_true(result.energy_breakdown[0].values[0] == 0);
+    harpe_profiling_result_free(&result);
+    assert_true(isnan(harpe_instruction_profiler_waiting_power_w(profiler)));
+    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 0, "never.csv", NULL),
+                     HARPE_NOT_SUPPORTED);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void power_stands_in_for_a_missing_counter(void **state) {
+    (void)state;
+    test_gpu gpu = {.has_no_counter = true};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    step(profiler, 1);
+    step(profiler, 1);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 2, 0, &result, NULL), HARPE_OK);
+    double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
+    assert_true(power_w > 98 && power_w < 102);
+    harpe_profiling_result_free(&result);
+    harpe_instruction_profiler_free(profiler);
+}
+
+/* ---- The profile -------------------------------------------------------------------------- */
+
+static void the_profile_has_all_that_was_seen(void **state) {
+    const char *path = scratch_path(*state, "profile.csv");
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 2, 5, path, NULL),
+                     HARPE_NOT_FOUND);
+    settle(profiler);
+    step(profiler, 1);
+    step(profiler, 1);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 2, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result_free(&result);
+    harpe_instruction_profiler_begin_step(profiler, 2);
+    instruction(profiler, "forward", 1005);
+    pass(profiler, 3000000);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
+    assert_true(waiting_w > 50 && waiting_w < 150);
+    harpe_error error = {0};
+    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 5, path, &error), HARPE_OK);
+    harpe_profile *profile = NULL;
+    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
+    const harpe_profile_entry *forward = harpe_profile_find(profile, 0, "forward");
+    assert_int_equal(forward->point_count, 2);
+    assert_int_equal(forward->points[0].frequency_mhz, 1410);
+    assert_int_equal(forward->points[1].frequency_mhz, 1005);
+    assert_true(forward->points[0].time_s >= 0.0015);
+    assert_int_equal(harpe_profile_find(profile, 0, "backward")->points[0].frequency_mhz, 1200);
+    harpe_profile_free(profile);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void a_name_that_no_profile_can_have_is_refused(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    harpe_instruction_profiler_begin_step(profiler, 1);
+    instruction(profiler, "forward, backward", 0);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    harpe_error error = {0};
+    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "'forward, backward'"));
+    harpe_instruction_profiler_free(profiler);
+}
+
+/* ---- Faults ------------------------------------------------------------------------------- */
+
+static void a_full_ring_drops_whole_steps_and_tells_once(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 16, false);
+    settle(profiler);
+    for (int i = 0; i < 5; i++) { /* nobody looks meanwhile; two steps of 6 find room */
+        harpe_instruction_profiler_begin_step(profiler, i);
+        harpe_instruction_profiler_begin(profiler, "forward", 0);
+        harpe_instruction_profiler_end(profiler);
+        harpe_instruction_profiler_begin(profiler, "backward", 0);
+        harpe_instruction_profiler_end(profiler);
+        harpe_instruction_profiler_end_step(profiler);
+    }
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 0), 1);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
+    for (int i = 2; i < 5; i++) {
+        assert_int_equal(harpe_instruction_profiler_step_count(profiler, i), 0);
+    }
+    assert_int_equal(gpu.warnings, 1);
+    step(profiler, 9);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 9), 1);
+    assert_int_equal(gpu.warnings, 1);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void names_beyond_the_table_drop_their_step(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    for (int i = 0; i < HARPE_RECORDER_NAMES + 1; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "i%d", i);
+        harpe_instruction_profiler_begin_step(profiler, i);
+        harpe_instruction_profiler_begin(profiler, name, 0);
+        harpe_instruction_profiler_end(profiler);
+        harpe_instruction_profiler_end_step(profiler);
+    }
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES - 1), 1);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES), 0);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void steps_without_known_energy_are_dropped(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    step(profiler, 1);
+    settle(profiler);
+    gpu.failure = HARPE_GPU_LOST;
+    step(profiler, 1);
+    settle(profiler);
+    assert_int_equal(gpu.warnings, 1);
+    assert_non_null(strstr(gpu.last, "GPU 0 is lost"));
+    gpu.failure = HARPE_OK;
+    step(profiler, 1); /* begins before the energy is known again */
+    settle(profiler);
+    step(profiler, 1);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 2);
+    assert_int_equal(gpu.warnings, 1);
+    assert_non_null(strstr(gpu.last, "again"));
+    harpe_instruction_profiler_begin_step(profiler, 2);
+    pass(profiler, 4000000);
+    gpu.has_restarted = true;
+    pass(profiler, 4000000);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 0);
+    assert_int_equal(gpu.warnings, 2);
+    assert_non_null(strstr(gpu.last, "restarted"));
+    step(profiler, 2);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 1);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void bad_options_are_refused(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_energy_source source = {&gpu, one, now, energy, power};
+    harpe_instruction_profiler *profiler = NULL;
+    harpe_error error = {0};
+    harpe_instruction_profiler_options options = {.gpu = 1};
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "no GPU 1"));
+    options = (harpe_instruction_profiler_options){.sample_period_s = 5};
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+                     HARPE_INVALID_ARGUMENT);
+    gpu.failure = HARPE_GPU_LOST;
+    options = (harpe_instruction_profiler_options){0};
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+                     HARPE_GPU_LOST);
+    assert_int_equal(harpe_instruction_profiler_new(NULL, &profiler, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_null(profiler);
+}
+
+/* ---- Processes ---------------------------------------------------------------------------- */
+
+static int status_of(pid_t child) {
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void a_forked_child_takes_nothing_and_can_free(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, true);
+    pid_t child = fork();
+    if (child == 0) {
+        harpe_profiling_result result;
+        bool is_right = harpe_instruction_profiler_step_count(profiler, 0) == 0;
+        is_right = is_right && harpe_instruction_profiler_take(profiler, 0, 1, 0, &result, NULL) ==
+                                   HARPE_NOT_SUPPORTED;
+        is_right = is_right && isnan(harpe_instruction_profiler_waiting_power_w(profiler));
+        harpe_instruction_profiler_free(profiler);
+        _exit(is_right ? 0 : 1);
+    }
+    assert_int_equal(status_of(child), 0);
+    harpe_instruction_profiler_free(profiler);
+}
+
+/* ---- Threads ------------------------------------------------------------------------------ */
+
+enum { THREAD_STEPS = 200 };
+
+static void *train(void *user) {
+    harpe_instruction_profiler *profiler = user;
+    for (int i = 0; i < THREAD_STEPS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "i%d", i % 40);
+        harpe_instruction_profiler_begin_step(profiler, i / 100);
+        for (int k = 0; k < 4; k++) {
+            harpe_instruction_profiler_begin(profiler, k % 2 ? "forward" : name, 100 * k);
+            sleep_ns(100000);
+            harpe_instruction_profiler_end(profiler);
+        }
+        harpe_instruction_profiler_end_step(profiler);
+    }
+    return NULL;
+}
+
+static void training_profiling_and_asking_may_be_three_threads(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, true);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, train, profiler), 0);
+    size_t taken = 0;
+    harpe_profiling_result result = {0};
+    int64_t end_ns = harpe_clock_ns() + 20000000000;
+    while (taken < 10 && harpe_clock_ns() < end_ns) {
+        (void)harpe_instruction_profiler_waiting_power_w(profiler);
+        if (harpe_instruction_profiler_take(profiler, 0, 10, 0, &result, NULL) == HARPE_OK) {
+            taken = result.iteration_time_count;
+            harpe_profiling_result_free(&result);
+        }
+        sleep_ns(1000000);
+    }
+    assert_int_equal(taken, 10);
+    pthread_join(thread, NULL);
+    while (harpe_instruction_profiler_step_count(profiler, 1) < THREAD_STEPS / 2 &&
+           harpe_clock_ns() < end_ns) {
+        sleep_ns(1000000);
+    }
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), THREAD_STEPS / 2);
+    harpe_instruction_profiler_free(profiler);
+    assert_int_equal(gpu.warnings, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_result_has_each_instruction_of_each_step),
+        cmocka_unit_test(taking_a_series_forgets_older_ones_only),
+        cmocka_unit_test(cancelled_and_spoiled_steps_do_not_count),
+        cmocka_unit_test(without_a_gpu_times_are_known_at_once),
+        cmocka_unit_test(power_stands_in_for_a_missing_counter),
+        cmocka_unit_test_setup_teardown(the_profile_has_all_that_was_seen, scratch_make,
+                                        scratch_remove),
+        cmocka_unit_test(a_name_that_no_profile_can_have_is_refused),
+        cmocka_unit_test(a_full_ring_drops_whole_steps_and_tells_once),
+        cmocka_unit_test(names_beyond_the_table_drop_their_step),
+        cmocka_unit_test(steps_without_known_energy_are_dropped),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(a_forked_child_takes_nothing_and_can_free),
+        cmocka_unit_test(training_profiling_and_asking_may_be_three_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

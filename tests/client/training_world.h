@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A world for tests of the optimizer: emulated GPUs, a real `harpe serve`, and training loops that
+ * remember every log line and the longest time that a call took. All of it is gone at the end of a
+ * test. Waits end after LIMIT_S. */
+#ifndef HARPE_TESTS_CLIENT_TRAINING_WORLD_H
+#define HARPE_TESTS_CLIENT_TRAINING_WORLD_H
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <harpe/pipeline_frequency.h>
+
+#include "base/clock.h"
+#include "base/scratch.h"
+
+#define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
+#define PROGRAM HARPE_BINARY_DIR "/harpe"
+#define TIME_SCALE "20"
+/* Nothing on the training thread may wait for a server or a driver. Those take seconds here; a
+ * loaded machine takes the processor away for less. */
+#define LONGEST_CALL_S 0.5
+
+enum { LIMIT_S = 30, MAX_RANKS = 4, MAX_LINES = 64, LOWEST_MHZ = 210, HIGHEST_MHZ = 1410 };
+
+static inline void pause_s(double seconds) {
+    struct timespec time = {.tv_sec = (time_t)seconds,
+                            .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    (void)nanosleep(&time, NULL);
+}
+
+/* ---- GPUs ------------------------------------------------------------------------------------ */
+
+static inline void remove_cluster(void) {
+    char path[160];
+    snprintf(path, sizeof path, "/harpe-emulator-%u-test-training-%d", (unsigned)getuid(),
+             (int)getpid());
+    shm_unlink(path);
+}
+
+static inline int start_machine(void **state) {
+    (void)state;
+    char name[64];
+    remove_cluster();
+    snprintf(name, sizeof name, "test-training-%d", (int)getpid());
+    setenv("HARPE_EMULATOR_CLUSTER", name, 1);
+    setenv("HARPE_EMULATOR_GPUS", "4xA100", 1);
+    setenv("HARPE_EMULATOR_TIME_SCALE", TIME_SCALE, 1);
+    setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
+    setenv("HARPE_PROGRAM", PROGRAM, 1);
+    unsetenv("HARPE_EMULATOR_FAULTS");
+    unsetenv("HARPE_TOKEN");
+    unsetenv("ZEUSD_SOCK_PATH");
+    return 0;
+}
+
+static inline int stop_machine(void **state) {
+    (void)state;
+    remove_cluster();
+    return 0;
+}
+
+/* An idle GPU whose clock is not locked is at its lowest clock; a locked one is not. */
+static inline bool clocks_are_back(int gpu) {
+    harpe_gpus *gpus = NULL;
+    harpe_gpus_options all = {.visible_devices = "all"};
+    uint32_t graphics_mhz = 0;
+    assert_int_equal(harpe_gpus_open(&all, &gpus, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &graphics_mhz, NULL, NULL), HARPE_OK);
+    harpe_gpus_close(gpus);
+    return graphics_mhz == LOWEST_MHZ;
+}
+
+static inline void assert_clocks_are_back(int gpu) {
+    int64_t end_ns = harpe_clock_ns() + (int64_t)LIMIT_S * 1000000000;
+    while (!clocks_are_back(gpu) && harpe_clock_ns() < end_ns) {
+        pause_s(0.02);
+    }
+    assert_true(clocks_are_back(gpu));
+}
+
+/* ---- Server ---------------------------------------------------------------------------------- */
+
+typedef struct server {
+    pid_t process;
+    int port;
+    char url[64];
+} server;
+
+static inline char *read_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    char *text = calloc(1, 1 << 16);
+    if (file) {
+        (void)!fread(text, 1, (1 << 16) - 1, file);
+        fclose(file);
+    }
+    return text;
+}
+
+static inline int find_port(const char *log_path, pid_t process) {
+    for (int i = 0; i < LIMIT_S * 50; i++) {
+        char *text = read_text(log_path);
+        const char *found = strstr(text, "listening on http");
+        const char *end = found ? strchr(found, '\n') : NULL;
+        const char *colon = end ? strrchr(strndupa(found, (size_t)(end - found)), ':') : NULL;
+        int port = colon ? atoi(colon + 1) : 0;
+        bool has_ended = waitpid(process, NULL, WNOHANG) != 0;
+        if (port == 0 && has_ended) print_error("%s", text);
+        free(text);
+        if (port > 0 || has_ended) return port;
+        pause_s(0.02);
+    }
+    return 0;
+}
+
+static pid_t server_process; /* the one that runs */
+
+static inline void kill_server(server *one) {
+    if (one->process <= 0) return;
+    kill(one->process, SIGKILL);
+    waitpid(one->process, NULL, 0);
+    server_process = one->process = 0;
+}
+
+/* `arguments`: more of them, NULL at the end; may be NULL. Port 0: any. */
+static inline server start_server(const char *folder, const char *store, int port,
+                                  const char *const *arguments) {
+    char text[8][512], log[512];
+    const char *line[32] = {PROGRAM, "serve"};
+    size_t count = 2;
+    snprintf(log, sizeof log, "%s/serve-%lld.log", folder, (long long)harpe_clock_ns());
+    snprintf(text[0], sizeof text[0], "--port=%d", port);
+    snprintf(text[1], sizeof text[1], "--store=%s/%s", folder, store);
+    snprintf(text[2], sizeof text[2], "--dump-dir=%s/dump", folder);
+    snprintf(text[3], sizeof text[3], "--scheduler=PointSolution");
+    snprintf(text[4], sizeof text[4], "--scheduler-args={\"solution_path\":\"%s/plan.py\"}",
+             folder);
+    for (int i = 0; i < 5; i++) {
+        line[count++] = text[i];
+    }
+    while (arguments && *arguments) {
+        line[count++] = *arguments++;
+    }
+    line[count] = NULL;
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log, O_CREAT | O_WRONLY | O_APPEND,
+                                     0600);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log, O_CREAT | O_WRONLY | O_APPEND,
+                                     0600);
+    server one = {0};
+    assert_int_equal(posix_spawn(&one.process, PROGRAM, &files, NULL, (char *const *)line, environ),
+                     0);
+    posix_spawn_file_actions_destroy(&files);
+    server_process = one.process;
+    one.port = find_port(log, one.process);
+    assert_int_not_equal(one.port, 0);
+    snprintf(one.url, sizeof one.url, "http://127.0.0.1:%d", one.port);
+    return one;
+}
+
+/* Setup and teardown of each test: a directory, and no server that outlives a failure. */
+static inline int make_world(void **state) { return scratch_make(state); }
+
+static inline int remove_world(void **state) {
+    kill_server(&(server){.process = server_process});
+    return scratch_remove(state);
+}
+
+/* ---- A training loop ------------------------------------------------------------------------- */
+
+static const char *const step_of_4[] = {"forward", "forward", "backward", "backward"};
+
+/* One forward, one backward ... at these clocks for rank 0; lower ones for further ranks. */
+static inline void write_plan(const char *folder, int ranks) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/plan.py", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("[", file);
+    for (int r = 0; r < ranks; r++) {
+        fprintf(file, "[('forward', %d), ('forward', 0), ('backward', %d), ('backward', 1410)],\n",
+                1200 - 15 * r, 1305 - 15 * r);
+    }
+    fputs("]\n", file);
+    fclose(file);
+}
+
+typedef struct training {
+    harpe_pipeline_frequency_options options;
+    harpe_pipeline_frequency_optimizer *optimizer;
+    harpe_training_callback callback;
+    pthread_t thread;
+    atomic_bool is_over;
+    const char *const *step; /* names of a step's instructions */
+    size_t step_length;
+    int evaluate_every; /* steps; 0: never */
+    double longest_call_s;
+    pthread_mutex_t lock; /* of the lines */
+    int line_count;
+    char lines[MAX_LINES][512];
+    harpe_log_level levels[MAX_LINES];
+} training;
+
+static inline void keep_line(void *user, harpe_log_level level, const char *line) {
+    training *one = user;
+    if (level < HARPE_LOG_INFO) return;
+    pthread_mutex_lock(&one->lock);
+    if (one->line_count < MAX_LINES) {
+        one->levels[one->line_count] = level;
+        snprintf(one->lines[one->line_count++], sizeof one->lines[0], "%s", line);
+    }
+    pthread_mutex_unlock(&one->lock);
+}
+
+/* Lines that hold `text`. */
+static inline int count_lines(training *one, const char *text) {
+    int count = 0;
+    pthread_mutex_lock(&one->lock);
+    for (int i = 0; i < one->line_count; i++) {
+        count += strstr(one->lines[i], text) != NULL;
+    }
+    pthread_mutex_unlock(&one->lock);
+    return count;
+}
+
+static inline int count_warnings(training *one) {
+    int count = 0;
+    pthread_mutex_lock(&one->lock);
+    for (int i = 0; i < one->line_count; i++) {
+        count += one->levels[i] >= HARPE_LOG_WARNING;
+    }
+    pthread_mutex_unlock(&one->lock);
+    return count;
+}
+
+static inline void print_lines(training *one) {
+    for (int i = 0; i < one->line_count; i++) {
+        print_message("  %s\n", one->lines[i]);
+    }
+}
+
+#define TIMED(one, call) \
+    do { \
+        double begin_s = harpe_clock_s(); \
+        call; \
+        double took_s = harpe_clock_s() - begin_s; \
+        if (took_s > (one)->longest_call_s) (one)->longest_call_s = took_s; \
+    } while (0)
+
+static inline void run_step(training *one, const char *const *names, size_t count) {
+    harpe_pipeline_frequency_optimizer *optimizer = one->optimizer;
+    TIMED(one, harpe_pipeline_frequency_on_step_begin(optimizer));
+    for (size_t i = 0; i < count; i++) {
+        TIMED(one, harpe_pipeline_frequency_on_instruction_begin(optimizer, names[i]));
+        pause_s(0.001);
+        TIMED(one, harpe_pipeline_frequency_on_instruction_end(optimizer, names[i]));
+    }
+    TIMED(one, harpe_pipeline_frequency_on_step_end(optimizer));
+}
+
+static inline void *train(void *user) {
+    static const char *const evaluation[] = {"forward", "forward", "forward"};
+    training *one = user;
+    for (int step = 1; !atomic_load(&one->is_over); step++) {
+        run_step(one, one->step, one->step_length);
+        if (one->evaluate_every && step % one->evaluate_every == 0) run_step(one, evaluation, 3);
+    }
+    return NULL;
+}
+
+/* Rank `rank` of `ranks`, one pipeline stage each, with GPU `rank`. */
+static inline training *new_training(const char *server_url, int rank, int ranks) {
+    training *one = calloc(1, sizeof *one);
+    assert_non_null(one);
+    pthread_mutex_init(&one->lock, NULL);
+    one->step = step_of_4;
+    one->step_length = 4;
+    one->options = (harpe_pipeline_frequency_options){.rank = rank,
+                                                      .pp_rank = rank,
+                                                      .pp_degree = ranks,
+                                                      .dp_degree = 1,
+                                                      .tp_degree = 1,
+                                                      .world_size = ranks,
+                                                      .device_id = rank,
+                                                      .server_url = server_url,
+                                                      .job_key = "test job",
+                                                      .iterations = 2,
+                                                      .warmup_iterations = -1,
+                                                      .log = {keep_line, one}};
+    return one;
+}
+
+static inline void construct(training *one) {
+    harpe_error error;
+    harpe_status status = harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error);
+    if (status) print_error("%s\n", error.message);
+    assert_int_equal(status, HARPE_OK);
+}
+
+static inline training *start_training(const char *server_url, int rank, int ranks) {
+    training *one = new_training(server_url, rank, ranks);
+    construct(one);
+    assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
+    return one;
+}
+
+static inline void stop_steps(training *one) {
+    atomic_store(&one->is_over, true);
+    pthread_join(one->thread, NULL);
+}
+
+/* What every training must have kept, however it went. */
+static inline void end_training(training *one) {
+    if (one->thread) stop_steps(one);
+    double begin_s = harpe_clock_s();
+    harpe_pipeline_frequency_free(one->optimizer);
+    assert_true(harpe_clock_s() - begin_s < 10);
+    assert_true(one->longest_call_s < LONGEST_CALL_S);
+    assert_clocks_are_back(one->options.device_id);
+    pthread_mutex_destroy(&one->lock);
+    free(one);
+}
+
+static inline harpe_pipeline_frequency_status look(training *one) {
+    return harpe_pipeline_frequency_look(one->optimizer);
+}
+
+static inline void assert_reaches_round(training *one, int64_t round) {
+    harpe_error error;
+    harpe_status status =
+        harpe_pipeline_frequency_wait_for_round(one->optimizer, round, LIMIT_S, &error);
+    if (status) {
+        print_error("%s\n", error.message);
+        print_lines(one);
+    }
+    assert_int_equal(status, HARPE_OK);
+}
+
+/* Waits until the condition is true; `what` is said when it never is. */
+#define WAIT_UNTIL(one, condition) \
+    do { \
+        int64_t wait_end_ns = harpe_clock_ns() + (int64_t)LIMIT_S * 1000000000; \
+        while (!(condition) && harpe_clock_ns() < wait_end_ns) \
+            pause_s(0.02); \
+        if (!(condition)) print_lines(one); \
+        assert_true(condition); \
+    } while (0)
+
+/* Steps go on. */
+static inline void assert_trains_on(training *one) {
+    uint64_t before = look(one).steps;
+    WAIT_UNTIL(one, look(one).steps > before + 3);
+}
+
+#endif

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Work that a host enqueues ahead of time: what a simulated rank that shares its core with many
+others cannot help doing late must not show in the GPUs' time and energy."""
+import os
+import tempfile
+import threading
+import time
+import unittest
+
+from nvml_client import *
+
+TIME_S = {1410: 0.2, 1200: 0.24, 900: 0.3}
+POWER_W = {1410: 300.0, 1200: 220.0, 900: 180.0}
+BLOCKING_W = 83.5
+
+
+class EnqueuedWork(EmulatorTestCase):
+    def start(self, **options):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as profile:
+            profile.write("stage,instruction,frequency,time,energy\n")
+            for mhz, seconds in TIME_S.items():
+                profile.write(f"0,forward,{mhz},{seconds},{seconds * POWER_W[mhz]}\n")
+        self.addCleanup(os.unlink, profile.name)
+        options.setdefault("scale", 10)
+        options.setdefault("gpus", "1xA100")
+        nvml = super().start(HARPE_EMULATOR_PROFILE=profile.name,
+                             HARPE_EMULATOR_BLOCKING_POWER=str(BLOCKING_W), **options)
+        nvml.functions.harpe_emulator_instruction_at.argtypes = [
+            C.c_uint, C.c_int, C.c_char_p, C.c_double, C.c_int64, C.POINTER(C.c_int64)]
+        nvml.functions.harpe_emulator_energy.argtypes = [C.c_uint, C.c_int64, C.POINTER(C.c_double)]
+        return nvml
+
+    def forward(self, nvml, ready_ns=0, slowdown=1.0):
+        finished = C.c_int64()
+        nvml.harpe_emulator_instruction_at(0, 0, b"forward", slowdown, ready_ns, C.byref(finished))
+        return finished.value
+
+    def energy(self, nvml, at_ns):
+        joules = C.c_double()
+        nvml.harpe_emulator_energy(0, at_ns, C.byref(joules))
+        return joules.value
+
+    def now(self, nvml):
+        return nvml.functions.harpe_emulator_now_ns()
+
+    def test_it_starts_when_it_was_ready_however_late_its_host_is(self):
+        nvml = self.start()
+        first = self.forward(nvml)
+        before = self.energy(nvml, first)
+        time.sleep(0.05)  # half an emulated second, longer than the work
+        second = self.forward(nvml, first)
+        self.assertAlmostEqual((second - first) * 1e-9, TIME_S[1410], places=6)
+        self.assertAlmostEqual(self.energy(nvml, second) - before, TIME_S[1410] * 300, delta=1e-3)
+
+    def test_work_that_waited_for_a_message_starts_with_the_message(self):
+        nvml = self.start()
+        first = self.forward(nvml)
+        before = self.energy(nvml, first)
+        time.sleep(0.05)
+        ready = first + 100_000_000
+        second = self.forward(nvml, ready)
+        self.assertAlmostEqual((second - ready) * 1e-9, TIME_S[1410], places=6)
+        expected = 0.1 * BLOCKING_W + TIME_S[1410] * 300
+        self.assertAlmostEqual(self.energy(nvml, second) - before, expected, delta=1e-3)
+
+    def test_it_never_starts_before_the_work_before_it_has_ended(self):
+        nvml = self.start()
+        first = self.forward(nvml)
+        second = self.forward(nvml, first - 150_000_000)
+        self.assertAlmostEqual((second - first) * 1e-9, TIME_S[1410], places=6)
+
+    def test_it_starts_after_whatever_was_set_meanwhile(self):
+        nvml = self.start()
+        first = self.forward(nvml)
+        time.sleep(0.02)
+        nvml.nvmlDeviceSetPersistenceMode(nvml.gpu(), 1)
+        set_ns = self.now(nvml)
+        time.sleep(0.02)
+        second = self.forward(nvml, first)
+        self.assertLess(abs(second - set_ns - int(TIME_S[1410] * 1e9)), 50_000_000)
+
+    def test_work_that_is_ready_at_once_starts_at_once(self):
+        nvml = self.start()
+        self.forward(nvml)
+        time.sleep(0.02)
+        called = self.now(nvml)
+        self.assertGreaterEqual(self.forward(nvml), called + int(TIME_S[1410] * 1e9) - 1000)
+
+    def set_clock_during_work(self, nvml, ready_ns):
+        results = []
+        thread = threading.Thread(target=lambda: results.append(self.forward(nvml, ready_ns)))
+        thread.start()
+        time.sleep(0.01)  # a tenth of the work's real time
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1200, 1200)
+        thread.join(30)
+        return results[0]
+
+    def test_a_clock_that_comes_late_holds_from_the_start(self):
+        nvml = self.start(scale=2)
+        first = self.forward(nvml)
+        before = self.energy(nvml, first)
+        second = self.set_clock_during_work(nvml, first)
+        self.assertAlmostEqual((second - first) * 1e-9, TIME_S[1200], places=6)
+        self.assertAlmostEqual(self.energy(nvml, second) - before, TIME_S[1200] * 220, delta=1e-3)
+
+    def test_a_slow_driver_stays_slow(self):
+        nvml = self.start(scale=2, faults="slow_set=200")  # 100 ms before the effect: half of the work
+        first = self.forward(nvml)
+        second = self.set_clock_during_work(nvml, first)
+        expected = 0.5 * TIME_S[1410] + 0.5 * TIME_S[1200]
+        self.assertAlmostEqual((second - first) * 1e-9, expected, places=3)
+
+    def test_the_energy_counter_never_goes_back(self):
+        nvml = self.start(faults="energy_step=1")
+        gpu, last, at_ns = nvml.gpu(), 0.0, self.forward(nvml)
+        nvml.nvmlDeviceSetGpuLockedClocks(gpu, 900, 900)
+        for _ in range(10):
+            time.sleep(0.005)
+            for value in (nvml.energy_j(gpu),):
+                self.assertGreaterEqual(value, last)
+                last = value
+            at_ns = self.forward(nvml, at_ns)
+
+    def test_a_throttled_gpu_gains_nothing_from_higher_clocks(self):
+        nvml = self.start()
+        first = self.forward(nvml)
+        before = self.energy(nvml, first)
+        second = self.forward(nvml, first, 1.2)
+        self.assertAlmostEqual((second - first) * 1e-9, 0.24, places=6)
+        self.assertAlmostEqual(self.energy(nvml, second) - before, 0.24 * 220, delta=1e-3)
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 900, 900)  # slower than that already
+        third = self.forward(nvml, second, 1.2)
+        self.assertAlmostEqual((third - second) * 1e-9, 0.3, places=6)
+
+    def test_the_default_power_limit_was_there_when_it_was_measured(self):
+        nvml = self.start(gpus="1xV100")  # 300 W at most; this work draws as much at 1410 MHz
+        POWER_W[1410] = 450.0
+        self.addCleanup(POWER_W.__setitem__, 1410, 300.0)
+        first = self.forward(nvml)
+        self.assertAlmostEqual((self.forward(nvml, first) - first) * 1e-9, 0.2, places=6)
+
+    def test_what_makes_no_sense_is_refused(self):
+        nvml = self.start()
+        for slowdown in (0.5, float("nan"), 1e9):
+            with self.assertRaises(Client.Failure):
+                self.forward(nvml, 0, slowdown)
+        with self.assertRaises(Client.Failure):
+            nvml.harpe_emulator_instruction_at(7, 0, b"forward", 1.0, 0, None)
+        os.environ["HARPE_EMULATOR_BLOCKING_POWER"] = "-1"
+        os.environ["HARPE_EMULATOR_CLUSTER"] += "-other"
+        message = C.create_string_buffer(200)
+        self.assertNotEqual(nvml.code("harpe_emulator_check", message, 200), SUCCESS)
+        self.assertIn(b"blocking power", message.value)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The online scheduler in a real server, over real sockets, with ranks that answer each schedule as
+a small simulated pipeline would: it converges, answers stragglers, goes on after kill -9 in the
+middle of its sweep, and leaves other jobs alone while it plans. Needs only Python's standard
+library."""
+import random
+import statistics
+
+from server import *
+
+BLOCKING_W = 70.0
+FREQUENCIES = list(range(1410, 1410 - 12 * 45, -45))
+
+
+class Pipeline:
+    """A job of `pp` stages with 1F1B, and what its instructions take."""
+
+    def __init__(self, server, pp, microbatches, frequencies=FREQUENCIES, noise=0.0, seed=1):
+        self.server, self.pp, self.microbatches = server, pp, microbatches
+        self.frequencies, self.noise, self.random = frequencies, noise, random.Random(seed)
+        self.round = 0
+        self.schedules = []
+        self.connections = []
+        answer = server.post("/register_job", job_info(pp))
+        assert answer.status == 200, answer
+        self.id = answer.json
+        for rank in range(pp):
+            answer = server.post(f"/register_rank/{self.id}",
+                                 {"rank": rank, "dp_rank": 0, "pp_rank": rank, "tp_rank": 0,
+                                  "available_frequencies": frequencies})
+            assert answer.status == 200, answer
+        self.connect(server)
+
+    def connect(self, server):
+        self.close()
+        self.server = server
+        self.connections = [server.connect() for _ in range(self.pp)]
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+        self.connections = []
+
+    # ---- What instructions take ----
+
+    def cost(self, stage, name, mhz):
+        """(s, J)"""
+        x = (mhz or self.frequencies[0]) / self.frequencies[0]
+        work = (0.1 + 0.01 * (stage % 3)) * (2 if name == "backward" else 1)
+        time_s = work * (0.8 / x + 0.2)
+        return time_s, time_s * (90 + 250 * x ** 3)
+
+    def iteration_time(self, costs):
+        """Of 1F1B; `costs` has a list of (name, s) for each rank."""
+        end, at, free = {}, [0] * self.pp, [0.0] * self.pp
+        counts = [{"forward": 0, "backward": 0} for _ in range(self.pp)]
+        total = sum(len(costs[rank]) for rank in range(self.pp))
+        while total:
+            before = total
+            for rank in range(self.pp):
+                while at[rank] < len(costs[rank]):
+                    name, time_s = costs[rank][at[rank]]
+                    microbatch = counts[rank][name]
+                    other = rank - 1 if name == "forward" else rank + 1
+                    ready = end.get((other, name, microbatch), 0.0 if not 0 <= other < self.pp
+                                    else None)
+                    if ready is None:
+                        break
+                    free[rank] = end[rank, name, microbatch] = max(free[rank], ready) + time_s
+                    counts[rank][name] += 1
+                    at[rank] += 1
+                    total -= 1
+            assert total < before, "the schedule is stuck"
+        return max(free)
+
+    def results(self, schedules):
+        # Without a schedule a rank runs all forwards first, at its highest clock.
+        lists = [schedule["frequencies"] or [["forward", 0]] * self.microbatches +
+                 [["backward", 0]] * self.microbatches for schedule in schedules]
+        costs = [[(name, *self.cost(rank, name, mhz)) for name, mhz in entries]
+                 for rank, entries in enumerate(lists)]
+        time_s = self.iteration_time([[entry[:2] for entry in entries] for entries in costs])
+        results = []
+        for rank, entries in enumerate(costs):
+            energy_j = (sum(entry[2] for entry in entries) +
+                        BLOCKING_W * (time_s - sum(entry[1] for entry in entries)))
+            noisy = lambda value: value * self.random.gauss(1, self.noise) if self.noise else value
+            breakdown = lambda which: {name: [[noisy(entry[which]) for entry in entries
+                                               if entry[0] == name]]
+                                       for name in ("forward", "backward")}
+            results.append({"rank": rank, "iter_time": [noisy(time_s)],
+                            "iter_energy": [noisy(energy_j)], "time_breakdown": breakdown(1),
+                            "energy_breakdown": breakdown(2)})
+        self.time_s = time_s
+        self.energy_j = sum(result["iter_energy"][0] for result in results)
+        return results
+
+    # ---- Rounds ----
+
+    def ask(self):
+        for rank, connection in enumerate(self.connections):
+            connection.send("GET", f"/schedule/{self.id}?rank={rank}&round={self.round}")
+
+    def receive(self):
+        answers = [connection.receive() for connection in self.connections]
+        assert all(answer.status == 200 for answer in answers), answers
+        self.schedules.append([answer.json for answer in answers])
+
+    def report(self):
+        for connection, result in zip(self.connections, self.results(self.schedules[-1])):
+            answer = connection.send("POST", f"/result/{self.id}?round={self.round}",
+                                     result).receive()
+            assert answer.status == 200, answer
+        self.round += 1
+
+    def run_round(self):
+        self.ask()
+        self.receive()
+        self.report()
+
+    def frontier(self):
+        answer = self.server.get(f"/jobs/{self.id}/frontier")
+        assert answer.status == 200, answer
+        return answer.json
+
+    def run_until_planned(self):
+        while self.frontier()["phase"] != "plan":
+            assert self.round < 60
+            self.run_round()
+
+
+class Online(ServerTest):
+    def start_online(self, scheduler="Perseus", port=0, **args):
+        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
+                        self.path / "dump", "--log-level", "info", "--scheduler", scheduler,
+                        "--scheduler-args", json.dumps(args), port=port)
+        self.addCleanup(server.kill)
+        return server
+
+    def pipeline(self, server, *args, **more):
+        job = Pipeline(server, *args, **more)
+        self.addCleanup(job.close)
+        return job
+
+    def test_a_job_from_nothing_saves_energy_and_answers_a_straggler(self):
+        server = self.start_online(num_microbatches=6)
+        job = self.pipeline(server, 4, 6, noise=0.003)
+        job.run_round()
+        first_s, first_j = job.time_s, job.energy_j
+        job.run_until_planned()
+        job.run_round()
+        frontier = job.frontier()
+        plan = frontier["plans"][frontier["current"]]
+        self.assertEqual(frontier["current"], 0)
+        self.assertAlmostEqual(job.time_s / plan["time"], 1, delta=0.01)
+        self.assertAlmostEqual(job.energy_j / plan["energy"], 1, delta=0.02)
+        self.assertLess(job.time_s, 1.01 * first_s)
+        self.assertLess(job.energy_j, 0.95 * first_j)
+        self.assertAlmostEqual(frontier["blocking_power"] / BLOCKING_W, 1, delta=0.05)
+        self.assertEqual(len(frontier["measured"]), job.round)
+        self.assertGreater(len(frontier["vertices"]), 1)
+
+        self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 1.2}), 200)
+        job.run_round()
+        frontier = job.frontier()
+        fastest_s = frontier["plans"][0]["time"]
+        within = [plan["time"] for plan in frontier["plans"] if plan["time"] <= 1.2 * fastest_s]
+        self.assertAlmostEqual(job.time_s / max(within), 1, delta=0.01)
+        self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 1}), 200)
+        job.run_round()
+        self.assertAlmostEqual(job.time_s / fastest_s, 1, delta=0.01)
+        self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 0.5}), 422)
+        self.assertIn("sweep finished", server.log())
+        self.assertIn("planned: ", server.log())
+
+    def test_a_kill_in_the_middle_of_the_sweep_changes_nothing(self):
+        server = self.start_online(num_microbatches=4)
+        unbroken = self.pipeline(server, 3, 4)
+        unbroken.run_until_planned()
+        unbroken.run_round()
+        rounds = unbroken.round
+
+        broken = self.pipeline(server, 3, 4)
+        port = server.port
+        for round_ in range(rounds):
+            moment = round_ % 5
+            broken.ask()
+            if moment == 1:
+                broken.receive()
+                broken.schedules.pop()
+            if moment in (0, 1):  # before or after it was handed out
+                server.kill()
+                server = self.start_online(num_microbatches=4, port=port)
+                broken.connect(server)
+                broken.ask()
+            broken.receive()
+            if moment == 2:
+                server.kill()
+                server = self.start_online(num_microbatches=4, port=port)
+                broken.connect(server)
+            broken.report()
+            if moment == 3:
+                server.kill()
+                server = self.start_online(num_microbatches=4, port=port)
+                broken.connect(server)
+        self.assertEqual(broken.schedules, unbroken.schedules)
+        self.assertEqual(broken.frontier()["plans"], [
+            plan for plan in self.same_frontier(server, unbroken)["plans"]])
+
+    def same_frontier(self, server, job):
+        return server.get(f"/jobs/{job.id}/frontier").json
+
+    def test_others_are_answered_while_a_big_job_is_planned(self):
+        server = self.start_online(plans=100)
+        small = self.pipeline(server, 2, 2)
+        small.run_until_planned()
+        big = self.pipeline(server, 8, 48, noise=0.01)
+        while big.frontier().get("sweep", {}).get("done") != len(FREQUENCIES):
+            big.run_round()
+        big.run_round()  # at highest clocks
+        self.assertEqual({mhz for schedule in big.schedules[-1]
+                          for _, mhz in schedule["frequencies"]}, {FREQUENCIES[0]})
+        big.ask()  # held until there is a plan
+        start = time.monotonic()
+        latencies = []
+        while big.connections[0].is_held(0.001):
+            before = time.monotonic()
+            small.run_round()
+            latencies.append(time.monotonic() - before)
+        planning_s = time.monotonic() - start
+        big.receive()
+        self.assertEqual(big.frontier()["phase"], "plan")
+        print(f"planned for {planning_s:.2f} s; meanwhile {len(latencies)} rounds of another job, "
+              f"median {1000 * statistics.median(latencies):.1f} ms, longest "
+              f"{1000 * max(latencies):.1f} ms")
+        self.assertGreater(len(latencies), 3)
+        self.assertLess(statistics.median(latencies), planning_s / 3)
+
+    def test_the_profiler_measures_what_the_planner_reads(self):
+        server = self.start_online("InstructionProfiler", rises_to_stop=3)
+        job = self.pipeline(server, 2, 4)
+        path = self.path / "dump" / job.id / "profile.csv"
+        while not path.exists():
+            self.assertLess(job.round, 60)
+            job.run_round()
+        job.run_round()
+        for schedule in job.schedules[-1]:
+            self.assertEqual({mhz for _, mhz in schedule["frequencies"]}, {FREQUENCIES[0]})
+        planned = subprocess.run([HARPE, "plan", "--inst-profile", path, "--num-mbs", "4",
+                                  "--p2p-power", str(BLOCKING_W), "--bound-only", "--json",
+                                  "--quiet"], capture_output=True, text=True, cwd=self.path)
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 1.2}), 409)
+
+    def test_results_without_energies_fail_with_one_readable_line(self):
+        server = self.start_online(num_microbatches=4)
+        job = self.pipeline(server, 2, 4)
+        honest = job.results
+        job.results = lambda schedules: [dict(result, energy_breakdown={})
+                                         for result in honest(schedules)]
+        for _ in range(3):
+            job.run_round()
+        job.ask()
+        for connection in job.connections:
+            self.expect_detail(connection.receive(), 500, "rank 0 reported no energy",
+                               "instruction profiler")
+
+    def test_bad_arguments_stop_the_server_at_its_start(self):
+        with self.assertRaisesRegex(AssertionError, "num_microbatchs"):
+            self.start_online(num_microbatchs=4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Perseus on a simulated pipeline: from nothing to the offline plan, what wishes make of it, and
+ * what it does when the pipeline changes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/simulated_pipeline.h"
+
+/* ---- From nothing to a plan --------------------------------------------------------------- */
+
+static void converges(int pp, int dp, int tp, double noise, const char *args) {
+    simulated_pipeline *s = simulate(pp, dp, tp, 12, NULL);
+    s->noise = noise;
+    start(s, "Perseus", args);
+    int rounds = rounds_until(s, "plan");
+    const harpe_plan *ran = run_next(s);
+    harpe_plan offline = offline_plan(s);
+    printf("%d x %d x %d, noise %g %%: %d rounds; time %+.3f %%, energy %+.3f %% of the offline "
+           "plan\n%s",
+           pp, dp, tp, 100 * noise, rounds, 100 * (ran->time_s / offline.time_s - 1),
+           100 * (ran->energy_j / offline.energy_j - 1), s->log);
+    assert_close(ran->time_s, offline.time_s, 0.01);
+    assert_close(ran->energy_j, offline.energy_j, 0.01);
+    assert_logged(s, "sweep finished");
+    assert_logged(s, "planned: iterations of");
+    /* And stays there. */
+    for (int i = 0; i < 20; i++)
+        one_round(s);
+    assert_true(is_in_phase(s, "plan"));
+    assert_null(strstr(s->log, "drift"));
+    simulated_free(s);
+}
+
+static void converges_to_the_offline_plan(void **state) {
+    (void)state;
+    converges(8, 1, 1, 0, "{\"num_microbatches\": 12}");
+}
+
+static void converges_with_noise(void **state) {
+    (void)state;
+    converges(8, 1, 1, 0.005, "{\"num_microbatches\": 12}");
+}
+
+static void converges_with_data_and_tensor_parallel_ranks(void **state) {
+    (void)state;
+    converges(4, 2, 2, 0.005, "{}");
+}
+
+static void converges_with_half_of_the_frequencies_and_a_given_blocking_power(void **state) {
+    (void)state;
+    converges(4, 1, 1, 0, "{\"frequency_stride\": 2, \"blocking_power\": 84}");
+}
+
+static void a_pipeline_of_one_stage_never_waits(void **state) {
+    (void)state;
+    converges(1, 1, 1, 0.005, "{}");
+}
+
+static void microbatches_are_counted_in_a_first_round_without_schedule(void **state) {
+    simulated_pipeline *s = simulate(4, 1, 1, 10, NULL);
+    (void)state;
+    start(s, "Perseus", "{}");
+    next(s);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(s->schedules[r].instruction_count, 0);
+    wish(s, HARPE_WISH_SLOWDOWN, 1.1); /* asked again before the first results */
+    one_round(s);
+    next(s);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(s->schedules[r].instruction_count, 20);
+    assert_logged(s, "counted 10 microbatches");
+    simulated_free(s);
+}
+
+static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    (void)state;
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    s->outside_time_s = 0.2 * all.time_s;
+    s->outside_energy_j = 0.1 * all.energy_j;
+    start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84}");
+    rounds_until(s, "plan");
+    for (int i = 0; i < 10; i++)
+        one_round(s);
+    assert_null(strstr(s->log, "drift"));
+    harpe_plan offline = offline_plan(s);
+    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    simulated_free(s);
+}
+
+/* ---- The sweep ---------------------------------------------------------------------------- */
+
+/* Energies per frequency of forward and backward, from 1500 MHz down in steps of 100. */
+static harpe_profile *profile_of(const double *forward_j, const double *backward_j, int count) {
+    harpe_measurement rows[64];
+    harpe_error error = {0};
+    harpe_profile *profile;
+    int n = 0;
+    for (int stage = 0; stage < 2; stage++) {
+        for (int i = 0; i < count; i++) {
+            rows[n++] =
+                (harpe_measurement){stage, -1, "forward", 1500 - 100 * i, 1 + i, forward_j[i]};
+            rows[n++] = (harpe_measurement){stage,          -1,        "backward",
+                                            1500 - 100 * i, 2 + 2 * i, backward_j[i]};
+        }
+    }
+    if (harpe_profile_new(rows, (size_t)n, &profile, &error)) fail_msg("%s", error.message);
+    return profile;
+}
+
+static const double RISES_EARLY[] = {900, 800, 700, 750, 760, 770, 780, 790, 800, 810, 820, 830};
+static const double FALLS_IN_BETWEEN[] = {900, 800, 810, 820, 830, 840,
+                                          835, 845, 855, 865, 875, 885};
+
+static int frequency_of(const simulated_pipeline *s, int rank, const char *instruction) {
+    for (size_t i = 0; i < s->schedules[rank].instruction_count; i++) {
+        const harpe_scheduled_instruction *entry = &s->schedules[rank].instructions[i];
+        if (strcmp(entry->instruction, instruction) == 0) return entry->frequency_mhz;
+    }
+    return -1;
+}
+
+static void the_sweep_stops_after_five_rises_in_a_row(void **state) {
+    simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, FALLS_IN_BETWEEN, 12));
+    (void)state;
+    start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"1f1b\"}");
+    /* forward: lowest at the third frequency, five more; backward: four rises, a fall, five. */
+    for (int round = 0; round < 12; round++) {
+        one_round(s);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(frequency_of(s, rank, "forward"),
+                             round < 8 ? 1500 - 100 * round : 1500);
+            assert_int_equal(frequency_of(s, rank, "backward"), 1500 - 100 * round);
+        }
+    }
+    run_next(s); /* everything at its highest while it is planned */
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(frequency_of(s, rank, "forward"), 1500);
+        assert_int_equal(frequency_of(s, rank, "backward"), 1500);
+    }
+    must(s, observe(s));
+    assert_true(is_in_phase(s, "plan"));
+    harpe_profile *written;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
+    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    for (int stage = 0; stage < 2; stage++) {
+        assert_int_equal(harpe_profile_find(written, stage, "forward")->point_count, 8);
+        assert_int_equal(harpe_profile_find(written, stage, "backward")->point_count, 12);
+    }
+    harpe_profile_free(written);
+    simulated_free(s);
+}
+
+static void the_sweep_ends_when_all_have_stopped(void **state) {
+    simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, RISES_EARLY, 12));
+    (void)state;
+    start(s, "Perseus", "{\"num_microbatches\": 4, \"rises_to_stop\": 2}");
+    assert_int_equal(rounds_until(s, "plan"), 5 + 1);
+    simulated_free(s);
+}
+
+static void the_sweep_reports_its_cost(void **state) {
+    simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, FALLS_IN_BETWEEN, 12));
+    (void)state;
+    double first_s = 0, first_j = 0, time_s = 0, energy_j = 0;
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    for (int round = 0; round < 12; round++) {
+        one_round(s);
+        if (round == 0) {
+            first_s = s->ran.time_s;
+            first_j = s->ran.energy_j;
+        }
+        time_s += SIMULATED_ITERATIONS * (s->ran.time_s - first_s);
+        energy_j += SIMULATED_ITERATIONS * (s->ran.energy_j - first_j);
+    }
+    one_round(s);
+    json_t *json = frontier(s);
+    const json_t *sweep = json_object_get(json, "sweep");
+    assert_int_equal(json_integer_value(json_object_get(sweep, "rounds")), 12);
+    assert_int_equal(json_integer_value(json_object_get(sweep, "iterations")),
+                     12 * SIMULATED_ITERATIONS);
+    assert_close(json_number_value(json_object_get(sweep, "extra_time")), time_s, 1e-9);
+    assert_close(json_number_value(json_object_get(sweep, "extra_energy")), energy_j, 1e-9);
+    assert_close(json_number_value(json_object_get(json, "blocking_power")), 80, 1e-6);
+    json_decref(json);
+    simulated_free(s);
+}
+
+/* ---- Wishes ------------------------------------------------------------------------------- */
+
+static simulated_pipeline *planned(const char *args) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    start(s, "Perseus", args);
+    rounds_until(s, "plan");
+    next(s);
+    return s;
+}
+
+/* The plans that it has, fastest first; `index` counts from the end when negative. */
+static double plan_number(simulated_pipeline *s, int index, const char *name) {
+    json_t *json = frontier(s);
+    const json_t *plans = json_object_get(json, "plans");
+    size_t i = index >= 0 ? (size_t)index : json_array_size(plans) - (size_t)-index;
+    double value = json_number_value(json_object_get(json_array_get(plans, i), name));
+    json_decref(json);
+    return value;
+}
+
+/* The slowest of its plans that is not slower. */
+static double slowest_within(simulated_pipeline *s, double limit_s) {
+    json_t *json = frontier(s);
+    const json_t *plans = json_object_get(json, "plans");
+    double found_s = 0;
+    for (size_t i = 0; i < json_array_size(plans); i++) {
+        double time_s = json_number_value(json_object_get(json_array_get(plans, i), "time"));
+        if (time_s <= limit_s * (1 + 1e-9)) found_s = time_s;
+    }
+    json_decref(json);
+    return found_s;
+}
+
+static void the_very_next_schedule_answers_a_straggler(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double fastest_s = plan_number(s, 0, "time"), slowest_s = plan_number(s, -1, "time");
+    simulated_run(s);
+    assert_close(s->ran.time_s, fastest_s, 1e-9);
+    for (double slowdown = 1.02; slowdown < 1.5; slowdown += 0.06) {
+        wish(s, HARPE_WISH_SLOWDOWN, slowdown); /* while the round runs */
+        s->straggler_time_s = slowdown * fastest_s;
+        must(s, observe(s));
+        run_next(s);
+        assert_close(s->ran.time_s, slowest_within(s, fmin(slowest_s, slowdown * fastest_s)), 1e-9);
+        for (int i = 0; i < 5; i++)
+            one_round(s); /* its waiting is no drift */
+    }
+    assert_null(strstr(s->log, "drift"));
+    wish(s, HARPE_WISH_SLOWDOWN, 1.2); /* and 1.0 undoes it, between two rounds */
+    wish(s, HARPE_WISH_SLOWDOWN, 1.0);
+    s->straggler_time_s = 0;
+    assert_close(run_next(s)->time_s, fastest_s, 1e-9);
+    simulated_free(s);
+}
+
+static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double fastest_s = plan_number(s, 0, "time");
+    s->straggler_time_s = 1.1 * fastest_s;
+    for (int i = 0; i < 4; i++)
+        one_round(s);
+    assert_logged(s, "drift");
+    const char *end = s->log + strlen(s->log);
+    wish(s, HARPE_WISH_SLOWDOWN, 1.1);
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.1 * fastest_s), 1e-9);
+    for (int i = 0; i < 6; i++)
+        one_round(s);
+    assert_null(strstr(end, "drift"));
+    simulated_free(s);
+}
+
+static void a_straggler_can_be_told_in_seconds(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double fastest_s = plan_number(s, 0, "time");
+    wish(s, HARPE_WISH_ITERATION_TIME, 1.07 * fastest_s);
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.07 * fastest_s), 1e-9);
+    wish(s, HARPE_WISH_ITERATION_TIME, 0.5 * fastest_s);
+    assert_close(run_next(s)->time_s, fastest_s, 1e-9);
+    wish(s, HARPE_WISH_SLOWDOWN, 1.03); /* the last word counts */
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.03 * fastest_s), 1e-9);
+    simulated_free(s);
+}
+
+static void a_power_cap_gets_the_fastest_plan_within(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
+    double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
+    double cap_w = 0.6 * fastest_w + 0.4 * slowest_w;
+    wish(s, HARPE_WISH_POWER_CAP, cap_w);
+    double time_s = run_next(s)->time_s;
+    assert_true(s->ran.energy_j / s->ran.time_s <= cap_w);
+    double faster_s = slowest_within(s, time_s * (1 - 1e-6));
+    for (int i = 0; plan_number(s, i, "time") <= faster_s; i++)
+        assert_true(plan_number(s, i, "energy") / plan_number(s, i, "time") > cap_w);
+    wish(s, HARPE_WISH_POWER_CAP, 1); /* nothing is: the least */
+    assert_close(run_next(s)->time_s, plan_number(s, -1, "time"), 1e-9);
+    assert_logged(s, "no plan's average power is within");
+    wish(s, HARPE_WISH_POWER_CAP, 0);
+    assert_close(run_next(s)->time_s, plan_number(s, 0, "time"), 1e-9);
+    simulated_free(s);
+}
+
+static void a_plan_can_be_asked_for_by_its_time(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40, \"slowdown\": 1.05}");
+    (void)state;
+    double fastest_s = plan_number(s, 0, "time");
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
+    wish(s, HARPE_WISH_PLAN_TIME, 1.02 * fastest_s);
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.02 * fastest_s), 1e-9);
+    wish(s, HARPE_WISH_SLOWDOWN, 1.08); /* the later of the two */
+    assert_close(run_next(s)->time_s, slowest_within(s, 1.08 * fastest_s), 1e-9);
+    wish(s, HARPE_WISH_SLOWDOWN, 1);
+    wish(s, HARPE_WISH_PLAN_TIME, 0.01);
+    assert_close(run_next(s)->time_s, fastest_s, 1e-9);
+    simulated_free(s);
+}
+
+static void wishes_during_the_sweep_are_remembered(void **state) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    (void)state;
+    start(s, "Perseus", "{\"num_microbatches\": 8}");
+    one_round(s);
+    wish(s, HARPE_WISH_SLOWDOWN, 1.06);
+    rounds_until(s, "plan");
+    run_next(s);
+    assert_close(s->ran.time_s, slowest_within(s, 1.06 * plan_number(s, 0, "time")), 1e-9);
+    simulated_free(s);
+}
+
+static void wishes_that_make_no_sense_are_refused(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double before_s = run_next(s)->time_s;
+    const double bad[] = {0.99, 0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(
+            harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_SLOWDOWN, bad[i], &s->error),
+            HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_POWER_CAP, -1, &s->error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_close(run_next(s)->time_s, before_s, 1e-12);
+    simulated_free(s);
+}
+
+/* ---- Drift -------------------------------------------------------------------------------- */
+
+static void drift_is_noticed_and_planned_with(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double before_s = plan_number(s, 0, "time");
+    s->noise = 0.002;
+    s->time_factor = 1.1;
+    one_round(s);
+    assert_null(strstr(s->log, "drift")); /* one round may be an accident */
+    one_round(s);
+    assert_logged(s, "drift: iterations take");
+    assert_logged(s, "planned again");
+    assert_true(is_in_phase(s, "plan"));
+    assert_close(plan_number(s, 0, "time"), 1.1 * before_s, 0.005);
+    char *end = s->log + strlen(s->log);
+    for (int i = 0; i < 10; i++)
+        one_round(s);
+    assert_null(strstr(end, "drift"));
+    simulated_free(s);
+}
+
+static void one_strange_round_is_no_drift(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        s->time_factor = i % 2 ? 1.5 : 1;
+        one_round(s);
+    }
+    assert_null(strstr(s->log, "drift"));
+    simulated_free(s);
+}
+
+static void drift_of_energy_alone_counts_too(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    s->energy_factor = 1.12;
+    one_round(s);
+    one_round(s);
+    assert_logged(s, "planned again");
+    simulated_free(s);
+}
+
+static void large_drift_is_swept_again(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40, \"rounds_to_drift\": 3}");
+    (void)state;
+    s->time_factor = 1.4;
+    for (int i = 0; i < 3; i++) {
+        assert_true(is_in_phase(s, "plan"));
+        one_round(s);
+    }
+    assert_true(is_in_phase(s, "sweep"));
+    assert_logged(s, "sweeps again");
+    rounds_until(s, "plan");
+    harpe_plan offline = offline_plan(s);
+    assert_close(run_next(s)->energy_j, offline.energy_j, 0.03);
+    simulated_free(s);
+}
+
+static void drift_outside_of_the_instructions_is_explained_once(void **state) {
+    simulated_pipeline *s = planned("{\"plans\": 40}");
+    (void)state;
+    double before_j = run_next(s)->energy_j;
+    s->outside_time_s = 0.1 * s->ran.time_s;
+    s->outside_energy_j = 0.1 * s->ran.energy_j;
+    for (int i = 0; i < 10; i++)
+        one_round(s);
+    const char *first = strstr(s->log, "drift: ");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "drift: "));
+    assert_close(run_next(s)->energy_j, before_j, 1e-3);
+    simulated_free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(converges_to_the_offline_plan),
+        cmocka_unit_test(converges_with_noise),
+        cmocka_unit_test(converges_with_data_and_tensor_parallel_ranks),
+        cmocka_unit_test(converges_with_half_of_the_frequencies_and_a_given_blocking_power),
+        cmocka_unit_test(a_pipeline_of_one_stage_never_waits),
+        cmocka_unit_test(microbatches_are_counted_in_a_first_round_without_schedule),
+        cmocka_unit_test(what_lies_outside_of_the_pipeline_is_no_drift),
+        cmocka_unit_test(the_sweep_stops_after_five_rises_in_a_row),
+        cmocka_unit_test(the_sweep_ends_when_all_have_stopped),
+        cmocka_unit_test(the_sweep_reports_its_cost),
+        cmocka_unit_test(the_very_next_schedule_answers_a_straggler),
+        cmocka_unit_test(a_straggler_that_was_there_before_it_was_told_is_answered_as_well),
+        cmocka_unit_test(a_straggler_can_be_told_in_seconds),
+        cmocka_unit_test(a_power_cap_gets_the_fastest_plan_within),
+        cmocka_unit_test(a_plan_can_be_asked_for_by_its_time),
+        cmocka_unit_test(wishes_during_the_sweep_are_remembered),
+        cmocka_unit_test(wishes_that_make_no_sense_are_refused),
+        cmocka_unit_test(drift_is_noticed_and_planned_with),
+        cmocka_unit_test(one_strange_round_is_no_drift),
+        cmocka_unit_test(drift_of_energy_alone_counts_too),
+        cmocka_unit_test(large_drift_is_swept_again),
+        cmocka_unit_test(drift_outside_of_the_instructions_is_explained_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Online schedulers between rounds: their arguments, the state that survives a restart, results
+ * that lack something or are nonsense, and InstructionProfiler. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/stat.h>
+
+#include "server/simulated_pipeline.h"
+
+/* ---- Arguments ---------------------------------------------------------------------------- */
+
+static void assert_says(const simulated_pipeline *s, const char *part) {
+    assert_null(strchr(s->error.message, '\n'));
+    if (!strstr(s->error.message, part))
+        fail_msg("expected: ...%s...\nfound: %s", part, s->error.message);
+}
+
+static void arguments_are_checked_at_the_start(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *args, *says;
+    } bad[] = {
+        {"Perseus", "[]", "JSON object"},
+        {"Perseus", "{\"microbatches\": 8}", "'microbatches'"},
+        {"Perseus", "{\"num_microbatches\": 0}", "num_microbatches"},
+        {"Perseus", "{\"num_microbatches\": 8.5}", "num_microbatches"},
+        {"Perseus", "{\"schedule\": \"2f2b\"}", "2f2b"},
+        {"Perseus", "{\"schedule\": \"\"}", "schedule"},
+        {"Perseus", "{\"schedule\": {\"csv\": \"/does/not/exist.csv\"}}", "/does/not/exist.csv"},
+        {"Perseus", "{\"schedule\": {\"file\": \"a\"}}", "schedule"},
+        {"Perseus", "{\"blocking_power\": -1}", "blocking_power"},
+        {"Perseus", "{\"blocking_power\": \"80\"}", "blocking_power"},
+        {"Perseus", "{\"slowdown\": 0.9}", "slowdown"},
+        {"Perseus", "{\"plans\": 1}", "plans"},
+        {"Perseus", "{\"drift_tolerance\": 0}", "drift_tolerance"},
+        {"Perseus", "{\"profile_path\": 3}", "profile_path"},
+        {"InstructionProfiler", "{\"blocking_power\": 80}", "'blocking_power'"},
+        {"InstructionProfiler", "{\"slowdown\": 1.1}", "'slowdown'"},
+    };
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_not_equal(simulated_open(s, bad[i].name, bad[i].args), HARPE_OK);
+        assert_says(s, bad[i].says);
+    }
+    must(s, simulated_open(s, "Perseus",
+                           "{\"num_microbatches\": 8, \"schedule\": \"gpipe\", \"blocking_power\": "
+                           "80.5, \"frequency_stride\": 2, \"rises_to_stop\": 3, \"plans\": 10, "
+                           "\"slowdown\": 1, \"drift_tolerance\": 0.1, \"rounds_to_drift\": 4, "
+                           "\"profile_path\": \"a.csv\"}"));
+    simulated_free(s);
+}
+
+static void ranks_without_a_common_frequency_are_refused(void **state) {
+    (void)state;
+    static const int other_mhz[] = {7, 9};
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    s->ranks[1].available_frequencies_mhz = other_mhz;
+    s->ranks[1].available_frequency_count = 2;
+    must(s, simulated_open(s, "Perseus", "{\"num_microbatches\": 4}"));
+    assert_int_equal(
+        harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error),
+        HARPE_INVALID_INPUT);
+    assert_says(s, "no available frequency in common");
+    simulated_free(s);
+}
+
+static void a_schedule_can_come_from_a_file(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    char path[128], args[256];
+    (void)snprintf(path, sizeof path, "%s/schedule.csv", s->directory);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fputs("0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n", file);
+    (void)fclose(file);
+    (void)snprintf(args, sizeof args, "{\"schedule\": {\"csv\": \"%s\"}}", path);
+    start(s, "Perseus", args);
+    rounds_until(s, "plan");
+    harpe_plan offline = offline_plan(s);
+    assert_close(run_next(s)->time_s, offline.time_s, 0.01);
+    simulated_close(s);
+    s->job.pp_degree = s->job.world_size = 1;
+    must(s, simulated_open(s, "Perseus", args));
+    assert_int_not_equal(
+        harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error), HARPE_OK);
+    assert_says(s, "has 2 ranks");
+    (void)unlink(path);
+    simulated_free(s);
+}
+
+/* Interleaved: a rank has two stages, told apart by the order of the runs. */
+static void stages_that_share_a_rank_are_told_apart(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    start(s, "Perseus",
+          "{\"num_microbatches\": 2, \"schedule\": \"interleaved-1f1b\", \"blocking_power\": 80}");
+    next(s);
+    size_t runs = s->schedules[0].instruction_count / 2;
+    assert_int_equal(runs, 4); /* 2 microbatches, 2 chunks */
+    static const char *const names[] = {"forward", "backward"};
+    for (int round = 0; !is_in_phase(s, "plan"); round++) {
+        assert_true(round < 100);
+        next(s);
+        double values[2][8], energies[2][8], iteration_s = 100, iteration_j = 5000;
+        size_t counts[] = {4}, offsets[] = {0};
+        harpe_breakdown times[2], joules[2];
+        for (int rank = 0; rank < 2; rank++) {
+            for (int n = 0; n < 2; n++) {
+                /* Chunk 0 runs twice, then chunk 1, backwards the other way round. */
+                for (int k = 0; k < 4; k++) {
+                    bool is_second = (k >= 2) != (n == 1);
+                    values[n][k] = (is_second ? 3 : 1) + 0.1 * round;
+                    energies[n][k] = (is_second ? 900 : 300) - 10 * round;
+                }
+                times[n] = (harpe_breakdown){names[n], 1, counts, offsets, values[n]};
+                joules[n] = (harpe_breakdown){names[n], 1, counts, offsets, energies[n]};
+            }
+            s->results[rank] = (harpe_profiling_result){
+                rank, &iteration_s, 1, &iteration_j, 1, times, 2, joules, 2};
+            if (rank == 0)
+                must(s, harpe_profiling_result_copy(&s->results[0], &s->results[0], &s->error));
+        }
+        must(s, observe(s));
+        harpe_profiling_result_free(&s->results[0]);
+    }
+    harpe_profile *written;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
+    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    assert_int_equal(harpe_profile_stage_count(written), 4);
+    for (int stage = 0; stage < 4; stage++) {
+        assert_close(harpe_profile_find(written, stage, "forward")->points[0].time_s,
+                     stage < 2 ? 1 : 3, 1e-9);
+        assert_close(harpe_profile_find(written, stage, "backward")->points[0].energy_j,
+                     stage < 2 ? 300 : 900, 1e-9);
+    }
+    harpe_profile_free(written);
+    simulated_free(s);
+}
+
+/* ---- Restarts ----------------------------------------------------------------------------- */
+
+static void restart(simulated_pipeline *s) {
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    harpe_scheduler_free(s->scheduler);
+    s->scheduler = NULL;
+    simulated_new_scheduler(s);
+    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    char *again;
+    must(s, harpe_scheduler_save(s->scheduler, &again, &length, &s->error));
+    assert_string_equal(text, again);
+    free(text);
+    free(again);
+}
+
+static void assert_same_schedules(const simulated_pipeline *a, const simulated_pipeline *b) {
+    for (int r = 0; r < a->job.world_size; r++) {
+        const harpe_frequency_schedule *x = &a->schedules[r], *y = &b->schedules[r];
+        assert_int_equal(x->instruction_count, y->instruction_count);
+        for (size_t i = 0; i < x->instruction_count; i++) {
+            assert_string_equal(x->instructions[i].instruction, y->instructions[i].instruction);
+            assert_int_equal(x->instructions[i].frequency_mhz, y->instructions[i].frequency_mhz);
+        }
+    }
+}
+
+/* Counting, sweep, plan, wish, drift, a second sweep: one is restarted in every round. */
+static void a_restart_in_any_round_changes_nothing(void **state) {
+    (void)state;
+    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
+    for (int i = 0; i < 2; i++) {
+        pair[i]->noise = 0.004;
+        start(pair[i], "Perseus", "{\"plans\": 30}");
+    }
+    for (int round = 0; round < 80; round++) {
+        for (int i = 0; i < 2; i++) {
+            pair[i]->time_factor = round < 40 ? 1 : round < 46 ? 1.1 : 1.6;
+            next(pair[i]);
+            simulated_run(pair[i]);
+        }
+        assert_same_schedules(pair[0], pair[1]);
+        restart(pair[1]); /* while it runs */
+        for (int i = 0; i < 2; i++) {
+            if (round == 5 || round == 36) wish(pair[i], HARPE_WISH_SLOWDOWN, 1.04);
+            must(pair[i], observe(pair[i]));
+        }
+    }
+    assert_string_equal(pair[0]->log, pair[1]->log);
+    assert_logged(pair[0], "planned again");
+    assert_logged(pair[0], "sweeps again");
+    assert_non_null(strstr(strstr(pair[0]->log, "sweeps again"), "planned: "));
+    simulated_free(pair[0]);
+    simulated_free(pair[1]);
+}
+
+static void a_state_of_something_else_is_refused(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    for (int i = 0; i < 3; i++)
+        one_round(s);
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    static const char *const bad[] = {
+        "", "{}", "[]", "null", "{\"version\": 1}", "{\"version\": 2}"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        simulated_close(s);
+        start(s, "Perseus", "{\"num_microbatches\": 4}");
+        assert_int_equal(harpe_scheduler_load(s->scheduler, bad[i], strlen(bad[i]), &s->error),
+                         HARPE_INVALID_INPUT);
+    }
+    simulated_close(s);
+    start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"early-recomputation-1f1b\"}");
+    assert_int_equal(harpe_scheduler_load(s->scheduler, text, length, &s->error),
+                     HARPE_INVALID_INPUT);
+    assert_says(s, "does not fit this job's schedule");
+    free(text);
+    simulated_free(s);
+}
+
+/* Every single byte changed, every length: refused or taken, never a crash; then it goes on. */
+static void a_damaged_state_never_crashes(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 2, \"plans\": 4, \"frequency_stride\": 6}");
+    for (int i = 0; i < 3; i++)
+        one_round(s);
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    for (size_t i = 0; i < length; i++) {
+        static const char bytes[] = {'0', '9', '-', 'e', ',', ']', '"', ' '};
+        char *damaged = malloc(length);
+        assert_non_null(damaged);
+        memcpy(damaged, text, length);
+        damaged[i] = bytes[i % sizeof bytes];
+        simulated_close(s);
+        start(s, "Perseus", "{\"num_microbatches\": 2, \"plans\": 4, \"frequency_stride\": 6}");
+        harpe_status status =
+            harpe_scheduler_load(s->scheduler, damaged, i % 3 ? length : i, &s->error);
+        if (!status && !harpe_scheduler_next(s->scheduler, &s->schedules, &s->error))
+            (void)observe(s);
+        free(damaged);
+    }
+    free(text);
+    simulated_free(s);
+}
+
+/* ---- Results ------------------------------------------------------------------------------ */
+
+static void results_without_energies_say_what_to_do(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 1, 4, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    harpe_status status = HARPE_OK;
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(status, HARPE_OK);
+        next(s);
+        simulated_run(s);
+        for (int r = 0; r < 4; r++)
+            s->results[r].energy_breakdown_count = 0;
+        status = observe(s);
+    }
+    assert_int_equal(status, HARPE_INVALID_INPUT);
+    assert_says(s, "rank 0 reported no energy of 'forward'");
+    assert_says(s, "turn on the instruction profiler");
+    simulated_free(s);
+}
+
+static void zero_energies_say_so(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    s->energy_factor = 0;
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    one_round(s);
+    one_round(s);
+    next(s);
+    simulated_run(s);
+    assert_int_equal(observe(s), HARPE_INVALID_INPUT);
+    assert_says(s, "energy of 'forward' is zero");
+    simulated_free(s);
+}
+
+static void the_wrong_number_of_microbatches_is_named(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    harpe_status status = HARPE_OK;
+    for (int round = 0; round < 3; round++) {
+        next(s);
+        simulated_run(s);
+        for (int b = 0; b < 2; b++)
+            for (int k = 0; k < SIMULATED_ITERATIONS; k++)
+                ((size_t *)s->results[0].time_breakdown[b].counts)[k] = 3;
+        status = observe(s);
+    }
+    assert_int_equal(status, HARPE_INVALID_INPUT);
+    assert_says(s, "ran 'forward' 3 times in an iteration, but the schedule has it 4 times");
+    simulated_free(s);
+}
+
+static void iterations_that_are_missing_in_part_are_left_out(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 1, 6, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 6}");
+    for (int round = 0; !is_in_phase(s, "plan"); round++) {
+        next(s);
+        simulated_run(s);
+        harpe_profiling_result *odd = &s->results[round % 4];
+        size_t *counts = (size_t *)odd->time_breakdown[0].counts; /* energies' too */
+        counts[round % SIMULATED_ITERATIONS] = (size_t)(round % 6);
+        odd->iteration_time_count = odd->iteration_energy_count = 2;
+        must(s, observe(s));
+    }
+    harpe_plan offline = offline_plan(s);
+    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_null(strstr(s->log, "run again"));
+    simulated_free(s);
+}
+
+static void one_outlier_of_an_iteration_does_not_count(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 1, 6, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 6}");
+    while (!is_in_phase(s, "plan")) {
+        next(s);
+        simulated_run(s);
+        for (int r = 0; r < 4; r++) {
+            ((double *)s->results[r].iteration_time_s)[1] *= 10;
+            for (int b = 0; b < 2; b++) {
+                ((double *)s->results[r].time_breakdown[b].values)[3] *= 50;
+                ((double *)s->results[r].energy_breakdown[b].values)[6] *= 20;
+            }
+        }
+        must(s, observe(s));
+    }
+    harpe_plan offline = offline_plan(s);
+    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_close(s->ran.time_s, offline.time_s, 0.01);
+    simulated_free(s);
+}
+
+static void a_round_that_lacks_a_rank_is_run_again(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 2, 1, 4, NULL);
+    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    one_round(s);
+    one_round(s);
+    next(s);
+    int mhz = s->schedules[0].instructions[0].frequency_mhz;
+    simulated_run(s);
+    s->results[3] = (harpe_profiling_result){.rank = 3};
+    must(s, observe(s));
+    assert_logged(s, "a round of the sweep is run again: rank 3 reported no time of 'forward'");
+    next(s);
+    assert_int_equal(s->schedules[0].instructions[0].frequency_mhz, mhz);
+    simulated_run(s);
+    must(s, observe(s));
+    next(s);
+    assert_true(s->schedules[0].instructions[0].frequency_mhz < mhz);
+    /* When it stays away, there is a plan from what is known. */
+    for (int i = 0; i < 3; i++) {
+        next(s);
+        simulated_run(s);
+        s->results[3] = (harpe_profiling_result){.rank = 3};
+        must(s, observe(s));
+    }
+    one_round(s);
+    assert_true(is_in_phase(s, "plan"));
+    simulated_free(s);
+}
+
+/* Numbers and lengths that nobody would send. */
+static void nonsense_never_crashes(void **state) {
+    (void)state;
+    static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e308, 1e-308, 1e12};
+    simulated_pipeline *s = simulate(2, 1, 1, 3, NULL);
+    uint64_t random = 1;
+    for (int trial = 0; trial < 60; trial++) {
+        simulated_close(s);
+        start(s, trial % 2 ? "Perseus" : "InstructionProfiler",
+              trial % 3 ? "{\"num_microbatches\": 3, \"frequency_stride\": 7}"
+                        : "{\"frequency_stride\": 9}");
+        harpe_status status = HARPE_OK;
+        for (int round = 0; round < 12 && !status; round++) {
+            next(s);
+            simulated_run(s);
+            for (int change = 0; change < trial % 7; change++) {
+                random = random * 6364136223846793005U + 1442695040888963407U;
+                unsigned pick = (unsigned)(random >> 33);
+                harpe_profiling_result *result = &s->results[pick % 2];
+                double value = nonsense[pick / 2 % 8];
+                harpe_breakdown *breakdown =
+                    (harpe_breakdown *)(pick / 16 % 2 ? result->time_breakdown
+                                                      : result->energy_breakdown) +
+                    pick / 32 % 2;
+                switch (pick / 64 % 8) {
+                case 0: ((double *)result->iteration_time_s)[pick % 4] = value; break;
+                case 1: ((double *)result->iteration_energy_j)[pick % 4] = value; break;
+                case 2: result->iteration_time_count = pick % 3; break;
+                case 3: breakdown->iteration_count = pick % 3; break;
+                case 4: ((size_t *)breakdown->counts)[pick % 4] = pick / 8 % 4; break;
+                case 5: breakdown->instruction = "backward_weight"; break;
+                case 6: result->energy_breakdown_count = pick % 3; break;
+                default: ((double *)breakdown->values)[pick % 12] = value; break;
+                }
+            }
+            status = observe(s);
+            json_decref(frontier(s));
+        }
+    }
+    simulated_free(s);
+}
+
+/* ---- InstructionProfiler ------------------------------------------------------------------ */
+
+static void the_profiler_writes_the_profile_and_is_finished(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 2, 1, 6, NULL);
+    start(s, "InstructionProfiler", "{}");
+    for (int round = 0; !harpe_scheduler_is_finished(s->scheduler); round++) {
+        assert_true(round < 100);
+        one_round(s);
+    }
+    next(s);
+    int highest = 0;
+    for (size_t i = 0; i < s->ranks[0].available_frequency_count; i++)
+        if (s->available_mhz[i] > highest) highest = s->available_mhz[i];
+    for (int r = 0; r < 8; r++)
+        for (size_t i = 0; i < s->schedules[r].instruction_count; i++)
+            assert_int_equal(s->schedules[r].instructions[i].frequency_mhz, highest);
+    harpe_profile *written;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
+    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    for (size_t e = 0; e < harpe_profile_entry_count(written); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(written, e);
+        const harpe_profile_entry *real =
+            harpe_profile_find(s->profile, entry->stage, entry->instruction);
+        for (size_t i = 0; i < entry->point_count; i++) {
+            assert_close(entry->points[i].time_s, real->points[i].time_s, 1e-9);
+            assert_close(entry->points[i].energy_j, 2 * real->points[i].energy_j, 1e-9);
+        }
+    }
+    harpe_profile_free(written);
+    assert_int_equal(harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_SLOWDOWN, 1.1, &s->error),
+                     HARPE_NOT_SUPPORTED);
+    restart(s);
+    assert_true(harpe_scheduler_is_finished(s->scheduler));
+    simulated_free(s);
+}
+
+static void a_profile_that_cannot_be_written_is_tried_again(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    char missing[128], args[256], path[192];
+    (void)snprintf(missing, sizeof missing, "%s/later", s->directory);
+    (void)snprintf(path, sizeof path, "%s/p.csv", missing);
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": 4, \"profile_path\": \"%s\"}", path);
+    start(s, "InstructionProfiler", args);
+    rounds_until(s, "hold");
+    one_round(s);
+    assert_false(harpe_scheduler_is_finished(s->scheduler));
+    assert_logged(s, "the profile is not written");
+    assert_int_equal(mkdir(missing, 0700), 0);
+    one_round(s);
+    assert_true(harpe_scheduler_is_finished(s->scheduler));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(missing), 0);
+    simulated_free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arguments_are_checked_at_the_start),
+        cmocka_unit_test(ranks_without_a_common_frequency_are_refused),
+        cmocka_unit_test(a_schedule_can_come_from_a_file),
+        cmocka_unit_test(stages_that_share_a_rank_are_told_apart),
+        cmocka_unit_test(a_restart_in_any_round_changes_nothing),
+        cmocka_unit_test(a_state_of_something_else_is_refused),
+        cmocka_unit_test(a_damaged_state_never_crashes),
+        cmocka_unit_test(results_without_energies_say_what_to_do),
+        cmocka_unit_test(zero_energies_say_so),
+        cmocka_unit_test(the_wrong_number_of_microbatches_is_named),
+        cmocka_unit_test(iterations_that_are_missing_in_part_are_left_out),
+        cmocka_unit_test(one_outlier_of_an_iteration_does_not_count),
+        cmocka_unit_test(a_round_that_lacks_a_rank_is_run_again),
+        cmocka_unit_test(nonsense_never_crashes),
+        cmocka_unit_test(the_profiler_writes_the_profile_and_is_finished),
+        cmocka_unit_test(a_profile_that_cannot_be_written_is_tried_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
