@@ -1,5 +1,5 @@
 # What `make install` puts where: program, library, headers, pkg-config file, CMake package, man
-# pages and licence, in the places of GNUInstallDirs.
+# pages, licence and systemd unit, in the places of GNUInstallDirs.
 include(CMakePackageConfigHelpers)
 
 set(HARPE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Harpe)
@@ -31,6 +31,21 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/HarpeConfig.cmake
               ${PROJECT_BINARY_DIR}/packaging/HarpeConfigVersion.cmake
         DESTINATION ${HARPE_PACKAGE_DIR})
 install(EXPORT HarpeTargets NAMESPACE Harpe:: DESTINATION ${HARPE_PACKAGE_DIR})
+
+# ---- Service -------------------------------------------------------------------------------
+
+# Written at install time too: the unit names the program where it is. It reads
+# /etc/harpe/serve.conf wherever the prefix is; that file is the administrator's, so only an example
+# is installed.
+if(TARGET harpe)
+    set(HARPE_UNIT_OUT ${PROJECT_BINARY_DIR}/packaging/harpe-serve.service)
+    install(CODE "
+        set(HARPE_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/harpe\")
+        configure_file(\"${PROJECT_SOURCE_DIR}/packaging/harpe-serve.service.in\"
+                       \"${HARPE_UNIT_OUT}\" @ONLY)")
+    install(FILES ${HARPE_UNIT_OUT} DESTINATION lib/systemd/system)
+    install(FILES packaging/serve.conf.example DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
+endif()
 
 # ---- Documentation -------------------------------------------------------------------------
 

@@ -146,7 +146,8 @@ int harpe_flag_choice(const struct argp_state *state, const char *flag, const ch
 
 enum { NAME_LENGTH_MAX = 64 };
 
-/* Letters to insert, delete or replace to turn one name into the other (Levenshtein). */
+/* Letters to insert, delete or replace to turn one name into the other (Levenshtein). `b` has at
+ * most NAME_LENGTH_MAX. */
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_LENGTH_MAX + 1];
     size_t b_length = strlen(b);
@@ -173,6 +174,9 @@ const char *harpe_closest_name(const char *name, const char *const *names) {
     const char *closest = NULL;
     size_t least = NAME_LENGTH_MAX;
     for (; *names; names++) {
+        if (strlen(*names) > NAME_LENGTH_MAX) {
+            continue;
+        }
         size_t distance = edit_distance(name, *names);
         /* Further away than half of the name it is another word, not a mistyped one. */
         if (distance < least && 2 * distance <= strlen(*names)) {

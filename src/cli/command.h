@@ -71,7 +71,8 @@ int harpe_flag_choice(const struct argp_state *state, const char *flag, const ch
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) HARPE_PRINTF(2, 3)
     __attribute__((noreturn));
 
-/* The entry of a NULL-terminated list that is closest to a mistyped name, or NULL. */
+/* The entry of a NULL-terminated list that is closest to a mistyped name, or NULL. Names of more
+ * than 64 characters are not compared. */
 const char *harpe_closest_name(const char *name, const char *const *names);
 
 #endif

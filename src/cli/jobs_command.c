@@ -19,10 +19,7 @@
 
 #define DEFAULT_SERVER "http://127.0.0.1:7787"
 
-enum {
-    POLL_MS = 500,
-    LONGEST_COMPARED = 64, /* as far as harpe_closest_name goes */
-};
+enum { POLL_MS = 500 };
 
 typedef enum jobs_action { ACTION_LIST, ACTION_SHOW, ACTION_WATCH, ACTION_EVICT } jobs_action;
 static const char *const action_names[] = {"list", "show", "watch", "evict", NULL};
@@ -130,12 +127,10 @@ static const char *id_at(const json_t *jobs, size_t index) {
 
 static harpe_status tell_unknown(const json_t *jobs, const char *id, harpe_error *error) {
     size_t count = json_array_size(jobs);
-    size_t compared = 0;
     const char **names = harpe_calloc(count + 1, sizeof *names);
     if (!names) return harpe_fail_memory(error);
-    for (size_t i = 0; i < count; i++) {
-        if (strlen(id_at(jobs, i)) <= LONGEST_COMPARED) names[compared++] = id_at(jobs, i);
-    }
+    for (size_t i = 0; i < count; i++)
+        names[i] = id_at(jobs, i);
     const char *closest = harpe_closest_name(id, names);
     free(names);
     if (closest)

@@ -71,7 +71,8 @@ static const struct argp_option flags[] = {
     {"insecure", FLAG_SETTING + 6, NULL, 0, "Let everyone who reaches the address in", 4},
     {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
     {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
-    {"config", FLAG_CONFIG, "FILE", 0, "Read NAME=value lines; flags win over them", 5},
+    {"config", FLAG_CONFIG, "FILE", 0,
+     "Read NAME=value lines; flags win over them. -FILE: if there is one", 5},
     {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
     {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
     {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
@@ -178,12 +179,19 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
 /* ---- Running ----------------------------------------------------------------------------------
  */
 
+/* "-FILE" is systemd's way to name a file that may be missing. */
+static harpe_status read_config(harpe_settings *settings, const char *path, harpe_error *error) {
+    bool may_be_missing = *path == '-';
+    if (may_be_missing) path++;
+    harpe_status status = harpe_settings_from_file(settings, path, error);
+    return may_be_missing && status == HARPE_NOT_FOUND ? HARPE_OK : status;
+}
+
 static harpe_status gather(const serve_arguments *arguments, harpe_settings *settings,
                            harpe_log log, harpe_error *error) {
     harpe_status status =
         harpe_settings_from_environment(settings, (const char *const *)environ, log, error);
-    if (!status && arguments->config)
-        status = harpe_settings_from_file(settings, arguments->config, error);
+    if (!status && arguments->config) status = read_config(settings, arguments->config, error);
     for (size_t i = 0; i < arguments->count && !status; i++) {
         const given_setting *given = &arguments->given[i];
         status = harpe_settings_set(settings, given->name, given->value, HARPE_FROM_FLAG,

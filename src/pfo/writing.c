@@ -12,11 +12,18 @@ void harpe_write_raw(harpe_text *text, const char *literal) {
     harpe_text_append(text, literal, strlen(literal));
 }
 
+/* By hand: the ranks of a large job have a million of them. */
 void harpe_write_int_member(harpe_text *text, const char *literal, int value) {
     char digits[16];
-    int length = snprintf(digits, sizeof digits, "%d", value);
+    char *first = digits + sizeof digits;
+    unsigned rest = value < 0 ? 0U - (unsigned)value : (unsigned)value;
+    do {
+        *--first = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0) *--first = '-';
     harpe_write_raw(text, literal);
-    harpe_text_append(text, digits, (size_t)length);
+    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
 }
 
 static bool is_plain(char c) { return (unsigned char)c >= 0x20 && c != '"' && c != '\\'; }

@@ -20,17 +20,13 @@ static int apply_wishes(const harpe_job *job, harpe_scheduler *scheduler, int64_
 }
 
 static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round) {
-    harpe_job *job = turn->job;
-    int count = job->info.world_size;
-    harpe_profiling_result *results = harpe_results_new(count);
+    harpe_round_results *results = harpe_round_results_new(turn->job->info.world_size);
     if (!results) {
         turn->error = (harpe_error){.status = HARPE_OUT_OF_MEMORY, .message = "out of memory"};
         return HARPE_OUT_OF_MEMORY;
     }
-    harpe_status status =
-        harpe_results_fill(turn->jobs->options.store, job->id, round, results, count, &turn->error);
-    if (!status) status = harpe_scheduler_observe(scheduler, results, (size_t)count, &turn->error);
-    harpe_results_free(results, count);
+    harpe_status status = harpe_turn_observe(turn, scheduler, round, results);
+    harpe_round_results_unref(results);
     return status;
 }
 

@@ -20,11 +20,13 @@
 #include "server/http_parts.h"
 
 enum {
-    BACKLOG = 65535, /* the kernel takes what it allows */
-    ACCEPTS_PER_TURN = 64,
+    BACKLOG = 65535,      /* the kernel takes what it allows */
+    ACCEPTS_PER_TURN = 8, /* who is in already waits for so many strangers at most */
     ACCEPT_PAUSE_MS = 50, /* after running out of descriptors or memory */
+    LARGEST_BODIES = 16,  /* so many at a time */
     LINGER_MS = 2000,     /* for a refused client to read why */
     OTHER_FILES = 256,    /* descriptors that are not connections */
+    DEFAULT_CONNECTIONS = 65536,
     MOST_TICK_MS = 1000,
     LEAST_TICK_MS = 10,
 };
@@ -188,14 +190,16 @@ static void make_room_for_files(harpe_http *http) {
     limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= needed) return;
+    int asked = http->options.max_connections;
     int most = (int)limit.rlim_cur - OTHER_FILES;
     if (most < 1) most = (int)limit.rlim_cur / 2;
     char line[200];
     snprintf(line, sizeof line,
              "only %d connections at once instead of %d: the limit of open files is %llu "
              "(ulimit -Hn)",
-             most, http->options.max_connections, (unsigned long long)limit.rlim_cur);
-    log_line(http, HARPE_LOG_WARNING, line);
+             most, asked, (unsigned long long)limit.rlim_cur);
+    /* Nobody asked for as many as the default: then nothing is wrong. */
+    log_line(http, asked == DEFAULT_CONNECTIONS ? HARPE_LOG_INFO : HARPE_LOG_WARNING, line);
     http->options.max_connections = most;
 }
 
@@ -213,7 +217,12 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
     harpe_http_options *own = &http->options;
     if (own->max_header_bytes == 0) own->max_header_bytes = 16384;
     if (own->max_body_bytes == 0) own->max_body_bytes = (size_t)64 << 20;
-    if (own->max_connections <= 0) own->max_connections = 65536;
+    if (own->max_all_bodies_bytes == 0) {
+        own->max_all_bodies_bytes = (size_t)1 << 30; /* many small ones are no attack */
+        if (own->max_body_bytes > own->max_all_bodies_bytes / LARGEST_BODIES)
+            own->max_all_bodies_bytes = LARGEST_BODIES * own->max_body_bytes;
+    }
+    if (own->max_connections <= 0) own->max_connections = DEFAULT_CONNECTIONS;
     if (own->request_timeout_ms <= 0) own->request_timeout_ms = 60000;
     if (own->keep_alive_timeout_ms <= 0) own->keep_alive_timeout_ms = 600000;
     return HARPE_OK;
@@ -276,5 +285,6 @@ void harpe_http_free(harpe_http *http) {
 harpe_http_counts harpe_http_count(const harpe_http *http) {
     harpe_http_counts counts = http->counts;
     counts.held = http->states[HARPE_HTTP_WORKING].count;
+    counts.body_memory = http->body_memory;
     return counts;
 }

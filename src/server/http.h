@@ -5,8 +5,9 @@
  *
  * It guards the door: connections accepted by ourselves and limited in number (when full the one
  * that has been idle or sending longest gives way, never a held request), time to send a whole
- * request, header and body size, TLS, bearer token in constant time. A client that goes away while
- * its request is held is noticed (EPOLLRDHUP). */
+ * request, header and body size, memory for all bodies together, TLS, bearer
+ * token in constant time. A client that goes away while its request is held is noticed
+ * (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 
@@ -41,11 +42,13 @@ typedef struct harpe_http_handler {
 } harpe_http_handler;
 
 /* Zero-initialise, then set what matters. Limits that are 0 have defaults: header 16 KiB, body
- * 64 MiB, 65536 connections, a minute for a request, ten minutes between two. */
+ * 64 MiB, all bodies 16 of the largest and at least 1 GiB, 65536 connections, a minute for a
+ * request, ten minutes between two. */
 typedef struct harpe_http_options {
     const char *address; /* numeric IPv4 or IPv6; NULL: 127.0.0.1 */
     int port;            /* 0: any free one, see harpe_http_port */
     size_t max_header_bytes, max_body_bytes;
+    size_t max_all_bodies_bytes; /* of requests that are not answered yet */
     int max_connections;
     int64_t request_timeout_ms, keep_alive_timeout_ms;
     const char *token;                      /* NULL: none needed */
@@ -98,6 +101,7 @@ void harpe_http_answer(harpe_http_request *request, int status, const char *cont
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
     int connections, held;
+    size_t body_memory; /* bytes, of requests that are not answered yet */
 } harpe_http_counts;
 harpe_http_counts harpe_http_count(const harpe_http *http);
 

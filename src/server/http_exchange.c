@@ -16,6 +16,8 @@
 /* Reads in one go before others have their turn. */
 enum { READS_PER_TURN = 16 };
 
+static const char TOO_MUCH[] = "more is being sent than the server can take: try again later";
+
 typedef enum step {
     STEP_ON,    /* there is more to do at once */
     STEP_WAIT,  /* for the socket, the handler or a turn */
@@ -137,10 +139,25 @@ static void begin_request(harpe_http_connection *connection, const char *head, s
         send_continue(connection);
 }
 
+/* All bodies together have a limit: the client that has been sending longest gives way to one that
+ * needs memory now. What is being answered is left alone. */
+static bool make_room_for_body(harpe_http_connection *connection, size_t length) {
+    harpe_http *http = connection->http;
+    while (http->body_memory + length > http->options.max_all_bodies_bytes) {
+        harpe_http_connection *oldest = http->states[HARPE_HTTP_RECEIVING].oldest;
+        if (oldest == connection) return false;
+        http->counts.evicted++;
+        harpe_http_refuse(oldest, 503, TOO_MUCH);
+    }
+    return true;
+}
+
 static void append_body(harpe_http_connection *connection, const char *bytes, size_t length) {
     harpe_http_request *request = connection->request;
     if (length > request->body_limit - request->body_length)
         harpe_http_refuse(connection, 413, "the body is too large");
+    else if (!make_room_for_body(connection, length))
+        harpe_http_refuse(connection, 503, TOO_MUCH);
     else if (!harpe_http_request_append(request, bytes, length))
         harpe_http_refuse(connection, 503, "out of memory");
 }

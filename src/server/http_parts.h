@@ -60,6 +60,7 @@ struct harpe_http_request {
     bool wants_no_body; /* HEAD */
     char *body;
     size_t body_length, body_capacity, body_limit;
+    size_t body_memory; /* of it in http->body_memory, until it is answered */
     harpe_http_chunks chunks;
     void *data;
     int64_t arrived_ns;
@@ -84,6 +85,7 @@ struct harpe_http {
     harpe_http_list states[HARPE_HTTP_STATE_COUNT];
     harpe_http_connection *first_queued, *last_queued;
     harpe_http_counts counts;
+    size_t body_memory; /* of all requests' bodies */
     int64_t date_s;
     char date[40];
     char read_buffer[HARPE_HTTP_READ_SIZE]; /* of whoever is reading just now */

@@ -39,6 +39,7 @@ int harpe_http_request_new(harpe_http_connection *connection, const char *head, 
 }
 
 void harpe_http_request_free(harpe_http_request *request) {
+    if (request->body_memory > 0) request->connection->http->body_memory -= request->body_memory;
     free(request->body);
     free(request);
 }
@@ -49,6 +50,8 @@ bool harpe_http_request_append(harpe_http_request *request, const char *bytes, s
         needed <= request->head.content_length)
         needed = (size_t)request->head.content_length + 1;
     if (!HARPE_ARRAY_RESERVE(request->body, request->body_capacity, needed)) return false;
+    request->connection->http->body_memory += request->body_capacity - request->body_memory;
+    request->body_memory = request->body_capacity;
     memcpy(request->body + request->body_length, bytes, length);
     request->body_length += length;
     request->body[request->body_length] = '\0';

@@ -5,7 +5,7 @@
 
 #include "server/job.h"
 
-enum { CHECK_EVERY_MS = 60000 };
+enum { CHECK_EVERY_S = 60 };
 
 /* ---- Eviction ----------------------------------------------------------------------------- */
 
@@ -48,7 +48,7 @@ void harpe_evict(harpe_job *job, harpe_call *call) {
     harpe_operation_store(operation, HARPE_CHANGE_DELETED, deletion_is_stored);
 }
 
-/* ---- Once a minute ------------------------------------------------------------------------ */
+/* ---- Now and then ------------------------------------------------------------------------- */
 
 static void seen_is_stored(void *user, harpe_status status, const harpe_error *error) {
     (void)error;
@@ -83,7 +83,7 @@ void harpe_jobs_check_idle(harpe_jobs *jobs) {
     }
 }
 
-static void minute_is_over(void *user) {
+static void check_is_due(void *user) {
     harpe_jobs *jobs = user;
     jobs->idle_timer = NULL;
     if (jobs->is_stopping) return;
@@ -94,7 +94,10 @@ static void minute_is_over(void *user) {
     }
 }
 
+/* Every minute, sooner where jobs may idle for less. */
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error) {
-    return harpe_loop_after(jobs->options.loop, CHECK_EVERY_MS, minute_is_over, jobs,
+    int64_t idle_s = jobs->options.settings->max_job_idle_time_s;
+    int64_t delay_s = idle_s < 1 ? 1 : idle_s < CHECK_EVERY_S ? idle_s : CHECK_EVERY_S;
+    return harpe_loop_after(jobs->options.loop, delay_s * 1000, check_is_due, jobs,
                             &jobs->idle_timer, error);
 }

@@ -40,7 +40,7 @@ void harpe_job_bury(harpe_job *job) {
     for (int r = 0; r < job->info.world_size && job->rank_infos; r++) {
         harpe_rank_info_free(&job->rank_infos[r]);
     }
-    harpe_results_free(job->results, job->info.world_size);
+    harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
     harpe_round_text_unref(job->next);
     harpe_scheduler_free(job->scheduler);

@@ -2,15 +2,18 @@
 /* What the engine is made of: a job and its ranks, an operation (one call on its way through a
  * worker and the store), a turn (the one thing at a time that a job does with its scheduler), and
  * the table of jobs. Shared by the files of the engine (jobs.c, registration.c, rounds.c,
- * results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_view.c) and by nobody else. */
+ * results.c, round_results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_view.c) and by
+ * nobody else. */
 #ifndef HARPE_SERVER_JOB_H
 #define HARPE_SERVER_JOB_H
 
+#include "base/text.h"
 #include "pfo/models.h"
 #include "server/jobs.h"
 
 typedef struct harpe_job harpe_job;
 typedef struct harpe_operation harpe_operation;
+typedef struct harpe_dump harpe_dump;
 
 /* ---- Data --------------------------------------------------------------------------------- */
 
@@ -31,6 +34,20 @@ typedef struct harpe_round_text {
     size_t length;
     size_t *offsets; /* world_size + 1 */
 } harpe_round_text;
+
+/* One rank's result as it came. */
+typedef struct harpe_result_text {
+    char *text; /* NULL: not come yet, or only in the store */
+    size_t length;
+    bool is_plain; /* strict JSON with no members but the model's */
+} harpe_result_text;
+
+/* Those of one round. References belong to the loop. */
+typedef struct harpe_round_results {
+    int references, count;
+    bool is_dumped; /* or it has begun */
+    harpe_result_text texts[];
+} harpe_round_results;
 
 /* One rank's part of the round. Its state follows: unknown (not registered), asking, reported,
  * served (a round was handed out), registered. */
@@ -79,8 +96,7 @@ struct harpe_job {
     harpe_rank *ranks;
     harpe_rank_info *rank_infos;      /* fixed once all are registered */
     int *rank_at;                     /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
-    harpe_profiling_result *results;  /* of the current round; rank -1: only in the store. NULL
-                                         until the first */
+    harpe_round_results *results;     /* of the current round; NULL until the first */
     int registered, asking, reported; /* how many */
 
     /* Rounds. The state is what these say: see harpe_job_state_of. */
@@ -104,6 +120,7 @@ struct harpe_job {
     size_t wish_count, wish_capacity;
 
     int users;            /* pieces of work that read this job's arrays on a worker */
+    harpe_dump *dumps;    /* the first is being written; the others wait for it */
     bool dump_has_failed; /* and was logged */
 };
 
@@ -127,10 +144,10 @@ struct harpe_operation {
     harpe_change change;
     harpe_problems problems;
     harpe_rank_info rank_info;
-    harpe_profiling_result result;
+    int rank;      /* of a result */
     int64_t round; /* of a result */
     harpe_result_comparison comparison;
-    bool is_decoded;
+    bool is_decoded, is_plain;
 };
 
 typedef enum harpe_turn_kind {
@@ -183,7 +200,7 @@ struct harpe_jobs {
     harpe_call *again; /* calls that are about to be handled anew */
     harpe_timer *idle_timer;
     int64_t started_s;
-    bool is_stopping;
+    bool is_loading, is_stopping;
     harpe_jobs_counts counts;
 };
 
@@ -275,8 +292,6 @@ bool harpe_job_round_is_over(const harpe_job *job);
 void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail);
 void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail);
 void harpe_job_unhold(harpe_job *job, harpe_call *call);
-/* The results of a round that is over go to the dump. */
-void harpe_job_dump_results(harpe_job *job);
 
 harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind);
 void harpe_turn_end(harpe_turn *turn);
@@ -293,13 +308,33 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
                                  const harpe_frequency_schedule *schedules);
 /* On the loop: takes over what harpe_turn_conclude left. */
 void harpe_turn_take_lesson(harpe_turn *turn);
+/* On a worker: shows the results of `round` to the scheduler, if it wants to see any. */
+harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
+                                const harpe_round_results *results);
 /* On a worker: brings a new scheduler to where the stored rounds left it (bring_back.c). */
 harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler);
-/* On a worker: reads those of `results` that are only in the store. */
-harpe_status harpe_results_fill(harpe_store *store, const char *job_id, int64_t round,
-                                harpe_profiling_result *results, int count, harpe_error *error);
-harpe_profiling_result *harpe_results_new(int count);
-void harpe_results_free(harpe_profiling_result *results, int count);
+
+/* ---- Results of rounds (round_results.c) --------------------------------------------------- */
+
+/* Without any text: all is in the store. NULL: out of memory. */
+harpe_round_results *harpe_round_results_new(int count);
+harpe_round_results *harpe_round_results_ref(harpe_round_results *results);
+void harpe_round_results_unref(harpe_round_results *results); /* NULL is fine */
+
+/* Where texts that are missing are. */
+typedef struct harpe_stored_round {
+    harpe_store *store;
+    const char *job_id;
+    int64_t round;
+} harpe_stored_round;
+/* On a worker: one model per rank, to be freed with harpe_profiling_results_free. */
+harpe_status harpe_round_results_decode(const harpe_stored_round *from,
+                                        const harpe_round_results *results,
+                                        harpe_profiling_result **out, harpe_error *error);
+/* On a worker: all of them as one JSON list. */
+harpe_status harpe_round_results_format(const harpe_stored_round *from,
+                                        const harpe_round_results *results, harpe_text *to,
+                                        harpe_error *error);
 
 /* ---- Texts of rounds (round_text.c) -------------------------------------------------------- */
 
@@ -319,11 +354,23 @@ harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, har
 void harpe_jobs_check_idle(harpe_jobs *jobs);
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);
 
-/* Each begins a dump on a worker, where the settings say so (dumps.c). */
+/* Each has a dump written on a worker, where the settings say so (dumps.c). */
 void harpe_dump_ranks(harpe_job *job);
-void harpe_dump_schedules(harpe_job *job);
-/* Takes `results` over. */
-void harpe_dump_results(harpe_job *job, int64_t round, harpe_profiling_result *results);
+void harpe_dump_schedules(harpe_job *job, int64_t round, harpe_round_text *text);
+void harpe_dump_results(harpe_job *job, int64_t round, harpe_round_results *results);
+typedef enum harpe_dump_kind {
+    HARPE_DUMP_RANKS,
+    HARPE_DUMP_SCHEDULES,
+    HARPE_DUMP_RESULTS,
+} harpe_dump_kind;
+/* It should be on disk and is not. */
+bool harpe_dump_is_missing(const harpe_job *job, harpe_dump_kind kind, int64_t round);
+/* The first round that waits to be dumped or is being; `otherwise`, when no earlier one does. */
+int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
+/* Before any dump of this server: removes what a killed one left half written. */
+void harpe_dumps_clean(const harpe_job *job);
+/* Begins with the dumps that were queued while jobs were loaded. */
+void harpe_dumps_begin(const harpe_job *job);
 /* On a worker: the job's directory, made if missing; to be freed with free(). */
 harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, char **directory,
                                   harpe_error *error);

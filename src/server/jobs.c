@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/array.h"
@@ -51,6 +52,20 @@ static void answer_held(harpe_jobs *jobs) {
     }
 }
 
+harpe_call *harpe_jobs_take_held(harpe_jobs *jobs) {
+    harpe_call *taken = NULL;
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        for (int r = 0; r < job->info.world_size && job->asking > 0; r++) {
+            harpe_call *call = job->ranks[r].asking;
+            if (!call) continue;
+            harpe_job_unhold(job, call);
+            call->next = taken;
+            taken = call;
+        }
+    }
+    return taken;
+}
+
 void harpe_jobs_stop(harpe_jobs *jobs) {
     jobs->is_stopping = true;
     harpe_timer_cancel(jobs->idle_timer);
@@ -94,6 +109,11 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     }
     if (call->kind == HARPE_CALL_REGISTER_JOB) {
         harpe_register_job(jobs, call);
+        return;
+    }
+    if (call->kind == HARPE_CALL_LIST) {
+        char *list = harpe_jobs_list(jobs, (size_t)call->rank, (size_t)call->round);
+        harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
         return;
     }
     harpe_job *job = harpe_job_table_find(&jobs->table, call->job_id);

@@ -43,6 +43,7 @@ typedef enum harpe_call_kind {
     HARPE_CALL_EVICT,         /* job_id */
     HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON */
     HARPE_CALL_FRONTIER,      /* job_id */
+    HARPE_CALL_LIST,          /* rank jobs are skipped, round are shown: see harpe_jobs_list */
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {
@@ -66,6 +67,9 @@ struct harpe_call {
     struct harpe_job *held_by;         /* the job whose round or queue holds this call */
     struct harpe_operation *operation; /* what carries this call, or what it waits for */
     harpe_call *next;
+    /* For whoever stands before the engine (peers.c); zero at first: */
+    struct harpe_pending *pending; /* waits for the server that leads */
+    int64_t number;                /* by which that one knows it; 0: it was not sent */
 };
 
 /* ---- The engine -------------------------------------------------------------------------------
@@ -98,6 +102,9 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call);
 void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_t round,
                           bool has_arrived);
 
+/* Takes out all calls for a schedule that are held, linked by `next`: nothing was done for them
+ * yet, so that somebody else may handle them. */
+harpe_call *harpe_jobs_take_held(harpe_jobs *jobs);
 /* Answers every held call with 503 (the server is stopping; clients retry) and lets what is being
  * stored end. Calls that come later get 503. */
 void harpe_jobs_stop(harpe_jobs *jobs);

@@ -1,60 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics: what the server counts, in Prometheus' text format. */
+/* /metrics: what the server counts, in Prometheus' text format. A new one is a row here. */
 #include "base/text.h"
 #include "server/route_table.h"
 
-static void append(harpe_text *text, const char *name, const char *type, const char *help,
-                   double value) {
-    harpe_text_printf(text, "# HELP harpe_%s %s\n# TYPE harpe_%s %s\nharpe_%s ", name, help, name,
-                      type, name);
-    harpe_text_number(text, value);
-    harpe_text_append(text, "\n", 1);
+typedef struct metric {
+    const char *name, *type, *help;
+    double value;
+} metric;
+
+static void append(harpe_text *text, const metric *metrics, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const metric *it = &metrics[i];
+        harpe_text_printf(text, "# HELP harpe_%s %s\n# TYPE harpe_%s %s\nharpe_%s ", it->name,
+                          it->help, it->name, it->type, it->name);
+        harpe_text_number(text, it->value);
+        harpe_text_append(text, "\n", 1);
+    }
 }
 
+#define APPEND(text, metrics) append(text, metrics, sizeof metrics / sizeof *metrics)
+#define GAUGE "gauge"
+#define TOTAL "counter" /* since the start */
+
 static void append_jobs(harpe_text *text, const harpe_jobs *jobs) {
-    harpe_jobs_counts counts = harpe_jobs_count(jobs);
-    append(text, "jobs", "gauge", "Jobs at present.", (double)counts.jobs);
-    append(text, "jobs_failed", "gauge", "Of these, jobs that cannot go on.",
-           (double)counts.failed);
-    append(text, "ranks", "gauge", "Registered ranks of all jobs.", (double)counts.ranks);
-    append(text, "ranks_waiting", "gauge", "Ranks whose request for a schedule is held.",
-           (double)counts.ranks_waiting);
-    append(text, "jobs_registered_total", "counter", "Jobs registered since the start.",
-           (double)counts.registered_jobs);
-    append(text, "ranks_registered_total", "counter", "Ranks registered since the start.",
-           (double)counts.registered_ranks);
-    append(text, "rounds_total", "counter", "Rounds handed out since the start.",
-           (double)counts.rounds);
-    append(text, "results_total", "counter", "Results taken since the start.",
-           (double)counts.results);
-    append(text, "jobs_evicted_total", "counter", "Jobs evicted since the start.",
-           (double)counts.evicted);
+    harpe_jobs_counts now = jobs ? harpe_jobs_count(jobs) : (harpe_jobs_counts){0};
+    const metric metrics[] = {
+        {"leads", GAUGE, "Has this server the jobs? 0: another one has.", jobs != NULL},
+        {"jobs", GAUGE, "Jobs at present.", (double)now.jobs},
+        {"jobs_failed", GAUGE, "Of these, jobs that cannot go on.", (double)now.failed},
+        {"ranks", GAUGE, "Registered ranks of all jobs.", (double)now.ranks},
+        {"ranks_waiting", GAUGE, "Ranks whose request for a schedule is held.",
+         (double)now.ranks_waiting},
+        {"jobs_registered_total", TOTAL, "Jobs registered.", (double)now.registered_jobs},
+        {"ranks_registered_total", TOTAL, "Ranks registered.", (double)now.registered_ranks},
+        {"rounds_total", TOTAL, "Rounds handed out.", (double)now.rounds},
+        {"results_total", TOTAL, "Results taken.", (double)now.results},
+        {"jobs_evicted_total", TOTAL, "Jobs evicted.", (double)now.evicted},
+    };
+    APPEND(text, metrics);
 }
 
 static void append_store(harpe_text *text, const harpe_store *store) {
-    harpe_store_counts counts = harpe_store_count(store);
-    append(text, "store_changes_total", "counter", "Records written to the store.",
-           (double)counts.changes);
-    append(text, "store_batches_total", "counter", "Transactions that they took.",
-           (double)counts.batches);
-    append(text, "store_failures_total", "counter", "Transactions that failed.",
-           (double)counts.failures);
-    append(text, "store_queued", "gauge", "Records waiting to be written.", (double)counts.queued);
+    harpe_store_counts now = harpe_store_count(store);
+    const metric metrics[] = {
+        {"store_changes_total", TOTAL, "Records written to the store.", (double)now.changes},
+        {"store_batches_total", TOTAL, "Transactions that they took.", (double)now.batches},
+        {"store_failures_total", TOTAL, "Transactions that failed.", (double)now.failures},
+        {"store_queued", GAUGE, "Records waiting to be written.", (double)now.queued},
+    };
+    APPEND(text, metrics);
 }
 
 static void append_http(harpe_text *text, const harpe_http *http) {
-    harpe_http_counts counts = harpe_http_count(http);
-    append(text, "http_connections", "gauge", "Open connections.", counts.connections);
-    append(text, "http_held", "gauge", "Requests that wait for an answer.", counts.held);
-    append(text, "http_accepted_total", "counter", "Connections accepted.",
-           (double)counts.accepted);
-    append(text, "http_refused_total", "counter", "Connections refused at the door.",
-           (double)counts.refused);
-    append(text, "http_evicted_total", "counter", "Idle connections closed to make room.",
-           (double)counts.evicted);
-    append(text, "http_timeouts_total", "counter", "Requests that took too long to arrive.",
-           (double)counts.timeouts);
-    append(text, "http_requests_total", "counter", "Whole requests.", (double)counts.requests);
+    harpe_http_counts now = harpe_http_count(http);
+    const metric metrics[] = {
+        {"http_connections", GAUGE, "Open connections.", now.connections},
+        {"http_held", GAUGE, "Requests that wait for an answer.", now.held},
+        {"http_body_bytes", GAUGE, "Memory of bodies that are not answered yet.",
+         (double)now.body_memory},
+        {"http_accepted_total", TOTAL, "Connections accepted.", (double)now.accepted},
+        {"http_refused_total", TOTAL, "Connections refused at the door.", (double)now.refused},
+        {"http_evicted_total", TOTAL, "Connections closed to make room for others.",
+         (double)now.evicted},
+        {"http_timeouts_total", TOTAL, "Requests that took too long to arrive.",
+         (double)now.timeouts},
+        {"http_requests_total", TOTAL, "Whole requests.", (double)now.requests},
+    };
+    APPEND(text, metrics);
 }
 
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store,

@@ -35,7 +35,6 @@ void harpe_under_way_remove(harpe_jobs *jobs, harpe_under_way *entry) {
 static void free_operation(harpe_operation *operation) {
     harpe_problems_free(&operation->problems);
     harpe_rank_info_free(&operation->rank_info);
-    harpe_profiling_result_free(&operation->result);
     free(operation->body);
     free(operation);
 }

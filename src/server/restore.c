@@ -13,6 +13,8 @@
 typedef struct loading {
     harpe_jobs *jobs;
     harpe_job *job; /* of the last record */
+    int64_t round;  /* of the last result */
+    int results;    /* of that round so far */
 } loading;
 
 static harpe_status unreadable(const harpe_change *record, const char *what, harpe_error *error) {
@@ -41,6 +43,8 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
     }
     if (info) self->jobs->counts.jobs++;
     self->job = job;
+    self->results = 0;
+    harpe_dumps_clean(job);
     return HARPE_OK;
 }
 
@@ -96,31 +100,53 @@ static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_
 /* A round without text has the schedules of the one before. */
 static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe_error *error) {
     job->round = record->round;
-    if (record->length == 0) {
-        return job->current ? HARPE_OK : unreadable(record, "a round", error);
+    if (record->length > 0) {
+        harpe_round_text *text = NULL;
+        harpe_status status = harpe_round_text_split(record->text, record->length,
+                                                     job->info.world_size, &text, error);
+        if (status == HARPE_INVALID_INPUT) return unreadable(record, "a round", error);
+        if (status) return status;
+        harpe_round_text_unref(job->current);
+        job->current = text;
     }
-    harpe_round_text *text = NULL;
-    harpe_status status =
-        harpe_round_text_split(record->text, record->length, job->info.world_size, &text, error);
-    if (status == HARPE_INVALID_INPUT) return unreadable(record, "a round", error);
-    if (status) return status;
-    harpe_round_text_unref(job->current);
-    job->current = text;
+    if (!job->current) return unreadable(record, "a round", error);
+    if (harpe_dump_is_missing(job, HARPE_DUMP_SCHEDULES, job->round)) {
+        harpe_dump_schedules(job, job->round, job->current);
+    }
+    return HARPE_OK;
+}
+
+/* Once they are counted: the dump of a whole round that is missing is made up for. */
+static harpe_status count_result(loading *self, int64_t round, harpe_error *error) {
+    harpe_job *job = self->job;
+    if (round != self->round) self->results = 0;
+    self->round = round;
+    if (++self->results < job->info.world_size) return HARPE_OK;
+    harpe_round_results *results = round == job->round ? job->results : NULL;
+    if (results) results->is_dumped = true;
+    if (!harpe_dump_is_missing(job, HARPE_DUMP_RESULTS, round)) return HARPE_OK;
+    results =
+        results ? harpe_round_results_ref(results) : harpe_round_results_new(job->info.world_size);
+    if (!results) return harpe_fail_memory(error);
+    harpe_dump_results(job, round, results);
+    harpe_round_results_unref(results);
     return HARPE_OK;
 }
 
 /* Those of earlier rounds are read when the scheduler lives through them again; those of the last
  * one, too: here they are only counted. */
-static harpe_status load_result(harpe_job *job, const harpe_change *record, harpe_error *error) {
+static harpe_status load_result(loading *self, const harpe_change *record, harpe_error *error) {
+    harpe_job *job = self->job;
     if (record->rank < 0 || record->rank >= job->info.world_size || record->round > job->round) {
         return unreadable(record, "a result", error);
     }
-    if (record->round < job->round) return HARPE_OK;
-    if (!job->results) job->results = harpe_results_new(job->info.world_size);
-    if (!job->results) return harpe_fail_memory(error);
-    job->reported += !job->ranks[record->rank].has_reported;
-    job->ranks[record->rank].has_reported = true;
-    return HARPE_OK;
+    if (record->round == job->round) {
+        if (!job->results) job->results = harpe_round_results_new(job->info.world_size);
+        if (!job->results) return harpe_fail_memory(error);
+        job->reported += !job->ranks[record->rank].has_reported;
+        job->ranks[record->rank].has_reported = true;
+    }
+    return count_result(self, record->round, error);
 }
 
 static harpe_status load_state(harpe_job *job, const harpe_change *record, harpe_error *error) {
@@ -154,7 +180,7 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     switch (record->kind) {
     case HARPE_CHANGE_RANK: return load_rank(job, record, error);
     case HARPE_CHANGE_ROUND: return load_round(job, record, error);
-    case HARPE_CHANGE_RESULT: return load_result(job, record, error);
+    case HARPE_CHANGE_RESULT: return load_result(self, record, error);
     case HARPE_CHANGE_STATE: return load_state(job, record, error);
     case HARPE_CHANGE_WISH: return harpe_job_read_wish(job, record, error);
     case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
@@ -167,17 +193,22 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
 
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
+    harpe_dumps_begin(job);
     for (int r = 0; r < job->info.world_size; r++) {
         job->ranks[r].may_ask_again = job->round >= 0 && !job->ranks[r].has_reported;
     }
-    if (job->registered == job->info.world_size) harpe_dump_ranks(job);
-    if (job->round >= 0) harpe_dump_schedules(job);
+    if (job->registered == job->info.world_size &&
+        harpe_dump_is_missing(job, HARPE_DUMP_RANKS, -1)) {
+        harpe_dump_ranks(job);
+    }
     harpe_job_advance(job);
 }
 
 harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error) {
     loading self = {.jobs = jobs};
+    jobs->is_loading = true;
     harpe_status status = harpe_store_load(jobs->options.store, NULL, load_record, &self, error);
+    jobs->is_loading = false;
     if (status) return status;
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         go_on(job);

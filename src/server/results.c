@@ -1,48 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks measured: each result is decoded, stored and counted once per round; one that comes
- * again is compared with what is stored. Also reads results back from the store for those that need
- * a whole round of them. */
+/* What ranks measured: each result is checked, stored and counted once per round; one that comes
+ * again is compared with what is stored. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
-#include "base/error.h"
 #include "server/job.h"
 
-/* ---- A round's results -------------------------------------------------------------------- */
-
-harpe_profiling_result *harpe_results_new(int count) {
-    harpe_profiling_result *results = harpe_calloc((size_t)count, sizeof *results);
-    for (int r = 0; r < count && results; r++) {
-        results[r].rank = -1;
-    }
-    return results;
-}
-
-void harpe_results_free(harpe_profiling_result *results, int count) {
-    for (int r = 0; r < count && results; r++) {
-        harpe_profiling_result_free(&results[r]);
-    }
-    free(results);
-}
-
-harpe_status harpe_results_fill(harpe_store *store, const char *job_id, int64_t round,
-                                harpe_profiling_result *results, int count, harpe_error *error) {
-    for (int r = 0; r < count; r++) {
-        if (results[r].rank >= 0) continue;
-        char *text = NULL;
-        size_t length = 0;
-        harpe_status status =
-            harpe_store_read_result(store, job_id, round, r, &text, &length, error);
-        if (status) return status;
-        status = harpe_profiling_result_parse(text, length, &results[r], error);
-        free(text);
-        if (status) return status;
-    }
-    return HARPE_OK;
-}
+/* At more than 1 GB/s: for less than a worker's two hand-overs would pay. */
+enum { SCANNED_ON_THE_LOOP = 128 << 10 };
 
 /* ---- The same again? ---------------------------------------------------------------------- */
 
@@ -90,24 +57,32 @@ static bool results_are_equal(const harpe_profiling_result *a, const harpe_profi
                                 b->energy_breakdown_count);
 }
 
+static bool texts_are_equal(const char *a, size_t a_length, const char *b, size_t b_length) {
+    harpe_profiling_result first = {0};
+    harpe_profiling_result second = {0};
+    if (a_length == b_length && memcmp(a, b, a_length) == 0) return true;
+    bool is_equal = !harpe_profiling_result_parse(a, a_length, &first, NULL) &&
+                    !harpe_profiling_result_parse(b, b_length, &second, NULL) &&
+                    results_are_equal(&first, &second);
+    harpe_profiling_result_free(&first);
+    harpe_profiling_result_free(&second);
+    return is_equal;
+}
+
 static void compare(void *user) {
     harpe_operation *operation = user;
-    harpe_profiling_result stored = {0};
     char *text = NULL;
     size_t length = 0;
     harpe_status status =
         harpe_store_read_result(operation->jobs->options.store, operation->job->id,
-                                operation->round, operation->result.rank, &text, &length, NULL);
+                                operation->round, operation->rank, &text, &length, NULL);
     operation->comparison =
         status == HARPE_NOT_FOUND ? HARPE_RESULT_NOT_STORED : HARPE_RESULT_UNREADABLE;
     if (status) return;
-    bool is_equal = length == operation->length && memcmp(text, operation->body, length) == 0;
-    if (!is_equal && !harpe_profiling_result_parse(text, length, &stored, NULL)) {
-        is_equal = results_are_equal(&stored, &operation->result);
-        harpe_profiling_result_free(&stored);
-    }
+    operation->comparison = texts_are_equal(text, length, operation->body, operation->length)
+                                ? HARPE_RESULT_EQUAL
+                                : HARPE_RESULT_DIFFERENT;
     free(text);
-    operation->comparison = is_equal ? HARPE_RESULT_EQUAL : HARPE_RESULT_DIFFERENT;
 }
 
 static void is_compared(void *user) {
@@ -115,7 +90,7 @@ static void is_compared(void *user) {
     if (harpe_operation_is_void(operation)) return;
     harpe_call *call = harpe_operation_release(operation);
     long long round = (long long)operation->round;
-    int rank = operation->result.rank;
+    int rank = operation->rank;
     harpe_result_comparison comparison = operation->comparison;
     harpe_operation_end(operation);
     switch (comparison) {
@@ -139,7 +114,7 @@ static void is_compared(void *user) {
 static void result_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_operation *operation = user;
     harpe_job *job = operation->job;
-    int rank = operation->result.rank;
+    int rank = operation->rank;
     job->ranks[rank].operation = NULL;
     harpe_call *call = harpe_operation_release(operation);
     if (status) {
@@ -147,8 +122,9 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
         harpe_reply_not_stored(call, error);
         return;
     }
-    job->results[rank] = operation->result;
-    operation->result = (harpe_profiling_result){0};
+    job->results->texts[rank] =
+        (harpe_result_text){operation->body, operation->length, operation->is_plain};
+    operation->body = NULL;
     job->ranks[rank].has_reported = true;
     job->reported++;
     job->jobs->counts.results++;
@@ -159,15 +135,15 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
 
 static void store_result(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    if (!job->results) job->results = harpe_results_new(job->info.world_size);
+    if (!job->results) job->results = harpe_round_results_new(job->info.world_size);
     if (!job->results) {
         harpe_reply_out_of_memory(harpe_operation_release(operation));
         harpe_operation_end(operation);
         return;
     }
-    job->ranks[operation->result.rank].operation = operation;
+    job->ranks[operation->rank].operation = operation;
     operation->change.round = job->round;
-    operation->change.rank = operation->result.rank;
+    operation->change.rank = operation->rank;
     operation->change.text = operation->body;
     operation->change.length = operation->length;
     harpe_operation_store(operation, HARPE_CHANGE_RESULT, result_is_stored);
@@ -176,7 +152,7 @@ static void store_result(harpe_operation *operation) {
 /* What can be said without looking at rounds. */
 static bool is_refused(harpe_operation *operation) {
     const harpe_job *job = operation->job;
-    int rank = operation->result.rank;
+    int rank = operation->rank;
     if (operation->is_decoded && rank >= job->info.world_size) {
         char message[96];
         (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", rank,
@@ -204,7 +180,7 @@ static void result_is_decoded(void *user) {
     harpe_operation *operation = user;
     const harpe_job *job = operation->job;
     if (harpe_operation_is_void(operation) || is_refused(operation)) return;
-    const harpe_rank *slot = &job->ranks[operation->result.rank];
+    const harpe_rank *slot = &job->ranks[operation->rank];
     if (slot->operation) {
         harpe_operation_wait_for(operation, slot->operation);
         return;
@@ -217,18 +193,32 @@ static void result_is_decoded(void *user) {
     store_result(operation);
 }
 
+/* What the scan leaves open. */
 static void decode_result(void *user) {
     harpe_operation *operation = user;
+    harpe_profiling_result result = {0};
     operation->is_decoded = harpe_profiling_result_decode(operation->body, operation->length,
-                                                          &operation->result, &operation->problems);
+                                                          &result, &operation->problems);
+    operation->rank = result.rank;
+    harpe_profiling_result_free(&result);
+}
+
+static void check_result(void *user) {
+    harpe_operation *operation = user;
+    operation->is_plain = operation->is_decoded =
+        harpe_profiling_result_scan(operation->body, operation->length, &operation->rank);
+    if (!operation->is_plain) decode_result(operation);
 }
 
 void harpe_take_result(harpe_job *job, harpe_call *call) {
     harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
-    if (operation) harpe_operation_decode(operation, decode_result, result_is_decoded);
-}
-
-void harpe_job_dump_results(harpe_job *job) {
-    harpe_dump_results(job, job->round, job->results);
-    job->results = NULL;
+    if (!operation) return;
+    if (operation->length > SCANNED_ON_THE_LOOP) {
+        harpe_operation_read(operation, check_result, result_is_decoded);
+    } else if (harpe_profiling_result_scan(operation->body, operation->length, &operation->rank)) {
+        operation->is_plain = operation->is_decoded = true;
+        result_is_decoded(operation);
+    } else {
+        harpe_operation_decode(operation, decode_result, result_is_decoded);
+    }
 }

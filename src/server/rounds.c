@@ -154,6 +154,8 @@ void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_
 static void begin_round(harpe_job *job) {
     job->round++;
     job->reported = 0;
+    harpe_round_results_unref(job->results);
+    job->results = NULL;
     harpe_round_text_unref(job->current);
     job->current = job->next;
     /* A scheduler without more to say keeps its last schedules. */
@@ -163,7 +165,7 @@ static void begin_round(harpe_job *job) {
         job->ranks[r].may_ask_again = !job->ranks[r].asking;
     }
     job->jobs->counts.rounds++;
-    harpe_dump_schedules(job);
+    harpe_dump_schedules(job, job->round, job->current);
 }
 
 /* An answer may bring the next request of this rank or the loss of another's: each call is still
@@ -187,12 +189,14 @@ static void state_is_stored(void *user, harpe_status status, const harpe_error *
     harpe_turn_end(turn);
 }
 
+/* `number` says what the store need not keep any longer: see harpe_change_kind. */
 static void store_round(harpe_turn *turn, harpe_change_kind kind, const char *text, size_t length,
-                        int64_t round,
+                        int64_t round, int64_t number,
                         void (*done)(void *user, harpe_status status, const harpe_error *error)) {
     turn->change = (harpe_change){.kind = kind,
                                   .job_id = turn->job->id,
                                   .round = round,
+                                  .number = number,
                                   .text = text,
                                   .length = length,
                                   .done = done,
@@ -214,8 +218,9 @@ static void round_is_stored(void *user, harpe_status status, const harpe_error *
     begin_round(job);
     answer_all(job);
     if (job->state_text && !job->eviction && !turn->jobs->is_stopping) {
+        int64_t last = job->round - 1;
         store_round(turn, HARPE_CHANGE_STATE, job->state_text, job->state_length, job->round,
-                    state_is_stored);
+                    last - harpe_dumps_first_round(job, last), state_is_stored);
     } else {
         harpe_turn_end(turn);
     }
@@ -229,18 +234,22 @@ static void begin_hand_out(harpe_job *job) {
     }
     bool is_as_before = job->next == job->current;
     store_round(turn, HARPE_CHANGE_ROUND, is_as_before ? "" : job->next->text,
-                is_as_before ? 0 : job->next->length, job->round + 1, round_is_stored);
+                is_as_before ? 0 : job->next->length, job->round + 1,
+                harpe_dumps_first_round(job, job->round + 1), round_is_stored);
 }
 
 /* ---- What next ---------------------------------------------------------------------------- */
 
 void harpe_job_advance(harpe_job *job) {
+    bool is_over = harpe_job_round_is_over(job);
+    if (is_over && job->results && !job->results->is_dumped && !job->is_evicted) {
+        job->results->is_dumped = true;
+        harpe_dump_results(job, job->round, job->results);
+    }
     if (job->jobs->is_stopping || job->is_evicted || job->failure || job->eviction || job->turn) {
         return;
     }
     if (job->registered < job->info.world_size) return;
-    bool is_over = harpe_job_round_is_over(job);
-    if (is_over && job->next && job->results) harpe_job_dump_results(job);
     if (!job->is_ready) {
         harpe_begin_prepare(job);
     } else if (is_over && !job->next) {

@@ -23,7 +23,7 @@ const harpe_route harpe_route_table[] = {
     {"POST", "/plan/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_PLAN, 1, false, false, "Plan", "Null",
      "Run the plan of this iteration time"},
     /* Looking at it. */
-    {"GET", "/jobs", HARPE_PAGE_JOBS, 0, -1, false, false, NULL, NULL,
+    {"GET", "/jobs", HARPE_PAGE_NONE, HARPE_CALL_LIST, -1, false, false, NULL, NULL,
      "All jobs, newest first (offset, limit)"},
     {"GET", "/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_SHOW, 1, false, false, NULL, NULL,
      "Everything known of one job"},

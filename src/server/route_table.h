@@ -15,7 +15,6 @@ typedef enum harpe_page {
     HARPE_PAGE_HEALTH,
     HARPE_PAGE_METRICS,
     HARPE_PAGE_OPENAPI,
-    HARPE_PAGE_JOBS,
 } harpe_page;
 
 typedef struct harpe_route {
@@ -32,7 +31,8 @@ typedef struct harpe_route {
 /* Ended by a NULL method. */
 extern const harpe_route harpe_route_table[];
 
-/* Prometheus' text format; to be freed with free(). `http` may be NULL. */
+/* Prometheus' text format; to be freed with free(). `jobs` is NULL while another server leads: it
+ * counts them. `http` may be NULL. */
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store,
                            const harpe_http *http);
 

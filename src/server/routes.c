@@ -85,8 +85,9 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
 static void on_sent(void *user, void *data, bool delivered) {
     harpe_routes *routes = user;
     exchange *self = data;
-    harpe_jobs_delivered(routes->options.jobs, self->call.job_id, (int)self->call.rank,
-                         self->answered_round, delivered);
+    if (routes->options.peers) {
+        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round, delivered);
+    }
     free_exchange(self);
 }
 
@@ -94,7 +95,7 @@ static void on_gone(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     exchange *self = harpe_http_data(request);
     if (!self) return;
-    harpe_jobs_forget(routes->options.jobs, &self->call);
+    if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
     free_exchange(self);
 }
 
@@ -106,11 +107,25 @@ static bool is_json_type(const char *type) {
     return length >= 16 && strncasecmp(type + length - 4, "json", 4) == 0;
 }
 
+/* A whole number of the query within limits, or its default. */
+static int64_t query_number(const harpe_http_request *request, const char *name, int64_t otherwise,
+                            int64_t maximum) {
+    const char *text = harpe_http_query(request, name);
+    int64_t number;
+    if (!text || !harpe_parse_int(text, strlen(text), &number) || number < 0) return otherwise;
+    return number < maximum ? number : maximum;
+}
+
 /* Reads `rank` and `round` of the query; answers and returns false when they are bad. */
 static bool read_query(harpe_http_request *request, const harpe_route *route, harpe_call *call) {
     harpe_problems problems = {0};
     int64_t rank = -1;
     int64_t round = -1;
+    if (route->call == HARPE_CALL_LIST) {
+        call->rank = query_number(request, "offset", 0, INT32_MAX);
+        call->round = query_number(request, "limit", 1000, 100000);
+        return true;
+    }
     if (route->needs_rank)
         (void)harpe_query_int_decode("rank", harpe_http_query(request, "rank"), &rank, &problems);
     if (route->takes_round && harpe_http_query(request, "round"))
@@ -155,7 +170,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
     } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
         harpe_http_set_data(request, self);
-        harpe_jobs_handle(routes->options.jobs, &self->call);
+        harpe_peers_handle(routes->options.peers, &self->call);
         return;
     }
     free_exchange(self);
@@ -178,35 +193,19 @@ static void answer_health(harpe_http_request *request) {
     harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
 }
 
-/* A whole number of the query within limits, or its default. */
-static int64_t query_number(const harpe_http_request *request, const char *name, int64_t otherwise,
-                            int64_t maximum) {
-    const char *text = harpe_http_query(request, name);
-    int64_t number;
-    if (!text || !harpe_parse_int(text, strlen(text), &number) || number < 0) return otherwise;
-    return number < maximum ? number : maximum;
-}
-
-static void answer_jobs(harpe_routes *routes, harpe_http_request *request) {
-    int64_t offset = query_number(request, "offset", 0, INT32_MAX);
-    int64_t limit = query_number(request, "limit", 1000, 100000);
-    answer_text(request, 200, JSON_TYPE,
-                harpe_jobs_list(routes->options.jobs, (size_t)offset, (size_t)limit), NULL);
-}
-
 static void answer_page(harpe_routes *routes, harpe_http_request *request,
                         const harpe_route *route) {
     switch (route->page) {
     case HARPE_PAGE_NONE: return;
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
     case HARPE_PAGE_HEALTH: answer_health(request); return;
-    case HARPE_PAGE_JOBS: answer_jobs(routes, request); return;
     case HARPE_PAGE_OPENAPI:
         answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
         return;
     case HARPE_PAGE_METRICS:
         answer_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
-                    harpe_metrics_format(routes->options.jobs, routes->options.store, routes->http),
+                    harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
+                                         routes->options.store, routes->http),
                     NULL);
         return;
     }
@@ -277,6 +276,10 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
 }
 
 void harpe_routes_free(harpe_routes *routes) { free(routes); }
+
+void harpe_routes_leave_peers(harpe_routes *routes) {
+    if (routes) routes->options.peers = NULL;
+}
 
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }
 

@@ -5,12 +5,12 @@
 #define HARPE_SERVER_ROUTES_H
 
 #include "server/http.h"
-#include "server/jobs.h"
+#include "server/peers.h"
 
 typedef struct harpe_routes harpe_routes;
 
 typedef struct harpe_routes_options {
-    harpe_jobs *jobs;
+    harpe_peers *peers;
     harpe_store *store;
     const harpe_settings *settings;
     harpe_log log;
@@ -23,6 +23,9 @@ void harpe_routes_free(harpe_routes *routes);
 harpe_http_handler harpe_routes_handler(harpe_routes *routes);
 /* Once HTTP is there: for the counts in /metrics. */
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http);
+/* Before `peers` is freed while connections are still open: nobody is told any more what became of
+ * their answers. */
+void harpe_routes_leave_peers(harpe_routes *routes);
 /* The OpenAPI 3 document; to be freed with free(). */
 char *harpe_routes_openapi(void);
 

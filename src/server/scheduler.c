@@ -148,7 +148,7 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error) {
     const harpe_scheduler_class *class = scheduler->kind->class;
-    if (!class->observe || harpe_scheduler_is_finished(scheduler)) return HARPE_OK;
+    if (!harpe_scheduler_observes(scheduler)) return HARPE_OK;
     if (count != (size_t)scheduler->job.world_size)
         return harpe_fail(error, HARPE_INTERNAL, "%zu results of a job of %d ranks", count,
                           scheduler->job.world_size);
@@ -160,6 +160,15 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
     harpe_status status = class->observe(scheduler->state, results, count, error);
     if (!status) scheduler->has_news = true;
     return status;
+}
+
+bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler) {
+    return scheduler->kind->class == &harpe_program_scheduler &&
+           harpe_program_is_lost(scheduler->state);
+}
+
+bool harpe_scheduler_observes(const harpe_scheduler *scheduler) {
+    return scheduler->kind->class->observe && !harpe_scheduler_is_finished(scheduler);
 }
 
 bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler) {

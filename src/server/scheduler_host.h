@@ -47,6 +47,10 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
 harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error);
+/* Does it look at results (still)? */
+bool harpe_scheduler_observes(const harpe_scheduler *scheduler);
+/* After a failed call: what it learnt is gone, but a new one may learn it again. */
+bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler);
 bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler);
 /* Are results of all rounds needed to bring it back (true), or does save do it? */
 bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler);

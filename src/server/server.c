@@ -29,7 +29,7 @@ struct harpe_server {
     harpe_workers *workers;
     harpe_store *store;
     harpe_scheduler_kind *scheduler;
-    harpe_jobs *jobs;
+    harpe_peers *peers;
     harpe_routes *routes;
     harpe_http *http;
     int stop_steps; /* 0: serving */
@@ -117,12 +117,12 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         .settings = settings,
         .log = server->log,
     };
-    return harpe_jobs_new(&options, &server->jobs, error);
+    return harpe_peers_new(&options, &server->peers, error);
 }
 
 static harpe_status start_http(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
-    harpe_routes_options routes = {server->jobs, server->store, settings, server->log};
+    harpe_routes_options routes = {server->peers, server->store, settings, server->log};
     secrets texts = {0};
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
     if (!status) status = read_secrets(settings, &texts, error);
@@ -172,7 +172,8 @@ int harpe_server_port(const harpe_server *server) { return harpe_http_port(serve
 /* Held calls have been answered; what is on its way to the store and to clients gets a moment. */
 static void stop_when_idle(void *user) {
     harpe_server *server = user;
-    bool is_flushed = harpe_jobs_are_idle(server->jobs) && harpe_http_count(server->http).held == 0;
+    bool is_flushed =
+        harpe_peers_are_idle(server->peers) && harpe_http_count(server->http).held == 0;
     if ((is_flushed && server->stop_steps > 2) || server->stop_steps++ >= STOP_STEPS ||
         harpe_loop_after(server->loop, STOP_STEP_MS, stop_when_idle, server, NULL, NULL))
         harpe_loop_stop(server->loop);
@@ -186,7 +187,7 @@ static void begin_stop(void *user) {
     }
     say(server, HARPE_LOG_INFO, "stopping: no new connections, held requests are answered 503");
     harpe_http_stop_accepting(server->http);
-    harpe_jobs_stop(server->jobs);
+    harpe_peers_stop(server->peers);
     stop_when_idle(server);
 }
 
@@ -203,10 +204,11 @@ void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
 void harpe_server_free(harpe_server *server) {
     if (!server) return;
-    if (server->jobs) harpe_jobs_stop(server->jobs);
+    if (server->peers) harpe_peers_stop(server->peers);
     if (server->workers) harpe_workers_free(server->workers);
     if (server->store) harpe_store_close(server->store);
-    if (server->jobs) harpe_jobs_free(server->jobs);
+    harpe_routes_leave_peers(server->routes);
+    harpe_peers_free(server->peers);
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
     harpe_scheduler_kind_close(server->scheduler);

@@ -20,10 +20,12 @@
 typedef enum harpe_change_kind {
     HARPE_CHANGE_JOB,     /* text: JobInfo JSON; number: time of registration, s since 1970 */
     HARPE_CHANGE_RANK,    /* rank; text: RankInfo JSON */
-    HARPE_CHANGE_ROUND,   /* round; text: list of FrequencySchedule JSON; it was handed out */
+    HARPE_CHANGE_ROUND,   /* round; text: list of FrequencySchedule JSON, or nothing: those of the
+                             round before; it was handed out; number: texts of earlier rounds than
+                             this one go, but for that which says what its schedules are */
     HARPE_CHANGE_RESULT,  /* round, rank; text: ProfilingResult JSON as received */
     HARPE_CHANGE_STATE,   /* round; text: the scheduler's state after observing round - 1;
-                             results of earlier rounds than round - 1 go */
+                             results of earlier rounds than round - 1 - number go */
     HARPE_CHANGE_FAILED,  /* text: why the job cannot go on */
     HARPE_CHANGE_SEEN,    /* number: when the job was last heard of, s since 1970 */
     HARPE_CHANGE_WISH,    /* number: harpe_scheduler_wish; text: value */
@@ -72,6 +74,28 @@ harpe_status harpe_store_load(harpe_store *store, const char *job_id,
  * read: call it from a worker. */
 harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,
                                      int rank, char **text, size_t *length, harpe_error *error);
+
+/* ---- Several servers on one store -------------------------------------------------------------
+ * One of them at a time owns the store: it alone writes. Ownership is held by the very session that
+ * writes, so a server that has lost it cannot write, whatever it believes. Without a call of
+ * harpe_store_own nothing is checked. */
+
+typedef struct harpe_ownership {
+    bool is_ours;
+    bool may_have_rival; /* the last owner did not resign: it may live and not know yet */
+} harpe_ownership;
+
+/* Could several servers share this store? */
+bool harpe_store_is_shared(const harpe_store *store);
+/* Makes `server` (its id among the peers, > 0) the owner if nobody is. Blocks: call it from a
+ * worker, while nothing is submitted. What the last owner wrote is to be loaded after it. */
+harpe_status harpe_store_own(harpe_store *store, int64_t server, harpe_ownership *out,
+                             harpe_error *error);
+/* Resigns. As harpe_store_own. */
+void harpe_store_disown(harpe_store *store);
+/* False once the session that held it was found to be lost: nothing is written any more until
+ * harpe_store_own. */
+bool harpe_store_is_owned(const harpe_store *store);
 
 typedef struct harpe_store_counts {
     uint64_t changes, batches, failures;

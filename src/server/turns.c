@@ -159,8 +159,8 @@ void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
 
 /* ---- Prepare: a scheduler for the job ----------------------------------------------------- */
 
-static void prepare(void *user) {
-    harpe_turn *turn = user;
+/* On a worker: one that has lived through all stored rounds. */
+static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job *job = turn->job;
     const harpe_jobs_options *options = &turn->jobs->options;
     char *directory = NULL;
@@ -171,15 +171,20 @@ static void prepare(void *user) {
     harpe_job_info info = job->info;
     info.job_id = job->id;
     harpe_scheduler *scheduler = NULL;
-    turn->status = harpe_scheduler_new(options->scheduler, &info, job->rank_infos, directory,
-                                       &scheduler, &turn->error);
+    harpe_status status = harpe_scheduler_new(options->scheduler, &info, job->rank_infos, directory,
+                                              &scheduler, &turn->error);
     free(directory);
-    if (!turn->status) turn->status = harpe_turn_bring_back(turn, &scheduler);
-    if (turn->status) {
+    if (!status) status = harpe_turn_bring_back(turn, &scheduler);
+    if (status)
         harpe_scheduler_free(scheduler);
-        return;
-    }
-    turn->scheduler = scheduler;
+    else
+        turn->scheduler = scheduler;
+    return status;
+}
+
+static void prepare(void *user) {
+    harpe_turn *turn = user;
+    turn->status = make_scheduler(turn);
 }
 
 static bool was_finished(const harpe_job *job) {
@@ -218,16 +223,31 @@ void harpe_begin_prepare(harpe_job *job) {
 
 /* ---- Observe: a round is over ------------------------------------------------------------- */
 
+harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
+                                const harpe_round_results *results) {
+    const harpe_job *job = turn->job;
+    if (!harpe_scheduler_observes(scheduler)) return HARPE_OK;
+    harpe_stored_round from = {turn->jobs->options.store, job->id, round};
+    size_t count = (size_t)job->info.world_size;
+    harpe_profiling_result *list = NULL;
+    harpe_status status = harpe_round_results_decode(&from, results, &list, &turn->error);
+    if (status) return status;
+    status = harpe_scheduler_observe(scheduler, list, count, &turn->error);
+    harpe_profiling_results_free(list, count);
+    return status;
+}
+
 static void observe(void *user) {
     harpe_turn *turn = user;
-    harpe_job *job = turn->job;
+    const harpe_job *job = turn->job;
     const harpe_frequency_schedule *schedules = NULL;
-    int count = job->info.world_size;
-    turn->status = harpe_results_fill(turn->jobs->options.store, job->id, job->round, job->results,
-                                      count, &turn->error);
-    if (!turn->status) {
-        turn->status =
-            harpe_scheduler_observe(job->scheduler, job->results, (size_t)count, &turn->error);
+    turn->status = harpe_turn_observe(turn, job->scheduler, job->round, job->results);
+    if (turn->status && harpe_scheduler_is_lost(job->scheduler)) {
+        harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING,
+                       "%s: %s; it is made anew and shown all rounds again", job->id,
+                       turn->error.message);
+        turn->status = make_scheduler(turn);
+        return;
     }
     if (!turn->status) {
         turn->status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
@@ -237,10 +257,16 @@ static void observe(void *user) {
 
 static void has_observed(void *user) {
     harpe_turn *turn = user;
+    harpe_job *job = turn->job;
     if (!harpe_turn_is_back(turn)) return;
     if (turn->status) {
         harpe_turn_fail_job(turn, &turn->error);
         return;
+    }
+    if (turn->scheduler) {
+        harpe_scheduler_free(job->scheduler);
+        job->scheduler = turn->scheduler;
+        turn->scheduler = NULL;
     }
     harpe_turn_take_lesson(turn);
     harpe_turn_end(turn);

@@ -126,6 +126,14 @@ class Failures(JobsTest):
         job = register(server, pp=4)
         self.refused(1, f"did you mean '{job.id}'?", "show", job.id.replace("+pp4", "+pp5"))
 
+    def test_ids_too_long_to_compare_are_not_suggested(self):
+        server = self.start()
+        short = register(server, pp=4)
+        long = register(server, pp=4, ranks=False, job_metadata="m" * 128)
+        self.assertGreater(len(long.id), 128)
+        self.refused(1, f"did you mean '{short.id}'?", "show", short.id.replace("+pp4", "+pp5"))
+        self.refused(1, "harpe jobs lists them", "show", long.id[:-1] + "n")
+
     def test_wrong_usage_is_one_line(self):
         self.start()
         self.refused(2, "expected list, show, watch or evict", "shwo")

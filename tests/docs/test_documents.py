@@ -228,6 +228,35 @@ class ManualPageTest(InEmptyDirectory):
                 self.path = self.path.parent
         self.assertGreater(seen, 5, "the manual pages have lost their examples")
 
+    def test_every_command_has_a_page_and_a_place_in_the_first_one(self):
+        shown = re.search(r"^Commands:\n(.*?)\n\n", self.run_shell("harpe", "harpe --help"),
+                          re.MULTILINE | re.DOTALL).group(1)
+        commands = set(re.findall(r"^  ([a-z-]+) ", shown, re.MULTILINE)) - {"help"}
+        self.assertGreater(len(commands), 5, shown)
+        first = (SOURCE / "docs" / "man" / "harpe.1.scd").read_text(encoding="utf-8")
+        listed = re.search(r"^# COMMANDS$(.*?)^# ", first, re.MULTILINE | re.DOTALL).group(1)
+        also = re.search(r"^# SEE ALSO$(.*)", first, re.MULTILINE | re.DOTALL).group(1)
+        self.assertEqual(set(re.findall(r"^\*([a-z-]+)\*$", listed, re.MULTILINE)), commands)
+        for command in commands:
+            self.assertIn(f"*harpe-{command}*(1)", listed)
+            self.assertIn(f"*harpe-{command}*(1)", also)
+            self.assertIn(f"harpe-{command}.1.scd", [page.name for page in PAGES])
+
+    def test_example_configuration_shows_every_setting_with_its_default(self):
+        """packaging/serve.conf.example is `harpe serve --print-settings`, commented out."""
+        example = SOURCE / "packaging" / "serve.conf.example"
+        lines = example.read_text(encoding="utf-8").splitlines()
+        settings = [line.removeprefix("#") for line in lines if line.startswith("#")
+                    and not line.startswith("# ")]
+        printed = self.run_shell(example.name, "harpe serve --print-settings").splitlines()
+        self.assertEqual(settings, [line for line in printed if not line.startswith("#")])
+        for comment in (line for line in printed if line.startswith("#")):
+            self.assertIn(comment.removesuffix(" (default)"), lines)
+        (self.path / "serve.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
+        self.run_shell(example.name, "harpe serve --config serve.conf --print-settings\n"
+                                     f"harpe serve --config {shlex.quote(str(example))} "
+                                     "--print-settings")
+
     def test_example_of_a_plan_file_is_one(self):
         page = SOURCE / "docs" / "man" / "harpe-plan.5.scd"
         (self.path / "plan.py").write_text(page_examples(page)[0], encoding="utf-8")

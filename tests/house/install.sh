@@ -36,5 +36,15 @@ if [ -x "$build/harpe" ]; then
     echo '== program'
     [ -x "$prefix/bin/harpe" ] || { echo 'the program was not installed'; exit 1; }
     "$prefix/bin/harpe" --version
+
+    echo '== service'
+    unit=$prefix/lib/systemd/system/harpe-serve.service
+    grep -q "^ExecStart=$prefix/bin/harpe serve " "$unit" ||
+        { echo 'the unit does not start the installed program'; exit 1; }
+    if command -v systemd-analyze >/dev/null; then
+        systemd-analyze verify --man=no "$unit"
+    fi
+    "$prefix/bin/harpe" serve --config "$prefix/share/doc/harpe/serve.conf.example" \
+        --print-settings >/dev/null
 fi
 [ -e "$prefix/share/doc/harpe/LICENSE" ] || { echo 'the licence was not installed'; exit 1; }

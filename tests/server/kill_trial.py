@@ -164,9 +164,9 @@ class Job:
             wanted[f"{round_}.sched.json"] = [log[2 * round_][1] for log in expected]
             wanted[f"{round_}.prof.json"] = [self.result(r, round_) for r in range(self.ranks)]
         there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-        gaps = sorted(set(wanted) - there), sorted(there - set(wanted))
-        if any(gaps):
-            self.trial.dump_gaps.append(f"job {self.id}: dumps missing {gaps[0]}, too many {gaps[1]}")
+        missing, too_many = sorted(set(wanted) - there), sorted(there - set(wanted))
+        if missing or too_many:
+            yield f"dumps missing {missing}, too many {too_many}"
         for name in sorted(there & set(wanted)):
             try:
                 if json.loads((directory / name).read_text()) != wanted[name]:
@@ -189,11 +189,10 @@ class Trial:
         self.directory = pathlib.Path(directory)
         self.choose, self.longest_s = choose, longest_s
         self.planned, self.kills = kills, 0
-        self.port = free_port(choose)
+        self.port = free_port()
         self.retries = self.register_retries = self.orphans = 0
         self.longest_restart_s = 0.0
-        self.problems = []   # something lost, doubled or false
-        self.dump_gaps = []  # files that a kill kept from being written, or left half written
+        self.problems = []  # something lost, doubled or false
         self.jobs = [Job(self, number, ranks) for number in range(jobs)]
         self.begun = []
         self.stop = None
@@ -266,9 +265,11 @@ class Trial:
             self.server.kill()
 
 
-def free_port(choose):
-    """Outside of the range that the system gives to clients: one of these that tries while no
-    server listens would otherwise be connected to itself sooner or later."""
+def free_port():
+    """Another one than that of a trial with the same seed that runs beside this one. Outside of the
+    range that the system gives to clients: one of these that tries while no server listens would
+    otherwise be connected to itself sooner or later."""
+    choose = random.SystemRandom()
     while True:
         port = choose.randrange(20000, 32000)
         with socket.socket() as probe:
@@ -285,7 +286,6 @@ class Outcome:
         self.retries = self.orphans = 0
         self.longest_restart_s = 0.0
         self.problems = []
-        self.dump_gaps = []
 
     def add(self, trial):
         self.kills += trial.kills
@@ -297,14 +297,12 @@ class Outcome:
         self.orphans += trial.orphans
         self.longest_restart_s = max(self.longest_restart_s, trial.longest_restart_s)
         self.problems += trial.problems
-        self.dump_gaps += trial.dump_gaps
 
     def __str__(self):
         return (f"{self.kills} kills, {self.jobs} jobs, {self.ranks} ranks, {self.rounds} rounds of a "
                 f"job, {self.answers} schedules and results answered, {self.retries} retries, "
                 f"{self.orphans} jobs registered again after a lost answer, longest restart "
-                f"{self.longest_restart_s * 1000:.0f} ms: {len(self.problems)} problems, "
-                f"{len(self.dump_gaps)} jobs with gaps in their dumps")
+                f"{self.longest_restart_s * 1000:.0f} ms: {len(self.problems)} problems")
 
 
 def kill_many(count, jobs=16, ranks=64, seed=1, per_trial=20, longest_s=2.0,

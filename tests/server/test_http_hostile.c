@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <sys/resource.h>
 
 #include "server/http_world.h"
 
@@ -166,48 +165,7 @@ static void an_answer_that_breaks_is_told_apart_from_one_that_arrived(void **sta
     assert_int_equal(atomic_load(&w->broken), 0);
 }
 
-/* ---- Size --------------------------------------------------------------------------------- */
-
-static void a_body_that_is_announced_too_large_is_refused_at_once(void **state) {
-    expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
-    expect_once(*state, POST("/echo", "99999999999999999999999"), 413, NULL);
-    expect_once(*state, POST("/tiny", "11"), 413, NULL);
-}
-
-static void the_refusal_reaches_a_client_that_goes_on_sending(void **state) {
-    char block[4096];
-    memset(block, 'x', sizeof block);
-    int fd = dial(*state);
-    say(fd, POST("/echo", "1000000000"));
-    for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
-        continue;
-    expect_answer(fd, 413, NULL);
-    close(fd);
-}
-
-static void a_chunked_body_is_refused_when_it_passes_the_limit(void **state) {
-    expect_once(*state, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
-}
-
-static void a_claimed_length_takes_no_memory(void **state) {
-    (void)state;
-    world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
-    struct rusage usage_before, usage_after;
-    int fds[20];
-    getrusage(RUSAGE_SELF, &usage_before);
-    for (int i = 0; i < 20; i++) {
-        fds[i] = dial(w);
-        say(fds[i], POST("/echo", "1000000000") "x");
-    }
-    expect_counts(w, "connections 21");
-    getrusage(RUSAGE_SELF, &usage_after);
-    assert_true(usage_after.ru_maxrss - usage_before.ru_maxrss < 100 * 1024);
-    for (int i = 0; i < 20; i++)
-        close(fds[i]);
-    close_world(w);
-}
+/* ---- Nonsense --------------------------------------------------------------------------- */
 
 static void too_much_header_is_refused(void **state) {
     int fd = dial(*state);
@@ -312,73 +270,6 @@ static void random_bytes_do_no_harm(void **state) {
     expect_once(*state, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
 }
 
-/* ---- Number ------------------------------------------------------------------------------- */
-
-static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
-    world *w = *state;
-    int held[10], idle[CONNECTIONS * 2];
-    for (int i = 0; i < 10; i++) {
-        held[i] = dial(w);
-        say(held[i], GET("/hold"));
-    }
-    expect_counts(w, "held 10");
-    for (int i = 0; i < CONNECTIONS * 2; i++) {
-        idle[i] = dial(w);
-        if (i % 2 == 0) say(idle[i], "GET /slow");
-    }
-    expect_counts(w, "connections 40 held 10");
-    expect_end(idle[0]);
-    expect_once(w, GET("/release"), 200, "done");
-    for (int i = 0; i < 10; i++) {
-        expect_answer(held[i], 200, "released");
-        close(held[i]);
-    }
-    for (int i = 1; i < CONNECTIONS * 2; i++)
-        close(idle[i]);
-    assert_int_equal(atomic_load(&w->gone), 0);
-}
-
-static void a_house_full_of_held_requests_refuses_more(void **state) {
-    world *w = *state;
-    int held[CONNECTIONS];
-    for (int i = 0; i < CONNECTIONS; i++) {
-        held[i] = dial(w);
-        say(held[i], GET("/hold"));
-    }
-    expect_soon("kept", &w->kept, CONNECTIONS);
-    expect_end(dial(w));
-    for (int i = 0; i < CONNECTIONS; i++)
-        close(held[i]);
-    expect_soon("gone", &w->gone, CONNECTIONS);
-    expect_once(w, GET("/b"), 200, NULL);
-}
-
-static void running_out_of_descriptors_is_survived(void **state) {
-    world *w = *state;
-    struct rlimit before;
-    int fds[20], fillers[4096], filled = 0;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    for (int i = 0; i < 20; i++)
-        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct rlimit low = {(rlim_t)fds[19] + 11, before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-    while (filled < 4096 && (fillers[filled] = dup(0)) >= 0)
-        filled++;
-    close(fillers[--filled]); /* one connection gets in, the next do not */
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)harpe_http_port(w->http)),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
-    usleep(300000);
-    for (int i = 0; i < filled; i++)
-        close(fillers[i]);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    expect_once(w, GET("/b"), 200, NULL);
-    for (int i = 0; i < 20; i++)
-        close(fds[i]);
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -393,16 +284,9 @@ int main(void) {
         TEST(a_client_that_was_gone_before_it_was_held_is_noticed),
         TEST(a_client_may_go_while_a_worker_works_for_it),
         TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived),
-        TEST(a_body_that_is_announced_too_large_is_refused_at_once),
-        TEST(the_refusal_reaches_a_client_that_goes_on_sending),
-        TEST(a_chunked_body_is_refused_when_it_passes_the_limit),
-        TEST(a_claimed_length_takes_no_memory),
         TEST(too_much_header_is_refused),
         TEST(what_is_not_http_is_refused),
         TEST(random_bytes_do_no_harm),
-        TEST(a_full_house_makes_room_but_never_drops_a_held_request),
-        TEST(a_house_full_of_held_requests_refuses_more),
-        TEST(running_out_of_descriptors_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,8 +266,22 @@ static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     free(busy);
 }
 
+/* By the clock of the wall and the timer of the loop: nobody asks for the check. */
+static void timer_evicts_a_job_that_idles(void **state) {
+    engine *e = *state;
+    e->settings.max_job_idle_time_s = 1;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *held = ask_schedule(e, job, 0, -1);
+    expect(held, 410, "evicted");
+    expect(ask_schedule(e, job, 0, -1), 410, "evicted");
+    free(job);
+}
+
 static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
     engine *e = *state;
+    free(e->settings.dump_dir);
+    e->settings.dump_dir = strdup(e->directory);
     e->settings.dump_data = true;
     e->kind.class = &learner_with_history;
     engine_start(e);
@@ -336,6 +350,7 @@ int main(void) {
         ENGINE_TEST(nothing_is_taken_that_cannot_be_stored),
         ENGINE_TEST(evicted_job_is_gone_for_all),
         ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
+        ENGINE_TEST(timer_evicts_a_job_that_idles),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
         ENGINE_TEST(list_and_show_tell_the_state),
         ENGINE_TEST(stopping_engine_answers_all),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds: who is held and until when, what a retry gets, what a client's loss does, what wishes
- * and failures do, and what is dumped. */
+ * and failures do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,6 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
 #include "engine.h"
 
 static void forget(engine *e, asked *a) {
@@ -271,65 +270,6 @@ static void forgotten_wish_harms_nobody(void **state) {
     free(job);
 }
 
-/* ---- Dumps -------------------------------------------------------------------------------- */
-
-static char *dump_path(engine *e, const char *job, const char *name) {
-    static char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/dump/%s/%s", e->directory, job, name);
-    return path;
-}
-
-static void dump_into(engine *e) {
-    char directory[PATH_MAX];
-    (void)snprintf(directory, sizeof directory, "%s/dump", e->directory);
-    free(e->settings.dump_dir);
-    e->settings.dump_dir = strdup(directory);
-    e->settings.dump_data = true;
-}
-
-static void dumps_can_be_read_again(void **state) {
-    engine *e = *state;
-    dump_into(e);
-    engine_start(e);
-    char *job = job_of(e, 2, "finished");
-    (void)whole_round(e, job, 2, 0, 5);
-    (void)whole_round(e, job, 2, 1, 6);
-    engine_settle(e);
-    harpe_rank_info *ranks;
-    harpe_frequency_schedule *schedules;
-    harpe_profiling_result *results;
-    size_t count;
-    assert_int_equal(harpe_ranks_load(dump_path(e, job, "ranks.json"), &ranks, &count, NULL), 0);
-    assert_int_equal(count, 2);
-    assert_int_equal(ranks[1].available_frequencies_mhz[2], 1001);
-    harpe_ranks_free(ranks, count);
-    assert_int_equal(
-        harpe_schedules_load(dump_path(e, job, "1.sched.json"), &schedules, &count, NULL), 0);
-    assert_int_equal(count, 2);
-    assert_int_equal(schedules[1].rank, 1);
-    harpe_schedules_free(schedules, count);
-    assert_int_equal(
-        harpe_profiling_results_load(dump_path(e, job, "1.prof.json"), &results, &count, NULL), 0);
-    assert_int_equal(count, 2);
-    assert_true(results[1].iteration_time_s[0] == 7);
-    harpe_profiling_results_free(results, count);
-    free(job);
-}
-
-static void dump_that_fails_is_told_once_and_harms_nobody(void **state) {
-    engine *e = *state;
-    dump_into(e);
-    assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
-    for (int k = 0; k < 3; k++) {
-        (void)whole_round(e, job, 2, k, 5);
-    }
-    engine_settle(e);
-    assert_int_equal(e->warnings, 1);
-    free(job);
-}
-
 /* ---- Many --------------------------------------------------------------------------------- */
 
 enum { MANY = 2048 };
@@ -374,8 +314,6 @@ int main(void) {
         ENGINE_TEST(wish_moves_a_finished_scheduler),
         ENGINE_TEST(scheduler_without_wishes_refuses_them),
         ENGINE_TEST(forgotten_wish_harms_nobody),
-        ENGINE_TEST(dumps_can_be_read_again),
-        ENGINE_TEST(dump_that_fails_is_told_once_and_harms_nobody),
         ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedulers as the engine meets them: built in, behind the 3D wrapper, from shared objects, and as
- * programs that misbehave in every way that a program can. */
+ * programs that do as they should. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,144 +8,11 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "server/scheduler_host.h"
+#include "scheduler_world.h"
 
 #define EXAMPLE_SO HARPE_BINARY_DIR "/examples/scheduler_uniform.so"
 #define EXAMPLE_PROGRAM "program:python3 " HARPE_SOURCE_DIR "/examples/scheduler_program.py"
-
-enum { RANKS_MAX = 8, TIMEOUT_S = 20 };
-
-typedef struct world {
-    char directory[PATH_MAX / 4];
-    char path[PATH_MAX / 2];
-    int warnings;
-    harpe_job_info job;
-    harpe_rank_info ranks[RANKS_MAX];
-    harpe_scheduler_kind *kind;
-    harpe_scheduler *scheduler;
-    const harpe_frequency_schedule *schedules;
-    harpe_error error;
-} world;
-
-static void count_warnings(void *user, harpe_log_level level, const char *line) {
-    world *w = user;
-    if (level == HARPE_LOG_WARNING && *line) w->warnings++;
-}
-
-static const int CLOCKS[] = {1410, 1200, 990};
-
-static void make_job(world *w, int dp, int pp, int tp) {
-    w->job = (harpe_job_info){"job", pp, dp, tp, pp * dp * tp, NULL};
-    for (int r = 0; r < w->job.world_size; r++) {
-        w->ranks[r] = (harpe_rank_info){.rank = r,
-                                        .dp_rank = r / (pp * tp),
-                                        .pp_rank = r / tp % pp,
-                                        .tp_rank = r % tp,
-                                        .available_frequencies_mhz = CLOCKS,
-                                        .available_frequency_count = 3};
-    }
-}
-
-static int set_up(void **state) {
-    world *w = calloc(1, sizeof *w);
-    assert_non_null(w);
-    snprintf(w->directory, sizeof w->directory, "/tmp/harpe-schedulers-XXXXXX");
-    assert_non_null(mkdtemp(w->directory));
-    make_job(w, 1, 2, 1);
-    *state = w;
-    return 0;
-}
-
-static void close_scheduler(world *w) {
-    harpe_scheduler_free(w->scheduler);
-    harpe_scheduler_kind_close(w->kind);
-    w->scheduler = NULL;
-    w->kind = NULL;
-}
-
-static int tear_down(void **state) {
-    world *w = *state;
-    close_scheduler(w);
-    DIR *directory = opendir(w->directory);
-    for (const struct dirent *entry; (entry = readdir(directory));)
-        (void)unlinkat(dirfd(directory), entry->d_name, 0);
-    closedir(directory);
-    rmdir(w->directory);
-    free(w);
-    /* Neither a zombie nor a child that runs is left. */
-    int left = waitpid(-1, NULL, WNOHANG);
-    return left == -1 && errno == ECHILD ? 0 : -1;
-}
-
-static harpe_status open_kind(world *w, const char *name, const char *args, int timeout_s) {
-    harpe_log log = {count_warnings, w};
-    return harpe_scheduler_kind_open(name, args, "{}", timeout_s, log, &w->kind, &w->error);
-}
-
-static harpe_status new_scheduler(world *w) {
-    return harpe_scheduler_new(w->kind, &w->job, w->ranks, NULL, &w->scheduler, &w->error);
-}
-
-#define must(w, call) \
-    do { \
-        if ((call) != HARPE_OK) fail_msg("%s", (w)->error.message); \
-    } while (0)
-
-static void start(world *w, const char *name, const char *args) {
-    must(w, open_kind(w, name, args, TIMEOUT_S));
-    must(w, new_scheduler(w));
-}
-
-static void next(world *w) {
-    must(w, harpe_scheduler_next(w->scheduler, &w->schedules, &w->error));
-}
-
-static void assert_says(const world *w, const char *part) {
-    assert_null(strchr(w->error.message, '\n'));
-    if (!strstr(w->error.message, part))
-        fail_msg("expected: ...%s...\nfound: %s", part, w->error.message);
-}
-
-static const char *write_file(world *w, const char *name, const char *text) {
-    snprintf(w->path, sizeof w->path, "%s/%s", w->directory, name);
-    FILE *file = fopen(w->path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-    return w->path;
-}
-
-/* Every rank reports one iteration of this energy. */
-static harpe_status report(world *w, double energy_j) {
-    static const double time_s = 1;
-    harpe_profiling_result results[RANKS_MAX] = {0};
-    for (int r = 0; r < w->job.world_size; r++) {
-        results[r].rank = r;
-        results[r].iteration_time_s = &time_s;
-        results[r].iteration_energy_j = &energy_j;
-        results[r].iteration_time_count = results[r].iteration_energy_count = 1;
-    }
-    return harpe_scheduler_observe(w->scheduler, results, (size_t)w->job.world_size, &w->error);
-}
-
-static void assert_all_at(const world *w, int frequency_mhz) {
-    for (int r = 0; r < w->job.world_size; r++) {
-        assert_int_equal(w->schedules[r].rank, r);
-        assert_true(w->schedules[r].instruction_count > 0);
-        for (size_t i = 0; i < w->schedules[r].instruction_count; i++)
-            assert_int_equal(w->schedules[r].instructions[i].frequency_mhz, frequency_mhz);
-    }
-}
+#define WISHING_SO HARPE_BINARY_DIR "/tests/server/wishing_scheduler.so"
 
 /* ---- Built in ----------------------------------------------------------------------------- */
 
@@ -278,22 +145,6 @@ static const char ECHO[] = "import json, sys\n"
                            "    print(json.dumps({'schedules': [{'rank': 0, 'frequencies': "
                            "[['forward', n]]}]}), flush=True)\n";
 
-static void start_python(world *w, const char *prefix, const char *source, int timeout_s) {
-    char name[PATH_MAX];
-    snprintf(name, sizeof name, "%sprogram:python3 %s %s/said", prefix,
-             write_file(w, "program.py", source), w->directory);
-    must(w, open_kind(w, name, "{}", timeout_s));
-}
-
-static void read_said(const world *w, char *text, size_t size) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/said", w->directory);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, size - 1, file)] = '\0';
-    fclose(file);
-}
-
 static void results_of_a_stage_are_combined_element_by_element(void **state) {
     world *w = *state;
     make_job(w, 2, 2, 2);
@@ -379,135 +230,65 @@ static void program_says_what_is_wrong(void **state) {
     assert_says(w, "num_microbatches must be a whole number");
 }
 
-/* ---- Programs that misbehave -------------------------------------------------------------- */
+/* ---- A shared object that can all ----------------------------------------------------------- */
 
-#define ANSWER "{\\\"schedules\\\":[{\\\"rank\\\":0,\\\"frequencies\\\":[[\\\"f\\\",900]]}]}"
-
-static void assert_start_fails(world *w, const char *command, int timeout_s, const char *message) {
-    must(w, open_kind(w, command, "{}", timeout_s));
-    assert_int_not_equal(new_scheduler(w), HARPE_OK);
-    assert_null(w->scheduler);
-    assert_says(w, message);
-    close_scheduler(w);
-}
-
-static void bad_first_answers_are_errors(void **state) {
-    world *w = *state;
-    assert_start_fails(w, "program:read l; echo nonsense", TIMEOUT_S, "no JSON object: nonsense");
-    assert_start_fails(w, "program:read l; echo '[]'", TIMEOUT_S, "no JSON object");
-    assert_start_fails(w, "program:read l; echo '{\"schedules\": 3}'", TIMEOUT_S, "no list");
-    assert_start_fails(w, "program:read l; printf '{}\\n{}\\n'", TIMEOUT_S, "more than one line");
-    assert_start_fails(w, "program:read l; echo '{\"error\": \"too hot\"}'", TIMEOUT_S, "too hot");
-    assert_start_fails(w, "program:exit 0", TIMEOUT_S, "ended without an answer");
-    assert_start_fails(w, "program:/nowhere/at-all 2>&-", TIMEOUT_S, "ended without an answer");
-}
-
-/* Waits until nobody has this id; a killed process may take a moment to go. */
-static void assert_gone(pid_t process) {
-    for (int i = 0; i < 1000 && kill(process, 0) == 0; i++)
-        usleep(10000);
-    char path[64];
-    char status[64] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    FILE *file = fopen(path, "r"); /* init may leave it a zombie in a container */
-    if (!file) return;
-    assert_int_equal(fscanf(file, "%*d %*s %63s", status), 1);
-    fclose(file);
-    assert_string_equal(status, "Z");
-}
-
-static void silent_program_is_killed_with_its_children(void **state) {
-    world *w = *state;
-    char command[PATH_MAX];
-    snprintf(command, sizeof command, "program:sleep 100 & echo $! > %s/said; sleep 100",
-             w->directory);
-    assert_start_fails(w, command, 1, "did not answer within 1 s");
-    char said[64];
-    read_said(w, said, sizeof said);
-    int process = (int)strtol(said, NULL, 10);
-    assert_true(process > 1);
-    assert_gone(process);
-}
-
-/* Counts its starts in "said"; start N dies instead of answering its second question if N <=
- * DEATHS.
- */
-#define MORTAL(deaths) \
-    "import sys\n" \
-    "starts = open(sys.argv[1], 'a+'); starts.write('x'); starts.flush(); starts.seek(0)\n" \
-    "mine = len(starts.read())\n" \
-    "for k, line in enumerate(sys.stdin):\n" \
-    "    if k == 1 and mine <= " deaths ": sys.exit(1)\n" \
-    "    print('{\"schedules\":[{\"rank\":0,\"frequencies\":[[\"f\",%d]]}]}' % (900 + k), " \
-    "flush=True)\n"
-
-static void dead_program_is_started_once_more(void **state) {
-    world *w = *state;
-    start_python(w, "", MORTAL("1"), TIMEOUT_S);
-    must(w, new_scheduler(w));
+static int clock_now(world *w) {
     next(w);
-    assert_int_equal(w->schedules[0].instructions[0].frequency_mhz, 900);
+    assert_int_equal(w->schedules[1].instruction_count, 1);
+    return w->schedules[1].instructions[0].frequency_mhz;
+}
+
+static void shared_object_takes_wishes_and_shows_its_frontier(void **state) {
+    world *w = *state;
+    char *json;
+    start(w, WISHING_SO, "{}");
+    assert_false(harpe_scheduler_needs_history(w->scheduler));
+    assert_int_equal(clock_now(w), 1000);
+    must(w, harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_POWER_CAP, 300, &w->error));
+    assert_int_equal(clock_now(w), 1302);
+    assert_int_equal(harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_SLOWDOWN, 9000, &w->error),
+                     HARPE_INFEASIBLE);
+    assert_says(w, "too much");
+    assert_int_equal(clock_now(w), 1302);
     must(w, report(w, 1));
-    assert_int_equal(w->warnings, 1);
-    next(w);
-    assert_int_equal(w->schedules[0].instructions[0].frequency_mhz, 901);
-    assert_int_equal(w->schedules[1].instruction_count, 0);
+    must(w, harpe_scheduler_frontier(w->scheduler, &json, &w->error));
+    assert_string_equal(json, "{\"observed\":1}");
+    free(json);
 }
 
-static void program_that_dies_again_is_an_error(void **state) {
+static void shared_object_is_brought_back_by_its_state(void **state) {
     world *w = *state;
-    start_python(w, "", MORTAL("2"), TIMEOUT_S);
+    char *text;
+    size_t length;
+    start(w, WISHING_SO, "{}");
+    must(w, harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_PLAN_TIME, 40, &w->error));
+    must(w, report(w, 1));
+    int before = clock_now(w);
+    must(w, harpe_scheduler_save(w->scheduler, &text, &length, &w->error));
+    harpe_scheduler_free(w->scheduler);
+    w->scheduler = NULL;
     must(w, new_scheduler(w));
-    next(w);
-    assert_int_equal(report(w, 1), HARPE_IO_ERROR);
-    assert_says(w, "ended without an answer");
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* reaped at once */
-    must(w, report(w, 1));                            /* its third start lives */
-}
-
-static void late_second_line_is_not_taken_for_the_next_answer(void **state) {
-    world *w = *state;
-    start(w, "program:while read l; do echo \"" ANSWER "\"; sleep 0.2; echo '{}'; done", "{}");
-    next(w);
-    usleep(600000);
-    (void)report(w, 1); /* whether its second start is as slow is a matter of luck */
-    assert_int_equal(w->warnings, 1);
-}
-
-/* Its input is closed while it lives: writing meets EPIPE, and SIGPIPE has its default effect. */
-static void closed_pipe_does_not_kill_us(void **state) {
-    world *w = *state;
-    signal(SIGPIPE, SIG_DFL);
-    must(w, open_kind(w, "program:read l; echo \"" ANSWER "\"; exec <&-; sleep 100", "{}", 1));
-    must(w, new_scheduler(w));
-    next(w);
-    usleep(200000);
-    assert_int_equal(report(w, 1), HARPE_IO_ERROR);
-    assert_int_equal(w->warnings, 1);
-    sigset_t pending;
-    sigpending(&pending);
-    assert_false(sigismember(&pending, SIGPIPE));
+    assert_int_equal(harpe_scheduler_load(w->scheduler, "nonsense", 8, &w->error),
+                     HARPE_INVALID_INPUT);
+    must(w, harpe_scheduler_load(w->scheduler, text, length, &w->error));
+    assert_int_equal(clock_now(w), before);
+    free(text);
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(plan_is_served_list_by_list_for_ever),
-        TEST(plan_for_another_number_of_ranks_is_refused),
-        TEST(refused_arguments_are_named),
-        TEST(every_rank_runs_at_its_highest_clock),
-        TEST(schedules_of_stages_go_to_all_their_ranks),
-        TEST(stages_offer_what_all_their_ranks_have),
-        TEST(results_of_a_stage_are_combined_element_by_element),
-        TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays),
-        TEST(program_runs_its_rounds_and_its_last_schedule_stays),
-        TEST(program_says_what_is_wrong),
-        TEST(bad_first_answers_are_errors),
-        TEST(silent_program_is_killed_with_its_children),
-        TEST(dead_program_is_started_once_more),
-        TEST(program_that_dies_again_is_an_error),
-        TEST(late_second_line_is_not_taken_for_the_next_answer),
-        TEST(closed_pipe_does_not_kill_us),
+        SCHEDULER_TEST(plan_is_served_list_by_list_for_ever),
+        SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused),
+        SCHEDULER_TEST(refused_arguments_are_named),
+        SCHEDULER_TEST(every_rank_runs_at_its_highest_clock),
+        SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks),
+        SCHEDULER_TEST(stages_offer_what_all_their_ranks_have),
+        SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element),
+        SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays),
+        SCHEDULER_TEST(shared_object_takes_wishes_and_shows_its_frontier),
+        SCHEDULER_TEST(shared_object_is_brought_back_by_its_state),
+        SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays),
+        SCHEDULER_TEST(program_says_what_is_wrong),
     };
     return cmocka_run_group_tests_name("schedulers", tests, NULL, NULL);
 }

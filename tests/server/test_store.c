@@ -591,6 +591,67 @@ static void batch_that_fails_leaves_nothing_of_itself(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nRANK a 0 3 0 r\nRANK a 0 4 0 r\nSTATE a 2 0 0 s\n");
 }
 
+/* ---- PostgreSQL, several servers ------------------------------------------------------------ */
+
+static harpe_ownership own_as(harpe_store *store, int64_t server) {
+    harpe_ownership got = {0};
+    (void)harpe_store_own(store, server, &got, NULL); /* fails while its connection is lost */
+    return got;
+}
+
+/* Tries until the session that owned the store has ended; 20 s at most. */
+static harpe_ownership own_in_the_end(harpe_store *store, int64_t server) {
+    harpe_ownership got = {0};
+    for (int i = 0; i < 200 && !got.is_ours; i++) {
+        got = own_as(store, server);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    return got;
+}
+
+static void owner_that_was_replaced_cannot_write(void **state) {
+    fixture *f = *state;
+    harpe_store *other = NULL;
+    assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
+    assert_true(harpe_store_is_shared(f->store));
+    harpe_ownership got = own_as(f->store, 1);
+    assert_true(got.is_ours && !got.may_have_rival);
+    assert_false(own_as(other, 2).is_ours);
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "first"));
+
+    run_sql(f, "SELECT pg_terminate_backend(pid) FROM pg_locks"
+               " WHERE locktype = 'advisory' AND classid = 1751216752 AND objid = 0");
+    got = own_in_the_end(other, 2);
+    assert_true(got.is_ours && got.may_have_rival);
+    for (int i = 0; i < 2; i++) {
+        harpe_change change = change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "late");
+        assert_int_equal(try_changes(f, &change, 1).failed, 1);
+    }
+    assert_false(harpe_store_is_owned(f->store));
+    assert_false(own_as(f->store, 3).is_ours);
+    assert_loads(f, NULL, "JOB a 0 0 1 first\n");
+
+    harpe_store_close(other); /* resigns */
+    got = own_in_the_end(f->store, 3);
+    assert_true(got.is_ours && !got.may_have_rival);
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "again"));
+    assert_loads(f, NULL, "JOB a 0 0 1 again\n");
+}
+
+static void store_that_nobody_owns_is_not_written_by_a_candidate(void **state) {
+    fixture *f = *state;
+    harpe_store *other = NULL;
+    assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
+    assert_true(own_as(other, 2).is_ours);
+    assert_false(own_as(f->store, 1).is_ours);
+    harpe_store_disown(other);
+    harpe_change change = change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a");
+    acknowledgements got = try_changes(f, &change, 1);
+    assert_int_equal(got.failed, 1);
+    assert_loads(f, NULL, "");
+    harpe_store_close(other);
+}
+
 /* ---- All of them ---------------------------------------------------------------------------- */
 
 #define TEST(name) cmocka_unit_test_prestate_setup_teardown(name, begin_test, end_test, &everywhere)
@@ -642,6 +703,8 @@ int main(void) {
         TEST(lost_connection_fails_batches_until_it_is_back),
         TEST(connections_that_were_cut_are_made_again),
         TEST(batch_that_fails_leaves_nothing_of_itself),
+        TEST(owner_that_was_replaced_cannot_write),
+        TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
     };
     const struct {
         const char *backend;

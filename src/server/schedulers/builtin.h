@@ -23,6 +23,9 @@ typedef struct harpe_host_job {
     int timeout_s;
 } harpe_host_job;
 
+/* Its process died or did not answer: it remembers nothing, and is to be made anew. */
+bool harpe_program_is_lost(const void *state);
+
 /* ---- Arguments --------------------------------------------------------------------------------
  */
 

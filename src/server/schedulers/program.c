@@ -3,16 +3,12 @@
  * output, its standard error is ours. It is asked {"init": ...} and then {"observe": [...]}, each
  * answered by one line {"schedules": [...]} or {"error": "..."} within a time limit. An answer
  * without schedules means: keep the last for ever; so does "finished": true. A program that dies or
- * does not answer is started once more and asked again; if that fails too, the ranks learn why. */
+ * does not answer is lost: a new one can be made and shown every round again (turns.c). */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -20,91 +16,21 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/schedulers/builtin.h"
+#include "server/schedulers/child.h"
 
 enum {
     LINE_LIMIT_BYTES = 256 << 20,
     READ_BYTES = 1 << 16,
-    GRACE_MS = 300, /* between the end of its input and SIGKILL */
 };
 
 typedef struct program {
     const harpe_scheduler_job *job;
     const char *command;
     int timeout_s;
-    pid_t process;     /* 0: not running; also its process group */
-    int input, output; /* its standard input and output; -1 when not running */
+    harpe_child child;
     json_t *schedules; /* the last answer's list; NULL: nothing new */
     bool is_finished;
 } program;
-
-/* ---- The process ------------------------------------------------------------------------------
- */
-
-static void close_fd(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
-
-/* Its input ends; then it has a moment; then it and what it started are killed. */
-static void stop(program *self) {
-    close_fd(&self->input);
-    close_fd(&self->output);
-    if (self->process <= 0) return;
-    int watch = (int)syscall(SYS_pidfd_open, self->process, 0);
-    struct pollfd gone = {.fd = watch, .events = POLLIN};
-    if (watch >= 0) {
-        (void)poll(&gone, 1, GRACE_MS);
-        close(watch);
-    }
-    (void)kill(-self->process, SIGKILL);
-    while (waitpid(self->process, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    self->process = 0;
-}
-
-static int spawn(program *self, int input, int output) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, defaults;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, (short)(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                                  POSIX_SPAWN_SETSIGDEF));
-    char *const arguments[] = {"sh", "-c", (char *)self->command, NULL};
-    int problem = posix_spawn(&self->process, "/bin/sh", &actions, &attributes, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    if (problem) self->process = 0;
-    return problem;
-}
-
-static harpe_status start(program *self, harpe_error *error) {
-    int to[2] = {-1, -1};
-    int from[2] = {-1, -1};
-    int problem = 0;
-    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) problem = errno;
-    if (!problem) problem = spawn(self, to[0], from[1]);
-    close_fd(&to[0]);
-    close_fd(&from[1]);
-    if (problem) {
-        close_fd(&to[1]);
-        close_fd(&from[0]);
-        return harpe_fail_errno(error, problem, "cannot start the scheduler program '%.200s'",
-                                self->command);
-    }
-    (void)fcntl(to[1], F_SETFL, O_NONBLOCK);
-    (void)fcntl(from[0], F_SETFL, O_NONBLOCK);
-    self->input = to[1];
-    self->output = from[0];
-    return HARPE_OK;
-}
 
 /* ---- One question, one answer -----------------------------------------------------------------
  */
@@ -158,9 +84,9 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
 static harpe_status send_line(const program *self, const char *line, size_t length,
                               int64_t deadline_ns, harpe_error *error) {
     while (length > 0) {
-        harpe_status status = wait_for(self, self->input, POLLOUT, deadline_ns, error);
+        harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
         if (status) return status;
-        ssize_t written = write_quietly(self->input, line, length);
+        ssize_t written = write_quietly(self->child.input, line, length);
         if (written < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (written < 0) return fail_died(self, error);
         line += written;
@@ -174,9 +100,9 @@ static harpe_status read_line(const program *self, harpe_text *line, int64_t dea
                               harpe_error *error) {
     char bytes[READ_BYTES];
     for (;;) {
-        harpe_status status = wait_for(self, self->output, POLLIN, deadline_ns, error);
+        harpe_status status = wait_for(self, self->child.output, POLLIN, deadline_ns, error);
         if (status) return status;
-        ssize_t count = read(self->output, bytes, sizeof bytes);
+        ssize_t count = read(self->child.output, bytes, sizeof bytes);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (count <= 0) return fail_died(self, error);
         const char *end = memchr(bytes, '\n', (size_t)count);
@@ -192,6 +118,23 @@ static harpe_status read_line(const program *self, harpe_text *line, int64_t dea
     }
 }
 
+/* What a program says of its troubles, a stack trace perhaps, as one line. */
+static harpe_status fail_as_said(const char *said, harpe_error *error) {
+    char line[900];
+    size_t length = 0;
+    for (; *said && length < sizeof line - 1; said++) {
+        bool is_space = (unsigned char)*said <= ' ' || *said == 0x7F;
+        if (is_space && (length == 0 || line[length - 1] == ' ')) continue;
+        line[length++] = is_space ? ' ' : *said;
+    }
+    while (length > 0 && line[length - 1] == ' ') {
+        length--;
+    }
+    line[length] = '\0';
+    return harpe_fail(error, HARPE_INFEASIBLE, "%s",
+                      length > 0 ? line : "the scheduler program did not say what is wrong");
+}
+
 /* What it said for itself is an error that asking again would not change. */
 static harpe_status take_answer(program *self, const harpe_text *line, harpe_error *error) {
     json_error_t problem;
@@ -205,7 +148,7 @@ static harpe_status take_answer(program *self, const harpe_text *line, harpe_err
                             "%.100s",
                             self->command, line->data ? line->data : "(an empty line)");
     } else if (json_is_string(said)) {
-        status = harpe_fail(error, HARPE_INFEASIBLE, "%.900s", json_string_value(said));
+        status = fail_as_said(json_string_value(said), error);
     } else if (schedules && !json_is_array(schedules)) {
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "the scheduler program '%.200s' answered schedules that are no list",
@@ -221,8 +164,8 @@ static harpe_status take_answer(program *self, const harpe_text *line, harpe_err
 
 static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
                              harpe_error *error) {
-    if (self->process <= 0) return fail_died(self, error);
-    struct pollfd early = {.fd = self->output, .events = POLLIN};
+    if (self->child.process <= 0) return fail_died(self, error);
+    struct pollfd early = {.fd = self->child.output, .events = POLLIN};
     if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
     harpe_status status = send_line(self, question, length, deadline_ns, error);
@@ -294,22 +237,13 @@ static harpe_status initialise(program *self, harpe_error *error) {
     char *question = init_line(self->job, &length);
     if (!question) return harpe_fail_memory(error);
     harpe_text answer = {0};
-    harpe_status status = start(self, error);
+    harpe_status status = harpe_child_start(&self->child, self->command, error);
     if (!status) status = ask_once(self, question, length, &answer, error);
     if (!status) status = take_answer(self, &answer, error);
     free(question);
     harpe_text_free(&answer);
-    if (status) stop(self);
+    if (status) harpe_child_stop(&self->child);
     return status;
-}
-
-static void log_restart(const program *self, const harpe_error *error) {
-    const harpe_log *log = &self->job->log;
-    if (!log->write) return;
-    char line[HARPE_ERROR_MESSAGE_SIZE + 256];
-    snprintf(line, sizeof line, "job %.160s: %s; starting it once more", self->job->job->job_id,
-             error->message);
-    log->write(log->user, HARPE_LOG_WARNING, line);
 }
 
 /* ---- The scheduler ----------------------------------------------------------------------------
@@ -317,7 +251,7 @@ static void log_restart(const program *self, const harpe_error *error) {
 
 static void destroy(void *state) {
     program *self = state;
-    stop(self);
+    harpe_child_stop(&self->child);
     json_decref(self->schedules);
     free(self);
 }
@@ -335,7 +269,7 @@ static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_e
     program *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
     *self = (program){.job = job, .command = host->command, .timeout_s = host->timeout_s};
-    self->input = self->output = -1;
+    harpe_child_init(&self->child);
     harpe_status status = initialise(self, error);
     if (status) {
         destroy(self);
@@ -378,20 +312,19 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
     char *question = observe_line(results, count, &length);
     if (!question) return harpe_fail_memory(error);
     harpe_text answer = {0};
-    harpe_error problem;
-    harpe_status status = ask_once(self, question, length, &answer, &problem);
-    if (status) {
-        log_restart(self, &problem);
-        stop(self);
-        harpe_text_free(&answer);
-        status = initialise(self, error);
-        if (!status) status = ask_once(self, question, length, &answer, error);
-        if (status) stop(self);
-    }
-    if (!status) status = take_answer(self, &answer, error);
+    harpe_status status = ask_once(self, question, length, &answer, error);
+    if (status)
+        harpe_child_stop(&self->child);
+    else
+        status = take_answer(self, &answer, error);
     free(question);
     harpe_text_free(&answer);
     return status;
+}
+
+bool harpe_program_is_lost(const void *state) {
+    const program *self = state;
+    return self->child.process <= 0;
 }
 
 static bool is_finished(const void *state) {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state in PostgreSQL, in the schema "harpe". One connection writes: a batch goes out as a
- * pipeline of prepared statements and is one round trip, whatever its size. Another one reads. What
- * must happen on the writing connection (locks that end with it) can be done there: it is owned by
- * the state and made again, after a pause, when it was lost. */
+ * pipeline of prepared statements and is one round trip, whatever its size. Another one reads.
+ *
+ * Of several servers the one whose writing connection holds an advisory lock owns the store. The
+ * lock ends with that session and in no other way: whoever writes owns, at no cost per batch. A
+ * connection that was lost is made again, after a pause; ownership only by harpe_store_own. */
 #include "server/store/postgres_connection.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +26,10 @@ static const int64_t longest_pause_ns = 5000000000;
 
 typedef struct postgres_store {
     char *where;
-    char *name;     /* for people */
-    PGconn *writer; /* the store's thread's; NULL: lost */
+    char *name;        /* for people */
+    PGconn *writer;    /* the store's thread's; NULL: lost */
+    bool is_exclusive; /* writes only while it owns the store */
+    atomic_bool is_owned;
     int64_t pause_ns, not_before_ns;
     harpe_error lost;     /* why, while not_before_ns is not reached */
     PGconn *reader;       /* NULL: not needed yet, or lost */
@@ -107,6 +112,7 @@ static harpe_status check_sizes(const harpe_change *changes, harpe_error *error)
 /* ---- The connection that writes ------------------------------------------------------------- */
 
 static void drop_writer(postgres_store *store, const harpe_error *why) {
+    store->is_owned = false;
     PQfinish(store->writer);
     store->writer = NULL;
     store->lost = *why;
@@ -133,6 +139,11 @@ static harpe_status need_writer(postgres_store *store, harpe_error *error) {
 static harpe_status write_batch(void *state, const harpe_change *changes, harpe_error *error) {
     postgres_store *store = state;
     harpe_status status = check_sizes(changes, error);
+    if (status == HARPE_OK && store->is_exclusive && !store->is_owned) {
+        return harpe_fail(error, HARPE_IO_ERROR,
+                          "the connection to PostgreSQL was lost, and the jobs with it: they are "
+                          "loaded again where it is back first");
+    }
     if (status == HARPE_OK) status = need_writer(store, error);
     if (status != HARPE_OK) return status;
     harpe_error why = {0};
@@ -150,6 +161,77 @@ static harpe_status write_batch(void *state, const harpe_change *changes, harpe_
     return harpe_fail(error, status, "%s", why.message);
 }
 
+/* ---- Owning --------------------------------------------------------------------------------- */
+
+static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *error) {
+    PGresult *rows = PQexec(connection, "SELECT pg_try_advisory_lock(" HARPE_PG_LOCKS ", 0)");
+    harpe_status status = harpe_pg_check(connection, rows, error);
+    if (status == HARPE_OK) *is_held = *PQgetvalue(rows, 0, 0) == 't';
+    PQclear(rows);
+    return status;
+}
+
+static harpe_status read_leader(PGconn *connection, int64_t *server, harpe_error *error) {
+    PGresult *rows =
+        PQexecParams(connection, "SELECT server FROM leader", 0, NULL, NULL, NULL, NULL, 1);
+    harpe_status status = harpe_pg_check(connection, rows, error);
+    *server = PQntuples(rows) == 1 ? harpe_pg_to_int(rows, 0, 0) : 0;
+    PQclear(rows);
+    return status;
+}
+
+/* The last owner's life among the peers ends here: it cannot confirm its belief that it leads. */
+static harpe_status proclaim(PGconn *connection, int64_t server, harpe_error *error) {
+    char sql[400];
+    (void)snprintf(sql, sizeof sql,
+                   "BEGIN; DELETE FROM servers WHERE id = (SELECT server FROM leader)"
+                   " AND id <> %lld;"
+                   "INSERT INTO leader VALUES (true, %lld)"
+                   " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server;"
+                   "NOTIFY harpe_leader; COMMIT",
+                   (long long)server, (long long)server);
+    return harpe_pg_execute(connection, sql, error);
+}
+
+static harpe_status own(void *state, int64_t server, harpe_ownership *out, harpe_error *error) {
+    postgres_store *store = state;
+    bool is_held = store->is_owned;
+    int64_t former = 0;
+    store->is_exclusive = true;
+    harpe_error why = {0};
+    harpe_status status = need_writer(store, error);
+    if (status != HARPE_OK) return status;
+    if (!is_held) status = try_lock(store->writer, &is_held, &why);
+    if (status == HARPE_OK && is_held) {
+        status = read_leader(store->writer, &former, &why);
+        if (status == HARPE_OK) status = proclaim(store->writer, server, &why);
+    }
+    if (status != HARPE_OK) {
+        drop_writer(store, &why);
+        return harpe_fail(error, status, "%s", why.message);
+    }
+    store->pause_ns = 0;
+    store->is_owned = is_held;
+    *out = (harpe_ownership){.is_ours = is_held,
+                             .may_have_rival = is_held && former != 0 && former != server};
+    return HARPE_OK;
+}
+
+static void disown(void *state) {
+    postgres_store *store = state;
+    if (!store->is_owned) return;
+    (void)harpe_pg_execute(store->writer, "UPDATE leader SET server = 0; NOTIFY harpe_leader",
+                           NULL);
+    store->is_owned = false;
+    PQfinish(store->writer);
+    store->writer = NULL;
+}
+
+static bool is_owned(const void *state) {
+    const postgres_store *store = state;
+    return store->is_owned;
+}
+
 /* ---- Opening -------------------------------------------------------------------------------- */
 
 static bool accepts(const char *where) {
@@ -158,6 +240,7 @@ static bool accepts(const char *where) {
 
 static void close_postgres(void *state) {
     postgres_store *store = state;
+    disown(store);
     PQfinish(store->writer);
     PQfinish(store->reader);
     pthread_mutex_destroy(&store->lock);
@@ -248,4 +331,7 @@ const harpe_store_backend harpe_store_postgres = {
     .write = write_batch,
     .load = load,
     .read_result = read_result,
+    .own = own,
+    .disown = disown,
+    .is_owned = is_owned,
 };

@@ -14,12 +14,16 @@
 /* Types of parameters, as PostgreSQL's catalogue numbers them (fixed for ever). */
 enum { HARPE_PG_BYTEA = 17, HARPE_PG_INT8 = 20, HARPE_PG_TEXT = 25 };
 
+/* Advisory locks of ours are pairs of this number ("harp" in ASCII) and a server's id, held by the
+ * session that a server talks to others through, or 0, held by the session that writes jobs. */
+#define HARPE_PG_LOCKS "1751216752"
+
 /* Refuses a connection string that libpq would take apart at the wrong place, so that a part of
  * the password would show up in messages as host or port. */
 harpe_status harpe_pg_check_address(const char *where, harpe_error *error);
 
-/* A connection whose names are those of our schema and whose commits are durable. It notices a
- * peer that died within half a minute. */
+/* A connection whose names are those of our schema and whose commits are durable. Either end
+ * notices within half a minute that the other died. */
 harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *error);
 /* Ours, of a version that we know; made when missing, by one of several servers that start at
  * once. */

@@ -17,6 +17,11 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_ROUND,
      "INSERT INTO rounds (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
      " ON CONFLICT (job, round) DO UPDATE SET text = excluded.text"},
+    /* A round without text has that of the last one before it that has one. */
+    {HARPE_CHANGE_ROUND,
+     "DELETE FROM rounds WHERE job = " JOB_NUMBER " AND round < $4"
+     " AND round <> (SELECT coalesce(max(round), -1) FROM rounds WHERE job = " JOB_NUMBER
+     " AND round <= $4 AND length(text) > 0)"},
     {HARPE_CHANGE_RESULT, "INSERT INTO results (job, round, rank, text)"
                           " SELECT number, $2, $3, $5 FROM jobs WHERE id = $1"
                           " ON CONFLICT (job, round, rank) DO UPDATE SET text = excluded.text"},
@@ -24,7 +29,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_STATE,
      "INSERT INTO states (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
      " ON CONFLICT (job) DO UPDATE SET round = excluded.round, text = excluded.text"},
-    {HARPE_CHANGE_STATE, "DELETE FROM results WHERE job = " JOB_NUMBER " AND round < $2 - 1"},
+    {HARPE_CHANGE_STATE, "DELETE FROM results WHERE job = " JOB_NUMBER " AND round < $2 - 1 - $4"},
 
     {HARPE_CHANGE_FAILED, "UPDATE jobs SET failed = $5 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, "UPDATE jobs SET seen_at = $4 WHERE id = $1"},

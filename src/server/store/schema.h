@@ -32,6 +32,20 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
     " deleted_at BIGINT NOT NULL);"
 
+/* What several servers on one PostgreSQL say to one another: who lives, who leads, and letters. No
+ * state of a job is in it. Job ids are bytes: a client may send any. */
+#define HARPE_SCHEMA_PEERS \
+    "CREATE TABLE IF NOT EXISTS servers (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY," \
+    " name TEXT NOT NULL, started_at TIMESTAMPTZ NOT NULL DEFAULT now(), beat BIGINT NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS leader (is_one BOOLEAN PRIMARY KEY CHECK (is_one)," \
+    " server BIGINT NOT NULL);" \
+    "CREATE UNLOGGED TABLE IF NOT EXISTS mail (recipient BIGINT," \
+    " number BIGINT GENERATED ALWAYS AS IDENTITY, sender BIGINT NOT NULL, kind BIGINT NOT NULL," \
+    " call BIGINT NOT NULL, value BIGINT NOT NULL, rank BIGINT NOT NULL, round BIGINT NOT NULL," \
+    " job_id BYTEA, body BYTEA, PRIMARY KEY (recipient, number))" \
+    " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);" \
+    "ALTER TABLE mail ALTER COLUMN body SET STORAGE EXTERNAL;"
+
 /* What a statement may refer to: $1 .. $5, first mentioned in any order. */
 enum {
     HARPE_SCHEMA_JOB_ID, /* text */
@@ -48,7 +62,7 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 17 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 18 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* The records of the job whose number is $1: rows of round, rank, number, text. In the order in

@@ -146,8 +146,8 @@ static harpe_status set_up(const harpe_sqlite *store, harpe_error *error) {
     return execute(store,
                    "PRAGMA journal_mode = WAL;"
                    "PRAGMA synchronous = FULL;"
-                   "PRAGMA wal_autocheckpoint = 1024;"
-                   "PRAGMA journal_size_limit = 16777216;"
+                   "PRAGMA wal_autocheckpoint = 8192;"
+                   "PRAGMA journal_size_limit = 67108864;"
                    "PRAGMA cache_size = -16384", /* KiB */
                    error);
 }

@@ -280,6 +280,23 @@ harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int
     return store->backend->read_result(store->state, job_id, round, rank, text, length, error);
 }
 
+/* ---- Owning --------------------------------------------------------------------------------- */
+
+bool harpe_store_is_shared(const harpe_store *store) { return store->backend->own != NULL; }
+
+harpe_status harpe_store_own(harpe_store *store, int64_t server, harpe_ownership *out,
+                             harpe_error *error) {
+    return store->backend->own(store->state, server, out, error);
+}
+
+void harpe_store_disown(harpe_store *store) { store->backend->disown(store->state); }
+
+bool harpe_store_is_owned(const harpe_store *store) {
+    return store->backend->is_owned(store->state);
+}
+
+/* ---- Looking at it -------------------------------------------------------------------------- */
+
 harpe_store_counts harpe_store_count(const harpe_store *store) { return store->counts; }
 
 const char *harpe_store_description(const harpe_store *store) {

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A quick look at a ProfilingResult: is it one beyond doubt, and of which rank? Nothing is built
+ * and no number converted, so that thousands of results a second cost little. Whatever is unusual
+ * (other members, escapes, texts for numbers, anything wrong) is left to the whole reader, which
+ * knows what to say of it. */
+#include <stdint.h>
+#include <string.h>
+
+#include "pfo/models.h"
+
+typedef struct scan {
+    const char *at, *end;
+} scan;
+
+/* Numbers within these are finite. */
+enum { DIGITS_MAX = 200, EXPONENT_DIGITS_MAX = 2, RANK_DIGITS_MAX = 9 };
+
+static inline void skip_space(scan *s) {
+    while (s->at < s->end &&
+           (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) {
+        s->at++;
+    }
+}
+
+static inline bool take(scan *s, char c) {
+    if (s->at == s->end || *s->at != c) return false;
+    s->at++;
+    return true;
+}
+
+/* ---- Numbers ------------------------------------------------------------------------------ */
+
+static inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static inline size_t take_digits(scan *s) {
+    const char *start = s->at;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    while (s->end - s->at >= 8) { /* eight at a time: a byte's high bit says that it is no digit */
+        uint64_t block;
+        memcpy(&block, s->at, sizeof block);
+        uint64_t others =
+            ((block + 0x4646464646464646U) | (block - 0x3030303030303030U)) & 0x8080808080808080U;
+        if (others) {
+            s->at += __builtin_ctzll(others) / 8;
+            return (size_t)(s->at - start);
+        }
+        s->at += sizeof block;
+    }
+#endif
+    while (s->at < s->end && is_digit(*s->at)) {
+        s->at++;
+    }
+    return (size_t)(s->at - start);
+}
+
+static inline bool take_number(scan *s) {
+    (void)take(s, '-');
+    const char *first = s->at;
+    size_t digits = take_digits(s);
+    if (digits == 0 || digits > DIGITS_MAX || (digits > 1 && *first == '0')) return false;
+    if (take(s, '.') && take_digits(s) == 0) return false;
+    if (s->at == s->end || (*s->at != 'e' && *s->at != 'E')) return true;
+    s->at++;
+    if (!take(s, '-')) (void)take(s, '+');
+    digits = take_digits(s);
+    return digits > 0 && digits <= EXPONENT_DIGITS_MAX;
+}
+
+static bool take_rank(scan *s, int *rank) {
+    const char *first = s->at;
+    size_t digits = take_digits(s);
+    if (digits == 0 || digits > RANK_DIGITS_MAX || (digits > 1 && *first == '0')) return false;
+    *rank = 0;
+    for (size_t i = 0; i < digits; i++) {
+        *rank = *rank * 10 + (first[i] - '0');
+    }
+    return s->at < s->end && *s->at != '.' && *s->at != 'e' && *s->at != 'E';
+}
+
+/* ---- Lists, names, members ---------------------------------------------------------------- */
+
+/* `item`s between `open` and `close`, separated by commas. */
+static inline __attribute__((always_inline)) bool take_all(scan *s, char open, char close,
+                                                           bool (*item)(scan *s)) {
+    if (!take(s, open)) return false;
+    skip_space(s);
+    if (take(s, close)) return true;
+    for (;;) {
+        if (!item(s)) return false;
+        skip_space(s);
+        if (take(s, close)) return true;
+        if (!take(s, ',')) return false;
+        skip_space(s);
+    }
+}
+
+/* A text of plain ASCII and the colon behind it. */
+static bool take_name(scan *s, const char **name, size_t *length) {
+    if (!take(s, '"')) return false;
+    *name = s->at;
+    while (s->at < s->end && *s->at >= ' ' && *s->at <= '~' && *s->at != '"' && *s->at != '\\') {
+        s->at++;
+    }
+    *length = (size_t)(s->at - *name);
+    if (!take(s, '"')) return false;
+    skip_space(s);
+    if (!take(s, ':')) return false;
+    skip_space(s);
+    return true;
+}
+
+static bool take_numbers(scan *s) { return take_all(s, '[', ']', take_number); }
+
+static bool take_instruction(scan *s) {
+    const char *name;
+    size_t length;
+    return take_name(s, &name, &length) && take_all(s, '[', ']', take_numbers);
+}
+
+static bool take_breakdown(scan *s) { return take_all(s, '{', '}', take_instruction); }
+
+typedef enum member {
+    RANK,
+    ITER_TIME,
+    ITER_ENERGY,
+    TIME_BREAKDOWN,
+    ENERGY_BREAKDOWN,
+    MEMBER_COUNT,
+} member;
+
+static member member_of(const char *name, size_t length) {
+    static const char *const names[MEMBER_COUNT] = {"rank", "iter_time", "iter_energy",
+                                                    "time_breakdown", "energy_breakdown"};
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0) return (member)i;
+    }
+    return MEMBER_COUNT;
+}
+
+/* Each at most once: of repeated ones the last would count. */
+static bool take_member(scan *s, unsigned *seen, int *rank) {
+    const char *name;
+    size_t length;
+    if (!take_name(s, &name, &length)) return false;
+    member which = member_of(name, length);
+    if (*seen & 1U << which) return false;
+    *seen |= 1U << which;
+    switch (which) {
+    case RANK: return take_rank(s, rank);
+    case ITER_TIME:
+    case ITER_ENERGY: return take_numbers(s);
+    case TIME_BREAKDOWN:
+    case ENERGY_BREAKDOWN: return take_breakdown(s);
+    default: return false;
+    }
+}
+
+bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
+    const unsigned needed = 1U << RANK | 1U << ITER_TIME | 1U << ITER_ENERGY;
+    scan s = {body, body + length};
+    unsigned seen = 0;
+    int found = 0;
+    skip_space(&s);
+    if (!take(&s, '{')) return false;
+    do {
+        skip_space(&s);
+        if (!take_member(&s, &seen, &found)) return false;
+        skip_space(&s);
+    } while (take(&s, ','));
+    if (!take(&s, '}')) return false;
+    skip_space(&s);
+    if (s.at != s.end || (seen & needed) != needed) return false;
+    *rank = found;
+    return true;
+}

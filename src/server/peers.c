@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who leads. A server that does not lead tries twice a second to own the store; once it does, it
+ * loads the jobs and leads, until the mailbox or the store say that it does no longer.
+ *
+ * Two things keep an earlier leader (one that slept, or was cut off) from doing harm. It cannot
+ * write: ownership is held by the session that writes. And it does not answer from memory what is
+ * no longer true: it answers only while its mailbox has confirmed it a moment ago, and its
+ * successor waits for so long before it begins. */
+#include "server/peers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/peers_parts.h"
+
+static const int64_t try_every_ns = 450000000; /* a little less, so that every tick tries */
+enum { TICK_MS = 500, LOAD_AGAIN_MS = 5000 };
+
+static void tick(void *user);
+
+static void log_line(const harpe_peers *peers, harpe_log_level level, const char *line) {
+    if (peers->engine.log.write) peers->engine.log.write(peers->engine.log.user, level, line);
+}
+
+/* ---- Looking ------------------------------------------------------------------------------ */
+
+const harpe_jobs *harpe_peers_jobs(const harpe_peers *peers) { return peers->jobs; }
+
+harpe_jobs *harpe_peers_engine(const harpe_peers *peers) {
+    return peers->jobs ? peers->jobs : peers->retiring;
+}
+
+bool harpe_peers_lead(const harpe_peers *peers) {
+    if (!peers->mailbox) return true;
+    if (!peers->jobs) return false;
+    harpe_mailbox_view view = harpe_mailbox_look(peers->mailbox);
+    return view.me == peers->lead_as && view.leader == view.me &&
+           harpe_clock_ns() - view.confirmed_ns < HARPE_LEASE_NS;
+}
+
+/* ---- Leading, and no longer --------------------------------------------------------------- */
+
+static void begin_to_lead(harpe_peers *peers) {
+    harpe_error error;
+    if (harpe_jobs_new(&peers->engine, &peers->jobs, &error)) {
+        char line[HARPE_ERROR_MESSAGE_SIZE + 64];
+        (void)snprintf(line, sizeof line, "cannot load the jobs: %s", error.message);
+        log_line(peers, HARPE_LOG_ERROR, line);
+        /* Another server may be able to. */
+        harpe_store_disown(peers->engine.store);
+        peers->lead_as = 0;
+        peers->lead_at_ns = harpe_clock_ns() + LOAD_AGAIN_MS * INT64_C(1000000);
+        return;
+    }
+    log_line(peers, HARPE_LOG_INFO, "this server leads");
+    harpe_peers_place_all(peers, true);
+}
+
+/* Held ranks go on waiting, here or at the next leader; whatever else is under way ends. */
+static void stop_leading(harpe_peers *peers) {
+    log_line(peers, HARPE_LOG_WARNING, "this server leads no longer");
+    harpe_peers_drop_remotes(peers);
+    peers->retiring = peers->jobs;
+    peers->jobs = NULL;
+    peers->lead_as = 0;
+    harpe_call *held = harpe_jobs_take_held(peers->retiring);
+    harpe_jobs_stop(peers->retiring);
+    for (harpe_call *next; held; held = next) {
+        next = held->next;
+        harpe_peers_place(peers, held, false);
+    }
+}
+
+static void has_tried(void *user) {
+    harpe_peers *peers = user;
+    peers->is_trying = false;
+    if (peers->tried || !peers->ownership.is_ours) return;
+    peers->lead_as = peers->tried_as;
+    peers->lead_at_ns = harpe_clock_ns() + (peers->ownership.may_have_rival ? HARPE_LEASE_NS : 0);
+    harpe_mailbox_hurry(peers->mailbox);
+}
+
+static void try_to_own(void *user) {
+    harpe_peers *peers = user;
+    peers->tried = harpe_store_own(peers->engine.store, peers->tried_as, &peers->ownership, NULL);
+}
+
+static void begin_to_try(harpe_peers *peers) {
+    peers->is_trying = true;
+    peers->tried_as = peers->view.me;
+    peers->lead_as = 0;
+    peers->lead_at_ns = harpe_clock_ns() + try_every_ns;
+    peers->work = (harpe_work){.work = try_to_own, .done = has_tried, .user = peers};
+    harpe_workers_submit(peers->engine.workers, &peers->work);
+}
+
+static bool is_confirmed(const harpe_peers *peers) {
+    return peers->lead_as != 0 && peers->view.me == peers->lead_as &&
+           harpe_store_is_owned(peers->engine.store);
+}
+
+/* Does what the facts ask for next. */
+static void go_on(harpe_peers *peers) {
+    if (peers->is_stopping) return;
+    if (peers->retiring && harpe_jobs_are_idle(peers->retiring)) {
+        harpe_jobs_free(peers->retiring);
+        peers->retiring = NULL;
+    }
+    bool has_lost = !is_confirmed(peers) || peers->view.leader != peers->view.me;
+    if (peers->jobs && has_lost) stop_leading(peers);
+    if (peers->jobs || peers->retiring || peers->is_trying || peers->view.me == 0) return;
+    bool is_time = harpe_clock_ns() >= peers->lead_at_ns;
+    if (!is_confirmed(peers)) {
+        if (is_time) begin_to_try(peers);
+    } else if (is_time && peers->view.leader == peers->view.me) {
+        begin_to_lead(peers);
+    }
+}
+
+/* ---- What happens ------------------------------------------------------------------------- */
+
+static void has_news(void *user) {
+    harpe_peers *peers = user;
+    harpe_mailbox_view before = peers->view;
+    harpe_letter *letters = harpe_mailbox_take(peers->mailbox, &peers->view);
+    bool is_new = before.me != peers->view.me || before.leader != peers->view.leader;
+    if (before.me != peers->view.me) harpe_peers_drop_remotes(peers);
+    go_on(peers);
+    for (harpe_letter *next; letters; letters = next) {
+        next = letters->next;
+        harpe_peers_read(peers, letters);
+    }
+    if (is_new) harpe_peers_place_all(peers, true);
+}
+
+static void watch_time(harpe_peers *peers, int64_t delay_ms) {
+    harpe_error error;
+    if (harpe_loop_after(peers->engine.loop, delay_ms, tick, peers, &peers->timer, &error)) {
+        log_line(peers, HARPE_LOG_ERROR, "cannot watch the other servers: out of memory");
+    }
+}
+
+static void tick(void *user) {
+    harpe_peers *peers = user;
+    peers->timer = NULL;
+    has_news(peers);
+    harpe_peers_place_all(peers, false);
+    harpe_peers_refuse_late(peers);
+    watch_time(peers, TICK_MS);
+}
+
+/* ---- Start and end ------------------------------------------------------------------------ */
+
+static harpe_status join_others(harpe_peers *peers, harpe_error *error) {
+    const harpe_jobs_options *engine = &peers->engine;
+    harpe_status status = harpe_mailbox_open(engine->settings->store, engine->loop, engine->log,
+                                             has_news, peers, &peers->mailbox, error);
+    if (!status) status = harpe_loop_after(engine->loop, 0, tick, peers, &peers->timer, error);
+    return status;
+}
+
+harpe_status harpe_peers_new(const harpe_jobs_options *engine, harpe_peers **out,
+                             harpe_error *error) {
+    harpe_peers *peers = harpe_calloc(1, sizeof *peers);
+    if (!peers) return harpe_fail_memory(error);
+    peers->engine = *engine;
+    harpe_status status = harpe_store_is_shared(engine->store)
+                              ? join_others(peers, error)
+                              : harpe_jobs_new(engine, &peers->jobs, error);
+    if (status) {
+        harpe_peers_free(peers);
+        return status;
+    }
+    *out = peers;
+    return HARPE_OK;
+}
+
+/* Calls of other servers are not answered 503: these ask the next leader. */
+void harpe_peers_stop(harpe_peers *peers) {
+    peers->is_stopping = true;
+    harpe_timer_cancel(peers->timer);
+    peers->timer = NULL;
+    harpe_peers_drop_remotes(peers);
+    harpe_peers_refuse_all(peers);
+    if (peers->jobs) harpe_jobs_stop(peers->jobs);
+}
+
+bool harpe_peers_are_idle(const harpe_peers *peers) {
+    const harpe_jobs *jobs = harpe_peers_engine(peers);
+    return !jobs || harpe_jobs_are_idle(jobs);
+}
+
+void harpe_peers_free(harpe_peers *peers) {
+    if (!peers) return;
+    harpe_peers_stop(peers);
+    harpe_mailbox_close(peers->mailbox);
+    harpe_jobs_free(peers->jobs);
+    harpe_jobs_free(peers->retiring);
+    free(peers);
+}

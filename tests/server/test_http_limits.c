@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the server takes at most: large bodies, many connections, no descriptors left. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/resource.h>
+
+#include "server/http_world.h"
+
+enum { CONNECTIONS = 40 };
+
+static int set_up(void **state) {
+    *state = open_world((harpe_http_options){.max_connections = CONNECTIONS});
+    return 0;
+}
+
+static int tear_down(void **state) {
+    close_world(*state);
+    return 0;
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
+#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
+#define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+/* ---- Size --------------------------------------------------------------------------------- */
+
+static void a_body_that_is_announced_too_large_is_refused_at_once(void **state) {
+    expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
+    expect_once(*state, POST("/echo", "99999999999999999999999"), 413, NULL);
+    expect_once(*state, POST("/tiny", "11"), 413, NULL);
+}
+
+static void the_refusal_reaches_a_client_that_goes_on_sending(void **state) {
+    char block[4096];
+    memset(block, 'x', sizeof block);
+    int fd = dial(*state);
+    say(fd, POST("/echo", "1000000000"));
+    for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
+        continue;
+    expect_answer(fd, 413, NULL);
+    close(fd);
+}
+
+static void a_chunked_body_is_refused_when_it_passes_the_limit(void **state) {
+    expect_once(*state, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
+    expect_once(*state, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
+    expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
+}
+
+static void a_claimed_length_takes_no_memory(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
+    struct rusage usage_before, usage_after;
+    int fds[20];
+    getrusage(RUSAGE_SELF, &usage_before);
+    for (int i = 0; i < 20; i++) {
+        fds[i] = dial(w);
+        say(fds[i], POST("/echo", "1000000000") "x");
+    }
+    expect_counts(w, "connections 21");
+    getrusage(RUSAGE_SELF, &usage_after);
+    assert_true(usage_after.ru_maxrss - usage_before.ru_maxrss < 100 * 1024);
+    for (int i = 0; i < 20; i++)
+        close(fds[i]);
+    close_world(w);
+}
+
+static void bodies_hoarded_by_many_give_way_to_new_ones(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+    char most[1000];
+    int hoards[40], answered = 0;
+    memset(most, 'x', sizeof most);
+    for (int i = 0; i < 40; i++) {
+        hoards[i] = dial(w);
+        say(hoards[i], POST("/echo", "1024"));
+        say_bytes(hoards[i], most, sizeof most);
+    }
+    expect_answer(hoards[0], 503, NULL); /* it has been at it longest */
+    expect_once(w, POST("/echo", "4") "good", 200, "good");
+    for (int i = 1; i < 40; i++) {
+        struct pollfd waiting = {.fd = hoards[i], .events = POLLIN};
+        answered += poll(&waiting, 1, 0);
+        close(hoards[i]);
+    }
+    assert_in_range(answered, 20, 38);
+    close(hoards[0]);
+    close_world(w);
+}
+
+static void memory_of_answered_bodies_is_free_again(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+    char most[1024];
+    memset(most, 'x', sizeof most);
+    int fd = dial(w);
+    for (int i = 0; i < 100; i++) {
+        say(fd, POST("/echo", "1024"));
+        say_bytes(fd, most, sizeof most);
+        expect_answer(fd, 200, NULL);
+    }
+    close(fd);
+    close_world(w);
+}
+
+/* ---- Number ------------------------------------------------------------------------------- */
+
+static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
+    world *w = *state;
+    int held[10], idle[CONNECTIONS * 2];
+    for (int i = 0; i < 10; i++) {
+        held[i] = dial(w);
+        say(held[i], GET("/hold"));
+    }
+    expect_counts(w, "held 10");
+    for (int i = 0; i < CONNECTIONS * 2; i++) {
+        idle[i] = dial(w);
+        if (i % 2 == 0) say(idle[i], "GET /slow");
+    }
+    expect_counts(w, "connections 40 held 10");
+    expect_end(idle[0]);
+    expect_once(w, GET("/release"), 200, "done");
+    for (int i = 0; i < 10; i++) {
+        expect_answer(held[i], 200, "released");
+        close(held[i]);
+    }
+    for (int i = 1; i < CONNECTIONS * 2; i++)
+        close(idle[i]);
+    assert_int_equal(atomic_load(&w->gone), 0);
+}
+
+static void a_house_full_of_held_requests_refuses_more(void **state) {
+    world *w = *state;
+    int held[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS; i++) {
+        held[i] = dial(w);
+        say(held[i], GET("/hold"));
+    }
+    expect_soon("kept", &w->kept, CONNECTIONS);
+    expect_end(dial(w));
+    for (int i = 0; i < CONNECTIONS; i++)
+        close(held[i]);
+    expect_soon("gone", &w->gone, CONNECTIONS);
+    expect_once(w, GET("/b"), 200, NULL);
+}
+
+static void running_out_of_descriptors_is_survived(void **state) {
+    world *w = *state;
+    struct rlimit before;
+    int fds[20], fillers[4096], filled = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < 20; i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct rlimit low = {(rlim_t)fds[19] + 11, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while (filled < 4096 && (fillers[filled] = dup(0)) >= 0)
+        filled++;
+    close(fillers[--filled]); /* one connection gets in, the next do not */
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)harpe_http_port(w->http)),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
+    usleep(300000);
+    for (int i = 0; i < filled; i++)
+        close(fillers[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    expect_once(w, GET("/b"), 200, NULL);
+    for (int i = 0; i < 20; i++)
+        close(fds[i]);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_body_that_is_announced_too_large_is_refused_at_once),
+        TEST(the_refusal_reaches_a_client_that_goes_on_sending),
+        TEST(a_chunked_body_is_refused_when_it_passes_the_limit),
+        TEST(a_claimed_length_takes_no_memory),
+        TEST(bodies_hoarded_by_many_give_way_to_new_ones),
+        TEST(memory_of_answered_bodies_is_free_again),
+        TEST(a_full_house_makes_room_but_never_drops_a_held_request),
+        TEST(a_house_full_of_held_requests_refuses_more),
+        TEST(running_out_of_descriptors_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

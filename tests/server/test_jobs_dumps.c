@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dumps: written for every round, made up for after the server was killed, flushed when it stops;
+ * and what the store keeps for them, and keeps no longer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "engine.h"
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+static char *dump_path(engine *e, const char *job, const char *name) {
+    static char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/dump/%s/%s", e->directory, job, name);
+    return path;
+}
+
+static void dump_into(engine *e) {
+    char directory[PATH_MAX];
+    (void)snprintf(directory, sizeof directory, "%s/dump", e->directory);
+    free(e->settings.dump_dir);
+    e->settings.dump_dir = strdup(directory);
+    e->settings.dump_data = true;
+}
+
+static void dumps_can_be_read_again(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    (void)whole_round(e, job, 2, 0, 5);
+    (void)whole_round(e, job, 2, 1, 6);
+    engine_settle(e);
+    harpe_rank_info *ranks;
+    harpe_frequency_schedule *schedules;
+    harpe_profiling_result *results;
+    size_t count;
+    assert_int_equal(harpe_ranks_load(dump_path(e, job, "ranks.json"), &ranks, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(ranks[1].available_frequencies_mhz[2], 1001);
+    harpe_ranks_free(ranks, count);
+    assert_int_equal(
+        harpe_schedules_load(dump_path(e, job, "1.sched.json"), &schedules, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(schedules[1].rank, 1);
+    harpe_schedules_free(schedules, count);
+    assert_int_equal(
+        harpe_profiling_results_load(dump_path(e, job, "1.prof.json"), &results, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_true(results[1].iteration_time_s[0] == 7);
+    harpe_profiling_results_free(results, count);
+    free(job);
+}
+
+static void dump_that_fails_is_told_once_and_harms_nobody(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    for (int k = 0; k < 3; k++) {
+        (void)whole_round(e, job, 2, k, 5);
+    }
+    engine_settle(e);
+    assert_int_equal(e->warnings, 1);
+    free(job);
+}
+
+static char *read_dump(engine *e, const char *job, const char *name) {
+    char *text;
+    size_t length;
+    assert_int_equal(harpe_file_read(dump_path(e, job, name), 1 << 20, &text, &length, NULL), 0);
+    return text;
+}
+
+static void results_are_dumped_as_they_came_or_cleaned(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 3, NULL);
+    (void)whole_round(e, job, 3, 0, -1);
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
+               " {\"iter_energy\" : [], \"iter_time\":[1e0, 2.50],\"rank\":0}\n"),
+           200, "null");
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
+               "{\"rank\":\"1\",\"iter_time\":[\"3\"],\"iter_energy\":[],\"other\":NaN}"),
+           200, "null");
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
+               "\xEF\xBB\xBF{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4]}"),
+           200, "null");
+    engine_settle(e);
+    char *text = read_dump(e, job, "0.prof.json");
+    assert_string_equal(text,
+                        "[ {\"iter_energy\" : [], \"iter_time\":[1e0, 2.50],\"rank\":0}\n,\n"
+                        "{\"rank\":1,\"iter_time\":[3],\"iter_energy\":[],\"time_breakdown\":{},"
+                        "\"energy_breakdown\":{}},\n"
+                        "{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4],\"time_breakdown\":{},"
+                        "\"energy_breakdown\":{}}]\n");
+    free(text);
+    free(job);
+}
+
+/* ---- After a kill ------------------------------------------------------------------------- */
+
+static void missing_dumps_are_made_up_for_after_a_restart(void **state) {
+    static const char *const names[] = {"ranks.json", "0.prof.json", "1.prof.json", "1.sched.json"};
+    enum { NAMES = sizeof names / sizeof *names };
+    engine *e = *state;
+    char *texts[NAMES];
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, 5);
+    (void)whole_round(e, job, 2, 1, 6);
+    engine_settle(e);
+    for (int i = 0; i < NAMES; i++) {
+        texts[i] = read_dump(e, job, names[i]);
+    }
+    engine_stop(e);
+    for (int i = 0; i < NAMES; i++) {
+        assert_int_equal(unlink(dump_path(e, job, names[i])), 0);
+    }
+    engine_start(e);
+    engine_settle(e);
+    for (int i = 0; i < NAMES; i++) {
+        char *text = read_dump(e, job, names[i]);
+        assert_string_equal(text, texts[i]);
+        free(text);
+        free(texts[i]);
+    }
+    (void)whole_round(e, job, 2, 2, 7);
+    free(job);
+}
+
+static void half_written_dumps_are_removed_after_a_restart(void **state) {
+    static const char *const ours[] = {".0.prof.json.0123456789abcdef.tmp",
+                                       ".ranks.json.00000000deadbeef.tmp"};
+    static const char *const others[] = {".notes.json.tmp", "x.json.0123456789abcdef.tmp"};
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    engine_settle(e);
+    engine_stop(e);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(harpe_file_write(dump_path(e, job, ours[i]), "[", 1, NULL), 0);
+        assert_int_equal(harpe_file_write(dump_path(e, job, others[i]), "[", 1, NULL), 0);
+    }
+    engine_start(e);
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(access(dump_path(e, job, ours[i]), F_OK), 0);
+        assert_int_equal(access(dump_path(e, job, others[i]), F_OK), 0);
+    }
+    free(job);
+}
+
+/* The answer to the last result is not waited for. */
+static void round_that_ends_while_the_server_stops_is_dumped(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, -1);
+    asked *results[2];
+    for (int r = 0; r < 2; r++) {
+        results[r] = ask_result(e, job, r, -1, r);
+    }
+    harpe_jobs_stop(e->jobs);
+    engine_settle(e);
+    for (int r = 0; r < 2; r++) {
+        expect(results[r], 200, "null");
+    }
+    free(read_dump(e, job, "0.prof.json"));
+    free(job);
+}
+
+/* ---- What the store keeps ----------------------------------------------------------------- */
+
+static bool is_stored(engine *e, const char *job, int64_t round) {
+    char *text;
+    size_t length;
+    if (harpe_store_read_result(e->store, job, round, 0, &text, &length, NULL)) return false;
+    free(text);
+    return true;
+}
+
+static harpe_status count_round(void *user, const harpe_change *change, harpe_error *error) {
+    (void)error;
+    *(int *)user += change->kind == HARPE_CHANGE_ROUND;
+    return HARPE_OK;
+}
+
+static int stored_rounds(engine *e, const char *job) {
+    int count = 0;
+    assert_int_equal(harpe_store_load(e->store, job, count_round, &count, NULL), HARPE_OK);
+    return count;
+}
+
+/* A pipe in the place of a dump holds it up until somebody reads. */
+static void rounds_are_kept_until_they_are_dumped(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    engine_settle(e);
+    assert_int_equal(mkfifo(dump_path(e, job, "1.prof.json"), 0600), 0);
+    for (int k = 0; k < 14; k++) { /* more than wait with their results */
+        (void)whole_round(e, job, 2, k, 5);
+    }
+    assert_false(is_stored(e, job, 0));
+    assert_true(is_stored(e, job, 1));
+    assert_int_equal(stored_rounds(e, job), 13);
+    int reader = open(dump_path(e, job, "1.prof.json"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    engine_settle(e);
+    (void)close(reader);
+    for (int k = 14; k < 16; k++) {
+        (void)whole_round(e, job, 2, k, 5);
+        engine_settle(e);
+    }
+    assert_false(is_stored(e, job, 13));
+    assert_true(is_stored(e, job, 14));
+    assert_in_range(stored_rounds(e, job), 1, 2);
+    for (int k = 2; k < 16; k++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "%d.prof.json", k);
+        free(read_dump(e, job, name));
+    }
+    free(job);
+}
+
+static void finished_job_keeps_two_rounds_and_goes_on_after_a_restart(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, "finished");
+    for (int k = 0; k < 20; k++) {
+        (void)whole_round(e, job, 2, k, 5);
+    }
+    assert_in_range(stored_rounds(e, job), 1, 2);
+    assert_false(is_stored(e, job, 17));
+    engine_restart(e);
+    assert_int_equal(whole_round(e, job, 2, 20, 5), 1000);
+    assert_in_range(stored_rounds(e, job), 1, 2);
+    free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(dumps_can_be_read_again),
+        ENGINE_TEST(dump_that_fails_is_told_once_and_harms_nobody),
+        ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),
+        ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart),
+        ENGINE_TEST(half_written_dumps_are_removed_after_a_restart),
+        ENGINE_TEST(round_that_ends_while_the_server_stops_is_dumped),
+        ENGINE_TEST(rounds_are_kept_until_they_are_dumped),
+        ENGINE_TEST(finished_job_keeps_two_rounds_and_goes_on_after_a_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

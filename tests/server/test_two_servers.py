@@ -1,0 +1,301 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two `harpe serve` on one PostgreSQL serve the same jobs: the ranks of each job are spread over
+both, one server or the database is lost or sleeps in mid-job, and every rank sees every round as if
+nothing had happened. Jobs and what is expected of them are those of kill_trial.py."""
+import asyncio
+import os
+import pathlib
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import counting_scheduler
+import kill_trial
+from postgres import Postgres, programs
+from server import HARPE, LIMIT_S, SOURCE, Server, clean_environment, job_info, register
+
+SCHEDULER = f"program:exec {shlex.quote(sys.executable)} " \
+            f"{shlex.quote(str(pathlib.Path(counting_scheduler.__file__).resolve()))}"
+
+
+class Trial:
+    """What kill_trial's jobs want to know; their clients connect to all servers in turn."""
+
+    def __init__(self, servers):
+        self.servers = servers
+        self.choose = random.Random(7)
+        self.retries = self.register_retries = self.kills = self.turn = 0
+        self.problems = []
+        self.stop = None
+
+    @property
+    def port(self):
+        self.turn += 1
+        return self.servers[self.turn % len(self.servers)].port
+
+    async def run(self, jobs, in_between):
+        """Jobs go on while `in_between` (a coroutine function) does its harm, and two rounds more."""
+        self.stop = asyncio.Event()
+        tasks = [asyncio.create_task(job.run_rank(rank)) for job in jobs for rank in range(job.ranks)]
+        try:
+            await self.wait_for_rounds(jobs, 2)
+            await in_between()
+            await self.wait_for_rounds(jobs, 2)
+            for job in jobs:
+                job.last_round = job.newest_round + 1
+            await asyncio.wait_for(asyncio.gather(*tasks), LIMIT_S)
+        except asyncio.TimeoutError:
+            self.problems.append("stuck: " + "; ".join(
+                f"{job.id}: {[len(log) for log in job.logs]}" for job in jobs))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait_for_rounds(self, jobs, more):
+        """Until every job has come so many rounds further than now."""
+        goals = [job.newest_round + more for job in jobs]
+        end = time.monotonic() + LIMIT_S
+        while any(job.newest_round < goal for job, goal in zip(jobs, goals)):
+            if time.monotonic() > end or self.stop.is_set():
+                raise asyncio.TimeoutError
+            await asyncio.sleep(0.02)
+
+
+class OnPostgres(unittest.TestCase):
+    postgres = None  # one for all tests
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="harpe-two-")
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        self.postgres.query("SET client_min_messages = error; DROP SCHEMA IF EXISTS harpe CASCADE")
+
+
+class TwoServers(OnPostgres):
+    def setUp(self):
+        super().setUp()
+        self.servers = [self.start(), self.start()]
+        self.wait_until(lambda: self.leader() is not None, "a server leads")
+
+    # ---- Servers ----
+
+    def start(self):
+        server = Server(self.path, "--store", self.postgres.where, "--dump-dir", self.path / "dump",
+                        "--log-level", "info", "--scheduler", SCHEDULER)
+        self.addCleanup(server.kill)
+        return server
+
+    def leads(self, server):
+        return "\nharpe_leads 1\n" in server.get("/metrics").body.decode()
+
+    def leader(self):
+        """The server that leads; None: nobody at present."""
+        return next((server for server in self.servers if server.process.poll() is None and
+                     self.leads(server)), None)
+
+    def follower(self):
+        return next(server for server in self.servers if not self.leads(server))
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, f"never: {what}\n{self.logs()}")
+            time.sleep(0.05)
+
+    def logs(self):
+        return "\n".join(server.log() for server in self.servers)
+
+    def living_servers(self):
+        return int(self.postgres.query("SELECT count(*) FROM harpe.servers"))
+
+    # ---- Jobs that go on ----
+
+    def run_jobs(self, in_between):
+        """Three jobs live through what `in_between` does, and have lost and doubled nothing."""
+        trial = Trial(self.servers)
+        jobs = [kill_trial.Job(trial, number, 6) for number in range(3)]
+        asyncio.run(trial.run(jobs, in_between))
+        self.assertEqual(trial.problems, [], self.logs())
+        alive = [server for server in self.servers if server.process.poll() is None]
+        for server in alive:
+            shown = {job["job_id"]: job for job in server.get("/jobs").json["jobs"]}
+            for job in jobs:
+                self.wait_for_dumps(job)
+                self.assertEqual(job.problems(shown.get(job.id), self.path / "dump"), [])
+            self.assertEqual(len(shown), 3)
+        return trial
+
+    def wait_for_dumps(self, job):
+        """They are written beside the answers."""
+        last = self.path / "dump" / job.id / f"{job.newest_round}.prof.json"
+        self.wait_until(last.exists, "the last results are dumped")
+
+    def test_ranks_of_one_job_are_spread_over_both(self):
+        async def nothing():
+            await asyncio.sleep(0)
+        trial = self.run_jobs(nothing)
+        self.assertEqual(trial.retries, 0)
+        self.wait_until(lambda: self.postgres.query("SELECT count(*) FROM harpe.mail") == "0",
+                        "all letters are taken")
+
+    def test_leader_is_killed(self):
+        async def kill():
+            leader = self.leader()
+            leader.kill()
+            self.servers.remove(leader)
+        self.run_jobs(kill)
+        self.assertEqual(self.living_servers(), 1)
+
+    def test_follower_is_killed_and_another_comes(self):
+        async def kill():
+            follower = self.follower()
+            follower.kill()
+            self.servers.remove(follower)
+            self.servers.append(await asyncio.to_thread(self.start))
+        self.run_jobs(kill)
+        self.assertEqual(self.living_servers(), 2)
+
+    def test_one_after_the_other_is_killed(self):
+        async def kill():
+            for _ in range(3):
+                victim = self.leader() or self.servers[0]
+                victim.kill()
+                self.servers.remove(victim)
+                self.servers.append(await asyncio.to_thread(self.start))
+                await asyncio.sleep(0.3)
+        self.run_jobs(kill)
+        self.wait_until(lambda: self.living_servers() == 2, "the dead are gone")
+
+    def test_leader_is_stopped_in_good_order(self):
+        async def stop():
+            leader = self.leader()
+            self.assertEqual(await asyncio.to_thread(leader.stop), 0, leader.log())
+            self.servers.remove(leader)
+        self.run_jobs(stop)
+        self.assertEqual(self.living_servers(), 1)
+
+    def test_leader_sleeps_and_wakes_up_as_a_follower(self):
+        async def sleep():
+            leader = self.leader()
+            other = self.follower()
+            leader.process.send_signal(signal.SIGSTOP)
+            try:
+                # A job that the sleeper knows nothing of.
+                self.assertEqual(
+                    (await asyncio.to_thread(other.post, "/register_job", job_info())).status, 200)
+                self.assertTrue(await asyncio.to_thread(self.leads, other))
+            finally:
+                leader.process.send_signal(signal.SIGCONT)
+            # At once: it must not answer from what it remembers.
+            for _ in range(5):
+                shown = await asyncio.to_thread(leader.get, "/jobs")
+                self.assertEqual(shown.json["count"], 4, leader.log())
+            new = next(job["job_id"] for job in shown.json["jobs"] if job["world_size"] == 1)
+            self.assertEqual((await asyncio.to_thread(
+                leader.call, "DELETE", f"/jobs/{new}")).status, 200)
+            self.assertFalse(self.leads(leader))
+        self.run_jobs(sleep)
+        self.assertEqual(self.living_servers(), 2)
+
+    def test_database_is_restarted(self):
+        async def restart():
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                await asyncio.to_thread(self.postgres.stop, number)
+                await asyncio.sleep(0.7)
+                self.postgres.start()  # here: it ends with the thread that starts it
+                await asyncio.sleep(1)
+        self.run_jobs(restart)
+        self.wait_until(lambda: self.living_servers() == 2, "both are back, once")
+
+    # ---- One call, from any server ----
+
+    def test_every_server_shows_and_evicts_every_job(self):
+        leader, follower = self.leader(), self.follower()
+        job = register(follower)
+        for server in (leader, follower):
+            self.assertEqual(server.get("/jobs").json["jobs"][0]["job_id"], job.id)
+            self.assertEqual(server.get("/jobs?limit=0").json["jobs"], [])
+            self.assertEqual(server.get(f"/jobs/{job.id}").json["ranks_registered"], 1)
+            self.assertEqual(server.post(f"/straggler/{job.id}", {"slowdown": 0.5}).status, 422)
+            self.assertEqual(server.get("/jobs/no%ff%01%22such").status, 404)
+        self.assertEqual(follower.call("DELETE", f"/jobs/{job.id}").status, 200)
+        self.assertEqual(leader.get(f"/jobs/{job.id}").status, 410)
+        self.assertEqual(leader.get("/jobs").json, {"jobs": [], "count": 0})
+
+    def test_jobs_registered_at_once_have_different_ids(self):
+        async def register_many():
+            answers = await asyncio.gather(*[
+                asyncio.to_thread(self.servers[i % 2].post, "/register_job", job_info())
+                for i in range(20)])
+            return [answer.json for answer in answers]
+        self.assertEqual(len(set(asyncio.run(register_many()))), 20)
+
+    def test_rank_whose_server_was_killed_gets_its_schedule_again(self):
+        """A client that speaks the published protocol, without rounds."""
+        leader, follower = self.leader(), self.follower()
+        job = register(leader, pp=2)
+        held = follower.connect().send("GET", f"/schedule/{job.id}?rank=1")
+        self.wait_until(lambda: leader.get(f"/jobs/{job.id}").json["ranks_waiting"] == 1, "it waits")
+        # Its server takes the answer for it and can no longer pass it on.
+        follower.process.send_signal(signal.SIGSTOP)
+        self.assertEqual(leader.get(f"/schedule/{job.id}?rank=0").status, 200)
+        follower.kill()
+        held.close()
+        again = leader.get(f"/schedule/{job.id}?rank=1")
+        self.assertEqual((again.status, again.headers["harpe-round"]), (200, "0"))
+
+    def test_held_client_that_goes_away_no_longer_asks(self):
+        leader, follower = self.leader(), self.follower()
+        job = register(leader, pp=2)
+        held = follower.connect().send("GET", f"/schedule/{job.id}?rank=1")
+        waiting = lambda: leader.get(f"/jobs/{job.id}").json["ranks_waiting"]
+        self.wait_until(lambda: waiting() == 1, "it waits")
+        held.close()
+        self.wait_until(lambda: waiting() == 0, "it does not wait")
+
+
+class Document(OnPostgres):
+    def test_its_commands_work(self):
+        """The marked blocks of docs/postgresql.md, as one script."""
+        document = (SOURCE / "docs" / "postgresql.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^<!-- two servers -->\n```sh\n(.*?)^```$", document, re.M | re.S)
+        self.assertEqual(len(blocks), 3)
+        script = "\n".join(blocks)
+        for port in ("7787", "7788"):
+            script = script.replace(port, str(kill_trial.free_port()))
+        self.addCleanup(self.end_all)
+        path = f"{pathlib.Path(HARPE).parent}:{os.environ['PATH']}"
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.path, text=True,
+                              env=clean_environment({"STORE": self.postgres.where, "PATH": path}),
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        self.assertEqual(done.stdout.count("AllMaxFrequency"), 5, done.stdout)
+        self.assertRegex(done.stdout, r"\| t\n")
+
+    def end_all(self):
+        """Whatever the document's commands have left."""
+        for file in self.path.glob("*.pid"):
+            try:
+                os.kill(int(file.read_text()), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def setUpModule():
+    OnPostgres.postgres = Postgres()
+    unittest.addModuleCleanup(OnPostgres.postgres.close)
+
+
+if __name__ == "__main__":
+    if programs() is None:
+        print("skipped: no PostgreSQL server is installed here (initdb, postgres)")
+        sys.exit(77)
+    unittest.main()
