@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `make demo`: plans a pipeline in front of your eyes and names the report to open. Everything it
-# makes is in demo/, replaced on every run.
+# `make demo`: a training job on emulated GPUs learns to save energy in front of your eyes, and the
+# report of its whole frontier is there to open. About a minute. Everything it makes is in demo/,
+# replaced on every run.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
 #   P2P_POWER=watts    its blocking power (default 75 W for your own profile: measure it)
@@ -22,7 +23,12 @@ title() { printf '\n%s%s%s\n\n' "$bold" "$*" "$plain"; }
 
 # Shows a command as one would type it, then runs it.
 show() {
-    printf '  $ harpe %s\n\n' "$*"
+    local word typed=harpe
+    for word; do
+        case $word in *[!A-Za-z0-9_./:,=-]*) word="'$word'" ;; esac
+        typed+=" $word"
+    done
+    printf '  $ %s\n\n' "$typed"
     "$harpe" "$@" | sed 's/^./  &/'
     return "${PIPESTATUS[0]}"
 }
@@ -52,14 +58,26 @@ else
     say '  8 stages of A100-like GPUs. Use your own: make demo PROFILE=file.csv'
 fi
 
-title '2. The whole frontier, and plans of real frequencies along it'
+if [ -z "${PROFILE:-}" ]; then
+    title '2. A training job on those GPUs, and nobody tells it anything'
+    say '  Eight ranks, a controller for each GPU and a server, as processes. The scheduler tries'
+    say '  frequencies while the job trains, plans with what it measured, and runs the plan.'
+    say
+    show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \
+        --time-scale 10 --scheduler-args '{"frequency_stride": 8}' --steps 5
+else
+    title '2. The training job: left out, its GPUs are made-up ones'
+    say '  With your own profile: harpe train-sim --inst-profile file.csv (man harpe-train-sim)'
+fi
+
+title '3. The whole frontier of that pipeline, and plans along it'
 show plan --inst-profile "$profile" --num-mbs "$microbatches" --p2p-power "$power" \
     --output-dir demo/plans --force
 
-title '3. One plan: least energy, at most 5 % slower'
+title '4. One plan: least energy, at most 5 % slower'
 show choose demo/plans --max-slowdown 1.05
 
-title '4. The power limit optimizer in a training loop, on an emulated GPU'
+title '5. The power limit optimizer in a training loop, on an emulated GPU'
 loop=$(dirname -- "$harpe")/examples/example_power_limit_loop
 if [ -x "$loop" ]; then
     printf '  $ harpe emulate --gpus 1xV100 --time-scale 20 -- \\\n      %s 1 400 0.05\n\n' "$loop"
@@ -71,31 +89,6 @@ if [ -x "$loop" ]; then
 else
     say '  Skipped: the examples are not built.'
 fi
-
-title '5. The server, and the ranks of a job that fetch their schedules of that plan'
-plan=$("$harpe" choose demo/plans --max-slowdown 1.05 | sed -n 's/^\(demo.*[.]py\)$/\1/p')
-ranks=$(python3 -c 'import ast, sys; print(len(ast.literal_eval(open(sys.argv[1]).read())))' "$plan")
-log=demo/serve.log
-rm -rf demo/harpe.db* demo/dump
-printf '  $ harpe serve --port 0 --store demo/harpe.db --dump-dir demo/dump \\\n'
-printf "      --scheduler-args '{\"solution_path\": \"%s\"}' &\n\n" "$plan"
-"$harpe" serve --port 0 --store demo/harpe.db --dump-dir demo/dump --log-level warning \
-    --scheduler-args "{\"solution_path\": \"$plan\"}" 2>"$log" &
-server=$!
-trap 'kill "$server" 2>/dev/null || true' EXIT
-url=
-for _ in $(seq 100); do
-    url=$(sed -n 's/.*listening on //p' "$log")
-    [ -z "$url" ] || break
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.1
-done
-[ -n "$url" ] || { cat "$log" >&2; exit 1; }
-python3 scripts/demo_ranks.py "$url" "$ranks" | sed 's/^./  &/'
-kill "$server"
-wait "$server" || { cat "$log" >&2; exit 1; }
-trap - EXIT
-printf '\n  Every answer was in demo/harpe.db before it was given; what was measured is in demo/dump.\n'
 
 printf '\nOpen %sdemo/plans/report.html%s: frontier, pipeline before and after, all plans.\n' \
     "$bold" "$plain"

@@ -65,7 +65,9 @@ typedef struct harpe_scheduler_class {
     harpe_status (*check_args)(const char *args_json, harpe_error *error);
     harpe_status (*create)(const harpe_scheduler_job *job, void **state, harpe_error *error);
     /* Once this returned no instruction at all for any rank, or is_finished says so, the last
-     * schedule is served for ever. */
+     * schedule is served for ever. One that has both observe and is_finished may begin with empty
+     * schedules: the ranks then run at their highest clocks, and it learns from what they report.
+     */
     harpe_status (*next_schedule)(void *state, harpe_schedule_writer *writer, harpe_error *error);
     /* One result per rank, sorted by rank; valid during the call. Optional. */
     harpe_status (*observe)(void *state, const harpe_profiling_result *results, size_t count,

@@ -38,7 +38,7 @@ static inline void count_warnings(void *user, harpe_log_level level, const char 
 static const int CLOCKS[] = {1410, 1200, 990};
 
 static inline void make_job(world *w, int dp, int pp, int tp) {
-    w->job = (harpe_job_info){"job", pp, dp, tp, pp * dp * tp, NULL};
+    w->job = (harpe_job_info){"job", pp, dp, tp, pp * dp * tp, NULL, NULL};
     for (int r = 0; r < w->job.world_size; r++) {
         w->ranks[r] = (harpe_rank_info){.rank = r,
                                         .dp_rank = r / (pp * tp),
