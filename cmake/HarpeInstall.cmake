@@ -10,6 +10,13 @@ if(TARGET harpe)
 endif()
 install(DIRECTORY include/harpe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 
+# ---- Python --------------------------------------------------------------------------------
+
+# Pure Python, which finds libharpe from where it lies. Debian's own Python looks here below /usr;
+# for another prefix or Python PYTHONPATH names the folder.
+install(DIRECTORY python/harpe DESTINATION lib/python3/dist-packages
+        FILES_MATCHING PATTERN *.py PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+
 # ---- pkg-config and CMake ------------------------------------------------------------------
 
 # Written at install time, so that `cmake --install --prefix` is honoured.

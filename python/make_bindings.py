@@ -163,7 +163,8 @@ class Bindings:
     # ---- Writing ----
 
     def write(self):
-        lines = ['"""The public C headers for ctypes. Made by python/make_bindings.py: do not edit."""',
+        lines = ["# SPDX-License-Identifier: Apache-2.0",
+                 '"""The public C headers for ctypes. Made by python/make_bindings.py: do not edit."""',
                  "import ctypes as C", ""]
         lines += [f"{name} = {value}" for name, value in self.constants]
         lines += ["", ""]

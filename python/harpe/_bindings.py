@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public C headers for ctypes. Made by python/make_bindings.py: do not edit."""
 import ctypes as C
 

@@ -4,9 +4,11 @@ calls the library through `lib`. Importing this module loads nothing; the first 
 from __future__ import annotations
 
 import ctypes as C
+import functools
 import os
 import pathlib
 import threading
+import weakref
 from typing import Any, Callable, List, Optional
 
 from harpe import _bindings as b
@@ -24,7 +26,7 @@ class HarpeError(RuntimeError):
 
 
 class InvalidArgumentError(HarpeError, ValueError):
-    """A value outside its documented range, or a malformed file or text."""
+    """A value outside its documented range, a malformed file or text, or a name already taken."""
 
 
 class NotFoundError(HarpeError, LookupError):
@@ -42,6 +44,7 @@ class UnavailableError(HarpeError):
 _EXCEPTIONS = {
     b.HARPE_INVALID_ARGUMENT: InvalidArgumentError,
     b.HARPE_INVALID_INPUT: InvalidArgumentError,
+    b.HARPE_ALREADY_EXISTS: InvalidArgumentError,
     b.HARPE_LIMIT_EXCEEDED: InvalidArgumentError,
     b.HARPE_NOT_FOUND: NotFoundError,
     b.HARPE_PERMISSION_DENIED: PermissionDeniedError,
@@ -95,8 +98,8 @@ class _Library:
                 self._handle = handle
                 return handle
         raise UnavailableError(
-            f"libharpe is not to be found ({'; '.join(reasons)}): install Harpe, or name the library "
-            "in HARPE_LIBRARY", b.HARPE_UNAVAILABLE)
+            f"libharpe is not to be found ({'; '.join(reasons)}): install Harpe, or name the "
+            "library in HARPE_LIBRARY", b.HARPE_UNAVAILABLE)
 
     def __getattr__(self, name: str) -> Any:
         if name not in b.FUNCTIONS:
@@ -136,3 +139,55 @@ _free.restype, _free.argtypes = None, [C.c_void_p]
 def encoded(text: Optional[Any]) -> Optional[bytes]:
     """A str or path for a `const char *`; None stays None."""
     return None if text is None else os.fsencode(text)
+
+
+# ---- What C calls back --------------------------------------------------------------------------
+
+
+def member(struct: Any, name: str, function: Callable[..., Any]) -> Any:
+    """`function` as the function pointer `name` of a C struct. The caller keeps it as long as C may
+    call it."""
+    return next(kind for field, kind, *_ in struct._fields_ if field == name)(function)
+
+
+def report(exception: BaseException, error: Any) -> int:
+    """Tells C of an exception: fills `error`, a pointer that may be NULL; returns the status."""
+    if error:
+        line = " ".join(str(exception).split()) or type(exception).__name__
+        error.contents.message = line.encode("utf-8")[:b.harpe_error.message.size - 1]
+        error.contents.vendor_code = getattr(exception, "vendor_code", 0)
+    return int(getattr(exception, "status", b.HARPE_UNAVAILABLE))
+
+
+@functools.lru_cache(maxsize=None)
+def log_to(name: str) -> b.harpe_log:
+    """A harpe_log that hands its lines to Python's logging under `name`. It lasts as long as the
+    process: C may write to it at any time."""
+    import logging
+    logger = logging.getLogger(name)
+
+    def write(_user: Optional[int], level: int, line: bytes) -> None:
+        logger.log(10 * (level + 1), "%s", line.decode("utf-8", "replace"))
+
+    return b.harpe_log(member(b.harpe_log, "write", write), None)
+
+
+# ---- Forked children ----------------------------------------------------------------------------
+
+_owners: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def abandon_in_children(owner: Any) -> None:
+    """Has `owner.abandon()` called in every process that is forked from this one. What C holds
+    there is a copy without its threads, whose settings of GPUs are the parent's: the owner forgets
+    it, so that nothing in the child uses or frees it."""
+    _owners.add(owner)
+
+
+def _abandon_all() -> None:
+    for owner in list(_owners):
+        owner.abandon()
+    _owners.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

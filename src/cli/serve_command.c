@@ -59,8 +59,9 @@ static const struct argp_option flags[] = {
     {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
     {"scheduler", FLAG_SETTING + 1, "NAME", 0,
-     "PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so or "
-     "program:COMMAND", 2},
+     "PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so, "
+     "python:module.Class or program:COMMAND",
+     2},
     {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
      "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2},
     {"store", FLAG_SETTING + 3, "WHERE", 0, "SQLite file (./harpe.db), postgresql://..., or memory",

@@ -34,7 +34,8 @@ typedef struct setting {
 
 static const setting SETTINGS[] = {
     {"scheduler", TEXT, AT(scheduler), "PointSolution", 0, 0,
-     "built-in name, path ending in .so, or program:COMMAND; 3D: before it serves dp and tp"},
+     "built-in name, path ending in .so, python:module.Class or program:COMMAND; 3D: before it "
+     "serves dp and tp"},
     {"scheduler_args", TEXT, AT(scheduler_args), "{}", 0, 0, "its arguments, a JSON object"},
     {"log_level", LEVEL, AT(log_level), "debug", 0, 0, "debug, info, warning, error or critical"},
     {"dump_data", SWITCH, AT(dump_data), "true", 0, 0, "write ranks, schedules and results"},

@@ -26,11 +26,11 @@ enum { HARPE_SETTINGS_MAX = 32 };
 /* Texts are owned by the settings; "" where nothing is set. */
 typedef struct harpe_settings {
     /* The published ones. */
-    char *scheduler;           /* PointSolution; a name, a path ending in .so, or program:COMMAND */
-    char *scheduler_args;      /* a JSON object; {} */
-    harpe_log_level log_level; /* debug, info, warning, error, critical in any case; debug */
-    bool dump_data;            /* true */
-    char *dump_dir;            /* ./dump */
+    char *scheduler;             /* PointSolution; a name, a path, python: or program: */
+    char *scheduler_args;        /* a JSON object; {} */
+    harpe_log_level log_level;   /* debug, info, warning, error, critical in any case; debug */
+    bool dump_data;              /* true */
+    char *dump_dir;              /* ./dump */
     int64_t max_job_idle_time_s; /* 604800 */
 
     /* Harpe's own. */

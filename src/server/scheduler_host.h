@@ -16,8 +16,9 @@
 typedef struct harpe_scheduler_kind harpe_scheduler_kind;
 
 /* `name`: one built in ("PointSolution", "Perseus" ...: see harpe_scheduler_name_at), any of them
- * or of the following with "3D:" before it (the 3D wrapper), a path that ends in .so, or
- * "program:COMMAND LINE" (run with sh -c; JSON lines). Checks `args_json`. Unknown names are
+ * or of the following with "3D:" before it (the 3D wrapper), a path that ends in .so,
+ * "python:module.Class" (a process of the package harpe), or "program:COMMAND LINE" (run with
+ * sh -c; JSON lines). Checks `args_json`. Unknown names are
  * refused with the closest known one. */
 harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
                                        const char *settings_json, int timeout_s, harpe_log log,

@@ -4,6 +4,7 @@
 #include "server/scheduler_kind.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +172,7 @@ static harpe_status open_python(harpe_scheduler_kind *kind, const char *name, ha
 /* What it says is why it refuses; silence and success mean that all is well. */
 static harpe_status run_check(const char *command, int timeout_s, harpe_error *error) {
     FILE *output = popen(command, "re");
-    if (!output) return harpe_fail(error, HARPE_IO_ERROR, "scheduler: cannot start Python");
+    if (!output) return harpe_fail_errno(error, errno, "scheduler: cannot start Python");
     char line[1024] = "";
     bool has_spoken = fgets(line, sizeof line, output) != NULL;
     int outcome = pclose(output);
@@ -180,10 +181,10 @@ static harpe_status run_check(const char *command, int timeout_s, harpe_error *e
                           (int)strcspn(line, "\n"), line);
     if (outcome == 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "scheduler: Python did not say within %d s that it can run it (%s %d): see "
-                      "its standard error; HARPE_PYTHON names the interpreter",
-                      timeout_s, WIFSIGNALED(outcome) ? "signal" : "exit status",
-                      WIFSIGNALED(outcome) ? WTERMSIG(outcome) : WEXITSTATUS(outcome));
+                      "scheduler: Python did not get to check it within %d s (exit status %d): see "
+                      "its standard error; HARPE_PYTHON names the interpreter, PYTHONPATH where "
+                      "the package harpe is",
+                      timeout_s, WIFEXITED(outcome) ? WEXITSTATUS(outcome) : -1);
 }
 
 /* Is there such a class, and would it take these arguments? Asked before the first job comes. */

@@ -141,8 +141,9 @@ static harpe_status set_up(const harpe_sqlite *store, harpe_error *error) {
         roll_back(store);
         return status;
     }
-    /* The log is copied into the file when it has reached 1024 pages (8 MiB): often enough to be
-     * short, for one batch at most comes on top. Measured: larger logs or caches are no faster. */
+    /* The log is copied into the file when it has reached 8192 pages (64 MiB): results live for two
+     * rounds, so most of what it holds has been written over by then. Measured: 8 % more results a
+     * second than with 8 MiB. */
     return execute(store,
                    "PRAGMA journal_mode = WAL;"
                    "PRAGMA synchronous = FULL;"

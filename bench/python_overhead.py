@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long Python's callbacks take: on_step_begin through a CallbackSet and the power limit optimizer,
+and a window of the monitor. On emulated GPUs, for what is measured is our side of the driver.
+
+    bench/python_overhead.py [BUILD_DIR]      (default: build/release)
+"""
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else SOURCE / "build" / "release").resolve()
+sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "powerlimit")]
+os.environ["HARPE_LIBRARY"] = str(BUILD / "libharpe.so.0")
+
+import kills  # noqa: E402
+from harpe.callback import Callback, CallbackSet  # noqa: E402
+from harpe.monitor import Measurement, ZeusMonitor  # noqa: E402
+from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
+
+CALLS, ROUNDS = 2000, 50
+
+
+class NoMonitor:
+    """Takes no time, so that the callback alone is measured."""
+
+    gpu_indices = [0]
+
+    def begin_window(self, key):
+        pass
+
+    def end_window(self, key, cancel=False):
+        return Measurement(1.0, {0: 100.0})
+
+
+def show(what, call):
+    """Prints the time of one call: median and 99th percentile of single calls, and the least mean
+    of many, which is free of the clock's own cost and of other programs."""
+    clock = time.perf_counter_ns
+    single, means = [], []
+    for _ in range(ROUNDS):
+        start = clock()
+        for _ in range(CALLS):
+            call()
+        means.append((clock() - start) / CALLS)
+    for _ in range(20 * CALLS):
+        start = clock()
+        call()
+        single.append(clock() - start)
+    print(f"{what:58} median {statistics.median(single) / 1000:6.2f} us   "
+          f"p99 {statistics.quantiles(single, n=100)[98] / 1000:7.2f} us   "
+          f"mean {min(means) / 1000:6.2f} us")
+
+
+def main():
+    machine = kills.Machine(BUILD, "1xA100", 100)
+    try:
+        show("on_step_begin: a set with an empty callback", CallbackSet([Callback()]).on_step_begin)
+        optimizer = GlobalPowerLimitOptimizer(NoMonitor(), wait_steps=10 ** 9 - 1)
+        show("on_step_begin: waiting (counts a step)", CallbackSet([optimizer]).on_step_begin)
+        optimizer.close()
+        optimizer = GlobalPowerLimitOptimizer(NoMonitor(), wait_steps=0, warmup_steps=0, profile_steps=10 ** 9)
+        optimizer.on_step_begin()
+        show("on_step_begin: profiling (looks at the energy counter)", CallbackSet([optimizer]).on_step_begin)
+        optimizer.close()
+        optimizer = GlobalPowerLimitOptimizer(NoMonitor(), wait_steps=0, warmup_steps=0, profile_steps=1)
+        while not optimizer.is_done:
+            optimizer.on_step_begin()
+        show("on_step_begin: done (holds the optimum)", CallbackSet([optimizer]).on_step_begin)
+        optimizer.close()
+        monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[], approx_instant_energy=True)
+
+        def window():
+            monitor.begin_window("window")
+            monitor.end_window("window")
+
+        show("a window: begin_window and end_window, one GPU", window)
+        monitor.close()
+    finally:
+        machine.close()
+
+
+main()

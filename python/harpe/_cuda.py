@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs as a framework sees them: waiting until they have done what it asked of them, and the stream
+on which it works. A framework that the process has not imported, or that has not touched a GPU yet,
+has asked for nothing: it is not imported from here, and not initialised unless for its stream."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Dict, List, Optional, Union
+
+Synchronizer = Callable[[List[int]], Any]
+
+
+def _torch(gpu_indices: List[int]) -> None:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        for gpu in gpu_indices:
+            cuda.synchronize(gpu)
+
+
+def _jax(gpu_indices: List[int]) -> None:
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return
+    try:
+        gpus = jax.local_devices(backend="gpu")
+    except RuntimeError:  # JAX for CPUs only
+        gpus = []
+    # JAX has no call that waits for a device: a value that comes after all the work does.
+    devices = [gpus[gpu] for gpu in gpu_indices if gpu < len(gpus)]
+    devices.append(jax.local_devices(backend="cpu")[0])
+    jax.block_until_ready([jax.device_put(0.0, device) + 0 for device in devices])
+
+
+_FRAMEWORKS: Dict[str, Synchronizer] = {"torch": _torch, "jax": _jax}
+
+
+def synchronizer(of_what: Union[str, Synchronizer, None]) -> Optional[Synchronizer]:
+    """What waits for the GPUs whose indices it is given: `of_what` is "torch", "jax", a callable
+    that does it itself, or None for no waiting. Raises ValueError for anything else."""
+    if of_what is None or callable(of_what):
+        return of_what
+    try:
+        return _FRAMEWORKS[of_what]
+    except (KeyError, TypeError):
+        raise ValueError("sync_execution_with: expected \"torch\", \"jax\", a callable or None, "
+                         f"not {of_what!r}") from None
+
+
+def stream_address(stream: Any, device: int) -> Optional[int]:
+    """The address of a CUDA stream (CUstream; 0 is the default stream): of a number, of a stream of
+    PyTorch or CuPy, or with None of the stream on which PyTorch works on this device now. None
+    where the process has no PyTorch with CUDA. Raises TypeError for anything else."""
+    if stream is None:
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is None or not cuda.is_available():
+            return None
+        stream = cuda.current_stream(device)
+    for name in ("cuda_stream", "ptr"):
+        stream = getattr(stream, name, stream)
+    if isinstance(stream, bool) or not isinstance(stream, int):
+        raise TypeError(f"stream: expected a CUDA stream or its address, not {stream!r}")
+    return stream

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the adapters for pipeline-parallel frameworks share: marks around calls of a framework's,
+put in where Python looks first, and taken out again. It knows no framework."""
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Dict, List, Optional
+
+from harpe import _bindings as b
+from harpe._library import InvalidArgumentError
+from harpe.callback import Callback
+
+_NOTHING = Callback()
+_MISSING = object()
+
+
+def always(name: str) -> Callable[..., str]:
+    """For Installed.around: the name, whatever the arguments."""
+    return lambda *_, **__: name
+
+
+class Installed:
+    """What an adapter has put into a framework. Leaving its `with` block, or uninstall(), takes it
+    out.
+
+    optimizer: The callback that is told of steps and instructions.
+    """
+
+    def __init__(self, optimizer: Callback, is_own: bool) -> None:
+        """is_own: the adapter has made the optimizer, and closes it."""
+        self.optimizer = optimizer
+        self._is_own = is_own
+        self._listener = optimizer  # of marks that are still in place after uninstall()
+        self._undo: List[Callable[[], None]] = []
+
+    # ---- Marks ----
+
+    def begin(self, instruction: str) -> None:
+        self._listener.on_instruction_begin(instruction)
+
+    def end(self, instruction: str) -> None:
+        self._listener.on_instruction_end(instruction)
+
+    def begin_step(self) -> None:
+        self._listener.on_step_begin()
+
+    def end_step(self) -> None:
+        self._listener.on_step_end()
+
+    def around(self, function: Callable[..., Any],
+               name_of: Callable[..., str]) -> Callable[..., Any]:
+        """`function` as an instruction, whose name is what name_of says of the arguments. One that
+        raises has not run: its end is not marked."""
+        @functools.wraps(function)
+        def marked(*arguments: Any, **named: Any) -> Any:
+            name = name_of(*arguments, **named)
+            self.begin(name)
+            result = function(*arguments, **named)
+            self.end(name)
+            return result
+        return marked
+
+    def around_step(self, function: Callable[..., Any],
+                    is_step: Callable[..., bool]) -> Callable[..., Any]:
+        """`function` as a step, where is_step says so of its arguments."""
+        @functools.wraps(function)
+        def marked(*arguments: Any, **named: Any) -> Any:
+            if not is_step(*arguments, **named):
+                return function(*arguments, **named)
+            self.begin_step()
+            result = function(*arguments, **named)
+            self.end_step()
+            return result
+        return marked
+
+    # ---- In and out ----
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Gives this one object an attribute of its own; its class stays as it is."""
+        before = vars(owner).get(name, _MISSING)
+
+        def undo() -> None:
+            if vars(owner).get(name) is not value:
+                return  # another adapter came after this one
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        setattr(owner, name, value)
+        self._undo.append(undo)
+
+    def when_uninstalled(self, action: Callable[[], None]) -> None:
+        """Has `action` called by uninstall()."""
+        self._undo.append(action)
+
+    def uninstall(self) -> None:
+        """Leaves the framework as it was, and closes the optimizer if install() has made it. A
+        second call does nothing."""
+        self._listener = _NOTHING
+        while self._undo:
+            self._undo.pop()()
+        if self._is_own:
+            self.optimizer.on_train_end()
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.uninstall()
+
+
+def installed(optimizer: Optional[Callback], server_url: Optional[str],
+              ranks: Callable[[], Dict[str, int]], options: Dict[str, Any]) -> Installed:
+    """Around the optimizer that was given, or one for this server whose rank and degrees `ranks`
+    asks the framework for; `options` are its further arguments, and win."""
+    if optimizer is not None and server_url is None and not options:
+        return Installed(optimizer, is_own=False)
+    if optimizer is not None or server_url is None:
+        raise InvalidArgumentError(
+            "install: expected either an optimizer, or server_url and options for a new one",
+            b.HARPE_INVALID_ARGUMENT)
+    from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
+    arguments: Dict[str, Any] = {**ranks(), **options}
+    return Installed(PipelineFrequencyOptimizer(server_url=server_url, **arguments), is_own=True)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's pipeline engine under the pipeline frequency optimizer. Two lines more in a script,
+after deepspeed.initialize:
+
+    from harpe.integrations import deepspeed as harpe_deepspeed
+    harpe_deepspeed.install(engine, server_url="http://head-node:7787")
+
+The engine's ForwardPass and BackwardPass become instructions "forward" and "backward", a
+train_batch a step; eval_batch is no step and runs at the highest clock. Only this engine is
+changed, not its class.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from harpe import _bindings as b
+from harpe._library import InvalidArgumentError
+from harpe.callback import Callback
+from harpe.integrations._installed import Installed, always, installed
+
+__all__ = ["Installed", "install"]
+
+_INSTRUCTIONS = {"ForwardPass": "forward", "BackwardPass": "backward"}
+
+
+def _ranks(engine: Any) -> Dict[str, int]:
+    """What DeepSpeed's grid of processes says."""
+    grid = engine.grid
+    pp_degree = int(grid.get_pipe_parallel_world_size())
+    dp_degree = int(grid.get_data_parallel_world_size())
+    tp_degree = int(grid.get_slice_parallel_world_size())
+    return {
+        "rank": int(grid.get_global_rank()), "pp_rank": int(grid.get_pipe_parallel_rank()),
+        "dp_rank": int(grid.get_data_parallel_rank()),
+        "tp_rank": int(grid.get_slice_parallel_rank()), "pp_degree": pp_degree,
+        "dp_degree": dp_degree, "tp_degree": tp_degree,
+        "world_size": pp_degree * dp_degree * tp_degree, "device_id": engine.device.index or 0,
+    }
+
+
+def _is_training(schedule: Any) -> bool:
+    """By name: forks of DeepSpeed keep it, but not always the module it is in."""
+    return any(kind.__name__ == "TrainSchedule" for kind in type(schedule).__mro__)
+
+
+def install(engine: Any, optimizer: Optional[Callback] = None, *, server_url: Optional[str] = None,
+            **options: Any) -> Installed:
+    """Marks the engine's steps and instructions.
+
+    engine: a PipelineEngine, as deepspeed.initialize returns it for a PipelineModule.
+    optimizer: who is told; None: a PipelineFrequencyOptimizer for this rank of the engine's grid.
+    server_url, options: of that optimizer; see its class.
+
+    Returns what uninstalls it. Raises InvalidArgumentError if this is no pipeline engine, and
+    what the optimizer's construction raises.
+    """
+    known = getattr(engine, "_INSTRUCTION_MAP", None)
+    entries = {kind: _INSTRUCTIONS[kind.__name__] for kind in known or {}
+               if getattr(kind, "__name__", None) in _INSTRUCTIONS}
+    if known is None or set(entries.values()) != set(_INSTRUCTIONS.values()):
+        raise InvalidArgumentError(
+            f"install: {type(engine).__name__} has no _INSTRUCTION_MAP with ForwardPass and "
+            "BackwardPass: expected a PipelineEngine of DeepSpeed", b.HARPE_INVALID_ARGUMENT)
+    one = installed(optimizer, server_url, lambda: _ranks(engine), options)
+    marked = dict(known)
+    for kind, name in entries.items():
+        marked[kind] = one.around(known[kind], always(name))
+    one.replace(engine, "_INSTRUCTION_MAP", marked)
+    one.replace(engine, "_exec_schedule",
+                one.around_step(engine._exec_schedule, lambda schedule: _is_training(schedule)))
+    return one

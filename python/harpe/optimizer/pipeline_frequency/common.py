@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What server, clients and schedulers of the pipeline frequency optimizer say to each other: the
+models, their JSON, and the files that the server dumps. Needs neither libharpe nor pydantic."""
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from harpe.optimizer.pipeline_frequency._model import Model, ValidationError
+
+__all__ = [
+    "FrequencySchedule", "InstructionProfilingResult", "JobInfo", "OfflineProfilingResult",
+    "PFOServerSettings", "ProfilingResult", "RankInfo", "ValidationError", "load_prof",
+    "load_ranks", "load_sched", "save_prof", "save_ranks", "save_sched", "GET_SERVER_INFO_URL",
+    "REGISTER_JOB_URL", "REGISTER_RANK_URL", "GET_FREQUENCY_SCHEDULE_URL",
+    "REPORT_PROFILING_RESULT_URL",
+]
+
+GET_SERVER_INFO_URL = "/info"
+REGISTER_JOB_URL = "/register_job"
+REGISTER_RANK_URL = "/register_rank/{job_id}"
+GET_FREQUENCY_SCHEDULE_URL = "/schedule/{job_id}"
+REPORT_PROFILING_RESULT_URL = "/result/{job_id}"
+
+_JOB_KEY_BYTES = 256
+
+
+@dataclasses.dataclass
+class PFOServerSettings:
+    """The server's settings as a scheduler sees them. The server has read and checked them.
+
+    Attributes:
+        scheduler: The scheduler's class.
+        scheduler_args: What it was given besides job, ranks and settings.
+        log_level: "DEBUG", "INFO", "WARNING" or "ERROR".
+        dump_data: Whether the server dumps ranks, schedules and results.
+        dump_dir: Where to.
+        max_job_idle_time: After so many seconds without a request a job is forgotten.
+    """
+
+    scheduler: Any = "PointSolution"
+    scheduler_args: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    log_level: str = "DEBUG"
+    dump_data: bool = True
+    dump_dir: str = "./dump"
+    max_job_idle_time: int = 7 * 24 * 60 * 60
+
+
+class JobInfo(Model):
+    """A training job.
+
+    Attributes:
+        job_id: Chosen by the server: empty in a JobInfo that is made to be sent.
+        pp_degree: Pipeline parallel degree, 1 or more.
+        dp_degree: Data parallel degree, 1 or more.
+        tp_degree: Tensor parallel degree, 1 or more.
+        world_size: Their product.
+        job_metadata: Text that describes the job and becomes part of its id.
+        job_key: Harpe's own: ranks that register with the same key (1 to 256 bytes) get the same
+            job. Written only where it is set.
+    """
+
+    job_id: str = ""
+    pp_degree: int
+    dp_degree: int
+    tp_degree: int
+    world_size: int
+    job_metadata: Optional[str] = None
+    job_key: Optional[str] = None
+
+    _minimum = {"pp_degree": 1, "dp_degree": 1, "tp_degree": 1, "world_size": 1}
+    _left_out = ("job_key",)
+
+    def _complaints(self) -> Iterator[Tuple[str, str]]:
+        if self.job_id:
+            yield "job_id", "job_id must be empty: the server chooses it"
+        if self.pp_degree * self.dp_degree * self.tp_degree != self.world_size:
+            yield "world_size", "world_size must be pp_degree * dp_degree * tp_degree"
+        if self.job_key is not None and not 1 <= len(self.job_key.encode()) <= _JOB_KEY_BYTES:
+            yield "job_key", f"job_key must have 1 to {_JOB_KEY_BYTES} bytes"
+
+
+class RankInfo(Model):
+    """One rank of a job: its place, and what its GPU can do.
+
+    Attributes:
+        rank: Number in the whole job.
+        dp_rank: Data parallel rank.
+        pp_rank: Pipeline parallel rank, that is its stage.
+        tp_rank: Tensor parallel rank.
+        available_frequencies: Graphics clocks that its GPU can be locked to, in MHz.
+    """
+
+    rank: int
+    dp_rank: int
+    pp_rank: int
+    tp_rank: int
+    available_frequencies: List[int]
+
+    _minimum = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0}
+
+
+class FrequencySchedule(Model):
+    """A rank's clocks for one iteration.
+
+    Attributes:
+        rank: Whose.
+        frequencies: (instruction, MHz) in the order in which the rank runs them; 0 MHz leaves the
+            clock alone.
+    """
+
+    rank: int
+    frequencies: List[Tuple[str, int]]
+
+    _minimum = {"rank": 0}
+
+
+class ProfilingResult(Model):
+    """What one rank measured while it ran one schedule.
+
+    Attributes:
+        rank: Whose.
+        iter_time: Of each iteration, in s.
+        iter_energy: Of each iteration, in J.
+        time_breakdown: {instruction: [[s of each such instruction of iteration 0], ...]}.
+        energy_breakdown: The same in J.
+    """
+
+    rank: int
+    iter_time: List[float]
+    iter_energy: List[float]
+    time_breakdown: Dict[str, List[List[float]]] = {}
+    energy_breakdown: Dict[str, List[List[float]]] = {}
+
+    _minimum = {"rank": 0}
+
+
+class OfflineProfilingResult(Model):
+    """A rank's instructions at every clock, averaged.
+
+    Attributes:
+        rank: Number in the whole job.
+        dp_rank: Data parallel rank.
+        pp_rank: Pipeline parallel rank.
+        tp_rank: Tensor parallel rank.
+        forward_time: {MHz: s}.
+        forward_energy: {MHz: J}.
+        backward_time: {MHz: s}.
+        backward_energy: {MHz: J}.
+    """
+
+    rank: int
+    dp_rank: int
+    pp_rank: int
+    tp_rank: int
+    forward_time: Dict[int, float]
+    forward_energy: Dict[int, float]
+    backward_time: Dict[int, float]
+    backward_energy: Dict[int, float]
+
+    _minimum = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0}
+
+    def _rows(self) -> Iterator[Tuple[Any, ...]]:
+        """Lines of a profile: all of forward, then all of backward."""
+        place = (self.rank, self.dp_rank, self.pp_rank, self.tp_rank, self.pp_rank)
+        for name, times, energies in (
+                ("forward", self.forward_time, self.forward_energy),
+                ("backward", self.backward_time, self.backward_energy)):
+            alone = times.keys() ^ energies.keys()
+            if alone:
+                raise ValueError(f"rank {self.rank}: {name} at {min(alone)} MHz has a time or an "
+                                 "energy and not both")
+            for frequency, time in times.items():
+                yield (*place, name, frequency, time, energies[frequency])
+
+
+class InstructionProfilingResult(Model):
+    """The results of all ranks: a list, which is `__root__`."""
+
+    __root__: List[OfflineProfilingResult]
+
+    def to_csv(self, filepath: str) -> None:
+        """Writes a profile (harpe-profile(5)) of columns rank, dp_rank, pp_rank, tp_rank, stage,
+        instruction, frequency (MHz), time (s) and energy (J), whole or not at all.
+
+        Raises:
+            ValueError: `filepath` does not end in .csv, or a clock has a time and no energy.
+        """
+        if not os.fspath(filepath).endswith(".csv"):
+            raise ValueError(f"{filepath}: the name must end in .csv")
+        lines = ["rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,energy"]
+        for result in self.__root__:
+            lines += [",".join(map(str, row)) for row in result._rows()]
+        _write_whole(filepath, "\n".join(lines) + "\n")
+
+
+# ---- Files that the server dumps ----
+
+class _RankInfoList(Model):
+    __root__: List[RankInfo]
+
+
+class _FrequencyScheduleList(Model):
+    __root__: List[FrequencySchedule]
+
+
+class _ProfilingResultList(Model):
+    __root__: List[ProfilingResult]
+
+
+def _write_whole(path: str, text: str) -> None:
+    """The file is there with all of `text`, or as it was before."""
+    directory, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def _save(models: Model, directory: str, name: str) -> None:
+    os.makedirs(directory, exist_ok=True)
+    _write_whole(os.path.join(directory, name), models.json())
+
+
+async def save_prof(data: Sequence[ProfilingResult], directory: str, schedule_num: int) -> None:
+    """Writes DIRECTORY/SCHEDULE_NUM.prof.json, whole or not at all; makes the directory."""
+    _save(_ProfilingResultList(__root__=data), directory, f"{schedule_num}.prof.json")
+
+
+def load_prof(directory: str, schedule_num: int) -> List[ProfilingResult]:
+    """Reads what save_prof, or the server, has written."""
+    path = os.path.join(directory, f"{schedule_num}.prof.json")
+    return _ProfilingResultList.parse_file(path).__root__
+
+
+async def save_sched(data: Sequence[FrequencySchedule], directory: str, schedule_num: int) -> None:
+    """Writes DIRECTORY/SCHEDULE_NUM.sched.json, whole or not at all; makes the directory."""
+    _save(_FrequencyScheduleList(__root__=data), directory, f"{schedule_num}.sched.json")
+
+
+def load_sched(directory: str, schedule_num: int) -> List[FrequencySchedule]:
+    """Reads what save_sched, or the server, has written."""
+    path = os.path.join(directory, f"{schedule_num}.sched.json")
+    return _FrequencyScheduleList.parse_file(path).__root__
+
+
+async def save_ranks(data: Sequence[RankInfo], directory: str) -> None:
+    """Writes DIRECTORY/ranks.json, whole or not at all; makes the directory."""
+    _save(_RankInfoList(__root__=data), directory, "ranks.json")
+
+
+def load_ranks(directory: str) -> List[RankInfo]:
+    """Reads what save_ranks, or the server, has written."""
+    return _RankInfoList.parse_file(os.path.join(directory, "ranks.json")).__root__

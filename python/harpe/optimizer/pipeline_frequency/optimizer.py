@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineFrequencyOptimizer: the callback that a training process holds. Following the schedule,
+measuring, and the conversation with the server are libharpe's; here the ranks find each other, and
+Python's events become its calls at the least cost."""
+from __future__ import annotations
+
+import ctypes as C
+import functools
+import os
+import secrets
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, cast
+
+from harpe import _bindings as b
+from harpe import distributed
+from harpe._cuda import Synchronizer, stream_address, synchronizer
+from harpe._library import (InvalidArgumentError, UnavailableError, abandon_in_children, call,
+                            encoded, lib, log_to)
+from harpe.callback import Callback
+
+__all__ = ["PipelineFrequencyOptimizer", "PipelineFrequencyStatus"]
+
+_LOGGER = "harpe.pipeline_frequency"
+_MARKS = {"host": b.HARPE_MARK_HOST, "stream": b.HARPE_MARK_STREAM,
+          "synchronized": b.HARPE_MARK_HOST}  # waits here, so that its errors reach the user
+_STATES = {b.HARPE_PFO_REGISTERING: "registering", b.HARPE_PFO_WAITING: "waiting",
+           b.HARPE_PFO_MEASURING: "measuring", b.HARPE_PFO_REPORTING: "reporting",
+           b.HARPE_PFO_OFF: "off"}
+_LOOK_FOR_SIGNALS_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class PipelineFrequencyStatus:
+    """What an optimizer is doing.
+
+    state: "registering" (the server is not reached yet), "waiting" (for a schedule), "measuring",
+        "reporting", or "off" (given up or closed).
+    job_id: Chosen by the server; "" until registered.
+    round: Of the schedule that the next step runs; -1: there is none yet.
+    steps: Begun so far.
+    misfits: Steps that did not fit their schedule.
+    reconnects: Times that the server was away and came back.
+    clock_writes: Times that the GPU's clock was changed.
+    clock_failures: Times that the driver refused to.
+    """
+
+    state: str
+    job_id: str
+    round: int
+    steps: int
+    misfits: int
+    reconnects: int
+    clock_writes: int
+    clock_failures: int
+
+
+class _Names(Dict[str, bytes]):
+    """Instructions' names as C wants them; each is encoded once."""
+
+    def __missing__(self, name: str) -> bytes:
+        return self.setdefault(name, name.encode("utf-8"))
+
+
+class _Handle:
+    """The C optimizer, while there is one. It does not know its owner, so that it can be freed
+    after that is gone."""
+
+    __slots__ = ("address", "__weakref__")
+
+    def __init__(self) -> None:
+        self.address: Optional[int] = None
+
+    def open(self, options: b.harpe_pipeline_frequency_options) -> None:
+        abandon_in_children(self)
+        address = C.c_void_p()
+        call(lib.harpe_pipeline_frequency_new, C.byref(options), C.byref(address))
+        self.address = address.value
+
+    def close(self) -> None:
+        address, self.address = self.address, None
+        if address:
+            lib.harpe_pipeline_frequency_free(address)
+
+    def abandon(self) -> None:
+        """In a forked child: threads, controller and GPU are the parent's."""
+        self.address = None
+
+
+def _quick(function: Any) -> Callable[..., None]:
+    """A function that never blocks, called without giving up Python's lock: another thread that
+    took it would keep the training thread waiting for 5 ms."""
+    address = C.cast(function, C.c_void_p).value or 0
+    return C.PYFUNCTYPE(function.restype, *function.argtypes)(address)
+
+
+def _job_key(job_key: Optional[str], world_size: int) -> Optional[str]:
+    """How the ranks find each other; None: a job of one rank. Collective."""
+    if job_key is not None or world_size <= 1:
+        return job_key
+    if distributed.world_size() > 1:
+        return distributed.broadcast(secrets.token_hex(16).encode("ascii")).decode("ascii")
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    # torchrun without --rdzv-id and --standalone calls every run "none".
+    key = run if run not in ("", "none") else os.environ.get("SLURM_JOB_ID")
+    if key:
+        return key
+    raise InvalidArgumentError(
+        f"pipeline frequency: {world_size} ranks must find each other: initialise "
+        "torch.distributed or MPI before, start them with torchrun --rdzv-id or Slurm, or give all "
+        "of them the same job_key", b.HARPE_INVALID_ARGUMENT)
+
+
+def _or_none_at_all(value: Optional[float]) -> float:
+    """For C, 0 is the default and below 0 is 0."""
+    return 0 if value is None else -1 if value == 0 else value
+
+
+class PipelineFrequencyOptimizer(Callback):
+    """Gets this rank's frequency schedule from the server, runs each instruction at its clock,
+    measures the instructions and reports them, for as long as the server has new schedules. Give it
+    every step and every instruction of the training loop.
+
+    It does not wait for the server and never stops training. What goes wrong after construction
+    (the server away, the driver refusing, a step that does not fit its schedule) is logged once per
+    cause under "harpe.pipeline_frequency", by a thread of its own; training goes on at the highest
+    clocks or with the last schedule. With strict=True a step that does not fit raises as well.
+
+    The GPU's clocks are set by a controller process, which puts back what it found after close() or
+    on_train_end(), when the object is collected, at the end of the process, and however else the
+    process dies. The object belongs to the process that made it: in a forked child, or unpickled in
+    a spawned one, its events do nothing.
+    """
+
+    _handle = _Handle()  # of an unpickled copy
+
+    def __init__(self, rank: int, dp_rank: int, pp_rank: int, tp_rank: int, device_id: int,
+                 dp_degree: int, pp_degree: int, tp_degree: int, world_size: int, server_url: str,
+                 job_metadata: Optional[str] = None, *, job_key: Optional[str] = None,
+                 token: Optional[str] = None, ca_file: Optional[str] = None, strict: bool = False,
+                 mark: str = "host", stream: Any = None,
+                 synchronize: Optional[Callable[[], Any]] = None, iterations: int = 5,
+                 warmup_iterations: int = 1, leave_clocks_alone: bool = False,
+                 minimum_dwell_s: Optional[float] = None,
+                 poll_interval_s: Optional[float] = None) -> None:
+        """rank, dp_rank, pp_rank, tp_rank: this process in the job and in each group, from 0.
+        device_id: its GPU, an index among the visible ones.
+        dp_degree, pp_degree, tp_degree, world_size: sizes; the first three multiply to the last.
+        server_url: of `harpe serve`, such as "http://127.0.0.1:7787".
+        job_metadata: text that becomes part of the job's id.
+        job_key: ranks with the same key, 1 to 256 bytes, are in the same job. None: rank 0 makes
+            one up and broadcasts it over torch.distributed or mpi4py, if the job has initialised
+            either; otherwise the run id of torchrun, or else Slurm's job id.
+        token: the server's, if it wants one; None: $HARPE_TOKEN.
+        ca_file: certificates to check a server with TLS by; None: the system's.
+        strict: a GPU that is missing or not to be controlled is an error here, and a step that does
+            not fit its schedule raises InvalidArgumentError in on_instruction_begin or on_step_end.
+        mark: when an instruction begins and ends. "host": when it is enqueued. "stream": when the
+            CUDA stream comes there. "synchronized": after waiting for the GPU, at every event.
+        stream: for "stream", a stream or its address; None: the one PyTorch works on now.
+        synchronize: for "synchronized", what waits; None: torch.cuda.synchronize(device_id).
+        iterations: steps that are measured for each report, from 1 on.
+        warmup_iterations: steps under a new schedule before that, from 0 on.
+        leave_clocks_alone: only measure.
+        minimum_dwell_s: s between two changes of the clock at least; None: 0.01.
+        poll_interval_s: s between two looks of the controller for changes; None: 20e-6; 0: it
+            sleeps until it is woken, a system call per change.
+
+        Raises ValueError for values outside of these, and when several ranks have no way to find
+        each other; HarpeError for what else stands in the way. A collective call where it
+        broadcasts: all ranks make one.
+        """
+        key = _job_key(job_key, world_size)  # first: a rank that fails must not let others wait
+        if mark not in _MARKS:
+            raise InvalidArgumentError(f"mark must be one of {', '.join(_MARKS)}, not {mark!r}",
+                                       b.HARPE_INVALID_ARGUMENT)
+        if iterations < 1 or warmup_iterations < 0:
+            raise InvalidArgumentError(
+                "iterations must be at least 1 and warmup_iterations at least 0, not "
+                f"{iterations} and {warmup_iterations}", b.HARPE_INVALID_ARGUMENT)
+        self.rank, self.dp_rank, self.pp_rank, self.tp_rank = rank, dp_rank, pp_rank, tp_rank
+        self.device_id = device_id
+        self.server_url = server_url
+        self.strict = strict
+        self._synchronize = self._waiting(synchronize) if mark == "synchronized" else None
+        options = b.harpe_pipeline_frequency_options(
+            rank=rank, dp_rank=dp_rank, pp_rank=pp_rank, tp_rank=tp_rank, dp_degree=dp_degree,
+            pp_degree=pp_degree, tp_degree=tp_degree, world_size=world_size, device_id=device_id,
+            server_url=encoded(server_url), job_metadata=encoded(job_metadata),
+            job_key=encoded(key), token=encoded(token), ca_file=encoded(ca_file),
+            leave_clocks_alone=leave_clocks_alone, iterations=iterations,
+            warmup_iterations=int(_or_none_at_all(warmup_iterations)), mark=_MARKS[mark],
+            is_strict=strict, log=log_to(_LOGGER))
+        options.controller.minimum_dwell_s = _or_none_at_all(minimum_dwell_s)
+        options.controller.poll_interval_s = _or_none_at_all(poll_interval_s)
+        if mark == "stream":
+            options.cuda_stream = stream_address(stream, device_id)
+        self._names = _Names()
+        self._step_begin = _quick(lib.harpe_pipeline_frequency_on_step_begin)
+        self._step_end = _quick(lib.harpe_pipeline_frequency_on_step_end)
+        self._begin = _quick(lib.harpe_pipeline_frequency_on_instruction_begin)
+        self._end = _quick(lib.harpe_pipeline_frequency_on_instruction_end)
+        handle = _Handle()
+        handle.open(options)
+        self._finalizer = weakref.finalize(self, handle.close)
+        self._handle = handle
+
+    def _waiting(self, synchronize: Optional[Callable[[], Any]]) -> Callable[[], Any]:
+        if synchronize is not None:
+            return synchronize
+        return functools.partial(cast(Synchronizer, synchronizer("torch")), [self.device_id])
+
+    # ---- Events ----
+
+    def on_step_begin(self) -> None:
+        """A step begins. It takes the newest schedule there is."""
+        address = self._handle.address
+        if address is None:
+            return
+        if self._synchronize is not None:
+            self._synchronize()
+        self._step_begin(address)
+
+    def on_step_end(self) -> None:
+        """A step is over; it must have used up its schedule."""
+        address = self._handle.address
+        if address is None:
+            return
+        if self._synchronize is not None:
+            self._synchronize()
+        self._step_end(address)
+        if self.strict:
+            call(lib.harpe_pipeline_frequency_check, address)
+
+    def on_instruction_begin(self, name: str) -> None:
+        """An instruction begins: sets its clock. `name` is what plan and profile call it, such as
+        "forward" and "backward"."""
+        address = self._handle.address
+        if address is None:
+            return
+        if self._synchronize is not None:
+            self._synchronize()
+        self._begin(address, self._names[name])
+        if self.strict:
+            call(lib.harpe_pipeline_frequency_check, address)
+
+    def on_instruction_end(self, name: str) -> None:
+        """The instruction is over. Instructions of a rank do not overlap."""
+        address = self._handle.address
+        if address is None:
+            return
+        if self._synchronize is not None:
+            self._synchronize()
+        self._end(address, self._names[name])
+
+    def on_train_end(self) -> None:
+        """Training is over: the same as close()."""
+        self.close()
+
+    # ---- What it is doing ----
+
+    def status(self) -> PipelineFrequencyStatus:
+        """What it is doing now. Any thread may ask."""
+        if self._handle.address is None:
+            return PipelineFrequencyStatus("off", "", -1, 0, 0, 0, 0, 0)
+        seen = lib.harpe_pipeline_frequency_look(self._handle.address)
+        return PipelineFrequencyStatus(
+            _STATES[seen.state], seen.job_id.decode("utf-8", "replace"), seen.round, seen.steps,
+            seen.misfits, seen.reconnects, seen.controller.written, seen.controller.failed)
+
+    @property
+    def job_id(self) -> Optional[str]:
+        """The job's id; None until the server has given one."""
+        return self.status().job_id or None
+
+    def wait_for_round(self, number: int, at_most_s: float) -> None:
+        """Waits until there is a schedule of this round (from 0) or a later one. For tests and
+        simulations: a training loop need not wait. Raises UnavailableError when the time is over or
+        the optimizer has given up."""
+        end = time.monotonic() + at_most_s
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                call(lib.harpe_pipeline_frequency_wait_for_round, self._handle.address, number,
+                     min(left, _LOOK_FOR_SIGNALS_EVERY_S))
+                return
+            except UnavailableError:
+                if left <= _LOOK_FOR_SIGNALS_EVERY_S or self.status().state == "off":
+                    raise
+
+    def close(self) -> None:
+        """Ends the conversation with the server and puts the GPU's clocks back, which takes a few
+        seconds at most. Events do nothing more. A second call does nothing."""
+        self._handle.close()
+
+    def __enter__(self) -> PipelineFrequencyOptimizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}

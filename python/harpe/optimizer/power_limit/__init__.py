@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds, while a job trains, the one GPU power limit that suits its user, and holds it.
+
+    monitor = ZeusMonitor(gpu_indices=[0])
+    optimizer = GlobalPowerLimitOptimizer(monitor, MaxSlowdownConstraint(factor=1.1))
+    for epoch in range(epochs):
+        optimizer.on_epoch_begin()
+        for batch in loader:
+            optimizer.on_step_begin()
+            train_step(batch)
+            optimizer.on_step_end()
+        optimizer.on_epoch_end()
+
+HFGlobalPowerLimitOptimizer is the same for the Trainer of Hugging Face transformers, which is
+imported when that name is first asked for.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from harpe.optimizer.power_limit.optimizer import GlobalPowerLimitOptimizer
+from harpe.optimizer.power_limit.selectors import (Energy, MaxSlowdownConstraint, OptimumSelector,
+                                                   PowerLimitMeasurement, Time, ZeusCost)
+
+if TYPE_CHECKING:
+    from harpe.optimizer.power_limit.hugging_face import HFGlobalPowerLimitOptimizer
+
+__all__ = ["Energy", "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
+           "MaxSlowdownConstraint", "OptimumSelector", "PowerLimitMeasurement", "Time", "ZeusCost"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HFGlobalPowerLimitOptimizer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from harpe.optimizer.power_limit.hugging_face import HFGlobalPowerLimitOptimizer
+    globals()[name] = HFGlobalPowerLimitOptimizer
+    return HFGlobalPowerLimitOptimizer

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GlobalPowerLimitOptimizer as a callback of the Trainer of Hugging Face transformers. Importing
+this module imports transformers where there is one."""
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from harpe.monitor import ZeusMonitor
+from harpe.optimizer.power_limit.optimizer import GlobalPowerLimitOptimizer
+from harpe.optimizer.power_limit.selectors import OptimumSelector
+
+__all__ = ["HFGlobalPowerLimitOptimizer"]
+
+
+class _EveryEvent:
+    """Stands in for transformers.TrainerCallback: a callback that answers to every event."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda *arguments, **keywords: None
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+if TYPE_CHECKING:
+    TrainerCallback = _EveryEvent
+else:
+    try:
+        from transformers import TrainerCallback
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        TrainerCallback = _EveryEvent
+
+
+class HFGlobalPowerLimitOptimizer(TrainerCallback):
+    """Finds and holds the best power limit while a Trainer trains, and puts back what was found
+    when train() is over. `optimizer` is the GlobalPowerLimitOptimizer that does it.
+
+        trainer = Trainer(..., callbacks=[HFGlobalPowerLimitOptimizer(ZeusMonitor())])
+    """
+
+    def __init__(self, monitor: ZeusMonitor, optimum_selector: Optional[OptimumSelector] = None,
+                 wait_steps: int = 1, warmup_steps: int = 10, profile_steps: int = 40,
+                 pl_step: int = 25,
+                 profile_path: Union[str, "os.PathLike[str]", None] = None) -> None:
+        """The arguments and errors of GlobalPowerLimitOptimizer."""
+        self.optimizer = GlobalPowerLimitOptimizer(
+            monitor=monitor, optimum_selector=optimum_selector, wait_steps=wait_steps,
+            warmup_steps=warmup_steps, profile_steps=profile_steps, pl_step=pl_step,
+            profile_path=profile_path)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Warns where an earlier train() has ended the optimizer."""
+        if self.optimizer.current_power_limit is None:
+            logging.getLogger("harpe.power_limit").warning(
+                "the power limit optimizer has ended already: this training goes on without it; "
+                "make a new one for each train()")
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step (with gradient accumulation: an update of the weights) begins."""
+        self.optimizer.on_step_begin()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch is over."""
+        self.optimizer.on_epoch_end()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Training is over: puts back the limits that were found."""
+        self.optimizer.on_train_end()

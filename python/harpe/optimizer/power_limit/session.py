@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C side of one power limit optimizer: the GPUs and their guard, the state machine, and what
+they call back into: a monitor, a selector, the other ranks. It decides nothing. It does not know
+its owner, so that it can put limits back after its owner is gone."""
+from __future__ import annotations
+
+import ctypes as C
+import logging
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from harpe import _bindings as b
+from harpe import distributed
+from harpe._library import (HarpeError, InvalidArgumentError, UnavailableError,
+                            abandon_in_children, call, lib, log_to, member, report)
+from harpe.optimizer.power_limit.selectors import PowerLimitMeasurement, index_of
+
+_LOGGER = "harpe.power_limit"
+
+_live: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+class Gpus:
+    """The GPUs whose limits are set, and the guard that puts them back when the process dies."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self._gpus = C.c_void_p()
+        self._limits = C.c_void_p()
+        try:
+            self._open(indices)
+            _end_others(self.uuids)
+            call(lib.harpe_power_limit_gpus_new, self._gpus, True, C.byref(self._limits))
+        except BaseException:
+            self.close()
+            raise
+        self.device: b.harpe_power_limit_device = \
+            lib.harpe_power_limit_gpus_device(self._limits).contents
+
+    def _open(self, indices: Sequence[int]) -> None:
+        log = log_to(_LOGGER)
+        call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log)), C.byref(self._gpus))
+        count = lib.harpe_gpus_count(self._gpus)
+        if not indices:
+            raise InvalidArgumentError("power limit: the monitor has no GPU",
+                                       b.HARPE_INVALID_ARGUMENT)
+        if not all(0 <= index < count for index in indices):
+            raise InvalidArgumentError(f"power limit: the monitor names the GPUs {list(indices)}, "
+                                       f"but {count} are visible", b.HARPE_INVALID_ARGUMENT)
+        infos = [lib.harpe_gpu_info_at(self._gpus, index).contents for index in sorted(indices)]
+        self.model: bytes = infos[0].name
+        self.uuids: List[bytes] = [info.uuid for info in infos]
+        if len(self.uuids) < count:
+            lib.harpe_gpus_close(self._gpus)
+            self._gpus = C.c_void_p()
+            options = b.harpe_gpus_options(visible_devices=b",".join(self.uuids), log=log)
+            call(lib.harpe_gpus_open, C.byref(options), C.byref(self._gpus))
+
+    def close(self) -> None:
+        """Puts back what was found, and dismisses the guard."""
+        if self._limits:
+            lib.harpe_power_limit_gpus_free(self._limits)
+        if self._gpus:
+            lib.harpe_gpus_close(self._gpus)
+        self._limits = self._gpus = C.c_void_p()
+
+
+class Session:
+    """`optimizer` is the C optimizer while it lives; `raised` an exception of the user's own code
+    that C was led around, and that is to reach the user."""
+
+    def __init__(self, monitor: Any, selector: Any) -> None:
+        self.optimizer: Optional[int] = None
+        self.raised: Optional[BaseException] = None
+        self.last: Dict[str, Any] = {}  # answers, once the optimizer is gone
+        self._monitor = monitor
+        self._selector = selector
+        self._gpus: Optional[Gpus] = None
+
+    def start(self, options: Dict[str, Any]) -> None:
+        """Makes the optimizer, which makes the first set. Raises what stands in the way."""
+        abandon_in_children(self)
+        _live.add(self)
+        try:
+            gpus = self._gpus = self._meet(lambda: Gpus(list(self._monitor.gpu_indices)))
+            self._device = self._measured_by_monitor(gpus.device)
+            self._options = b.harpe_power_limit_options(
+                device_model=gpus.model, log=b.harpe_log(_log_writer(self)), **options)
+            if self._selector is not None:
+                self._options.selector.select = member(
+                    b.harpe_power_limit_selector, "select", self._select)
+            if distributed.world_size() > 1:
+                self._options.all_reduce = member(
+                    b.harpe_power_limit_options, "all_reduce", self._all_reduce)
+            optimizer = C.c_void_p()
+            call(lib.harpe_power_limit_optimizer_new, C.byref(self._device),
+                 C.byref(self._options), C.byref(optimizer))
+            self.optimizer = optimizer.value
+        except BaseException as error:
+            self.close()
+            raised, self.raised = self.raised, None
+            if raised is not None and raised is not error:
+                raise raised from None
+            raise
+        self.reraise()
+
+    @staticmethod
+    def _meet(open_gpus: Callable[[], Gpus]) -> Gpus:
+        """All ranks get their GPUs, or none: who failed alone would leave the others waiting."""
+        try:
+            gpus = open_gpus()
+        except Exception:
+            distributed.all_reduce([1.0], "sum")
+            raise
+        if distributed.all_reduce([0.0], "sum")[0] > 0:
+            gpus.close()
+            raise UnavailableError("power limit: another rank could not start, its message says "
+                                   "why", b.HARPE_UNAVAILABLE)
+        return gpus
+
+    def shares(self, uuids: Sequence[bytes]) -> bool:
+        """Whether it sets the limit of one of these GPUs."""
+        return self._gpus is not None and not set(uuids).isdisjoint(self._gpus.uuids)
+
+    def reraise(self) -> None:
+        """Raises what the user's code raised, with the limits put back; usually nothing."""
+        if self.raised is None:
+            return
+        self.close()
+        raised, self.raised = self.raised, None
+        raise raised
+
+    def close(self) -> None:
+        """Puts back what was found. A second call does nothing."""
+        _live.discard(self)
+        if self.optimizer:
+            self.last = {"is_done": self.is_done(), "current": self.current_w(),
+                         "optimum": self.optimum_w(), "measurements": self.measurements()}
+            optimizer, self.optimizer = self.optimizer, None
+            lib.harpe_power_limit_optimizer_free(optimizer)
+        gpus, self._gpus = self._gpus, None
+        if gpus is not None:
+            gpus.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the GPUs are the parent's."""
+        self.optimizer = self._gpus = None
+
+    # ---- What the owner may ask ----
+
+    def is_done(self) -> bool:
+        return bool(lib.harpe_power_limit_is_done(self.optimizer)) if self.optimizer else \
+            bool(self.last.get("is_done", False))
+
+    def current_w(self) -> int:
+        return int(lib.harpe_power_limit_current_w(self.optimizer)) if self.optimizer else 0
+
+    def optimum_w(self) -> int:
+        return int(lib.harpe_power_limit_optimum_w(self.optimizer)) if self.optimizer else \
+            int(self.last.get("optimum", 0))
+
+    def measurements(self) -> List[PowerLimitMeasurement]:
+        if not self.optimizer:
+            return list(self.last.get("measurements", []))
+        count = C.c_size_t()
+        array = lib.harpe_power_limit_measurements(self.optimizer, C.byref(count))
+        return _measurements(array, count.value)
+
+    # ---- What C calls back ----
+
+    def _guarded(self, error: Any, work: Callable[[], Any]) -> int:
+        """Runs `work` for C. What Harpe itself reports, C tells in its log, and training goes on;
+        anything else is the user's to see."""
+        try:
+            work()
+            return b.HARPE_OK
+        except HarpeError as exception:
+            return report(exception, error)
+        except BaseException as exception:
+            self.raised = self.raised or exception
+            return report(exception, error)
+
+    def _measured_by_monitor(self, gpus: b.harpe_power_limit_device) -> b.harpe_power_limit_device:
+        """The GPUs' own device, but windows are the user's monitor's: it waits for the framework,
+        and writes its log. The GPUs' window is opened beside it, because the check of the counters
+        at each step belongs to it."""
+        device = b.harpe_power_limit_device.from_buffer_copy(gpus)
+
+        def begin(_user: int, name: bytes, error: Any) -> int:
+            status = self._guarded(error, lambda: self._monitor.begin_window(name.decode()))
+            if status != b.HARPE_OK or not gpus.begin_window:
+                return status
+            status = int(gpus.begin_window(gpus.user, name, error))
+            if status != b.HARPE_OK:
+                self._guarded(None, lambda: self._monitor.end_window(name.decode(), cancel=True))
+            return status
+
+        def end(_user: int, name: bytes, cancel: bool, energy_j: Any, time_s: Any,
+                error: Any) -> int:
+            status = self._guarded(error,
+                                   lambda: self._end(name.decode(), cancel, energy_j, time_s))
+            if status == b.HARPE_OK and not cancel and gpus.check_window:
+                status = int(gpus.check_window(gpus.user, error))
+            if gpus.end_window:
+                gpus.end_window(gpus.user, name, True, None, None, None)
+            return status
+
+        device.begin_window = member(b.harpe_power_limit_device, "begin_window", begin)
+        device.end_window = member(b.harpe_power_limit_device, "end_window", end)
+        return device
+
+    def _end(self, name: str, cancel: bool, energy_j: Any, time_s: Any) -> None:
+        if cancel:
+            self._monitor.end_window(name, cancel=True)
+            return
+        measured = self._monitor.end_window(name)
+        for gpu, energy in measured.gpu_energy.items():
+            if not energy > 0:  # no GPU may hide behind the others' sum
+                raise HarpeError(
+                    f"GPU {gpu}: a measurement of {measured.time:.3g} s took {energy:g} J, which "
+                    "cannot be true; energy counters move every 10 to 100 ms: raise profile_steps",
+                    b.HARPE_DRIVER_ERROR)
+        energy_j[0] = measured.total_energy
+        time_s[0] = measured.time
+
+    def _select(self, _user: int, array: Any, count: int) -> int:
+        choice = -1
+
+        def select() -> None:
+            nonlocal choice
+            measurements = _measurements(array, count)
+            choice = index_of(self._selector.select(list(measurements)), measurements)
+
+        try:
+            select()
+        except BaseException as exception:
+            self.raised = self.raised or exception
+        return choice
+
+    def _all_reduce(self, _user: int, values: Any, count: int, maximum: bool, error: Any) -> int:
+        def reduce() -> None:
+            try:
+                reduced = distributed.all_reduce(values[:count], "max" if maximum else "sum")
+            except Exception as exception:  # a peer is gone: no fault of the user's
+                raise HarpeError(f"all-reduce: {exception}", b.HARPE_UNAVAILABLE) from exception
+            for i, value in enumerate(reduced):
+                values[i] = value
+
+        return self._guarded(error, reduce)
+
+
+def _end_others(uuids: Sequence[bytes]) -> None:
+    """Two optimizers of the same GPUs would each put back what the other has set."""
+    for other in [session for session in _live if session.shares(uuids)]:
+        logging.getLogger(_LOGGER).warning(
+            "an earlier power limit optimizer of the same GPUs ends here")
+        other.close()
+
+
+def _measurements(array: Any, count: int) -> List[PowerLimitMeasurement]:
+    return [PowerLimitMeasurement(one.power_limit_w, one.energy_j, one.time_s)
+            for one in array[:count]]
+
+
+def _log_writer(session: Session) -> Any:
+    """Says nothing of what the user is about to see as an exception."""
+    log = log_to(_LOGGER)
+
+    def write(user: Optional[int], level: int, line: bytes) -> None:
+        if session.raised is None:
+            log.write(user, level, line)
+
+    return member(b.harpe_log, "write", write)

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapters for pipeline-parallel frameworks: what they mark, that they go again, and that a step
+of each fits the plan of a real server. On stand-ins for the frameworks: see frameworks.py."""
+import sys
+import types
+import unittest
+from unittest import mock
+
+import frameworks
+import training
+
+from harpe import InvalidArgumentError
+from harpe.callback import Callback
+from harpe.integrations import deepspeed, megatron, torch_pipelining
+from harpe.optimizer import pipeline_frequency
+
+INSTRUCTIONS = ["+forward", "-forward", "+backward", "-backward"]
+TRAINED = ["+step"] + INSTRUCTIONS * 2 + ["-step"]  # 2 microbatches, one stage
+SPLIT = [[(0, "F", 0), (0, "I", 0), (0, "W", 0)]]
+
+
+class Recorder(Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_step_begin(self):
+        self.seen.append("+step")
+
+    def on_step_end(self):
+        self.seen.append("-step")
+
+    def on_instruction_begin(self, name):
+        self.seen.append("+" + name)
+
+    def on_instruction_end(self, name):
+        self.seen.append("-" + name)
+
+    def take(self):
+        seen, self.seen = self.seen, []
+        return seen
+
+
+class Made:
+    """In the place of PipelineFrequencyOptimizer: what it was made with, and whether it ended."""
+
+    def __init__(self, **arguments):
+        self.arguments, self.has_ended = arguments, False
+
+    def on_train_end(self):
+        self.has_ended = True
+
+
+def made_instead():
+    return mock.patch.object(pipeline_frequency, "PipelineFrequencyOptimizer", Made, create=True)
+
+
+def order_1f1b(ranks, microbatches):
+    return [[(rank, kind, microbatch)
+             for kind, microbatch in frameworks.order_1f1b(rank, ranks, microbatches)]
+            for rank in range(ranks)]
+
+
+class Megatron(unittest.TestCase):
+    def setUp(self):
+        self.timers = frameworks.MegatronTimers(log_level=0)
+        self.config = types.SimpleNamespace(timers=self.timers)
+
+    def step(self):
+        frameworks.megatron_step(self.config, 0, 1, 2)
+
+    def test_timers_mark_steps_and_instructions_at_any_log_level(self):
+        for level in range(3):
+            self.timers = self.config.timers = frameworks.MegatronTimers(level)
+            recorder = Recorder()
+            with megatron.install(self.timers, recorder) as one:
+                self.assertIs(one.optimizer, recorder)
+                self.step()
+                self.assertEqual(recorder.take(), TRAINED)
+            self.step()
+            self.assertEqual(recorder.take(), [])
+
+    def test_evaluation_is_not_marked_and_marks_outlive_it(self):
+        recorder = Recorder()
+        with megatron.install(self.config, recorder):
+            frameworks.megatron_evaluate(self.config, self.timers, 0, 1, 2)
+            self.assertEqual(recorder.take(), [])
+            self.step()
+            self.assertEqual(recorder.take(), TRAINED)
+
+    def test_what_timers_measure_is_the_same(self):
+        self.timers = self.config.timers = frameworks.MegatronTimers(2)
+        self.step()
+        without, self.timers.calls = list(self.timers.calls), []
+        for timer in self.timers._timers.values():
+            timer.calls = self.timers.calls
+        with megatron.install(self.timers, Recorder()):
+            self.step()
+            self.timers("optimizer").start()
+            self.timers("optimizer").stop()
+            self.assertEqual(self.timers("forward-compute").elapsed(), 1.5)
+            self.assertEqual(self.timers.log(["forward-compute"]), {"forward-compute": 1.5})
+            self.assertIsInstance(self.timers, frameworks.MegatronTimers)
+        self.assertEqual(self.timers.calls, without + ["start optimizer", "stop optimizer"])
+        self.assertIs(type(self.timers), frameworks.MegatronTimers)
+
+    def test_its_optimizer_has_megatrons_ranks(self):
+        state = mock.MagicMock()
+        state.get_pipeline_model_parallel_rank.return_value = 1
+        state.get_pipeline_model_parallel_world_size.return_value = 2
+        state.get_data_parallel_rank.return_value = 3
+        state.get_data_parallel_world_size.return_value = 4
+        state.get_tensor_model_parallel_rank.return_value = 0
+        state.get_tensor_model_parallel_world_size.return_value = 1
+        torch = mock.MagicMock()
+        torch.distributed.get_rank.return_value = 7
+        torch.distributed.get_world_size.return_value = 8
+        torch.cuda.current_device.return_value = 5
+        core = types.SimpleNamespace(parallel_state=state)
+        modules = {"torch": torch, "megatron": types.SimpleNamespace(core=core),
+                   "megatron.core": core, "megatron.core.parallel_state": state}
+        with mock.patch.dict(sys.modules, modules), made_instead():
+            one = megatron.install(self.timers, server_url="http://head", mark="stream",
+                                   device_id=6)
+        self.assertEqual(one.optimizer.arguments, dict(
+            server_url="http://head", rank=7, world_size=8, device_id=6, pp_rank=1, pp_degree=2,
+            dp_rank=3, dp_degree=4, tp_rank=0, tp_degree=1, mark="stream"))
+        state.get_data_parallel_rank.assert_called_once_with(with_context_parallel=True)
+        one.uninstall()
+        self.assertTrue(one.optimizer.has_ended)
+
+    def test_without_timers_it_says_what_it_wants(self):
+        for wrong in (None, types.SimpleNamespace(timers=None), len):
+            with self.assertRaisesRegex(InvalidArgumentError, "get_timers"):
+                megatron.install(wrong, Recorder())
+        for wrong in ({}, {"optimizer": Recorder(), "server_url": "http://head"},
+                      {"optimizer": Recorder(), "mark": "host"}):
+            with self.assertRaisesRegex(InvalidArgumentError, "either an optimizer, or server_url"):
+                megatron.install(self.timers, **wrong)
+        self.assertIs(type(self.timers), frameworks.MegatronTimers)
+
+
+class DeepSpeed(unittest.TestCase):
+    def setUp(self):
+        self.engine, self.recorder = frameworks.PipelineEngine(), Recorder()
+
+    def test_training_is_steps_and_evaluation_is_none(self):
+        with deepspeed.install(self.engine, self.recorder):
+            self.assertEqual(self.engine.train_batch(), 0.5)
+            self.assertEqual(self.recorder.take(), TRAINED)
+            self.engine.eval_batch()
+            self.assertEqual(self.recorder.take(), INSTRUCTIONS[:2] * 2)
+
+    def test_the_engine_does_what_it_did_and_is_left_as_it_was(self):
+        self.engine.train_batch()
+        without, self.engine.calls = self.engine.calls, []
+        before, of_class = dict(vars(self.engine)), dict(frameworks.PipelineEngine._INSTRUCTION_MAP)
+        with deepspeed.install(self.engine, self.recorder):
+            self.engine.train_batch()
+            other = frameworks.PipelineEngine()
+            self.recorder.take()
+            other.train_batch()
+            self.assertEqual(self.recorder.take(), [])
+        self.assertEqual(self.engine.calls, without)
+        self.assertEqual(vars(self.engine).keys(), before.keys())
+        self.assertEqual(frameworks.PipelineEngine._INSTRUCTION_MAP, of_class)
+
+    def test_a_failed_instruction_is_not_ended(self):
+        def fail(*_, **__):
+            raise RuntimeError("out of memory")
+
+        self.engine._INSTRUCTION_MAP = {**self.engine._INSTRUCTION_MAP,
+                                        frameworks.BackwardPass: fail}
+        with deepspeed.install(self.engine, self.recorder), self.assertRaises(RuntimeError):
+            self.engine.train_batch()
+        self.assertEqual(self.recorder.take(), ["+step", "+forward", "-forward", "+backward"])
+        self.assertIs(self.engine._INSTRUCTION_MAP[frameworks.BackwardPass], fail)
+
+    def test_two_adapters_go_in_any_order(self):
+        second = Recorder()
+        one = deepspeed.install(self.engine, self.recorder)
+        two = deepspeed.install(self.engine, second)
+        one.uninstall()
+        self.engine.train_batch()
+        self.assertEqual((self.recorder.take(), second.take()), ([], TRAINED))
+        two.uninstall()
+        self.engine.train_batch()
+        self.assertEqual((self.recorder.take(), second.take()), ([], []))
+
+    def test_its_optimizer_has_the_grids_ranks(self):
+        with made_instead():
+            one = deepspeed.install(self.engine, server_url="http://head")
+        self.assertEqual(one.optimizer.arguments, dict(
+            server_url="http://head", rank=6, world_size=8, device_id=1, pp_rank=1, pp_degree=2,
+            dp_rank=1, dp_degree=2, tp_rank=0, tp_degree=2))
+
+    def test_another_engine_is_refused(self):
+        with self.assertRaisesRegex(InvalidArgumentError, "PipelineEngine"):
+            deepspeed.install(object(), self.recorder)
+
+
+class TorchPipelining(unittest.TestCase):
+    def test_each_method_is_an_instruction_and_eval_is_no_step(self):
+        recorder = Recorder()
+        for several in (False, True):
+            schedule = frameworks.PipelineSchedule(SPLIT, several=several)
+            with torch_pipelining.install(schedule, recorder):
+                self.assertEqual(schedule.step(1, target=2), "output")
+                self.assertEqual(recorder.take(), [
+                    "+step", "+forward", "-forward", "+backward_input", "-backward_input",
+                    "+backward_weight", "-backward_weight", "-step"])
+                self.assertEqual(schedule.eval(), "output")
+                self.assertEqual(recorder.take(), ["+forward", "-forward"])
+            schedule.step()
+            self.assertEqual(recorder.take(), [])
+            stage = schedule.by_index[0]
+            self.assertEqual(stage.calls, ["F0", "I0", "W0", "F0", "F0", "I0", "W0"])
+            self.assertFalse({"forward_one_chunk", "step"} & (set(vars(stage)) | set(vars(schedule))))
+
+    def test_marks_come_in_the_order_of_the_schedule_object(self):
+        order = order_1f1b(3, 4)
+        for rank in range(3):
+            schedule = frameworks.PipelineSchedule(order, rank)
+            recorder = Recorder()
+            with torch_pipelining.install(schedule, recorder):
+                schedule.step()
+            begun = [one[1:] for one in recorder.take() if one[0] == "+" and one != "+step"]
+            self.assertEqual(begun, torch_pipelining.order_of(schedule)[rank])
+
+    def test_the_order_goes_to_a_csv_and_comes_from_one(self):
+        order = [[(0, "F", 0), None, (0, "I", 0), (0, "W", 0)],
+                 [None, (1, "F", 0), (1, "B", 0), (1, "SEND_B", 0)]]
+        schedule = frameworks.PipelineSchedule(order)
+        text = torch_pipelining.csv_of(schedule)
+        self.assertEqual(text.split(), ["0F0,,0I0,0W0", ",1F0,1B0,"])
+        names = [["forward", "backward_input", "backward_weight"], ["forward", "backward"]]
+        self.assertEqual(torch_pipelining.order_of(schedule), names)
+        self.assertEqual(torch_pipelining.order_of(text), names)
+
+    def test_overlapped_pairs_are_two_instructions(self):
+        text = "0F0,(0F1;1B0)OVERLAP_F_B,0B0,0B1,\n1F0,,,1F1,1B1\n".replace("1B0)", "0B0)")
+        text = text.replace("0B0,0B1", "0B1,").replace("1F0,,,1F1,1B1", "1F0,1B0,,1F1,1B1")
+        self.assertEqual(torch_pipelining.order_of(text)[0],
+                         ["forward", "forward", "backward", "backward"])
+
+    def test_an_order_that_cannot_be_is_refused(self):
+        with self.assertRaises(InvalidArgumentError):
+            torch_pipelining.order_of("0B0,0F0\n")
+        with self.assertRaisesRegex(InvalidArgumentError, "newer PyTorch"):
+            torch_pipelining.csv_of(types.SimpleNamespace(pipeline_order=None))
+        with self.assertRaisesRegex(InvalidArgumentError, "torch.distributed.pipelining"):
+            torch_pipelining.install(object(), Recorder())
+
+    def test_its_optimizer_has_the_pipelines_ranks(self):
+        schedule = frameworks.PipelineSchedule(order_1f1b(2, 2), 1)
+        schedule._stage.device = "cuda"
+        torch = mock.MagicMock()
+        torch.distributed.get_world_size.return_value = 2
+        torch.device.return_value.index = None
+        with mock.patch.dict(sys.modules, torch=torch), made_instead():
+            one = torch_pipelining.install(schedule, server_url="http://head")
+            self.assertEqual(one.optimizer.arguments, dict(
+                server_url="http://head", rank=1, world_size=2, device_id=1, pp_rank=1,
+                pp_degree=2, dp_rank=0, dp_degree=1, tp_rank=0, tp_degree=1))
+            one.uninstall()
+            torch.distributed.get_world_size.return_value = 4
+            with self.assertRaisesRegex(InvalidArgumentError, "all dimensions"):
+                torch_pipelining.install(schedule, server_url="http://head")
+
+
+class WithServer(training.TrainingTest):
+    """Every step of a real job fits the plan, and rounds go on."""
+
+    def go_through_rounds(self, install, step, names):
+        url = self.serve(names=names)
+        optimizer = self.optimizer(url, job_key=self.id())
+        optimizer.wait_for_round(0, training.LIMIT_S)
+        with install(optimizer):
+            self.wait_until(lambda: optimizer.status().round >= 2, "no rounds", step)
+        self.assertEqual(optimizer.status().misfits, 0)
+
+    def test_megatron(self):
+        config = types.SimpleNamespace(timers=frameworks.MegatronTimers(0))
+
+        def step():
+            frameworks.megatron_step(config, 0, 1, 2)
+            frameworks.megatron_evaluate(config, config.timers, 0, 1, 2)
+        self.go_through_rounds(lambda optimizer: megatron.install(config, optimizer), step,
+                               ["forward", "backward"] * 2)
+
+    def test_deepspeed(self):
+        engine = frameworks.PipelineEngine()
+        self.go_through_rounds(lambda optimizer: deepspeed.install(engine, optimizer),
+                               lambda: [engine.train_batch(), engine.eval_batch()],
+                               ["forward", "backward"] * 2)
+
+    def test_torch_pipelining_with_a_plan_of_its_own_order(self):
+        schedule = frameworks.PipelineSchedule(SPLIT)
+        self.go_through_rounds(lambda optimizer: torch_pipelining.install(schedule, optimizer),
+                               lambda: [schedule.step(), schedule.eval()],
+                               torch_pipelining.order_of(schedule)[0])
+
+    def test_the_csv_is_what_the_server_takes(self):
+        schedule = frameworks.PipelineSchedule(SPLIT)
+        path = self.path / "order.csv"
+        torch_pipelining.write_csv(schedule, path)
+        started = self.start("--scheduler-args",
+                             '{"num_microbatches": 1, "schedule": {"csv": "%s"}}' % path,
+                             scheduler="InstructionProfiler")
+        optimizer = self.optimizer(f"http://127.0.0.1:{started.port}")
+        optimizer.wait_for_round(0, training.LIMIT_S)
+        with torch_pipelining.install(schedule, optimizer):
+            self.wait_until(lambda: optimizer.status().round >= 2, "no rounds", schedule.step)
+        self.assertEqual(optimizer.status().misfits, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineFrequencyOptimizer in Python: against a real server, on emulated GPUs."""
+import contextlib
+import ctypes
+import inspect
+import os
+import pickle
+import statistics
+import time
+import unittest
+from unittest import mock
+
+import training
+import world
+
+from harpe import HarpeError, InvalidArgumentError, UnavailableError
+from harpe.callback import Callback, CallbackSet
+from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
+
+NOWHERE = "http://127.0.0.1:9"
+CUDA = world.BUILD / "tests" / "standin" / "libcuda.so.1"
+
+
+@contextlib.contextmanager
+def environment(**values):
+    with mock.patch.dict(os.environ, values):
+        for name in {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"} - set(values):
+            os.environ.pop(name, None)
+        yield
+
+
+class Rounds(training.TrainingTest):
+    def test_ranks_go_through_rounds_at_the_plans_clocks(self):
+        url = self.serve(2)
+        ranks = [self.optimizer(url, rank, 2, job_key="rounds", job_metadata="a b")
+                 for rank in range(2)]
+        self.wait_until(lambda: all(one.status().round >= 2 for one in ranks), "no rounds",
+                        lambda: [training.run_step(one) for one in ranks])
+        seen = [one.status() for one in ranks]
+        self.assertEqual(len({one.job_id for one in ranks}), 1)
+        self.assertRegex(ranks[0].job_id, r"\+dp1\+pp2\+tp1\+PointSolution\+a_b$")
+        for rank, status in enumerate(seen):
+            self.assertEqual((status.misfits, status.reconnects, status.clock_failures), (0, 0, 0))
+            self.assertGreater(status.clock_writes, 0)
+            self.wait_until(lambda rank=rank: self.clock(rank) == 1200 - 15 * rank, "no clock")
+        for one in ranks:
+            one.close()
+            self.assertEqual(one.status().state, "off")
+            self.assertIsNone(one.job_id)
+        for rank in range(2):
+            self.assert_clocks_are_back(rank)
+        self.assertEqual(self.log.having("pipeline frequency optimizer, rank 0: no"), [])
+
+    def test_wait_for_round_ends_with_the_schedule_or_its_time(self):
+        one = self.optimizer(self.serve())
+        one.wait_for_round(0, training.LIMIT_S)
+        self.assertEqual(one.status().round, 0)
+        before = time.monotonic()
+        with self.assertRaisesRegex(UnavailableError, "no schedule of round 7"):
+            one.wait_for_round(7, 0.5)
+        self.assertGreaterEqual(time.monotonic() - before, 0.4)
+
+    def test_ended_and_unpickled_ones_do_nothing(self):
+        one = self.optimizer(self.serve())
+        copy = pickle.loads(pickle.dumps(one))
+        self.assertEqual(copy.rank, 0)
+        one.on_train_end()
+        one.close()
+        for ended in (one, copy):
+            training.run_step(ended)
+            self.assertEqual(ended.status().state, "off")
+            ended.close()
+        self.assert_clocks_are_back()
+
+    def test_an_exception_in_the_loop_puts_clocks_back(self):
+        with self.assertRaisesRegex(RuntimeError, "loss is NaN"), self.optimizer(NOWHERE) as one:
+            self.wait_until(lambda: self.clock(0) > self.lowest_mhz, "the clock is not locked")
+            training.run_step(one)
+            raise RuntimeError("loss is NaN")
+        self.assert_clocks_are_back()
+
+    def test_a_collected_one_puts_clocks_back(self):
+        one = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, NOWHERE)
+        self.wait_until(lambda: self.clock(0) > self.lowest_mhz, "the clock is not locked")
+        del one
+        self.assert_clocks_are_back()
+
+    def test_it_rides_in_a_callback_set(self):
+        one = self.optimizer(self.serve())
+        one.wait_for_round(0, training.LIMIT_S)
+        callbacks = CallbackSet([Callback(), one])
+        training.run_step(callbacks)
+        self.assertEqual(one.status().steps, 1)
+        callbacks.on_train_end()
+        self.assertEqual(one.status().state, "off")
+
+    def test_measure_only_leaves_clocks_alone(self):
+        one = self.optimizer(self.serve(), leave_clocks_alone=True)
+        self.wait_until(lambda: one.status().round >= 1, "no rounds",
+                        lambda: training.run_step(one))
+        self.assertEqual(one.status().clock_writes, 0)
+        self.assertEqual(self.clock(0), self.lowest_mhz)
+
+
+class Misfits(training.TrainingTest):
+    def test_by_default_a_misfit_is_logged_once_and_training_goes_on(self):
+        one = self.optimizer(self.serve())
+        one.wait_for_round(0, training.LIMIT_S)
+        for _ in range(3):
+            training.run_step(one, ["forward", "backward"])
+        self.wait_until(lambda: self.log.having("instruction 1"), "nothing logged")
+        self.assertEqual(one.status().misfits, 3)
+        training.run_step(one)
+        self.assertEqual(one.status().misfits, 3)
+        self.assertEqual(len(self.log.having("instruction 1")), 1)
+
+    def test_strict_raises_what_does_not_fit_and_goes_on(self):
+        one = self.optimizer(self.serve(), strict=True)
+        one.wait_for_round(0, training.LIMIT_S)
+        with self.assertRaisesRegex(InvalidArgumentError, "backward"):
+            training.run_step(one, ["forward", "backward"])
+        with self.assertRaises(InvalidArgumentError):
+            training.run_step(one, training.STEP[:3])
+        with self.assertRaises(InvalidArgumentError):
+            training.run_step(one, training.STEP + ["forward"])
+        training.run_step(one)
+
+    def test_without_the_gpu_only_strict_raises(self):
+        arguments = (0, 0, 0, 0, 99, 1, 1, 1, 1, NOWHERE)
+        with self.assertRaisesRegex(HarpeError, "99"):
+            PipelineFrequencyOptimizer(*arguments, strict=True)
+        with PipelineFrequencyOptimizer(*arguments) as one:
+            training.run_step(one)
+            self.assertTrue(self.log.having("clocks are not controlled"))
+
+    def test_without_a_server_it_trains_and_says_so_once(self):
+        one = self.optimizer(NOWHERE)
+        self.wait_until(lambda: self.log.having("no schedules for now"), "nothing logged",
+                        lambda: training.run_step(one))
+        for _ in range(100):
+            training.run_step(one)
+        self.assertEqual(len(self.log.having("no schedules for now")), 1)
+        self.assertEqual(one.status().state, "registering")
+
+
+class Arguments(training.TrainingTest):
+    def test_the_first_ones_are_those_of_zeus(self):
+        parameters = list(inspect.signature(PipelineFrequencyOptimizer).parameters.values())
+        self.assertEqual([one.name for one in parameters[:11]], [
+            "rank", "dp_rank", "pp_rank", "tp_rank", "device_id", "dp_degree", "pp_degree",
+            "tp_degree", "world_size", "server_url", "job_metadata"])
+        self.assertIsNone(parameters[10].default)
+        self.assertTrue(all(one.kind == one.KEYWORD_ONLY for one in parameters[11:]))
+
+    def test_wrong_ones_are_named(self):
+        good = dict(rank=0, dp_rank=0, pp_rank=0, tp_rank=0, device_id=0, dp_degree=1, pp_degree=1,
+                    tp_degree=1, world_size=1, server_url=NOWHERE)
+        for wrong, said in ((dict(rank=1), "rank"), (dict(dp_degree=2), "dp_degree"),
+                            (dict(server_url="ftp://x"), "ftp"), (dict(mark="now"), "mark"),
+                            (dict(iterations=0), "iterations"), (dict(device_id=-1), "device_id"),
+                            (dict(warmup_iterations=-1), "warmup_iterations"),
+                            (dict(job_key=""), "job_key"), (dict(world_size=0), "world_size")):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, said):
+                PipelineFrequencyOptimizer(**dict(good, **wrong))
+        with self.assertRaises(TypeError):
+            PipelineFrequencyOptimizer(**good, mark="stream", stream="default")
+
+    def job_of(self, url, rank, **options):
+        one = self.optimizer(url, rank, 2, **options)
+        self.wait_until(lambda: one.job_id, "not registered")
+        return one.job_id
+
+    def test_ranks_without_collectives_meet_by_the_launchers_run(self):
+        url = self.serve(2)
+        with environment(SLURM_JOB_ID="77", TORCHELASTIC_RUN_ID="run"):
+            by_run = [self.job_of(url, rank) for rank in range(2)]
+            explicit = self.job_of(url, 0, job_key="explicit")
+        with environment(SLURM_JOB_ID="77", TORCHELASTIC_RUN_ID="none"):
+            by_slurm = [self.job_of(url, rank) for rank in range(2)]
+        self.assertEqual([len(set(by_run)), len(set(by_slurm))], [1, 1])
+        self.assertEqual(len({by_run[0], by_slurm[0], explicit}), 3)
+        with environment(), self.assertRaisesRegex(ValueError, "2 ranks must find each other"):
+            self.job_of(url, 0)
+
+    def test_a_job_of_one_rank_needs_no_key_and_takes_no_launchers(self):
+        url = self.serve()
+        with environment(SLURM_JOB_ID="77"):
+            jobs = {one.job_id for one in [self.optimizer(url), self.optimizer(url)]
+                    if self.wait_until(lambda one=one: one.job_id, "not registered") is None}
+        self.assertEqual(len(jobs), 2)
+
+
+class Marks(training.TrainingTest):
+    def test_synchronized_waits_at_every_event_and_its_errors_reach_the_loop(self):
+        waits = []
+        one = self.optimizer(NOWHERE, mark="synchronized", synchronize=lambda: waits.append(1))
+        training.run_step(one)
+        self.assertEqual(len(waits), 2 + 2 * len(training.STEP))
+
+        def fail():
+            raise RuntimeError("CUDA error")
+
+        one = self.optimizer(NOWHERE, mark="synchronized", synchronize=fail)
+        with self.assertRaisesRegex(RuntimeError, "CUDA error"):
+            one.on_step_begin()
+
+    def test_others_never_wait(self):
+        torch = mock.MagicMock()
+        torch.cuda.is_available.return_value = True
+        torch.cuda.current_stream.return_value.cuda_stream = 4711
+        torch.distributed.is_initialized.return_value = False
+        with mock.patch.dict("sys.modules", torch=torch):
+            for mark in ("host", "stream"):
+                with self.optimizer(NOWHERE, mark=mark) as one:
+                    training.run_step(one)
+            torch.cuda.current_stream.assert_called_once_with(0)
+            torch.cuda.synchronize.assert_not_called()
+            with self.optimizer(NOWHERE, mark="synchronized") as one:
+                one.on_step_begin()
+            torch.cuda.synchronize.assert_called_once_with(0)
+
+    def test_a_stream_without_cuda_is_marked_by_the_host(self):
+        result = world.python(  # a process that has not loaded the stand-in
+            "import logging, sys\n"
+            "from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer\n"
+            "logging.basicConfig()\n"
+            "one = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, sys.argv[1], mark='stream',\n"
+            "                                 iterations=1, warmup_iterations=0)\n"
+            "one.wait_for_round(0, 30)\n"
+            "one.on_step_begin()\n"
+            "for name in sys.argv[2:]:\n"
+            "    one.on_instruction_begin(name); one.on_instruction_end(name)\n"
+            "one.on_step_end()\n"
+            "one.wait_for_round(1, 30)\n", self.serve(), *training.STEP)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("not loaded CUDA", result.stderr)
+
+    @unittest.skipUnless(CUDA.exists(), "built without the stand-in for CUDA")
+    def test_a_stream_marks_when_it_comes_there(self):
+        url = self.serve()
+        cuda = ctypes.CDLL(str(CUDA))
+        one = self.optimizer(url, mark="stream", stream=mock.Mock(spec=["ptr"], ptr=0))
+        one.wait_for_round(0, training.LIMIT_S)
+        self.wait_until(lambda: self.clock(0) == 1410, "not at the highest clock")
+        cuda.standin_cuda_hold(True)
+        try:
+            training.run_step(one)
+            time.sleep(0.2)
+            self.assertEqual(self.clock(0), 1410)
+        finally:
+            cuda.standin_cuda_hold(False)
+        self.wait_until(lambda: self.clock(0) == 1200, "the stream's marks do nothing")
+        self.wait_until(lambda: one.status().round >= 1, "no rounds",
+                        lambda: training.run_step(one))
+
+
+class Process(training.TrainingTest):
+    SCRIPT = ("import logging, sys, time\n"
+              "from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer\n"
+              "logging.basicConfig(level=logging.DEBUG)\n"
+              "kept = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, sys.argv[1])\n"
+              "logging.getLogger('kept').optimizer = kept\n"
+              "for _ in range(30):\n"
+              "    kept.on_step_begin(); kept.on_instruction_begin('forward')\n"
+              "    kept.on_instruction_end('forward'); kept.on_step_end()\n"
+              "    time.sleep(0.001)\n")
+
+    def test_its_end_is_clean_though_nothing_is_closed(self):
+        url = self.serve()
+        for ending, code in (("", 0), ("sys.exit(3)", 3), ("raise RuntimeError('oh')", 1)):
+            for server in (url, NOWHERE):
+                with self.subTest(ending=ending, server=server):
+                    result = world.python(self.SCRIPT + ending, server)
+                    self.assertEqual(result.returncode, code, result.stderr)
+                    self.assertNotRegex(result.stderr, "Fatal|Exception ignored|core dumped")
+                    self.assert_clocks_are_back()
+
+    def test_a_callback_takes_a_few_microseconds_at_most(self):
+        one = self.optimizer(self.serve(names=["forward"] * 2000), iterations=1000)
+        one.wait_for_round(0, training.LIMIT_S)
+        medians = []
+        for _ in range(5):  # on a machine that is busy for a moment
+            took = []
+            one.on_step_begin()
+            for _ in range(2000):
+                start = time.perf_counter_ns()
+                one.on_instruction_begin("forward")
+                took.append(time.perf_counter_ns() - start)
+                one.on_instruction_end("forward")
+            one.on_step_end()
+            medians.append(statistics.median(took))
+            if min(medians) <= 3000:
+                break
+        self.assertLessEqual(min(medians), 3000)
+        self.assertEqual(one.status().misfits, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,372 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""harpe.plan against the program: same profile, same frontier, same plan files; profiles of every
+shape; limits, mistakes, interrupts; nothing left in C. HARPE names the
+program. NumPy is tried where it is installed."""
+import array
+import collections
+import csv
+import gc
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import world
+import harpe
+import harpe.plan
+from harpe._library import lib
+
+HARPE = os.path.abspath(os.environ.get("HARPE", world.BUILD / "harpe"))
+LIMIT_S = 30
+NAMES = ("stage", "instruction", "frequency", "time", "energy")
+TORCH_SCHEDULE = "0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1,\n"
+
+
+def run(*arguments):
+    return subprocess.run([HARPE, *map(str, arguments)], check=True, timeout=LIMIT_S,
+                          capture_output=True, text=True).stdout
+
+
+def read_rows(path):
+    with open(path, newline="") as file:
+        return [(int(row["stage"]), row["instruction"], int(row["frequency"]), float(row["time"]),
+                 float(row["energy"])) for row in csv.DictReader(file)]
+
+
+class PlanTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory(prefix="harpe-plan-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.path = pathlib.Path(directory.name)
+        cls.profile = cls.path / "profile.csv"
+        run("synth", "--stages", 4, "--noise", 0.01, "--seed", 3, "-o", cls.profile)
+        cls.rows = read_rows(cls.profile)
+
+    def solve(self, profile=None, **options):
+        return harpe.plan.solve(self.profile if profile is None else profile,
+                                **{"num_microbatches": 6, "blocking_power": 80, **options})
+
+    def refused(self, words, kind=harpe.InvalidArgumentError, profile=None, **options):
+        with self.assertRaisesRegex(kind, words) as raised:
+            self.solve(profile, **options)
+        self.assertNotIn("\n", str(raised.exception))
+
+
+class Results(PlanTest):
+    def test_frontier_and_plan_files_are_those_of_the_program(self):
+        out = self.path / "plans"
+        run("plan", "-i", self.profile, "-m", 6, "-p", 80, "-o", out, "--plans", 10)
+        frontier = self.solve(plans=10)
+        with open(out / "frontier.csv", newline="") as file:
+            table = list(csv.DictReader(file))
+        self.assertEqual(len(table), len(frontier.plans))
+        for row, plan in zip(table, frontier.plans):
+            self.assertAlmostEqual(float(row["time_s"]), plan.time, places=9)
+            self.assertAlmostEqual(float(row["energy_j"]), plan.energy, places=6)
+            self.assertLessEqual(plan.lower_bound, plan.energy)
+            saved = self.path / "saved.py"
+            plan.save(saved)
+            written = out / f"freqs_pipeline_{int(row['plan']):05}.py"
+            ours, theirs = saved.read_text().splitlines(), written.read_text().splitlines()
+            self.assertEqual(ours[:5], theirs[:5])
+            self.assertEqual([line.rpartition(" ")[0] for line in ours],
+                             [line.rpartition(" ")[0] for line in theirs])
+            for one, other in zip(ours[6:], theirs[6:]):
+                self.assertAlmostEqual(float(one.split()[-1]), float(other.split()[-1]), places=6)
+
+    def test_vertices_bound_every_plan(self):
+        frontier = self.solve(plans="all")
+        times = [time for time, _ in frontier.vertices]
+        self.assertEqual(times, sorted(times))
+        for time, bound in frontier.vertices:
+            self.assertAlmostEqual(frontier.bound_at(time), bound, places=9)
+        self.assertEqual(frontier.bound_at(times[0] * 0.99), math.inf)
+        self.assertEqual(frontier.bound_at(times[-1] * 2), frontier.vertices[-1].lower_bound)
+        self.assertGreater(len(frontier.plans), 10)
+        self.assertRegex(repr(frontier), r"48 instructions on 4 ranks: .* vertices, \d+ plans")
+
+    def test_plan_says_what_each_rank_runs(self):
+        frontier = self.solve(plans=5)
+        for plan in frontier.plans:
+            self.assertEqual([len(rank) for rank in plan.frequencies], [12] * 4)
+            self.assertEqual([name for name, _ in plan.frequencies[3]][:4],
+                             ["forward", "backward"] * 2)
+            self.assertAlmostEqual(plan.energy, plan.compute_energy + plan.blocking_energy)
+            self.assertAlmostEqual(plan.average_power, plan.energy / plan.time / 4)
+            self.assertEqual(hash(plan), hash(frontier.evaluate(plan)))
+            self.assertEqual(plan, frontier.evaluate(plan))
+        highest = max(mhz for _, _, mhz, _, _ in self.rows)
+        self.assertEqual({mhz for rank in frontier.all_maximum.frequencies for _, mhz in rank},
+                         {highest})
+        self.assertGreater(frontier.all_maximum.energy, frontier.all_maximum.lower_bound)
+
+    def test_saved_plan_is_loaded_and_evaluated(self):
+        frontier = self.solve(plans=5)
+        plan, path = frontier.plans[2], self.path / "plan.py"
+        plan.save(path)
+        self.assertEqual(harpe.plan.load(path), plan.frequencies)
+        for form in (path, str(path), plan, plan.frequencies):
+            self.assertEqual(frontier.evaluate(form), plan)
+        self.assertIsNone(frontier.problem.evaluate(path).lower_bound)
+        for wrong in (plan.frequencies[:3], [[("forward", 1)] * 12] * 4,
+                      [[("sideways", 1410)] * 12] * 4):
+            with self.assertRaises(harpe.InvalidArgumentError):
+                frontier.evaluate(wrong)
+        with self.assertRaises(harpe.NotFoundError):
+            harpe.plan.load(self.path / "nowhere.py")
+        with self.assertRaises(OSError if os.geteuid() else harpe.HarpeError):
+            plan.save(self.path / "nowhere" / "plan.py")
+
+    def test_choice_keeps_its_limits(self):
+        frontier = self.solve(plans=30)
+        maximum = frontier.all_maximum
+        best = frontier.choose()
+        self.assertEqual(best.energy, min(plan.energy for plan in frontier.plans))
+        plan = frontier.choose(max_slowdown=1.05)
+        self.assertLessEqual(plan.time, 1.05 * maximum.time)
+        self.assertEqual(plan.energy, min(other.energy for other in frontier.plans
+                                          if other.time <= 1.05 * maximum.time))
+        printed = plan.time * (1 - 1e-12)  # a last digit less
+        self.assertEqual(frontier.choose(max_time=printed), plan)
+        self.assertEqual(frontier.choose(max_time=1.05 * maximum.time), plan)
+        cap = (frontier.plans[0].average_power + best.average_power) / 2
+        cool = frontier.choose(max_power=cap)
+        self.assertLessEqual(cool.average_power, cap)
+        self.assertEqual(cool.time, min(other.time for other in frontier.plans
+                                        if other.average_power <= cap))
+        for limits, words in (({"max_time": 0.01}, "no plan takes at most 0.01 s"),
+                              ({"max_power": 1}, "at most 1 W per GPU; the least draws"),
+                              ({"max_power": cap, "max_slowdown": 1}, "within the limits")):
+            with self.assertRaisesRegex(harpe.NotFoundError, words):
+                frontier.choose(**limits)
+
+
+class Inputs(PlanTest):
+    def same(self, profile):
+        self.assertEqual(self.solve(profile, plans=3).vertices, self.solve(plans=3).vertices)
+
+    def test_profile_comes_in_any_shape(self):
+        row = collections.namedtuple("row", NAMES)
+        self.same(str(self.profile))
+        self.same(self.rows)
+        self.same(iter(self.rows))
+        self.same([row(*values) for values in self.rows])
+        self.same([dict(zip(NAMES, values)) for values in self.rows])
+        columns = dict(zip(NAMES, map(list, zip(*self.rows))))
+        self.same(columns)
+        self.same(dict(columns, colour=["red"] * len(self.rows),
+                       time=array.array("d", columns["time"]),
+                       frequency=array.array("d", columns["frequency"])))
+
+    def test_profile_of_numpy_arrays(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("there is no NumPy")
+        self.same(dict(zip(NAMES, map(numpy.array, zip(*self.rows)))))
+        self.same(numpy.array(self.rows, dtype=object))
+        self.same(numpy.array(self.rows, dtype=[
+            ("stage", "i4"), ("instruction", "S16"), ("frequency", "u2"), ("time", "f8"),
+            ("energy", "f8")]))
+        self.assertEqual(self.solve(blocking_power=numpy.full(4, 80.0)).vertices,
+                         self.solve(blocking_power=numpy.float64(80)).vertices)
+
+    def test_ranks_of_a_profile_are_aggregated(self):
+        twice = [dict(zip(NAMES, values), rank=rank) for values in self.rows for rank in (0, 1)]
+        self.assertAlmostEqual(self.solve(twice, blocking_power=0).vertices[-1].lower_bound,
+                               2 * self.solve(blocking_power=0).vertices[-1].lower_bound, places=6)
+
+    def test_schedules(self):
+        self.assertIn("zb-h1", harpe.plan.schedule_names())
+        times = {}
+        for name, options in (("1f1b", {}), ("gpipe", {"num_ranks": 4}),
+                              ("interleaved-1f1b", {"num_microbatches": 8, "num_chunks": 2})):
+            frontier = self.solve(schedule=name, plans=2, **options)
+            self.assertEqual(frontier.problem.num_ranks, 2 if "leaved" in name else 4)
+            times[name] = frontier.vertices[0].time
+        self.assertGreaterEqual(times["gpipe"], times["1f1b"] * 0.99)
+        file = self.path / "torch.csv"
+        file.write_text(TORCH_SCHEDULE)
+        two = [row for row in self.rows if row[0] < 2]
+        frontier = harpe.plan.solve(two, blocking_power=[80, 70], schedule=file, plans=2)
+        self.assertEqual([len(rank) for rank in frontier.plans[0].frequencies], [4, 4])
+        rows = self.rows + [(stage, "load", 1410, 0.01, 1) for stage in range(4)]
+        plan = self.solve(rows, prologue=["load"]).plans[0]
+        self.assertEqual({rank[0] for rank in plan.frequencies}, {("load", 1410)})
+        self.refused("leave it out", profile=two, schedule=str(file), num_microbatches=3)
+        self.refused("do not go with", profile=two, schedule=str(file), num_chunks=3)
+
+    def test_exponential_model(self):
+        frontier = self.solve(cost_model="exponential", unit_time=0.002, plans=3)
+        self.assertAlmostEqual(frontier.vertices[0].time, self.solve().vertices[0].time, delta=0.1)
+
+    def test_mistakes_are_named(self):
+        at = [list(row) for row in self.rows]
+        for column, value, words in (
+                (0, "first", "row 7, stage: 'first'"), (1, 3, "row 7, instruction: 3"),
+                (2, 1410.5, "row 7, frequency: 1410.5"), (2, 2 ** 33, "row 7, frequency: 858"),
+                (0, -1, "row 7.*stage"), (3, None, "row 7, time: None"),
+                (4, math.nan, "row 7.*energy"), (3, -1, "row 7.*time"), (1, "a b", "row 7")):
+            rows = [list(row) for row in at]
+            rows[7][column] = value
+            with self.subTest(value=value):
+                self.refused(words, profile=rows)
+        self.refused("row 0: 'sta' is not", profile=["sta"])
+        self.refused("row 0: .* is not", profile=[(0, "forward")])
+        self.refused("no column time", profile={"stage": [0], "instruction": ["forward"],
+                                                "frequency": [1410]})
+        self.refused("row 0: there is no energy", profile=[dict(zip(NAMES[:4], self.rows[0]))])
+        self.refused("different lengths", profile=dict(zip(NAMES, ([0], ["f"], [1], [1, 2], [1]))))
+        self.refused("rows are expected, not int", profile=3)
+        self.refused("num_microbatches is missing", num_microbatches=None)
+        self.refused("5 stages|4 stages, but the schedule has 5", num_ranks=5)
+        self.refused("2 values for 4 ranks", blocking_power=[80, 80])
+        self.refused("cost_model 'cubic'", cost_model="cubic")
+        self.refused("2f2b", schedule="2f2b")
+        self.refused("num_microbatches: 4294967302 is too large", num_microbatches=2 ** 32 + 6)
+        self.refused("num_ranks: 'all'|num_ranks: could not", num_ranks="all")
+        self.refused("plans: 0", plans=0)
+        self.refused("plans: 'some'", plans="some")
+        self.refused("backward", kind=harpe.HarpeError,
+                     profile=[row for row in self.rows if row[:2] != (2, "backward")])
+        self.refused("", kind=harpe.NotFoundError, profile="nowhere.csv")
+        with self.assertRaises(TypeError):
+            self.solve(colour="red")
+        with self.assertRaises(ValueError):  # those who know no Harpe catch this
+            self.solve(num_microbatches=-3)
+
+
+class LongWork(PlanTest):
+    SIZE = {"num_microbatches": 512}  # some tenths of a second
+
+    def test_progress_is_told_and_may_stop_the_work(self):
+        told = []
+        self.solve(progress=lambda *what: told.append(what), **self.SIZE)
+        self.assertTrue(told)
+        self.assertTrue(all(isinstance(phase, str) and 0 <= fraction <= 1
+                            for phase, fraction in told), told)
+        with self.assertRaisesRegex(harpe.HarpeError, "interrupt|stop"):
+            self.solve(progress=lambda phase, fraction: False, **self.SIZE)
+
+    def test_exception_in_progress_reaches_the_caller(self):
+        def fail(phase, fraction):
+            raise ZeroDivisionError(phase)
+
+        with self.assertRaises(ZeroDivisionError):
+            self.solve(progress=fail, **self.SIZE)
+
+    def test_interrupt_ends_the_work_and_leaves_the_handler(self):
+        before = signal.getsignal(signal.SIGINT)
+        told = []
+
+        def interrupt(phase, fraction):
+            told.append(fraction)
+            if len(told) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.solve(progress=interrupt, **self.SIZE)
+        self.assertLess(len(told), 5)
+        self.assertIs(signal.getsignal(signal.SIGINT), before)
+
+    def test_interrupted_program_ends_as_programs_do(self):
+        script = ("import harpe.plan, sys; print('ready', flush=True)\n"
+                  "while True: harpe.plan.solve(sys.argv[1], num_microbatches=256, "
+                  "blocking_power=80)")
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, self.profile], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+        try:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            threading.Event().wait(0.5)
+            process.send_signal(signal.SIGINT)
+            _, complaints = process.communicate(timeout=LIMIT_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertIn(b"KeyboardInterrupt", complaints)
+        self.assertNotIn(b"Exception ignored", complaints)
+
+    def test_works_on_other_threads(self):
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(self.solve(plans=3)))
+                   for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+        self.assertEqual(len({tuple(frontier.vertices) for frontier in results}), 1)
+        self.assertEqual(len(results), 3)
+
+
+class Memory(PlanTest):
+    FREES = ("profile", "schedule", "problem", "frontier", "plan_set", "plan_file")
+
+    def test_everything_made_in_c_is_given_back(self):
+        made, freed = collections.Counter(), collections.Counter()
+
+        def counting(name, function, counter):
+            def counted(*arguments):
+                counter[name] += 1
+                return function(*arguments)
+            return counted
+
+        for name in self.FREES:
+            free = f"harpe_{name}_free"
+            before = getattr(lib, free)
+            setattr(lib, free, counting(name, before, freed))
+            self.addCleanup(setattr, lib, free, before)
+        for name, makers in {
+                "profile": ["profile_new", "profile_read_csv"], "schedule": ["schedule_new"],
+                "problem": ["problem_new"], "plan_set": ["plan_set_new"],
+                "plan_file": ["plan_file_read", "plan_file_parse"]}.items():
+            for maker in makers:
+                before = getattr(lib, f"harpe_{maker}")
+                setattr(lib, f"harpe_{maker}", counting(name, before, made))
+                self.addCleanup(setattr, lib, f"harpe_{maker}", before)
+        frontier = self.solve(plans=3)
+        plan = frontier.plans[0]
+        plan.save(self.path / "plan.py")
+        frontier.evaluate(self.path / "plan.py")
+        frontier.evaluate(plan)
+        harpe.plan.load(self.path / "plan.py")
+        self.solve(self.rows, plans=3)
+        self.assertEqual(freed["problem"], 1)  # plan and frontier still need theirs
+        del frontier
+        gc.collect()
+        self.assertGreater(plan.frequencies[0][0][1], 0)
+        plan.save(self.path / "again.py")
+        del plan
+        gc.collect()
+        made["frontier"] = made["plan_set"]
+        self.assertEqual(freed, made)
+
+    def test_problem_outlives_what_is_made_from_it(self):
+        order = []
+        for name in self.FREES:
+            before = getattr(lib, f"harpe_{name}_free")
+            setattr(lib, f"harpe_{name}_free",
+                    lambda address, name=name, before=before: (order.append(name), before(address)))
+            self.addCleanup(setattr, lib, f"harpe_{name}_free", before)
+        self.solve(plans=2)
+        gc.collect()
+        self.assertEqual(order[-2:], ["frontier", "problem"])
+
+    def test_values_outlive_what_made_them(self):
+        plans = [self.solve(plans=3).choose(max_slowdown=1.2) for _ in range(3)]
+        gc.collect()
+        self.assertEqual(len({json.dumps(plan.frequencies) for plan in plans}), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

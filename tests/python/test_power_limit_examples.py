@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of examples/python that train under the power limit optimizer, as their users run
+them, on emulated GPUs. Needs PyTorch; each skips with a line where what it needs is missing."""
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import unittest
+
+import world
+
+EXAMPLES = world.SOURCE / "examples" / "python"
+TORCH = unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+
+
+def start(name, *arguments, **environment):
+    return subprocess.Popen([sys.executable, EXAMPLES / name, *map(str, arguments)], text=True,
+                            env=dict(os.environ, OMP_NUM_THREADS="1", **environment),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Examples(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.machine = world.machine("2xV100", 100)
+        cls.machine.set_limit(0, 231000)
+        cls.found = cls.machine.state()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.machine.close()
+
+    def outputs(self, processes):
+        results = []
+        for process in processes:
+            try:
+                out, err = process.communicate(timeout=240)
+            finally:
+                process.kill()
+            results.append((process.returncode, out, err))
+        self.assertEqual(self.machine.state(), self.found)
+        return results
+
+    @TORCH
+    def test_a_loop_finds_its_optimum_and_puts_limits_back(self):
+        (code, out, err), = self.outputs([start("power_limit_loop.py", 1, 420)])
+        self.assertEqual(code, 0, err)
+        self.assertIn("  300 W ", out)
+        self.assertIn("  150 W ", out)
+        self.assertEqual(out.count("chosen"), 1)
+
+    @TORCH
+    def test_ddp_ranks_decide_together(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        results = self.outputs([start("ddp_loop.py", 1, 420, RANK=str(rank), LOCAL_RANK=str(rank),
+                                      WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                                for rank in range(2)])
+        said = []
+        for rank, (code, out, err) in enumerate(results):
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"rank {rank}: ", out)
+            said.append(out.split(": ")[1])
+        self.assertEqual(said[0], said[1])
+        self.assertIn("W of [300, 275, 250, 225, 200, 175, 150]", said[0])
+
+    def test_the_trainer_runs_or_says_what_is_missing(self):
+        (code, out, err), = self.outputs([start("hf_trainer.py", 420)])
+        if all(importlib.util.find_spec(name) for name in ("torch", "transformers", "accelerate")):
+            self.assertEqual(code, 0, err)
+            self.assertRegex(out, "optimum: [0-9]+ W")
+        else:
+            self.assertEqual(code, 1, err)
+            self.assertRegex(err, "^hf_trainer.py: No module named .*needs torch, transformers")
+            self.skipTest(err.strip())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the Python package share: the package, the built library, emulated GPUs in a
+cluster of their own, and a monitor that replays a measured log."""
+import csv
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
+DATA = pathlib.Path(os.environ.get("HARPE_DATA", SOURCE.parent / "shared" / "data"))
+sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "powerlimit")]
+os.environ["PYTHONPATH"] = str(SOURCE / "python")
+os.environ["HARPE_LIBRARY"] = str(BUILD / "libharpe.so.0")
+
+import kills  # noqa: E402
+
+
+def machine(gpus="4xA40", time_scale=1000):
+    """Emulated GPUs, for this process and those that it starts. To be closed."""
+    return kills.Machine(BUILD, gpus, time_scale)
+
+
+def python(script, *arguments, **environment):
+    """Runs a script in a Python of its own; returns the completed process."""
+    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=120,
+                          env=dict(os.environ, **environment), capture_output=True, check=False)
+
+
+class ReplayMonitor:
+    """Answers with what a log has for the window's power limit, as if it had been measured now."""
+
+    def __init__(self, path):
+        from harpe.monitor import Measurement
+        self.windows, self.open = {}, None
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                energy = {int(name[3:-7]): float(value) for name, value in row.items()
+                          if re.fullmatch(r"gpu\d+_energy", name)}
+                self.windows[row["window_name"]] = Measurement(float(row["elapsed_time"]), energy)
+        self.gpu_indices = sorted(energy)
+
+    def begin_window(self, key, sync_execution=True):
+        assert self.open is None, self.open
+        self.open = key
+
+    def end_window(self, key, sync_execution=True, cancel=False):
+        assert self.open == key, (self.open, key)
+        self.open = None
+        return self.windows[key]
