@@ -5,6 +5,8 @@
 #include "call.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,8 +22,9 @@ static struct {
     emulator_cluster *cluster; /* NULL: not attached */
     int fd;
     emulator_faults environment_faults, faults;
-    struct stat faults_file; /* as it was read; st_ino 0: there was none */
-    int64_t armed_ns;        /* when the faults came into force */
+    char faults_path[PATH_MAX]; /* kept: others may change the environment in mid-call */
+    struct stat faults_file;    /* as it was read; st_ino 0: there was none */
+    int64_t armed_ns;           /* when the faults came into force */
     int64_t calls[EMULATOR_GPU_MAX];
     bool has_restarted[EMULATOR_GPU_MAX];
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -42,9 +45,9 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
 
 /* The file's faults take the place of the environment's; without the file those hold again. */
 static void reread_faults(void) {
-    const char *path = getenv("HARPE_EMULATOR_FAULTS_FILE");
+    const char *path = process.faults_path;
     struct stat status = {0};
-    if (!path || !*path) return;
+    if (!*path) return;
     if (stat(path, &status) == -1) memset(&status, 0, sizeof status);
     if (is_same_file(&status, &process.faults_file)) return;
     process.faults_file = status;
@@ -81,11 +84,13 @@ __attribute__((constructor)) static void prepare_for_forks(void) {
 static nvmlReturn_t attach(void) {
     if (process.cluster) return NVML_SUCCESS;
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
+    const char *path = getenv("HARPE_EMULATOR_FAULTS_FILE");
     if (!emulator_faults_parse(list ? list : "", &process.environment_faults)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     int result = emulator_cluster_attach(&process.cluster, &process.fd);
     if (result != NVML_SUCCESS) return (nvmlReturn_t)result;
+    (void)snprintf(process.faults_path, sizeof process.faults_path, "%s", path ? path : "");
     memset(&process.faults_file, 0, sizeof process.faults_file);
     put_in_force(&process.environment_faults);
     return NVML_SUCCESS;

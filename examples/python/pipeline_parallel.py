@@ -46,7 +46,7 @@ class Stage:
         self.losses = []
 
     def exchange(self, *operations):
-        """Sends and receives at once, so that two neighbours never wait for each other's receive."""
+        """Sends and receives at once: two neighbours never wait for each other's receive."""
         if operations:
             for request in distributed.batch_isend_irecv(list(operations)):
                 request.wait()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Children of a training process (workers that load data, by fork and by spawn): they neither
-inherit nor disturb the optimizer, the controller and the GPU's clocks, and log nothing of theirs."""
+inherit nor disturb the optimizer, the controller and the GPU's clocks, and log nothing."""
 import importlib.util
 import multiprocessing
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapters for pipeline-parallel frameworks: what they mark, that they go again, and that a step
-of each fits the plan of a real server. On stand-ins for the frameworks: see frameworks.py."""
+"""The adapters for pipeline-parallel frameworks: what they mark, that they go again, and that a
+step of each fits the plan of a real server. On stand-ins for the frameworks: see frameworks.py."""
 import sys
 import types
 import unittest
@@ -8,6 +8,7 @@ from unittest import mock
 
 import frameworks
 import training
+import world
 
 from harpe import InvalidArgumentError
 from harpe.callback import Callback
@@ -214,7 +215,8 @@ class TorchPipelining(unittest.TestCase):
             self.assertEqual(recorder.take(), [])
             stage = schedule.by_index[0]
             self.assertEqual(stage.calls, ["F0", "I0", "W0", "F0", "F0", "I0", "W0"])
-            self.assertFalse({"forward_one_chunk", "step"} & (set(vars(stage)) | set(vars(schedule))))
+            self.assertNotIn("forward_one_chunk", vars(stage))
+            self.assertNotIn("step", vars(schedule))
 
     def test_marks_come_in_the_order_of_the_schedule_object(self):
         order = order_1f1b(3, 4)
@@ -265,6 +267,18 @@ class TorchPipelining(unittest.TestCase):
             torch.distributed.get_world_size.return_value = 4
             with self.assertRaisesRegex(InvalidArgumentError, "all dimensions"):
                 torch_pipelining.install(schedule, server_url="http://head")
+
+
+class Import(unittest.TestCase):
+    def test_it_loads_no_framework_and_no_library(self):
+        result = world.python(
+            "import sys\n"
+            "import harpe.integrations.deepspeed, harpe.integrations.megatron\n"
+            "import harpe.integrations.torch_pipelining\n"
+            "import harpe.optimizer.pipeline_frequency.optimizer\n"
+            "assert not {'torch', 'deepspeed', 'megatron', 'numpy'} & set(sys.modules)\n"
+            "assert 'libharpe' not in open('/proc/self/maps').read()\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
 
 
 class WithServer(training.TrainingTest):

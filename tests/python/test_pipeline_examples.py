@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/python/pipeline_parallel.py as its users run it: several processes with gloo, on emulated
-GPUs, with a real server. Needs PyTorch."""
+"""examples/python/pipeline_parallel.py as its users run it: several processes with gloo, on
+emulated GPUs, with a real server. Needs PyTorch."""
 import importlib.util
 import os
 import re

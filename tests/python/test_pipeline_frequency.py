@@ -2,10 +2,15 @@
 """PipelineFrequencyOptimizer in Python: against a real server, on emulated GPUs."""
 import contextlib
 import ctypes
+import importlib.util
 import inspect
 import os
 import pickle
+import re
+import shutil
 import statistics
+import subprocess
+import sys
 import time
 import unittest
 from unittest import mock
@@ -165,29 +170,50 @@ class Arguments(training.TrainingTest):
         with self.assertRaises(TypeError):
             PipelineFrequencyOptimizer(**good, mark="stream", stream="default")
 
-    def job_of(self, url, rank, **options):
-        one = self.optimizer(url, rank, 2, **options)
-        self.wait_until(lambda: one.job_id, "not registered")
-        return one.job_id
+    def job_of(self, url, rank=0, ranks=2, **options):
+        """Ends it again: no thread may look at the environment while a test changes that."""
+        with self.optimizer(url, rank, ranks, **options) as one:
+            self.wait_until(lambda: one.job_id, "not registered")
+            return one.job_id
 
     def test_ranks_without_collectives_meet_by_the_launchers_run(self):
         url = self.serve(2)
         with environment(SLURM_JOB_ID="77", TORCHELASTIC_RUN_ID="run"):
             by_run = [self.job_of(url, rank) for rank in range(2)]
-            explicit = self.job_of(url, 0, job_key="explicit")
+            explicit = self.job_of(url, job_key="explicit")
         with environment(SLURM_JOB_ID="77", TORCHELASTIC_RUN_ID="none"):
             by_slurm = [self.job_of(url, rank) for rank in range(2)]
         self.assertEqual([len(set(by_run)), len(set(by_slurm))], [1, 1])
         self.assertEqual(len({by_run[0], by_slurm[0], explicit}), 3)
         with environment(), self.assertRaisesRegex(ValueError, "2 ranks must find each other"):
-            self.job_of(url, 0)
+            self.job_of(url)
+
+    @unittest.skipUnless(importlib.util.find_spec("mpi4py") and shutil.which("mpirun"),
+                         "mpi4py or mpirun is not installed")
+    def test_ranks_of_mpi_meet_by_broadcast(self):
+        script = ("import sys\n"
+                  "from mpi4py import MPI\n"
+                  "from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer\n"
+                  "rank = MPI.COMM_WORLD.Get_rank()\n"
+                  "with PipelineFrequencyOptimizer(rank, 0, rank, 0, rank, 1, 2, 1, 2,\n"
+                  "                                sys.argv[1]) as one:\n"
+                  "    one.wait_for_round(0, 30)\n"
+                  "    print(f'<{one.job_id}>', flush=True)\n"
+                  "    MPI.COMM_WORLD.Barrier()\n")
+        own = {name: value for name, value in os.environ.items()
+               if not name.startswith(("OMPI_", "PMIX_", "SLURM_"))}
+        result = subprocess.run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-c",
+             script, self.serve(2)], env=own, text=True, timeout=120, capture_output=True,
+            check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        jobs = re.findall("<(.+?)>", result.stdout)
+        self.assertEqual((len(jobs), len(set(jobs))), (2, 1), result.stdout)
 
     def test_a_job_of_one_rank_needs_no_key_and_takes_no_launchers(self):
         url = self.serve()
         with environment(SLURM_JOB_ID="77"):
-            jobs = {one.job_id for one in [self.optimizer(url), self.optimizer(url)]
-                    if self.wait_until(lambda one=one: one.job_id, "not registered") is None}
-        self.assertEqual(len(jobs), 2)
+            self.assertNotEqual(self.job_of(url, ranks=1), self.job_of(url, ranks=1))
 
 
 class Marks(training.TrainingTest):
@@ -224,8 +250,8 @@ class Marks(training.TrainingTest):
             "import logging, sys\n"
             "from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer\n"
             "logging.basicConfig()\n"
-            "one = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, sys.argv[1], mark='stream',\n"
-            "                                 iterations=1, warmup_iterations=0)\n"
+            "one = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, sys.argv[1],\n"
+            "                                 mark='stream', iterations=1, warmup_iterations=0)\n"
             "one.wait_for_round(0, 30)\n"
             "one.on_step_begin()\n"
             "for name in sys.argv[2:]:\n"

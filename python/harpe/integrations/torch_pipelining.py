@@ -6,9 +6,9 @@ when the schedule object is made:
     harpe_pipelining.install(schedule, server_url="http://head-node:7787")
 
 A stage's forward_one_chunk, backward_one_chunk and backward_weight_one_chunk become instructions, a
-schedule.step() a step; schedule.eval() is no step and runs at the highest clock. And for the server,
-the order of instructions as the schedule object has it: write_csv(schedule, path), to be named in
-the scheduler's arguments or given to `harpe plan --schedule`.
+schedule.step() a step; schedule.eval() is no step and runs at the highest clock. And for the
+server, the order of instructions as the schedule object has it: write_csv(schedule, path), to be
+named in the scheduler's arguments or given to `harpe plan --schedule`.
 """
 from __future__ import annotations
 

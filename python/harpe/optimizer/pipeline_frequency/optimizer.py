@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes as C
 import functools
+import operator
 import os
 import secrets
 import time
@@ -179,15 +180,18 @@ class PipelineFrequencyOptimizer(Callback):
             raise InvalidArgumentError(
                 "iterations must be at least 1 and warmup_iterations at least 0, not "
                 f"{iterations} and {warmup_iterations}", b.HARPE_INVALID_ARGUMENT)
-        self.rank, self.dp_rank, self.pp_rank, self.tp_rank = rank, dp_rank, pp_rank, tp_rank
-        self.device_id = device_id
+        self.rank, self.dp_rank = operator.index(rank), operator.index(dp_rank)
+        self.pp_rank, self.tp_rank = operator.index(pp_rank), operator.index(tp_rank)
+        self.device_id = operator.index(device_id)
         self.server_url = server_url
         self.strict = strict
         self._synchronize = self._waiting(synchronize) if mark == "synchronized" else None
         options = b.harpe_pipeline_frequency_options(
-            rank=rank, dp_rank=dp_rank, pp_rank=pp_rank, tp_rank=tp_rank, dp_degree=dp_degree,
-            pp_degree=pp_degree, tp_degree=tp_degree, world_size=world_size, device_id=device_id,
-            server_url=encoded(server_url), job_metadata=encoded(job_metadata),
+            rank=self.rank, dp_rank=self.dp_rank, pp_rank=self.pp_rank, tp_rank=self.tp_rank,
+            dp_degree=operator.index(dp_degree), pp_degree=operator.index(pp_degree),
+            tp_degree=operator.index(tp_degree), world_size=operator.index(world_size),
+            device_id=self.device_id, server_url=encoded(server_url),
+            job_metadata=encoded(job_metadata),
             job_key=encoded(key), token=encoded(token), ca_file=encoded(ca_file),
             leave_clocks_alone=leave_clocks_alone, iterations=iterations,
             warmup_iterations=int(_or_none_at_all(warmup_iterations)), mark=_MARKS[mark],
@@ -195,7 +199,7 @@ class PipelineFrequencyOptimizer(Callback):
         options.controller.minimum_dwell_s = _or_none_at_all(minimum_dwell_s)
         options.controller.poll_interval_s = _or_none_at_all(poll_interval_s)
         if mark == "stream":
-            options.cuda_stream = stream_address(stream, device_id)
+            options.cuda_stream = stream_address(stream, self.device_id)
         self._names = _Names()
         self._step_begin = _quick(lib.harpe_pipeline_frequency_on_step_begin)
         self._step_end = _quick(lib.harpe_pipeline_frequency_on_step_end)
