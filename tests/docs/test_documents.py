@@ -193,7 +193,8 @@ FIXTURES = [
 
 
 # Pages whose examples want GPUs or a training program; their commands have tests of their own.
-NEED_GPUS = ("harpe-gpus.", "harpe-emulate.", "harpe-monitor.", "harpe-power-limit.")
+NEED_GPUS = ("harpe-gpus.", "harpe-emulate.", "harpe-monitor.", "harpe-power-limit.",
+             "harpe-profile.1")
 
 
 def page_examples(page):
