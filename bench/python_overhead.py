@@ -8,6 +8,7 @@ and a window of the monitor. On emulated GPUs, for what is measured is our side 
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -55,7 +56,17 @@ def show(what, call):
           f"mean {min(means) / 1000:6.2f} us")
 
 
+def show_import():
+    """Processor time of importing the package in a Python of its own, median of ten."""
+    script = ("import sys, time; sys.path.insert(0, sys.argv[1]); start = time.process_time(); "
+              "import harpe; print(time.process_time() - start)")
+    times = [float(subprocess.run([sys.executable, "-c", script, str(SOURCE / "python")], check=True,
+                                  capture_output=True, text=True).stdout) for _ in range(10)]
+    print(f"{'import harpe':58} median {statistics.median(times) * 1000:6.1f} ms")
+
+
 def main():
+    show_import()
     machine = kills.Machine(BUILD, "1xA100", 100)
     try:
         show("on_step_begin: a set with an empty callback", CallbackSet([Callback()]).on_step_begin)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes as C
 import functools
 import os
-import pathlib
 import threading
 import weakref
 from typing import Any, Callable, List, Optional
@@ -67,6 +66,8 @@ def _candidates() -> List[str]:
     named = os.environ.get("HARPE_LIBRARY")
     if named:
         return [named]
+    import pathlib  # takes as long as all the rest; only needed once the library is
+
     package = pathlib.Path(__file__).resolve().parent
     found = [package.parents[1] / "build" / "release" / SONAME]
     for prefix in package.parents:

@@ -1,35 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importing the package: quickly, and without the library, a framework or a driver."""
+"""Importing the package: little is loaded, and neither the library, a framework nor a driver."""
 import json
-import statistics
-import time
 import unittest
 
 import world
 
 MODULES = ["harpe", "harpe.callback", "harpe.distributed", "harpe.monitor", "harpe.optimizer.power_limit",
            "harpe.integrations"]
-WITHIN_S = 0.05  # more than a bare Python takes
-
-
-def seconds(script):
-    """How long a Python with this script runs; the median of five."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        result = world.python(script)
-        times.append(time.perf_counter() - start)
-        assert result.returncode == 0, result.stderr
-    return statistics.median(times)
+MOST_MODULES = 70  # of the standard library, beyond a bare Python's: what makes an import slow
 
 
 class Import(unittest.TestCase):
-    def test_it_is_quick(self):
-        for _ in range(5):  # on a machine that is busy for a moment
-            bare, imported = seconds("pass"), seconds("import harpe")
-            if imported - bare < WITHIN_S:
-                return
-        self.fail(f"import harpe took {imported - bare:.3f} s more than the {bare:.3f} s of a bare Python")
+    def test_it_loads_little(self):
+        """How long it takes is in bench/python_overhead.py: machines differ and are busy."""
+        count = "import sys; before = len(sys.modules); {} print(len(sys.modules) - before)"
+        result = world.python(count.format("import harpe;"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(int(result.stdout), range(1, MOST_MODULES))
 
     def test_it_loads_no_framework_and_no_library(self):
         result = world.python(
