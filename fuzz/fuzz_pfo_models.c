@@ -108,11 +108,15 @@ static void check_breakdowns(const harpe_breakdown *breakdowns, size_t count) {
 static void check_result(const char *text, size_t length) {
     harpe_problems problems = {0};
     harpe_profiling_result result = {0};
+    int rank = -1;
+    bool is_plain = harpe_profiling_result_scan(text, length, &rank);
     if (!harpe_profiling_result_decode(text, length, &result, &problems)) {
+        require(!is_plain);
         require(result.iteration_time_s == NULL);
         check_problems(&problems);
         return;
     }
+    require(!is_plain || result.rank == rank);
     check_breakdowns(result.time_breakdown, result.time_breakdown_count);
     check_breakdowns(result.energy_breakdown, result.energy_breakdown_count);
     check_written_profiling_result(&result);

@@ -38,13 +38,16 @@ typedef struct harpe_frequency_controller_options {
     harpe_log log;
 } harpe_frequency_controller_options;
 
-/* Starts the process and returns once the GPU is at its highest clocks. Fails as the driver does:
- * HARPE_PERMISSION_DENIED, HARPE_NOT_SUPPORTED, HARPE_GPU_LOST, HARPE_UNAVAILABLE (zeusd). */
+/* Starts the process and returns once the GPU is at its highest clocks; where an earlier controller
+ * is still putting back, once that is done. Fails as the driver does: HARPE_PERMISSION_DENIED,
+ * HARPE_NOT_SUPPORTED (also before Linux 5.9), HARPE_GPU_LOST, HARPE_UNAVAILABLE (zeusd, or no
+ * answer within 30 s); HARPE_ALREADY_EXISTS when another training's controller has the GPU for 10 s
+ * more. */
 HARPE_API harpe_status
 harpe_frequency_controller_start(const harpe_frequency_controller_options *options,
                                  harpe_frequency_controller **out, harpe_error *error);
-/* Has the GPU put back, waits for it (a few seconds at most), frees. In a process forked from the
- * one that started it: frees, and touches nothing. */
+/* Has the GPU put back, waits for it (3 s at most: what is not done then goes on), frees. In a
+ * process forked from the one that started it: frees, and touches nothing. */
 HARPE_API void harpe_frequency_controller_stop(harpe_frequency_controller *controller);
 
 /* The clock from now on, in MHz; 0: leave it alone. Training thread; never blocks; no system call
@@ -52,9 +55,10 @@ HARPE_API void harpe_frequency_controller_stop(harpe_frequency_controller *contr
 HARPE_API void harpe_frequency_controller_set(harpe_frequency_controller *controller,
                                               int frequency_mhz);
 
-/* HARPE_OK, or the one line that says what is wrong: the process has died (HARPE_UNAVAILABLE), or
- * the driver has refused a set, which is told once, until sets go well again or fail in another
- * way. Later wishes try again, with a back-off of 0.1 to 5 s. Any thread; never blocks. */
+/* HARPE_OK, or the one line that says what is wrong: the process has died (HARPE_UNAVAILABLE, which
+ * is also a zeusd that does not answer: only a death can be restarted), or the driver has refused a
+ * set, which is told once, until sets go well again or fail in another way. Later wishes try again,
+ * with a back-off of 0.1 to 5 s. Any thread; never blocks. */
 HARPE_API harpe_status harpe_frequency_controller_check(harpe_frequency_controller *controller,
                                                         harpe_error *error);
 /* After its process has died: another one, that knows what the first one had found, and obeys the

@@ -45,7 +45,8 @@ HARPE_API void harpe_instruction_profiler_begin_step(harpe_instruction_profiler 
 HARPE_API void harpe_instruction_profiler_end_step(harpe_instruction_profiler *profiler);
 /* Gives the step up: it was no training step. */
 HARPE_API void harpe_instruction_profiler_cancel_step(harpe_instruction_profiler *profiler);
-/* `instruction` is compared by its text and copied when new (at most 64 names, of 64 bytes each).
+/* `instruction` is compared by its text and copied when new (at most 64 names, of 64 bytes each);
+ * NULL: "unnamed".
  * `frequency_mhz`: what it was asked to run at; 0: unknown. */
 HARPE_API void harpe_instruction_profiler_begin(harpe_instruction_profiler *profiler,
                                                 const char *instruction, int frequency_mhz);

@@ -48,6 +48,9 @@ typedef struct harpe_frequency_schedule {
     int rank;
     const harpe_scheduled_instruction *instructions;
     size_t instruction_count;
+    /* Harpe's own: these frequencies are only tried, to be measured. A rank that hears no more of
+     * its server should not stay at them. In JSON "trial", only where it is true. */
+    bool is_trial;
 } harpe_frequency_schedule;
 
 /* Values of one instruction name: iteration i holds counts[i] values (one per time that the

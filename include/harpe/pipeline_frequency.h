@@ -14,10 +14,10 @@
  *     harpe_pipeline_frequency_free(optimizer);
  *
  * It never stops, slows or changes a training run: what goes wrong after construction is logged
- * once per cause, training goes on at the highest clocks or with the last schedule, and goes back
- * to the server's when the cause is gone. Only strict mode reports errors to the caller. The four
- * on_ functions belong to the training thread; they never block. With a NULL optimizer, and in a
- * child of fork, calls do nothing. */
+ * once per cause, training goes on at the highest clocks or with the last schedule (not for long
+ * with one that the server only tries), and goes back to the server's when the cause is gone. Only
+ * strict mode reports errors to the caller. The four on_ functions belong to the training thread;
+ * they never block. With a NULL optimizer, and in a child of fork, calls do nothing. */
 #ifndef HARPE_PIPELINE_FREQUENCY_H
 #define HARPE_PIPELINE_FREQUENCY_H
 
@@ -76,7 +76,8 @@ typedef struct harpe_pipeline_frequency_options {
     void *synchronize_user;
 
     /* The schedule must fit every step exactly; see harpe_pipeline_frequency_check. Otherwise a
-     * step that does not fit is run at the highest clock from there on, and logged once. */
+     * step that does not fit is run at the highest clock from there on, and logged once; where
+     * three in a row do not and none ever did, the server is told what runs. */
     bool is_strict;
     harpe_log log; /* called in _new and from a thread of the optimizer's own, not in on_ calls */
 } harpe_pipeline_frequency_options;
@@ -104,8 +105,8 @@ harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_optimizer
 HARPE_API void
 harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimizer *optimizer,
                                             const char *instruction);
-/* Strict mode: the first thing that did not fit (HARPE_INVALID_INPUT: wrong name, step longer or
- * shorter than the schedule), and clears it. HARPE_OK otherwise. */
+/* Strict mode: the first thing that did not fit (HARPE_INVALID_INPUT: wrong name or NULL, step
+ * longer or shorter than the schedule), and clears it. HARPE_OK otherwise. */
 HARPE_API harpe_status harpe_pipeline_frequency_check(harpe_pipeline_frequency_optimizer *optimizer,
                                                       harpe_error *error);
 

@@ -46,6 +46,9 @@ struct harpe_schedule_writer {
      * empty schedule. */
     harpe_status (*add)(harpe_schedule_writer *writer, int rank, const char *instruction,
                         int frequency_mhz, harpe_error *error);
+    /* Says that this round's schedules, of all ranks, are only tried, as in a sweep: ranks that
+     * lose the server leave them for their highest clocks, where they stay with other schedules. */
+    void (*mark_trial)(harpe_schedule_writer *writer);
 };
 
 /* A wish that reaches a scheduler from outside, for the rounds to come. */
@@ -53,7 +56,8 @@ typedef enum harpe_scheduler_wish {
     HARPE_WISH_SLOWDOWN = 0, /* a straggler: iterations take value (>= 1) times T_min anyway */
     HARPE_WISH_ITERATION_TIME = 1, /* the same, said in s */
     HARPE_WISH_POWER_CAP = 2,      /* average power of the whole job at most value W; 0: none */
-    HARPE_WISH_PLAN_TIME = 3,      /* run the plan whose iteration time is nearest below value s */
+    HARPE_WISH_PLAN_TIME =
+        3, /* run the plan whose iteration time is nearest below value s; 0: none */
 } harpe_scheduler_wish;
 
 /* Members marked optional may be NULL. */

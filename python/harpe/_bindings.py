@@ -310,6 +310,7 @@ harpe_frequency_schedule._fields_ = [
     ("rank", C.c_int),
     ("instructions", C.POINTER(harpe_scheduled_instruction)),
     ("instruction_count", C.c_size_t),
+    ("is_trial", C.c_bool),
 ]
 harpe_breakdown._fields_ = [
     ("instruction", C.c_char_p),
@@ -592,6 +593,7 @@ harpe_scheduler_job._fields_ = [
 ]
 harpe_schedule_writer._fields_ = [
     ("add", C.CFUNCTYPE(C.c_int, C.POINTER(harpe_schedule_writer), C.c_int, C.c_char_p, C.c_int, C.POINTER(harpe_error))),
+    ("mark_trial", C.CFUNCTYPE(None, C.POINTER(harpe_schedule_writer))),
 ]
 harpe_scheduler_class._fields_ = [
     ("abi", C.c_int),

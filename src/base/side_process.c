@@ -20,7 +20,10 @@
 #include "base/error.h"
 #include "base/file_parts.h"
 
-enum { ANSWER_TIMEOUT_MS = 30000, HIGH_DESCRIPTOR = 10 };
+enum { PATIENCE_MS = 30000, LOOK_MS = 50, HIGH_DESCRIPTOR = 10 };
+
+/* What is meant for the terminal or the group of the starter. */
+static const int ignored_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
 
 /* ---- Finding the program -------------------------------------------------------------------- */
 
@@ -132,26 +135,77 @@ static _Noreturn void become(const launching *launch) {
     _exit(127);
 }
 
+/* In a forked child: handlers are the starter's, and are gone before a signal can arrive. */
+static void forget_signals(void) {
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    for (int number = 1; number < NSIG; number++) {
+        (void)sigaction(number, &action, NULL);
+    }
+    harpe_side_process_begin();
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigprocmask(SIG_SETMASK, &action.sa_mask, NULL);
+}
+
 /* Two forks: it is nobody's child that the starter would have to wait for, and its session is its
  * own, so that signals to the starter's group pass it by. _Fork does not run the handlers that
  * frameworks hang onto fork. */
-static harpe_status spawn_detached(launching *launch, const char *name, harpe_error *error) {
-    launch->starter = (int)syscall(SYS_pidfd_open, getpid(), 0);
+static _Noreturn void detach(const launching *launch) {
+    forget_signals();
+    (void)setsid();
+    pid_t grandchild = _Fork();
+    if (grandchild == 0) become(launch);
+    _exit(grandchild > 0 ? 0 : 127);
+}
+
+static harpe_status spawn_detached(const launching *launch, const char *name, harpe_error *error) {
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t child = _Fork();
-    if (child == 0) {
-        (void)setsid();
-        pid_t grandchild = _Fork();
-        if (grandchild == 0) {
-            become(launch);
-        }
-        _exit(grandchild > 0 ? 0 : 127);
-    }
+    if (child == 0) detach(launch);
     int fork_errno = errno;
-    if (launch->starter >= 0) {
-        close(launch->starter);
-    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (child < 0) return harpe_fail_errno(error, fork_errno, "starting %s", name);
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return HARPE_OK;
+}
+
+/* Without them a process forked from the starter could hide the starter's end, or the side process
+ * hold the starter's files. Both are looked for here, where it can still be said. */
+static harpe_status open_starter(int *starter, const char *name, harpe_error *error) {
+    bool can_close = syscall(SYS_close_range, ~0U, ~0U, 0U) == 0;
+    int opened = can_close ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+    if (opened >= 0) {
+        *starter = opened;
+        return HARPE_OK;
+    }
+    if (errno != ENOSYS && errno != EPERM) {
+        return harpe_fail_errno(error, errno, "starting %s", name);
+    }
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "%s needs Linux 5.9 or newer: %s is missing, or forbidden by a sandbox", name,
+                      can_close ? "pidfd_open" : "close_range");
+}
+
+/* ---- Its answer ----------------------------------------------------------------------------- */
+
+/* Until there is one, or the process has ended. */
+static harpe_status wait_for_answer(const harpe_side_process *process, int socket,
+                                    harpe_error *error) {
+    int patience_ms = process->patience_ms > 0 ? process->patience_ms : PATIENCE_MS;
+    double give_up_at = harpe_clock_s() + patience_ms / 1e3;
+    struct pollfd answer = {.fd = socket, .events = POLLIN};
+    while (poll(&answer, 1, LOOK_MS) <= 0) {
+        if (process->gives_up && atomic_load(process->gives_up)) {
+            return harpe_fail(error, HARPE_INTERRUPTED, "%s is not waited for any longer",
+                              process->name);
+        }
+        if (harpe_clock_s() > give_up_at) {
+            return harpe_fail(error, HARPE_UNAVAILABLE,
+                              "%s has not answered for %.0f s: does the driver answer?",
+                              process->name, patience_ms / 1e3);
+        }
     }
     return HARPE_OK;
 }
@@ -163,14 +217,32 @@ static harpe_status greet(const harpe_side_process *process, int socket, const c
         const struct iovec *message = &process->greeting[i];
         is_well = harpe_side_process_send(socket, message->iov_base, message->iov_len);
     }
-    if (is_well && harpe_side_process_receive(socket, process->answer, process->answer_size,
-                                              ANSWER_TIMEOUT_MS)) {
-        return HARPE_OK;
+    if (is_well) {
+        harpe_status status = wait_for_answer(process, socket, error);
+        if (status != HARPE_OK) return status;
+        is_well = harpe_side_process_receive(socket, process->answer, process->answer_size, 0);
     }
+    if (is_well) return HARPE_OK;
     return harpe_fail(error, HARPE_IO_ERROR,
                       "%s '%.300s' did not start: is it of this version of Harpe? HARPE_PROGRAM "
                       "names another",
                       process->name, program);
+}
+
+static harpe_status launch_process(const harpe_side_process *process, const char *program,
+                                   int socket, harpe_error *error) {
+    launching launch = {.program = program,
+                        .arguments = {(char[]){"harpe"}},
+                        .socket = socket,
+                        .memory = process->memory};
+    for (size_t i = 0; i < sizeof process->arguments / sizeof process->arguments[0]; i++) {
+        launch.arguments[i + 1] = (char *)process->arguments[i];
+    }
+    harpe_status status = open_starter(&launch.starter, process->name, error);
+    if (status != HARPE_OK) return status;
+    status = spawn_detached(&launch, process->name, error);
+    close(launch.starter);
+    return status;
 }
 
 harpe_status harpe_side_process_start(const harpe_side_process *process, int *socket,
@@ -179,17 +251,11 @@ harpe_status harpe_side_process_start(const harpe_side_process *process, int *so
     char *program = NULL;
     harpe_status status = find_program(process->name, &program, error);
     if (status != HARPE_OK) return status;
-    launching launch = {
-        .program = program, .arguments = {(char[]){"harpe"}}, .memory = process->memory};
-    for (size_t i = 0; i < sizeof process->arguments / sizeof process->arguments[0]; i++) {
-        launch.arguments[i + 1] = (char *)process->arguments[i];
-    }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
         status = harpe_fail_errno(error, errno, "starting %s", process->name);
     }
     if (status == HARPE_OK) {
-        launch.socket = sockets[1];
-        status = spawn_detached(&launch, process->name, error);
+        status = launch_process(process, program, sockets[1], error);
         close(sockets[1]);
     }
     if (status == HARPE_OK) {
@@ -231,9 +297,8 @@ bool harpe_side_process_receive(int socket, void *data, size_t size, int timeout
 /* ---- The side process's own side ------------------------------------------------------------ */
 
 void harpe_side_process_begin(void) {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
-        (void)signal(ignored[i], SIG_IGN);
+    for (size_t i = 0; i < sizeof ignored_signals / sizeof ignored_signals[0]; i++) {
+        (void)signal(ignored_signals[i], SIG_IGN);
     }
 }
 
@@ -242,12 +307,7 @@ bool harpe_side_process_wait(int timeout_ms) {
                              {.fd = HARPE_SIDE_STARTER, .events = POLLIN}};
     for (;;) {
         int ready = poll(ends, 2, timeout_ms);
-        if (ready < 0 && errno != EINTR) return true;
-        if (ready < 0) continue;
-        if (ends[1].revents & POLLNVAL) {
-            ends[1].fd = -1; /* an old kernel: the socket alone must do */
-            continue;
-        }
-        return ready > 0;
+        if (ready >= 0) return ready > 0;
+        if (errno != EINTR) return true;
     }
 }

@@ -8,6 +8,7 @@
 #ifndef HARPE_BASE_SIDE_PROCESS_H
 #define HARPE_BASE_SIDE_PROCESS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/uio.h>
@@ -17,7 +18,7 @@
 /* Descriptors of a side process. Standard streams are /dev/null, others are closed. */
 enum {
     HARPE_SIDE_SOCKET = 3,  /* SOCK_SEQPACKET: every message whole or not at all */
-    HARPE_SIDE_STARTER = 4, /* pidfd of the process that started it; missing on old kernels */
+    HARPE_SIDE_STARTER = 4, /* pidfd of the process that started it */
     HARPE_SIDE_MEMORY = 5,  /* memory shared with the starter, if it has given any */
 };
 
@@ -31,10 +32,13 @@ typedef struct harpe_side_process {
     size_t greeting_count;
     void *answer; /* receives one message of exactly this size */
     size_t answer_size;
+    int patience_ms;             /* for the answer; 0: 30 s */
+    const atomic_bool *gives_up; /* true: do not wait any longer; may be NULL */
 } harpe_side_process;
 
 /* Returns once the process has answered. It is nobody's child, in a session of its own. `*socket`
- * is to be closed. */
+ * is to be closed. HARPE_UNAVAILABLE after `patience_ms`, HARPE_INTERRUPTED soon after `*gives_up`:
+ * the process then finds its socket closed. HARPE_NOT_SUPPORTED before Linux 5.9. */
 harpe_status harpe_side_process_start(const harpe_side_process *process, int *socket,
                                       harpe_error *error);
 

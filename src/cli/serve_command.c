@@ -47,10 +47,10 @@ enum {
 static const struct {
     const char *flag, *setting;
 } SIMPLE[] = {
-    {"port", "port"},           {"scheduler", "scheduler"}, {"scheduler-args", "scheduler_args"},
-    {"store", "store"},         {"dump-dir", "dump_dir"},   {"token-file", "token_file"},
-    {"insecure", "insecure"},   {"tls-cert", "tls_cert"},   {"tls-key", "tls_key"},
-    {"log-level", "log_level"},
+    {"port", "port"},           {"scheduler", "scheduler"},   {"scheduler-args", "scheduler_args"},
+    {"store", "store"},         {"dump-dir", "dump_dir"},     {"token-file", "token_file"},
+    {"insecure", "insecure"},   {"tls-cert", "tls_cert"},     {"tls-key", "tls_key"},
+    {"log-level", "log_level"}, {"log-format", "log_format"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -78,6 +78,7 @@ static const struct argp_option flags[] = {
     {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
     {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
     {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
+    {"log-format", FLAG_SETTING + 10, "FORMAT", 0, "text, or json: an object a line", 6},
     {"quiet", 'q', NULL, 0, "Log errors only", 6},
     {0},
 };
@@ -147,8 +148,16 @@ typedef struct log_settings {
     bool is_json;
 } log_settings;
 
-static void print_json_line(harpe_log_level level, const char *when, const char *line) {
+/* RFC 3339, in UTC, as programs that gather logs want it. */
+static void print_json_line(harpe_log_level level, const char *line) {
     static const char *const names[] = {"debug", "info", "warning", "error"};
+    char second[32], when[48];
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(when, sizeof when, "%s.%03dZ", second, (int)(now.tv_nsec / 1000000));
     json_t *object = json_pack("{s:s, s:s, s:o}", "time", when, "level", names[level], "message",
                                harpe_command_json_text(line));
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -161,21 +170,20 @@ static void print_json_line(harpe_log_level level, const char *when, const char 
 static void print_line(void *user, harpe_log_level level, const char *line) {
     const log_settings *settings = user;
     if (level < settings->lowest) return;
-    char when[32];
-    struct timespec now;
-    struct tm local;
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &local);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);
     if (settings->is_json) {
-        print_json_line(level, when, line);
-    } else {
-        fprintf(stderr, "%s harpe serve: %s%s\n", when,
-                level == HARPE_LOG_WARNING ? "warning: "
-                : level == HARPE_LOG_ERROR ? "error: "
-                                           : "",
-                line);
+        print_json_line(level, line);
+        return;
     }
+    char when[32];
+    time_t now = time(NULL);
+    struct tm local;
+    localtime_r(&now, &local);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);
+    fprintf(stderr, "%s harpe serve: %s%s\n", when,
+            level == HARPE_LOG_WARNING ? "warning: "
+            : level == HARPE_LOG_ERROR ? "error: "
+                                       : "",
+            line);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------
@@ -211,17 +219,39 @@ static harpe_status print_settings(const harpe_settings *settings, harpe_error *
 }
 
 static void print_listening(const harpe_settings *settings, int port) {
+    char line[400];
     bool is_ipv6 = strchr(settings->listen, ':') != NULL;
-    fprintf(stderr, "harpe serve: listening on http%s://%s%s%s:%d\n",
-            *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
-            is_ipv6 ? "]" : "", port);
+    (void)snprintf(line, sizeof line, "listening on http%s://%s%.255s%s:%d",
+                   *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
+                   is_ipv6 ? "]" : "", port);
+    if (settings->log_is_json) {
+        print_json_line(HARPE_LOG_INFO, line);
+    } else {
+        fprintf(stderr, "harpe serve: %s\n", line);
+    }
+}
+
+/* Starting again will not help, unless a setting or what it names is changed: for whoever restarts
+ * services. What is about a place in the network or a disk may pass. */
+static bool is_lasting(harpe_status status) {
+    switch (status) {
+    case HARPE_INVALID_ARGUMENT:
+    case HARPE_INVALID_INPUT:
+    case HARPE_NOT_FOUND:
+    case HARPE_PERMISSION_DENIED:
+    case HARPE_LIMIT_EXCEEDED:
+    case HARPE_NOT_SUPPORTED:
+    case HARPE_UNAVAILABLE: return true;
+    default: return false;
+    }
 }
 
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
-                          harpe_error *error) {
+                          bool *is_listening, harpe_error *error) {
     harpe_server *server;
     harpe_status status = harpe_server_new(settings, log, &server, error);
     if (status) return status;
+    *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));
     status = harpe_server_run(server, error);
     harpe_server_free(server);
@@ -247,6 +277,7 @@ int harpe_serve_command(int argc, char **argv) {
     serve_arguments arguments = {0};
     harpe_settings settings = {0};
     harpe_error error;
+    bool is_listening = false;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     log_settings lines = {HARPE_LOG_WARNING, false};
     harpe_log log = {print_line, &lines};
@@ -254,16 +285,26 @@ int harpe_serve_command(int argc, char **argv) {
     if (!status) status = gather(&arguments, &settings, log, &error);
     if (!status) {
         lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,
-                               settings.log_json};
+                               settings.log_is_json};
         if (arguments.print_settings) {
             status = print_settings(&settings, &error);
         } else {
             prepare_signals();
             status = harpe_settings_check(&settings, &error);
-            if (!status) status = serve(&settings, log, arguments.quiet, &error);
+            if (!status) status = serve(&settings, log, arguments.quiet, &is_listening, &error);
         }
     }
-    harpe_settings_free(&settings);
     free(arguments.given);
-    return status ? harpe_command_fail("serve", &error) : HARPE_EXIT_OK;
+    if (!status) {
+        harpe_settings_free(&settings);
+        return HARPE_EXIT_OK;
+    }
+    int code = HARPE_EXIT_FAILURE;
+    if (settings.log_is_json) {
+        print_json_line(HARPE_LOG_ERROR, error.message);
+    } else {
+        code = harpe_command_fail("serve", &error);
+    }
+    harpe_settings_free(&settings);
+    return !is_listening && is_lasting(status) ? HARPE_EXIT_USAGE : code;
 }

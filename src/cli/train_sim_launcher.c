@@ -26,7 +26,8 @@
 #define ASK_PERIOD_S 0.1
 #define END_LIMIT_S 20.0 /* for ranks to end by themselves */
 #define BACK_LIMIT_S 10.0
-enum { STEPS_AFTER_ANSWER = 8, STEPS_WITHOUT_ANSWER = 60 };
+/* Rounds are those that ranks report: enough for the server to doubt its answer, and to act. */
+enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4, STEPS_WITHOUT_ANSWER = 60 };
 
 typedef struct launcher {
     harpe_sim_run *run;
@@ -247,6 +248,11 @@ static uint32_t idle_clock_mhz(void) {
     return clock_mhz;
 }
 
+/* The others would wait for it for ever. */
+static harpe_status fail_ended(int rank, harpe_error *error) {
+    return harpe_fail(error, HARPE_INTERNAL, "rank %d ended before its time", rank);
+}
+
 static harpe_status kill_rank(launcher *self, uint32_t idle_mhz, harpe_error *error) {
     const harpe_sim_event *event = &self->run->options->kill_rank;
     harpe_sim_story *story = self->story;
@@ -259,7 +265,9 @@ static harpe_status kill_rank(launcher *self, uint32_t idle_mhz, harpe_error *er
     while (status == HARPE_OK && steps_done(self) <= story->kill_step) {
         int failed;
         harpe_sim_wait(&self->board->steps, (uint32_t)steps_done(self), LOOK_MS);
-        if (reap(self, &failed) == 0 || harpe_terminal_progress_signal()) break;
+        int left = reap(self, &failed);
+        if (failed >= 0) status = fail_ended(failed, error);
+        if (left == 0 || harpe_terminal_progress_signal()) break;
     }
     story->downtime_s = harpe_clock_s() - from_s;
     return status;
@@ -309,14 +317,15 @@ static bool is_over(const launcher *self) {
         if (story->straggler_step < 0) return false;
         if (story->answered_step < 0) return done > story->straggler_step + STEPS_WITHOUT_ANSWER;
         if (done <= story->answered_step + STEPS_AFTER_ANSWER) return false;
+        if (current_round(self) < story->straggler_round + ROUNDS_AFTER_ANSWER)
+            return done > story->answered_step + STEPS_WITHOUT_ANSWER;
     }
     return (!options->kill_rank.is_given || story->kill_step >= 0) &&
            (!options->restart_server.is_given || story->restart_step >= 0);
 }
 
 static harpe_status check_limits(const launcher *self, int failed, harpe_error *error) {
-    if (failed >= 0)
-        return harpe_fail(error, HARPE_INTERNAL, "rank %d ended before its time", failed);
+    if (failed >= 0) return fail_ended(failed, error);
     if (harpe_terminal_progress_signal())
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted after %d steps", steps_done(self));
     if (self->story->steady_step < 0 &&
@@ -358,6 +367,9 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         if (atomic_load(&self->board->steps) == seen)
             harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
     }
+    if (status == HARPE_OK && self->story->steady_step < 0)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "the ranks ended after %d steps, without a plan", steps_done(self));
     return status;
 }
 

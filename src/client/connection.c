@@ -31,7 +31,9 @@ struct harpe_connection {
     void *user;
     harpe_text body;
     bool is_too_long;
-    int64_t limit_from_ns; /* 0: no limit yet */
+    int64_t held_ns; /* at most */
+    bool is_held;    /* until the answer begins */
+    int64_t limit_from_ns;
     int64_t round;
     char reason[CURL_ERROR_SIZE];
 };
@@ -51,7 +53,8 @@ static size_t receive_header(char *bytes, size_t size, size_t count, void *user)
     static const char name[] = "harpe-round:";
     harpe_connection *connection = user;
     size_t length = size * count;
-    if (connection->limit_from_ns == 0) connection->limit_from_ns = harpe_clock_ns();
+    if (connection->is_held) connection->limit_from_ns = harpe_clock_ns();
+    connection->is_held = false;
     if (length > sizeof name && strncasecmp(bytes, name, sizeof name - 1) == 0) {
         const char *value = bytes + sizeof name - 1;
         const char *end = bytes + length;
@@ -133,6 +136,7 @@ harpe_status harpe_connection_new(const harpe_connection_options *options, harpe
     if (!connection) return harpe_fail_memory(error);
     connection->go_on = options->go_on;
     connection->user = options->user;
+    connection->held_ns = (int64_t)(options->held_s * 1e9);
     connection->multi = curl_multi_init();
     connection->easy = curl_easy_init();
     if (!connection->multi || !connection->easy || !copy_server(connection, options->server_url) ||
@@ -181,13 +185,14 @@ static bool begin(harpe_connection *connection, const harpe_request *request) {
     connection->is_too_long = false;
     connection->round = -1;
     connection->reason[0] = '\0';
-    connection->limit_from_ns = request->is_held ? 0 : harpe_clock_ns();
+    connection->is_held = request->is_held;
+    connection->limit_from_ns = harpe_clock_ns();
     return ok && curl_multi_add_handle(connection->multi, easy) == CURLM_OK;
 }
 
 static bool is_over_time(const harpe_connection *connection) {
-    return connection->limit_from_ns > 0 &&
-           harpe_clock_ns() - connection->limit_from_ns > ANSWER_LIMIT_NS;
+    int64_t limit_ns = connection->is_held ? connection->held_ns : ANSWER_LIMIT_NS;
+    return harpe_clock_ns() - connection->limit_from_ns > limit_ns;
 }
 
 /* Until the request is done, one way or another. */
@@ -199,7 +204,9 @@ static CURLcode transfer(harpe_connection *connection) {
         const CURLMsg *message = curl_multi_info_read(connection->multi, &left);
         if (message && message->msg == CURLMSG_DONE) return message->data.result;
         if (!connection->go_on(connection->user)) return CURLE_ABORTED_BY_CALLBACK;
-        if (is_over_time(connection)) return CURLE_OPERATION_TIMEDOUT;
+        if (is_over_time(connection)) {
+            return connection->is_held ? CURLE_ABORTED_BY_CALLBACK : CURLE_OPERATION_TIMEDOUT;
+        }
         (void)curl_multi_poll(connection->multi, NULL, 0, TICK_MS, NULL);
     }
 }

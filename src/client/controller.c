@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/side_process.h"
 #include "gpu/gpus.h"
@@ -22,8 +23,7 @@
 #define DWELL_S 0.01
 #define POLL_S 20e-6
 #define LONGEST_S 1e6
-
-enum { STOP_TIMEOUT_MS = 5000 };
+#define STOP_S 3.0 /* all of a stop */
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
@@ -94,9 +94,9 @@ static harpe_status make_slot(harpe_frequency_controller *controller, harpe_erro
     return HARPE_OK;
 }
 
-/* Starts a process on the slot as it is. */
-static harpe_status start_process(harpe_frequency_controller *controller, int *socket,
-                                  harpe_error *error) {
+/* Starts a process on the slot as it is. `patience_ms`, `gives_up`: harpe_side_process's. */
+static harpe_status start_process(harpe_frequency_controller *controller, int patience_ms,
+                                  const atomic_bool *gives_up, int *socket, harpe_error *error) {
     struct iovec greeting = {&controller->header, sizeof controller->header};
     harpe_controller_message answer;
     harpe_side_process process = {.name = "the frequency controller",
@@ -105,7 +105,9 @@ static harpe_status start_process(harpe_frequency_controller *controller, int *s
                                   .greeting = &greeting,
                                   .greeting_count = 1,
                                   .answer = &answer,
-                                  .answer_size = sizeof answer};
+                                  .answer_size = sizeof answer,
+                                  .patience_ms = patience_ms,
+                                  .gives_up = gives_up};
     int opened = -1;
     harpe_status status = harpe_side_process_start(&process, &opened, error);
     if (status != HARPE_OK) return status;
@@ -127,22 +129,24 @@ static void release(harpe_frequency_controller *controller) {
     free(controller);
 }
 
-harpe_status harpe_frequency_controller_start(const harpe_frequency_controller_options *options,
-                                              harpe_frequency_controller **out,
-                                              harpe_error *error) {
+harpe_status
+harpe_frequency_controller_start_unless(const harpe_frequency_controller_options *options,
+                                        const atomic_bool *gives_up,
+                                        harpe_frequency_controller **out, harpe_error *error) {
     harpe_status status = check_options(options, error);
     if (status != HARPE_OK) return status;
     harpe_frequency_controller *controller = harpe_calloc(1, sizeof *controller);
     if (!controller) return harpe_fail_memory(error);
     controller->socket = controller->memory = -1;
     controller->owner = getpid();
+    controller->gives_up = gives_up;
     controller->log = options->log;
     status = fill_header(options, &controller->header, error);
     if (status == HARPE_OK) {
         status = make_slot(controller, error);
     }
     if (status == HARPE_OK) {
-        status = start_process(controller, &controller->socket, error);
+        status = start_process(controller, 0, gives_up, &controller->socket, error);
     }
     if (status != HARPE_OK) {
         release(controller);
@@ -152,9 +156,15 @@ harpe_status harpe_frequency_controller_start(const harpe_frequency_controller_o
     return HARPE_OK;
 }
 
+harpe_status harpe_frequency_controller_start(const harpe_frequency_controller_options *options,
+                                              harpe_frequency_controller **out,
+                                              harpe_error *error) {
+    return harpe_frequency_controller_start_unless(options, NULL, out, error);
+}
+
 /* ---- Troubles ------------------------------------------------------------------------------- */
 
-static bool has_died(const harpe_frequency_controller *controller) {
+bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller) {
     struct pollfd end = {.fd = controller->socket, .events = POLLRDHUP};
     return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
@@ -175,22 +185,28 @@ harpe_status harpe_frequency_controller_check(harpe_frequency_controller *contro
     return message.error.status;
 }
 
-harpe_status harpe_frequency_controller_restart(harpe_frequency_controller *controller,
-                                                harpe_error *error) {
-    if (!has_died(controller)) {
-        return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                          "the frequency controller (process %d) is still there",
-                          (int)atomic_load(&controller->process));
-    }
+/* A process in place of the one that has died. */
+static harpe_status replace_process(harpe_frequency_controller *controller, int patience_ms,
+                                    const atomic_bool *gives_up, harpe_error *error) {
     int socket = -1;
-    harpe_status status = start_process(controller, &socket, error);
+    harpe_status status = start_process(controller, patience_ms, gives_up, &socket, error);
     if (status != HARPE_OK) return status;
-    /* In place of the old one: another thread may be reading from that number. */
+    /* By its number too: another thread may be reading from that. */
     if (dup3(socket, controller->socket, O_CLOEXEC) < 0) {
         status = harpe_fail_errno(error, errno, "restarting the frequency controller");
     }
     close(socket);
     return status;
+}
+
+harpe_status harpe_frequency_controller_restart(harpe_frequency_controller *controller,
+                                                harpe_error *error) {
+    if (!harpe_frequency_controller_has_died(controller)) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "the frequency controller (process %d) is still there",
+                          (int)atomic_load(&controller->process));
+    }
+    return replace_process(controller, 0, controller->gives_up, error);
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -201,34 +217,49 @@ static void warn(const harpe_frequency_controller *controller, const char *line)
     }
 }
 
+static int milliseconds_until(double time_s) {
+    double left_s = time_s - harpe_clock_s();
+    return left_s > 0 ? (int)(left_s * 1e3) + 1 : 1;
+}
+
 /* Reads until the process has said how it went; what it said before does not matter any more. */
-static void wait_until_restored(const harpe_frequency_controller *controller) {
+static bool hears_the_end(const harpe_frequency_controller *controller, double give_up_at) {
     harpe_controller_message message;
     do {
         if (!harpe_side_process_receive(controller->socket, &message, sizeof message,
-                                        STOP_TIMEOUT_MS)) {
-            warn(controller, "the frequency controller does not say whether the GPU is put back");
-            return;
-        }
+                                        milliseconds_until(give_up_at)))
+            return false;
     } while (message.news != HARPE_CONTROLLER_RESTORED);
     message.error.message[sizeof message.error.message - 1] = '\0';
     if (message.error.status != HARPE_OK) warn(controller, message.error.message);
     /* Until it is gone, so that nothing of it is left. */
-    (void)harpe_side_process_receive(controller->socket, &message, sizeof message, STOP_TIMEOUT_MS);
+    (void)harpe_side_process_receive(controller->socket, &message, sizeof message,
+                                     milliseconds_until(give_up_at));
+    return true;
+}
+
+/* A dead one leaves the GPU as it was, and the next one puts it back; it may also die in the middle
+ * of it. Whatever is not done in time is done without this process. */
+static void put_back(harpe_frequency_controller *controller) {
+    double give_up_at = harpe_clock_s() + STOP_S;
+    bool has_died = harpe_frequency_controller_has_died(controller);
+    for (int tries = 0; tries < 2; tries++) {
+        harpe_error error;
+        if (has_died && replace_process(controller, milliseconds_until(give_up_at), NULL, &error)) {
+            warn(controller, error.message);
+            return;
+        }
+        (void)shutdown(controller->socket, SHUT_WR);
+        if (hears_the_end(controller, give_up_at)) return;
+        has_died = harpe_frequency_controller_has_died(controller);
+        if (!has_died) break;
+    }
+    warn(controller, "the frequency controller does not say whether the GPU is put back: it goes "
+                     "on trying, and tells the system's log when it fails");
 }
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {
     if (!controller) return;
-    if (controller->owner == getpid()) {
-        harpe_error error;
-        /* A dead one leaves the GPU as it was: the next one puts it back. */
-        if (has_died(controller) &&
-            harpe_frequency_controller_restart(controller, &error) != HARPE_OK) {
-            warn(controller, error.message);
-        } else {
-            (void)shutdown(controller->socket, SHUT_WR);
-            wait_until_restored(controller);
-        }
-    }
+    if (controller->owner == getpid()) put_back(controller);
     release(controller);
 }

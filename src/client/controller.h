@@ -45,10 +45,9 @@ static inline uint64_t harpe_wish_age_ns(uint64_t wish, int64_t now_ns) {
 
 /* What is set on the GPU and must be put back. */
 enum {
-    HARPE_TOUCHED_PERSISTENCE = 1,
-    HARPE_TOUCHED_POWER_LIMIT = 2,
-    HARPE_TOUCHED_MEMORY_CLOCKS = 4,
-    HARPE_TOUCHED_GRAPHICS_CLOCKS = 8,
+    HARPE_TOUCHED_POWER_LIMIT = 1,
+    HARPE_TOUCHED_MEMORY_CLOCKS = 2,
+    HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
 };
 
 /* Lines of memory that only one side writes are that side's alone: whoever writes a line takes it
@@ -66,7 +65,6 @@ typedef struct harpe_controller_slot {
     _Atomic uint32_t touched; /* bits; those that are not set need not be put back */
     _Atomic uint32_t is_found;
     uint32_t found_power_limit_mw; /* 0: cannot be read */
-    int32_t found_persistence;     /* 0, 1, or -1: cannot be read */
     _Atomic uint32_t
         latency_ns[HARPE_CONTROLLER_LATENCIES]; /* of write i at i modulo their count */
 } harpe_controller_slot;
@@ -106,9 +104,20 @@ struct harpe_frequency_controller {
     int socket; /* the same number for every process, one after the other */
     pid_t owner;
     _Atomic int32_t process;
+    const atomic_bool *gives_up; /* true: a start is not waited for any longer; may be NULL */
     harpe_log log;
     harpe_controller_header header;
 };
+
+/* harpe_frequency_controller_start, which together with each restart gives up with
+ * HARPE_INTERRUPTED soon after `*gives_up` has become true. May be NULL; outlives the handle. */
+harpe_status
+harpe_frequency_controller_start_unless(const harpe_frequency_controller_options *options,
+                                        const atomic_bool *gives_up,
+                                        harpe_frequency_controller **out, harpe_error *error);
+/* Its process has. What harpe_frequency_controller_check returns may look like it, and be zeusd's
+ * absence. */
+bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller);
 
 /* The controller process: returns its exit code. */
 int harpe_controller_main(void);

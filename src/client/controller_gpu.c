@@ -56,20 +56,6 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu) {
 
 /* ---- Driver or zeusd ------------------------------------------------------------------------ */
 
-static harpe_status set_persistence(harpe_controller_gpu *gpu, bool is_enabled,
-                                    harpe_error *error) {
-    if (!gpu->zeusd) {
-        return harpe_gpu_set_persistence_mode(gpu->gpus, gpu->index, is_enabled, error);
-    }
-    bool current = false;
-    if (harpe_gpu_persistence_mode(gpu->gpus, gpu->index, &current, NULL) == HARPE_OK &&
-        current == is_enabled) {
-        return HARPE_OK;
-    }
-    return harpe_zeusd_call(gpu->zeusd, error, "set_persistence_mode", "&enabled=%s",
-                            is_enabled ? "true" : "false");
-}
-
 static harpe_status set_power_limit(harpe_controller_gpu *gpu, uint32_t limit_mw,
                                     harpe_error *error) {
     if (!gpu->zeusd) return harpe_gpu_set_power_limit(gpu->gpus, gpu->index, limit_mw, error);
@@ -113,11 +99,8 @@ static harpe_status reset_clocks(harpe_controller_gpu *gpu, bool of_memory, harp
 
 static void remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot) {
     if (atomic_load(&slot->is_found)) return;
-    bool persistence = false;
     uint32_t limit_mw = 0;
-    harpe_status status = harpe_gpu_persistence_mode(gpu->gpus, gpu->index, &persistence, NULL);
-    slot->found_persistence = status == HARPE_OK ? persistence : -1;
-    status = harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL);
+    harpe_status status = harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL);
     slot->found_power_limit_mw = status == HARPE_OK ? limit_mw : 0;
     atomic_store(&slot->is_found, 1);
 }
@@ -142,7 +125,6 @@ static harpe_status list_highest(const harpe_controller_gpu *gpu, uint32_t *memo
 static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t value,
                              harpe_error *error) {
     switch (what) {
-    case HARPE_TOUCHED_PERSISTENCE: return set_persistence(gpu, true, error);
     case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, value, error);
     case HARPE_TOUCHED_MEMORY_CLOCKS: return lock_memory(gpu, value, error);
     default: return harpe_controller_gpu_lock_graphics(gpu, value, error);
@@ -168,8 +150,8 @@ static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_slot *
     if (is_refusal(status) && !(before & what)) {
         atomic_fetch_and(&slot->touched, ~what);
     }
-    /* All but the graphics clock is done where the GPU can do it. */
-    if (status == HARPE_NOT_SUPPORTED && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
+    /* All but the graphics clock is done where it can be done. */
+    if (is_refusal(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
     if (status != HARPE_OK && error) *error = told;
     return status;
 }
@@ -182,10 +164,7 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
     harpe_status status = list_highest(gpu, &memory_mhz, &graphics_mhz, error);
     if (status != HARPE_OK) return status;
     remember(gpu, slot);
-    if (slot->found_persistence >= 0) {
-        status = take_step(gpu, slot, HARPE_TOUCHED_PERSISTENCE, 1, error);
-    }
-    if (status == HARPE_OK && slot->found_power_limit_mw > 0 &&
+    if (slot->found_power_limit_mw > 0 &&
         harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK) {
         status = take_step(gpu, slot, HARPE_TOUCHED_POWER_LIMIT, default_mw, error);
     }
@@ -204,27 +183,25 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
 static harpe_status put_back_one(harpe_controller_gpu *gpu, const harpe_controller_slot *slot,
                                  uint32_t what, harpe_error *error) {
     switch (what) {
-    case HARPE_TOUCHED_PERSISTENCE:
-        return set_persistence(gpu, slot->found_persistence == 1, error);
     case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, slot->found_power_limit_mw, error);
     default: return reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
     }
 }
 
-/* Clocks first: they are what slows the next user down. */
+/* Clocks first: they are what slows the next user down. The bit goes before the call, and comes
+ * back when that fails: should a late write of the other thread set it meanwhile, it stays. */
 static harpe_status put_back_once(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
                                   uint32_t which, harpe_error *error) {
     static const uint32_t order[] = {HARPE_TOUCHED_GRAPHICS_CLOCKS, HARPE_TOUCHED_MEMORY_CLOCKS,
-                                     HARPE_TOUCHED_POWER_LIMIT, HARPE_TOUCHED_PERSISTENCE};
+                                     HARPE_TOUCHED_POWER_LIMIT};
     harpe_status last = HARPE_OK;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-        if (!(atomic_load(&slot->touched) & which & order[i])) continue;
-        harpe_status status = put_back_one(gpu, slot, order[i], error);
-        if (status == HARPE_OK) {
-            atomic_fetch_and(&slot->touched, ~order[i]);
-        } else {
-            last = status;
-        }
+        uint32_t what = which & order[i];
+        if (!(atomic_fetch_and(&slot->touched, ~what) & what)) continue;
+        harpe_status status = put_back_one(gpu, slot, what, error);
+        if (status == HARPE_OK) continue;
+        atomic_fetch_or(&slot->touched, what);
+        last = status;
     }
     return last;
 }

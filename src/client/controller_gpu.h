@@ -27,8 +27,9 @@ harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint3
                                                 harpe_error *error);
 
 /* Remembers in the slot what is there (unless an earlier process has), then goes to the highest
- * clocks: persistence mode, power limit, memory clock, graphics clock, `*highest_mhz`. Notes in the
- * slot what it touches. Gives up with HARPE_INTERRUPTED when the trainer is gone. */
+ * clocks: power limit, memory clock, graphics clock, `*highest_mhz`. Only the last must succeed;
+ * the others may be refused. Notes in the slot what it touches. Gives up with HARPE_INTERRUPTED
+ * when the trainer is gone. */
 harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
                                        uint32_t *highest_mhz, harpe_error *error);
 

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/side_process.h"
 #include "client/controller.h"
+#include "client/controller_claim.h"
 #include "client/controller_gpu.h"
 #include "client/controller_obey.h"
 
@@ -90,6 +91,9 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
     if (status == HARPE_OK) {
         status = harpe_controller_gpu_open(&controller->header, &controller->gpu, error);
     }
+    if (status == HARPE_OK) {
+        status = harpe_controller_claim_gpu(&controller->gpu, error);
+    }
     if (status != HARPE_OK) return status;
     status = harpe_controller_gpu_take(&controller->gpu, controller->slot, &highest_mhz, error);
     if (status == HARPE_OK) {
@@ -118,9 +122,8 @@ static bool ends_within(const harpe_obedience *obedience, double patience_s) {
 static harpe_status put_back(controller_process *controller, harpe_error *error) {
     harpe_obedience *obedience = &controller->obedience;
     harpe_controller_obey_no_more(obedience);
-    harpe_status status =
-        harpe_controller_gpu_put_back(&controller->gpu, controller->slot,
-                                      HARPE_TOUCHED_POWER_LIMIT | HARPE_TOUCHED_PERSISTENCE, error);
+    harpe_status status = harpe_controller_gpu_put_back(&controller->gpu, controller->slot,
+                                                        HARPE_TOUCHED_POWER_LIMIT, error);
     if (!ends_within(obedience, PATIENCE_S)) {
         harpe_error ignored;
         (void)harpe_controller_gpu_put_back(

@@ -59,6 +59,7 @@ bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns,
     curve->has_reading = true;
     curve->counter_mj = counter_mj;
     curve->unmoved_ns = began_ns;
+    if (is_first || counter_mj != before_mj) curve->still_since_ns = ended_ns;
     if (is_first || has_restarted || counter_mj == before_mj) return !has_restarted;
     add_point(curve, (harpe_curve_point){.time_ns = unmoved_ns + (ended_ns - unmoved_ns) / 2,
                                          .blur_ns = (ended_ns - unmoved_ns) / 2,

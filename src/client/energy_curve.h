@@ -30,7 +30,8 @@ typedef struct harpe_energy_curve {
     bool has_reading;
     bool is_sampled; /* power, not a counter */
     uint64_t counter_mj;
-    int64_t unmoved_ns; /* when the counter was last seen not to have moved */
+    int64_t unmoved_ns;     /* when the counter was last seen not to have moved */
+    int64_t still_since_ns; /* when it was last seen to move, or first read */
     double power_w;
     int64_t sampled_ns;
     double sampled_j;

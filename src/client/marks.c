@@ -18,26 +18,29 @@ static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* 2 s togethe
 
 /* cuda.h: CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *) */
 typedef int launch_host_function(void *stream, void (*function)(void *user), void *user);
+/* cuda.h: CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *); 0: none */
+typedef int query_capture(void *stream, int *capture_status);
 
 typedef struct waiting_event {
-    harpe_event event;
+    harpe_marked_event event;
     char name[HARPE_INSTRUCTION_SIZE];
 } waiting_event;
 
 struct harpe_marks {
     launch_host_function *launch;
+    query_capture *query_capture; /* NULL: a driver without CUDA graphs */
     void *library;
     void *stream;
     pthread_mutex_t
         lock; /* the driver's thread and the one that frees; never the training thread */
-    harpe_event_handler *handler; /* NULL: closed */
+    harpe_marked_handler *handler; /* NULL: closed */
     void *user;
     size_t sent; /* training thread */
     _Atomic size_t handled;
     waiting_event ring[RING_SIZE];
 };
 
-harpe_marks *harpe_marks_new(void *cuda_stream, harpe_event_handler *handler, void *user) {
+harpe_marks *harpe_marks_new(void *cuda_stream, harpe_marked_handler *handler, void *user) {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (!library) return NULL;
     harpe_marks *marks = harpe_calloc(1, sizeof *marks);
@@ -48,6 +51,7 @@ harpe_marks *harpe_marks_new(void *cuda_stream, harpe_event_handler *handler, vo
         return NULL;
     }
     *(void **)&marks->launch = symbol;
+    *(void **)&marks->query_capture = dlsym(library, "cuStreamIsCapturing");
     marks->library = library;
     marks->stream = cuda_stream;
     marks->handler = handler;
@@ -67,8 +71,24 @@ static void arrive(void *user) {
     atomic_store_explicit(&marks->handled, turn + 1, memory_order_release);
 }
 
-bool harpe_marks_send(harpe_marks *marks, const harpe_event *event) {
+/* What is launched on a capturing stream does not run now but at every replay of the graph, also
+ * after harpe_marks_free. An error says that another stream's capture stands in the way. */
+static bool is_capturing(const harpe_marks *marks) {
+    int capture_status = 0;
+    return marks->query_capture &&
+           (marks->query_capture(marks->stream, &capture_status) != 0 || capture_status != 0);
+}
+
+/* At once, unless earlier events are still on their way: order matters more. */
+static bool handle_here(harpe_marks *marks, const harpe_marked_event *event, size_t handled) {
+    if (handled != marks->sent) return false;
+    marks->handler(marks->user, event);
+    return true;
+}
+
+bool harpe_marks_send(harpe_marks *marks, const harpe_marked_event *event) {
     size_t handled = atomic_load_explicit(&marks->handled, memory_order_acquire);
+    if (is_capturing(marks)) return handle_here(marks, event, handled);
     if (marks->sent - handled == RING_SIZE) return false;
     waiting_event *waiting = &marks->ring[marks->sent % RING_SIZE];
     waiting->event = *event;

@@ -18,6 +18,9 @@
 #include "base/error.h"
 #include "client/optimizer_parts.h"
 
+static const harpe_pipeline_patience usual_patience = {
+    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600};
+
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {
     if (!optimizer->options.log.write) return;
@@ -123,6 +126,7 @@ static harpe_status build(harpe_pipeline *optimizer,
     harpe_connection_options how = {.server_url = optimizer->options.server_url,
                                     .token = optimizer->options.token,
                                     .ca_file = optimizer->options.ca_file,
+                                    .held_s = optimizer->patience.held_s,
                                     .go_on = harpe_pipeline_go_on,
                                     .user = optimizer};
     status = harpe_connection_new(&how, &optimizer->conversation.connection, error);
@@ -143,15 +147,16 @@ static harpe_pipeline *make_empty(void) {
     return optimizer;
 }
 
-harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
-                                          harpe_pipeline_frequency_optimizer **out,
-                                          harpe_error *error) {
+harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *options,
+                                     const harpe_pipeline_patience *patience, harpe_pipeline **out,
+                                     harpe_error *error) {
     if (!options || !out) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "pipeline frequency: no options were given");
     }
     harpe_pipeline *optimizer = make_empty();
     if (!optimizer) return harpe_fail_memory(error);
+    optimizer->patience = *patience;
     harpe_status status = build(optimizer, options, error);
     if (status) {
         harpe_pipeline_frequency_free(optimizer);
@@ -159,6 +164,12 @@ harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options
     }
     *out = optimizer;
     return HARPE_OK;
+}
+
+harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
+                                          harpe_pipeline_frequency_optimizer **out,
+                                          harpe_error *error) {
+    return harpe_pipeline_new_with(options, &usual_patience, out, error);
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/controller.h"
 #include "client/optimizer_parts.h"
 
 #define FIRST_PAUSE_S 1.0
@@ -68,7 +69,8 @@ harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_er
     how.gpu = optimizer->options.device_id;
     how.log = optimizer->options.log;
     harpe_frequency_controller *controller = NULL;
-    harpe_status status = harpe_frequency_controller_start(&how, &controller, error);
+    harpe_status status =
+        harpe_frequency_controller_start_unless(&how, &optimizer->is_stopping, &controller, error);
     if (status) return status;
     atomic_store_explicit(&optimizer->controller, controller, memory_order_release);
     return HARPE_OK;
@@ -108,6 +110,7 @@ static void tend_living(harpe_pipeline *optimizer, const harpe_frequency_control
     }
 }
 
+/* zeusd's absence has the status of a death, and nothing to restart. */
 void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
     harpe_controller_care *care = &optimizer->care;
     if (!care->is_wanted) return;
@@ -115,17 +118,19 @@ void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
         atomic_load_explicit(&optimizer->controller, memory_order_relaxed);
     harpe_error error;
     if (controller) {
+        bool has_died = harpe_frequency_controller_has_died(controller);
         harpe_status status = harpe_frequency_controller_check(controller, &error);
-        if (status != HARPE_UNAVAILABLE) {
+        if (!has_died) {
             tend_living(optimizer, controller, status, error.message);
             return;
         }
-        tell(optimizer, status, error.message);
+        if (status) tell(optimizer, status, error.message);
     }
     if (harpe_clock_ns() < care->next_try_ns) return;
     harpe_status status = controller ? harpe_frequency_controller_restart(controller, &error)
                                      : harpe_pipeline_start_controller(optimizer, &error);
     plan_next_try(care);
+    if (status == HARPE_INTERRUPTED) return; /* the optimizer is to end */
     /* After a death, why there is no other one yet is no news. */
     if (status == HARPE_OK || !controller) tell(optimizer, status, error.message);
 }

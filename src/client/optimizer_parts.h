@@ -22,9 +22,10 @@
 
 typedef struct harpe_pipeline_training {
     harpe_follower follower;
-    bool is_measuring;   /* this step */
-    bool has_lost_marks; /* in this step: what it measured is worth nothing */
-    int asked_mhz;       /* the clock that was asked for last; 0: unknown */
+    bool is_measuring;     /* this step */
+    bool measures_misfits; /* it counts as it runs, whether it fits or not */
+    bool has_lost_marks;   /* in this step: what it measured is worth nothing */
+    int asked_mhz;         /* the clock that was asked for last; 0: unknown */
     uint64_t steps, misfits;
     harpe_misfit first_misfit; /* strict mode, for harpe_pipeline_frequency_check */
 } harpe_pipeline_training;
@@ -54,10 +55,21 @@ typedef struct harpe_conversation {
     bool has_no_round;  /* ask for whatever is current, not for `round` + 1 */
     bool has_told_conflict;
     int64_t round;         /* of the last schedule; -1: none */
-    int64_t series;        /* of the last schedule */
+    int64_t series;        /* of the last schedule, from 1 on */
+    bool runs_trial;       /* the last schedule is a trial, and is run */
+    bool has_left_trial;   /* the last schedule was a trial, and is run no more */
+    int64_t progress_ns;   /* when it came, or a step of it was measured last */
+    size_t measured_steps; /* of it, so far */
     char *report;          /* the result that is to be sent */
     unsigned told_misfits; /* bit set of kinds */
 } harpe_conversation;
+
+/* How long something may last. */
+typedef struct harpe_pipeline_patience {
+    double trial_alone_s;    /* a trial runs on without a server that answers */
+    double trial_stagnant_s; /* ... without a measured step or another round */
+    double held_s;           /* a request is held; then it is asked again */
+} harpe_pipeline_patience;
 
 typedef struct harpe_controller_care {
     bool is_wanted;
@@ -72,8 +84,9 @@ typedef struct harpe_controller_care {
 struct harpe_pipeline_frequency_optimizer {
     /* Never changes after construction. */
     harpe_pipeline_frequency_options options; /* texts are our own */
-    char *job_body, *rank_body;               /* JSON */
-    harpe_gpus *gpus;                         /* NULL: no GPU */
+    harpe_pipeline_patience patience;
+    char *job_body, *rank_body; /* JSON */
+    harpe_gpus *gpus;           /* NULL: no GPU */
     bool owns_gpus;
     int *clocks_mhz; /* highest first */
     size_t clock_count;
@@ -116,6 +129,11 @@ static inline bool harpe_pipeline_is_elsewhere(const harpe_pipeline *optimizer) 
     return !optimizer || !*optimizer->here;
 }
 
+/* optimizer.c: harpe_pipeline_frequency_new with less patience (tests). */
+harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *options,
+                                     const harpe_pipeline_patience *patience, harpe_pipeline **out,
+                                     harpe_error *error);
+
 /* optimizer_options.c: checks, fills in defaults and copies; then the bodies of the two
  * registrations, with a key that all ranks share. harpe_pipeline_forget_options frees the texts. */
 harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
@@ -132,7 +150,7 @@ harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_er
 void harpe_pipeline_tend_controller(harpe_pipeline *optimizer);
 
 /* optimizer_training.c: what an event does to clocks and time stamps. `user`: the optimizer. */
-void harpe_pipeline_carry_out(void *user, const harpe_event *event);
+void harpe_pipeline_carry_out(void *user, const harpe_marked_event *event);
 
 /* optimizer_thread.c: the thread's main function, and what the thread does beside the conversation
  * (connection's `go_on`): false when it is to end. `user`: the optimizer. */

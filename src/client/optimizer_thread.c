@@ -8,7 +8,10 @@
  *   measuring    enough steps measured -> reporting
  *   reporting    answered, or it has another result -> waiting for the next round
  *   any          gone -> registering anew; away -> again soon; failed -> again in a minute;
- *                refused -> off */
+ *                refused -> off
+ *
+ * A schedule that the server only tries (a sweep's low clocks) is not followed for ever: without a
+ * server, or without progress, the training goes back to its highest clocks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 #define PAUSE_AFTER_FAILURE_S 60.0
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
+#define UNMEASURED_SERIES 0
 
 /* ---- On the side ----------------------------------------------------------------------------- */
 
@@ -37,7 +41,9 @@ static void tell_misfit(harpe_pipeline *optimizer) {
     if (optimizer->conversation.told_misfits & kind) return;
     optimizer->conversation.told_misfits |= kind;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "%s; such steps end at the highest clock and are not measured", line);
+                       "%s; such steps end at the highest clock, and are measured only where no "
+                       "other ones come",
+                       line);
 }
 
 static void tell_lost_marks(harpe_pipeline *optimizer) {
@@ -50,12 +56,43 @@ static void tell_lost_marks(harpe_pipeline *optimizer) {
                        "and steps without all their marks are not measured");
 }
 
+/* ---- Trials ---------------------------------------------------------------------------------- */
+
+static void leave_trial(harpe_pipeline *optimizer, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    harpe_followed_schedule *highest = harpe_followed_schedule_new(&(harpe_frequency_schedule){0});
+    if (!highest) return; /* soon again */
+    highest->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
+    highest->series = UNMEASURED_SERIES;
+    highest->round = talk->round;
+    harpe_schedule_post(&optimizer->exchange, highest);
+    talk->runs_trial = false;
+    talk->has_left_trial = true;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "round %lld only tried its clocks, back to the highest ones: %s",
+                       (long long)talk->round, reason);
+}
+
+static void tend_trial(harpe_pipeline *optimizer) {
+    const harpe_conversation *talk = &optimizer->conversation;
+    if (!talk->runs_trial) return;
+    double now_s = harpe_clock_s();
+    bool is_alone = talk->trouble != HARPE_TROUBLE_NONE || optimizer->state == HARPE_PFO_OFF;
+    if (is_alone &&
+        now_s - (double)talk->trouble_since_ns * 1e-9 > optimizer->patience.trial_alone_s) {
+        leave_trial(optimizer, "the server does not say how it goes on");
+    } else if (now_s - (double)talk->progress_ns * 1e-9 > optimizer->patience.trial_stagnant_s) {
+        leave_trial(optimizer, "for a long time no step was measured and no other round came");
+    }
+}
+
 bool harpe_pipeline_go_on(void *user) {
     harpe_pipeline *optimizer = user;
     tell_misfit(optimizer);
     tell_lost_marks(optimizer);
     if (atomic_load(&optimizer->is_stopping)) return false;
     harpe_pipeline_tend_controller(optimizer);
+    tend_trial(optimizer);
     return true;
 }
 
@@ -85,6 +122,8 @@ static void enter(harpe_pipeline *optimizer, harpe_pipeline_frequency_state stat
 }
 
 static void give_up(harpe_pipeline *optimizer, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->trouble == HARPE_TROUBLE_NONE) talk->trouble_since_ns = harpe_clock_ns();
     enter(optimizer, HARPE_PFO_OFF);
     pthread_cond_broadcast(&optimizer->changed);
     harpe_pipeline_say(optimizer, HARPE_LOG_ERROR,
@@ -195,6 +234,10 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     talk->round = round >= 0 ? round : talk->round + 1;
     talk->has_no_round = false;
     talk->pause_s = FIRST_PAUSE_S;
+    talk->runs_trial = schedule->schedule.is_trial;
+    talk->has_left_trial = false;
+    talk->progress_ns = harpe_clock_ns();
+    talk->measured_steps = 0;
     schedule->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
     schedule->series = ++talk->series;
     schedule->round = talk->round;
@@ -234,18 +277,31 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+/* NULL: no memory. To be freed. */
+static char *make_report(harpe_pipeline *optimizer, size_t steps) {
+    harpe_profiling_result result = {.rank = optimizer->options.rank};
+    char *report = NULL;
+    harpe_error error;
+    if (steps > 0 &&
+        harpe_instruction_profiler_take(optimizer->profiler, optimizer->conversation.series, steps,
+                                        optimizer->options.rank, &result, &error))
+        return NULL;
+    (void)harpe_profiling_result_format(&result, &report, &error);
+    harpe_profiling_result_free(&result);
+    return report;
+}
+
 static void measure(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
-    size_t steps = (size_t)optimizer->options.iterations;
-    harpe_profiling_result result = {0};
-    harpe_error error;
-    bool is_measured =
-        harpe_instruction_profiler_step_count(optimizer->profiler, talk->series) >= steps &&
-        harpe_instruction_profiler_take(optimizer->profiler, talk->series, steps,
-                                        optimizer->options.rank, &result, &error) == HARPE_OK;
-    if (is_measured) {
-        (void)harpe_profiling_result_format(&result, &talk->report, &error);
-        harpe_profiling_result_free(&result);
+    size_t wanted = (size_t)optimizer->options.iterations;
+    size_t steps = harpe_instruction_profiler_step_count(optimizer->profiler, talk->series);
+    if (steps != talk->measured_steps) talk->progress_ns = harpe_clock_ns();
+    talk->measured_steps = steps;
+    if (steps >= wanted) {
+        talk->report = make_report(optimizer, wanted);
+    } else if (talk->has_left_trial) {
+        /* No more will come: others wait for what there is. */
+        talk->report = make_report(optimizer, steps);
     }
     if (talk->report) {
         atomic_store_explicit(&optimizer->measured_series, -1, memory_order_relaxed);

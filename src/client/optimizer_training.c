@@ -7,7 +7,7 @@
 
 /* ---- What happens, now or when the stream comes there ---------------------------------------- */
 
-static void begin_instruction(harpe_pipeline *optimizer, const harpe_event *event) {
+static void begin_instruction(harpe_pipeline *optimizer, const harpe_marked_event *event) {
     if (event->set_mhz > 0) {
         harpe_frequency_controller *controller =
             atomic_load_explicit(&optimizer->controller, memory_order_acquire);
@@ -18,22 +18,22 @@ static void begin_instruction(harpe_pipeline *optimizer, const harpe_event *even
     }
 }
 
-void harpe_pipeline_carry_out(void *user, const harpe_event *event) {
+void harpe_pipeline_carry_out(void *user, const harpe_marked_event *event) {
     harpe_pipeline *optimizer = user;
     switch (event->kind) {
-    case HARPE_EVENT_BEGIN_STEP:
+    case HARPE_MARKED_BEGIN_STEP:
         harpe_instruction_profiler_begin_step(optimizer->profiler, event->series);
         break;
-    case HARPE_EVENT_END_STEP: harpe_instruction_profiler_end_step(optimizer->profiler); break;
-    case HARPE_EVENT_CANCEL_STEP:
+    case HARPE_MARKED_END_STEP: harpe_instruction_profiler_end_step(optimizer->profiler); break;
+    case HARPE_MARKED_CANCEL_STEP:
         harpe_instruction_profiler_cancel_step(optimizer->profiler);
         break;
-    case HARPE_EVENT_BEGIN: begin_instruction(optimizer, event); break;
-    case HARPE_EVENT_END: harpe_instruction_profiler_end(optimizer->profiler); break;
+    case HARPE_MARKED_BEGIN: begin_instruction(optimizer, event); break;
+    case HARPE_MARKED_END: harpe_instruction_profiler_end(optimizer->profiler); break;
     }
 }
 
-static void mark(harpe_pipeline *optimizer, const harpe_event *event) {
+static void mark(harpe_pipeline *optimizer, const harpe_marked_event *event) {
     if (!optimizer->marks) {
         harpe_pipeline_carry_out(optimizer, event);
     } else if (!harpe_marks_send(optimizer->marks, event)) {
@@ -53,12 +53,12 @@ static void synchronize(const harpe_pipeline *optimizer) {
 static void stop_measuring(harpe_pipeline *optimizer) {
     if (!optimizer->training.is_measuring) return;
     optimizer->training.is_measuring = false;
-    mark(optimizer, &(harpe_event){.kind = HARPE_EVENT_CANCEL_STEP});
+    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_CANCEL_STEP});
 }
 
 static void note_misfit(harpe_pipeline *optimizer, const harpe_misfit *misfit) {
     harpe_pipeline_training *training = &optimizer->training;
-    stop_measuring(optimizer);
+    if (!training->measures_misfits) stop_measuring(optimizer);
     atomic_store_explicit(&optimizer->misfits, ++training->misfits, memory_order_relaxed);
     if (training->first_misfit.kind == HARPE_MISFIT_NONE) training->first_misfit = *misfit;
     harpe_misfit_note *note = &optimizer->note;
@@ -76,13 +76,15 @@ void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *
     atomic_store_explicit(&optimizer->steps, ++training->steps, memory_order_relaxed);
     training->has_lost_marks = false;
     const harpe_followed_schedule *schedule = training->follower.schedule;
-    if (!schedule ||
-        training->follower.fitting_steps < (size_t)optimizer->options.warmup_iterations)
-        return;
+    bool is_lost = harpe_follower_is_lost(&training->follower);
+    bool is_warm = training->follower.fitting_steps >= (size_t)optimizer->options.warmup_iterations;
+    if (!schedule || (!is_warm && !is_lost)) return;
     if (schedule->series != atomic_load_explicit(&optimizer->measured_series, memory_order_relaxed))
         return;
     training->is_measuring = true;
-    mark(optimizer, &(harpe_event){.kind = HARPE_EVENT_BEGIN_STEP, .series = schedule->series});
+    training->measures_misfits = is_lost;
+    mark(optimizer,
+         &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN_STEP, .series = schedule->series});
 }
 
 void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *optimizer) {
@@ -95,7 +97,7 @@ void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *op
     if (training->has_lost_marks) stop_measuring(optimizer);
     if (!training->is_measuring) return;
     training->is_measuring = false;
-    mark(optimizer, &(harpe_event){.kind = HARPE_EVENT_END_STEP});
+    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_END_STEP});
 }
 
 /* ---- Instructions ---------------------------------------------------------------------------- */
@@ -112,11 +114,11 @@ void harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_opti
     }
     if (frequency_mhz > 0) training->asked_mhz = frequency_mhz;
     if (frequency_mhz == 0 && !training->is_measuring) return;
-    mark(optimizer, &(harpe_event){.kind = HARPE_EVENT_BEGIN,
-                                   .is_measured = training->is_measuring,
-                                   .set_mhz = frequency_mhz,
-                                   .asked_mhz = training->asked_mhz,
-                                   .name = instruction});
+    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN,
+                                          .is_measured = training->is_measuring,
+                                          .set_mhz = frequency_mhz,
+                                          .asked_mhz = training->asked_mhz,
+                                          .name = instruction});
 }
 
 void harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimizer *optimizer,
@@ -125,7 +127,7 @@ void harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimi
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
     if (!optimizer->training.is_measuring) return;
-    mark(optimizer, &(harpe_event){.kind = HARPE_EVENT_END});
+    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_END});
 }
 
 harpe_status harpe_pipeline_frequency_check(harpe_pipeline_frequency_optimizer *optimizer,

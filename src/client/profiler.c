@@ -22,6 +22,9 @@ static const size_t kept_spans_max = 1000000;
 
 static const int64_t power_gap_ns = 1000000000;
 
+/* GPU time; counters move every 10 to 100 ms, also on an idle GPU. */
+static const int64_t longest_stillness_ns = 5000000000;
+
 static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
                  const char *format, ...) HARPE_PRINTF(3, 4);
 static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
@@ -207,6 +210,24 @@ static void add_reading(harpe_instruction_profiler *profiler, const energy_readi
     }
 }
 
+/* A driver may answer for ever with a counter that does not count. Then its power is read, or,
+ * where there is none either, times are all there is: steps must not wait for ever. */
+static void watch_counter(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    harpe_profiler_doubts *doubts = &profiler->doubts;
+    harpe_energy_curve *curve = &profiler->curve;
+    if (doubts->is_counter_still && reading->status == HARPE_NOT_SUPPORTED) {
+        doubts->is_power_missing = true;
+        profiler->has_energy = false;
+    }
+    bool is_waited_for = profiler->known_count < profiler->step_count;
+    if (!profiler->has_counter || !is_waited_for || curve->is_broken ||
+        profiler->latest.gpu_ns - curve->still_since_ns < longest_stillness_ns)
+        return;
+    doubts->is_counter_still = true;
+    profiler->has_counter = false;
+    harpe_energy_curve_break(curve);
+}
+
 /* Reads the doubts without the lock: only this thread writes them. */
 static void tell_doubts(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     harpe_profiler_doubts *doubts = &profiler->doubts;
@@ -224,6 +245,18 @@ static void tell_doubts(harpe_instruction_profiler *profiler, const energy_readi
              profiler->gpu);
     }
     doubts->restarts_told = doubts->restarts;
+    if (doubts->is_counter_still && !doubts->is_counter_still_told) {
+        tell(profiler, HARPE_LOG_WARNING,
+             "GPU %d: the energy counter does not move: its power is sampled from now on",
+             profiler->gpu);
+        doubts->is_counter_still_told = true;
+    }
+    if (doubts->is_power_missing && !doubts->is_power_missing_told) {
+        tell(profiler, HARPE_LOG_WARNING,
+             "GPU %d tells no power either: energies are 0 from now on, times are measured",
+             profiler->gpu);
+        doubts->is_power_missing_told = true;
+    }
     if (!doubts->is_no_room_told &&
         atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed) > 0) {
         tell(profiler, HARPE_LOG_WARNING,
@@ -262,6 +295,7 @@ int64_t harpe_profiler_tick(void *user) {
     drain(profiler);
     if (profiler->has_energy) {
         add_reading(profiler, &reading);
+        watch_counter(profiler, &reading);
     }
     settle(profiler);
     trim(profiler);

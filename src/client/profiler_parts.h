@@ -25,12 +25,14 @@ typedef struct harpe_profiler_doubts {
     bool is_unreadable_told;
     uint64_t restarts, restarts_told;
     bool is_no_room_told, is_spoiled_told;
+    bool is_counter_still, is_counter_still_told; /* power is read instead */
+    bool is_power_missing, is_power_missing_told; /* ... and that cannot be: times only */
 } harpe_profiler_doubts;
 
 struct harpe_instruction_profiler {
     harpe_recorder recorder;
     harpe_energy_source source;
-    bool has_energy;  /* false: times only */
+    bool has_energy;  /* false: times only; changes under the lock */
     bool has_counter; /* false: power is integrated */
     int gpu;
     int64_t period_ns; /* GPU time */

@@ -273,15 +273,14 @@ static harpe_status print_everything(harpe_instruction_profiler *profiler, int s
 
 harpe_status harpe_instruction_profiler_write_csv(harpe_instruction_profiler *profiler, int stage,
                                                   int rank, const char *path, harpe_error *error) {
-    if (!profiler->has_energy) {
-        return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "a profile needs energies, and this profiler was made without a GPU");
-    }
     harpe_status status = check_process(profiler, error);
     if (status != HARPE_OK) return status;
     harpe_text text = {0};
     pthread_mutex_lock(&profiler->lock);
-    status = print_everything(profiler, stage, rank, &text, error);
+    status = profiler->has_energy
+                 ? print_everything(profiler, stage, rank, &text, error)
+                 : harpe_fail(error, HARPE_NOT_SUPPORTED,
+                              "a profile needs energies, and there is no GPU here that tells any");
     pthread_mutex_unlock(&profiler->lock);
     if (status == HARPE_OK && text.failed) {
         status = harpe_fail_memory(error);

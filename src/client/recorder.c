@@ -75,7 +75,7 @@ void harpe_recorder_end_step(harpe_recorder *recorder, harpe_event_kind how) {
 
 void harpe_recorder_begin(harpe_recorder *recorder, const char *instruction, int frequency_mhz) {
     if (!recorder->is_recording) return;
-    int name = name_index(recorder, instruction);
+    int name = name_index(recorder, instruction ? instruction : "unnamed");
     if (name < 0) {
         drop_step(recorder);
         return;

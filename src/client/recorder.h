@@ -56,6 +56,7 @@ void harpe_recorder_close(harpe_recorder *recorder);
 /* A step that finds no room gives up its place: what follows is ignored until the next step. */
 void harpe_recorder_begin_step(harpe_recorder *recorder, int64_t series);
 void harpe_recorder_end_step(harpe_recorder *recorder, harpe_event_kind how);
+/* `instruction` NULL: "unnamed". */
 void harpe_recorder_begin(harpe_recorder *recorder, const char *instruction, int frequency_mhz);
 void harpe_recorder_end(harpe_recorder *recorder);
 

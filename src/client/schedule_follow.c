@@ -9,6 +9,9 @@
 
 #include "base/array.h"
 
+/* Training that never fitted tells itself soon; one that did may go on to a long evaluation. */
+enum { MISFITS_OF_STRANGERS = 3, MISFITS_OF_EVALUATIONS = 1000 };
+
 /* ---- Handing over ---------------------------------------------------------------------------- */
 
 harpe_followed_schedule *harpe_followed_schedule_new(harpe_frequency_schedule *frequencies) {
@@ -49,6 +52,7 @@ static void take_up(harpe_follower *follower, harpe_schedule_exchange *exchange)
     atomic_store_explicit(&exchange->used, follower->schedule, memory_order_release);
     follower->schedule = next;
     follower->fitting_steps = 0;
+    follower->misfits_in_a_row = 0;
 }
 
 void harpe_follower_begin_step(harpe_follower *follower, harpe_schedule_exchange *exchange) {
@@ -87,9 +91,13 @@ bool harpe_follower_next(harpe_follower *follower, const char *instruction, int 
     }
     const harpe_frequency_schedule *schedule = &followed->schedule;
     *frequency_mhz = followed->highest_mhz;
-    if (schedule->instruction_count == 0 || !follower->is_in_step || !follower->fits) return true;
+    if (!follower->is_in_step || !follower->fits) return true;
     harpe_misfit_kind kind = HARPE_MISFIT_NONE;
-    if (follower->position == schedule->instruction_count) {
+    if (!instruction) {
+        kind = HARPE_MISFIT_UNNAMED;
+    } else if (schedule->instruction_count == 0) {
+        return true;
+    } else if (follower->position == schedule->instruction_count) {
         kind = HARPE_MISFIT_LONGER;
     } else if (strcmp(schedule->instructions[follower->position].instruction, instruction) != 0) {
         kind = HARPE_MISFIT_NAME;
@@ -106,14 +114,25 @@ bool harpe_follower_next(harpe_follower *follower, const char *instruction, int 
 bool harpe_follower_end_step(harpe_follower *follower, harpe_misfit *misfit) {
     const harpe_followed_schedule *followed = follower->schedule;
     follower->is_in_step = false;
-    if (!follower->fits || !followed) return true;
-    if (follower->position < followed->schedule.instruction_count) {
+    if (!followed) return true;
+    bool is_told = !follower->fits;
+    if (follower->fits && follower->position < followed->schedule.instruction_count) {
         fill_misfit(follower, HARPE_MISFIT_SHORTER, NULL, misfit);
         follower->fits = false;
-        return false;
     }
+    if (!follower->fits) {
+        follower->misfits_in_a_row++;
+        return is_told;
+    }
+    follower->misfits_in_a_row = 0;
     follower->fitting_steps++;
+    if (followed->schedule.instruction_count > 0) follower->has_ever_fitted = true;
     return true;
+}
+
+bool harpe_follower_is_lost(const harpe_follower *follower) {
+    size_t enough = follower->has_ever_fitted ? MISFITS_OF_EVALUATIONS : MISFITS_OF_STRANGERS;
+    return follower->misfits_in_a_row >= enough;
 }
 
 /* ---- In words -------------------------------------------------------------------------------- */
@@ -128,6 +147,9 @@ void harpe_misfit_describe(const harpe_misfit *misfit, char *line, size_t size) 
     case HARPE_MISFIT_LONGER:
         (void)snprintf(what, sizeof what, "instruction %zu, '%s', is one too many",
                        misfit->position, misfit->found);
+        break;
+    case HARPE_MISFIT_UNNAMED:
+        (void)snprintf(what, sizeof what, "an instruction has no name (NULL)");
         break;
     default:
         (void)snprintf(what, sizeof what, "it ended after %zu instructions, before '%s'",

@@ -45,6 +45,7 @@ typedef enum harpe_misfit_kind {
     HARPE_MISFIT_NAME,   /* another instruction than the schedule's */
     HARPE_MISFIT_LONGER, /* the step has more instructions than the schedule */
     HARPE_MISFIT_SHORTER,
+    HARPE_MISFIT_UNNAMED, /* the training gave NULL for a name */
     HARPE_MISFIT_KINDS,
 } harpe_misfit_kind;
 
@@ -63,6 +64,8 @@ typedef struct harpe_follower {
     harpe_followed_schedule *schedule; /* NULL: none yet */
     size_t position;                   /* instructions begun in this step */
     size_t fitting_steps;              /* of this schedule, whole */
+    size_t misfits_in_a_row;           /* steps of this schedule, the latest */
+    bool has_ever_fitted;              /* a step, any schedule that has instructions */
     bool is_in_step;
     bool fits; /* so far */
 } harpe_follower;
@@ -75,6 +78,9 @@ bool harpe_follower_next(harpe_follower *follower, const char *instruction, int 
                          harpe_misfit *misfit);
 /* False: the step was too short. */
 bool harpe_follower_end_step(harpe_follower *follower, harpe_misfit *misfit);
+
+/* So many steps in a row did not fit that they are the training itself, and no evaluation. */
+bool harpe_follower_is_lost(const harpe_follower *follower);
 
 /* "step does not fit its schedule (round 3): ...", one line. */
 void harpe_misfit_describe(const harpe_misfit *misfit, char *line, size_t size);

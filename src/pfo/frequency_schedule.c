@@ -96,6 +96,16 @@ static void read_instructions(harpe_fields *fields, size_t list, const harpe_pla
     schedule->instruction_count = count;
 }
 
+static bool read_trial(harpe_fields *fields, size_t object, const harpe_place *place) {
+    size_t node = harpe_json_member(fields->json, object, "trial");
+    if (node == 0 || harpe_json_kind_of(fields->json, node) == HARPE_JSON_FALSE) return false;
+    if (harpe_json_kind_of(fields->json, node) == HARPE_JSON_TRUE) return true;
+    harpe_place here = harpe_place_member(place, "trial", strlen("trial"));
+    harpe_fields_problem(fields, &here, "type_error.bool",
+                         "value could not be parsed to a boolean");
+    return false;
+}
+
 void harpe_frequency_schedule_read(harpe_fields *fields, size_t object, const harpe_place *place,
                                    void *out) {
     harpe_frequency_schedule schedule = {0};
@@ -105,6 +115,7 @@ void harpe_frequency_schedule_read(harpe_fields *fields, size_t object, const ha
     if (list != 0) {
         read_instructions(fields, list, place, &schedule);
     }
+    schedule.is_trial = read_trial(fields, object, place);
     if (fields->has_failed || fields->problems->out_of_memory) {
         harpe_frequency_schedule_free(&schedule);
         return;
@@ -129,7 +140,7 @@ void harpe_frequency_schedule_write(harpe_text *text, const void *model) {
         harpe_write_int_member(text, ",", one->frequency_mhz);
         harpe_write_raw(text, "]");
     }
-    harpe_write_raw(text, "]}");
+    harpe_write_raw(text, schedule->is_trial ? "],\"trial\":true}" : "]}");
 }
 
 harpe_status harpe_frequency_schedule_format(const harpe_frequency_schedule *schedule, char **json,
@@ -154,7 +165,8 @@ harpe_status harpe_frequency_schedule_copy(const harpe_frequency_schedule *from,
         instructions[i] = from->instructions[i];
         instructions[i].instruction = harpe_slice_put((harpe_slice){name, strlen(name)}, &names);
     }
-    *to = (harpe_frequency_schedule){from->rank, instructions, from->instruction_count};
+    *to = (harpe_frequency_schedule){from->rank, instructions, from->instruction_count,
+                                     from->is_trial};
     return HARPE_OK;
 }
 

@@ -8,12 +8,18 @@
 
 #include "pfo/models.h"
 
+enum { NUMBER_BYTES_MAX = 200, EXPONENT_DIGITS_MAX = 2, RANK_DIGITS_MAX = 9, NAMES_MAX = 32 };
+
+typedef struct name {
+    const char *bytes;
+    size_t length;
+} name;
+
 typedef struct scan {
     const char *at, *end;
+    name names[NAMES_MAX]; /* of the breakdown's instructions so far */
+    size_t name_count;
 } scan;
-
-/* Numbers within these are finite. */
-enum { DIGITS_MAX = 200, EXPONENT_DIGITS_MAX = 2, RANK_DIGITS_MAX = 9 };
 
 static inline void skip_space(scan *s) {
     while (s->at < s->end &&
@@ -53,17 +59,21 @@ static inline size_t take_digits(scan *s) {
     return (size_t)(s->at - start);
 }
 
+/* One of so few bytes and so small an exponent is finite, and short enough for every reader. */
 static inline bool take_number(scan *s) {
+    const char *start = s->at;
     (void)take(s, '-');
     const char *first = s->at;
     size_t digits = take_digits(s);
-    if (digits == 0 || digits > DIGITS_MAX || (digits > 1 && *first == '0')) return false;
+    if (digits == 0 || (digits > 1 && *first == '0')) return false;
     if (take(s, '.') && take_digits(s) == 0) return false;
-    if (s->at == s->end || (*s->at != 'e' && *s->at != 'E')) return true;
-    s->at++;
-    if (!take(s, '-')) (void)take(s, '+');
-    digits = take_digits(s);
-    return digits > 0 && digits <= EXPONENT_DIGITS_MAX;
+    if (s->at < s->end && (*s->at == 'e' || *s->at == 'E')) {
+        s->at++;
+        if (!take(s, '-')) (void)take(s, '+');
+        digits = take_digits(s);
+        if (digits == 0 || digits > EXPONENT_DIGITS_MAX) return false;
+    }
+    return s->at - start <= NUMBER_BYTES_MAX;
 }
 
 static bool take_rank(scan *s, int *rank) {
@@ -95,13 +105,13 @@ static inline __attribute__((always_inline)) bool take_all(scan *s, char open, c
 }
 
 /* A text of plain ASCII and the colon behind it. */
-static bool take_name(scan *s, const char **name, size_t *length) {
+static bool take_name(scan *s, name *out) {
     if (!take(s, '"')) return false;
-    *name = s->at;
+    out->bytes = s->at;
     while (s->at < s->end && *s->at >= ' ' && *s->at <= '~' && *s->at != '"' && *s->at != '\\') {
         s->at++;
     }
-    *length = (size_t)(s->at - *name);
+    out->length = (size_t)(s->at - out->bytes);
     if (!take(s, '"')) return false;
     skip_space(s);
     if (!take(s, ':')) return false;
@@ -111,13 +121,28 @@ static bool take_name(scan *s, const char **name, size_t *length) {
 
 static bool take_numbers(scan *s) { return take_all(s, '[', ']', take_number); }
 
-static bool take_instruction(scan *s) {
-    const char *name;
-    size_t length;
-    return take_name(s, &name, &length) && take_all(s, '[', ']', take_numbers);
+/* Of repeated names the last would count: then the whole reader decides. */
+static bool is_new(const scan *s, const name *candidate) {
+    for (size_t i = 0; i < s->name_count; i++) {
+        const name *known = &s->names[i];
+        if (known->length == candidate->length &&
+            memcmp(known->bytes, candidate->bytes, known->length) == 0)
+            return false;
+    }
+    return true;
 }
 
-static bool take_breakdown(scan *s) { return take_all(s, '{', '}', take_instruction); }
+static bool take_instruction(scan *s) {
+    name own;
+    if (!take_name(s, &own) || s->name_count == NAMES_MAX || !is_new(s, &own)) return false;
+    s->names[s->name_count++] = own;
+    return take_all(s, '[', ']', take_numbers);
+}
+
+static bool take_breakdown(scan *s) {
+    s->name_count = 0;
+    return take_all(s, '{', '}', take_instruction);
+}
 
 typedef enum member {
     RANK,
@@ -128,21 +153,21 @@ typedef enum member {
     MEMBER_COUNT,
 } member;
 
-static member member_of(const char *name, size_t length) {
+static member member_of(const name *own) {
     static const char *const names[MEMBER_COUNT] = {"rank", "iter_time", "iter_energy",
                                                     "time_breakdown", "energy_breakdown"};
     for (int i = 0; i < MEMBER_COUNT; i++) {
-        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0) return (member)i;
+        if (strlen(names[i]) == own->length && memcmp(names[i], own->bytes, own->length) == 0)
+            return (member)i;
     }
     return MEMBER_COUNT;
 }
 
-/* Each at most once: of repeated ones the last would count. */
+/* Each at most once, for the same reason. */
 static bool take_member(scan *s, unsigned *seen, int *rank) {
-    const char *name;
-    size_t length;
-    if (!take_name(s, &name, &length)) return false;
-    member which = member_of(name, length);
+    name own;
+    if (!take_name(s, &own)) return false;
+    member which = member_of(&own);
     if (*seen & 1U << which) return false;
     *seen |= 1U << which;
     switch (which) {
@@ -157,7 +182,10 @@ static bool take_member(scan *s, unsigned *seen, int *rank) {
 
 bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
     const unsigned needed = 1U << RANK | 1U << ITER_TIME | 1U << ITER_ENERGY;
-    scan s = {body, body + length};
+    scan s;
+    s.at = body;
+    s.end = body + length;
+    s.name_count = 0;
     unsigned seen = 0;
     int found = 0;
     skip_space(&s);

@@ -15,6 +15,7 @@ typedef enum setting_type {
     TEXT,
     SWITCH,
     LEVEL,
+    FORMAT,  /* bool: is it json? */
     INTEGER, /* int */
     LONG,    /* int64_t */
 } setting_type;
@@ -64,7 +65,8 @@ static const setting SETTINGS[] = {
     {"keep_alive_timeout", LONG, AT(keep_alive_timeout_s), "300", 1, DAY_S,
      "s without a request until a connection is closed"},
     {"worker_threads", INTEGER, AT(worker_threads), "0", 0, 1024, "0: one a processor, at least 2"},
-    {"log_json", SWITCH, AT(log_json), "false", 0, 0, "log lines as JSON objects"},
+    {"log_format", FORMAT, AT(log_is_json), "text", 0, 0,
+     "text, or json: one object a line, with time, level and message"},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof SETTINGS[0] };
 _Static_assert((int)SETTING_COUNT <= (int)HARPE_SETTINGS_MAX, "origins has too few places");
@@ -96,6 +98,12 @@ static bool parse_level(const char *value, harpe_log_level *out) {
         return true;
     }
     return false;
+}
+
+static bool parse_format(const char *value, bool *is_json) {
+    if (strcasecmp(value, "text") != 0 && strcasecmp(value, "json") != 0) return false;
+    *is_json = strcasecmp(value, "json") == 0;
+    return true;
 }
 
 static harpe_status set_text(char **out, const char *value, const char *where, harpe_error *error) {
@@ -138,6 +146,10 @@ static harpe_status set_value(harpe_settings *settings, const setting *which, co
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%s: '%.64s' is none of debug, info, warning, error, critical", where,
                           value);
+    case FORMAT:
+        if (parse_format(value, out)) return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s: '%.64s' is neither text nor json",
+                          where, value);
     case INTEGER:
     case LONG: break;
     }
@@ -254,6 +266,7 @@ static void append_value(harpe_text *text, const harpe_settings *settings, const
     case LEVEL:
         harpe_text_printf(text, "%s", LEVELS[*(const harpe_log_level *)(const void *)at]);
         return;
+    case FORMAT: harpe_text_printf(text, "%s", *(const bool *)at ? "json" : "text"); return;
     case INTEGER: harpe_text_printf(text, "%d", *(const int *)(const void *)at); return;
     case LONG:
         harpe_text_printf(text, "%lld", (long long)*(const int64_t *)(const void *)at);
@@ -300,7 +313,8 @@ static json_t *json_value(const harpe_settings *settings, const setting *which) 
     case INTEGER: return json_integer(*(const int *)(const void *)at);
     case LONG: return json_integer(*(const int64_t *)(const void *)at);
     case TEXT:
-    case LEVEL: break;
+    case LEVEL:
+    case FORMAT: break;
     }
     harpe_text value = {0};
     append_value(&value, settings, which);

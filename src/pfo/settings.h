@@ -49,7 +49,7 @@ typedef struct harpe_settings {
     int64_t request_timeout_s;    /* to send a whole request; 30 */
     int64_t keep_alive_timeout_s; /* idle between requests; 300 */
     int worker_threads;           /* 0: number of processors, at least 2 */
-    bool log_json;                /* log lines as JSON objects */
+    bool log_is_json;             /* log_format: text, or json: an object a line */
 
     harpe_settings_origin origins[HARPE_SETTINGS_MAX]; /* in the order of harpe_settings_name_at */
 } harpe_settings;

@@ -8,20 +8,25 @@
 
 #include "base/error.h"
 
-/* Points are sorted by frequency, highest first. */
-const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int frequency_mhz) {
+/* Index of a frequency's point, or -1. Points are sorted by frequency, highest first. */
+static ptrdiff_t find_point(const harpe_choice *choice, int frequency_mhz) {
     size_t low = 0, high = choice->point_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int found = choice->points[middle].frequency_mhz;
-        if (found == frequency_mhz) return &choice->points[middle];
+        if (found == frequency_mhz) return (ptrdiff_t)middle;
         if (found > frequency_mhz) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return frequency_mhz == 0 ? &choice->points[0] : NULL;
+    return frequency_mhz == 0 ? 0 : -1;
+}
+
+const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int frequency_mhz) {
+    ptrdiff_t found = find_point(choice, frequency_mhz);
+    return found < 0 ? NULL : &choice->points[found];
 }
 
 static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
@@ -73,8 +78,10 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
 harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,
                                         const harpe_profile_point **points, harpe_error *error) {
     for (int32_t i = 0; i < problem->instruction_count; i++) {
-        points[i] = harpe_choice_point(harpe_problem_choice(problem, i), frequency_mhz[i]);
-        if (!points[i]) return fail_unknown_frequency(problem, i, frequency_mhz[i], error);
+        const harpe_choice *choice = harpe_problem_choice(problem, i);
+        ptrdiff_t found = find_point(choice, frequency_mhz[i]);
+        if (found < 0) return fail_unknown_frequency(problem, i, frequency_mhz[i], error);
+        points[i] = &choice->points[found];
     }
     return HARPE_OK;
 }

@@ -200,7 +200,7 @@ static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_rou
     }
     *end = self;
     if (job->dumps != self || job->jobs->is_loading) return;
-    if (job->jobs->is_stopping) { /* perhaps there are no workers any more */
+    if (job->jobs->is_ending) {
         write_dump(self);
         is_dumped(self);
     } else {

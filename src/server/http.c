@@ -23,6 +23,7 @@ enum {
     BACKLOG = 65535,      /* the kernel takes what it allows */
     ACCEPTS_PER_TURN = 8, /* who is in already waits for so many strangers at most */
     ACCEPT_PAUSE_MS = 50, /* after running out of descriptors or memory */
+    QUIET_MS = 10000,     /* without such a pause until all is well again */
     LARGEST_BODIES = 16,  /* so many at a time */
     LINGER_MS = 2000,     /* for a refused client to read why */
     OTHER_FILES = 256,    /* descriptors that are not connections */
@@ -54,9 +55,17 @@ static void close_late(harpe_http *http, harpe_http_state state, int64_t limit_m
 
 static void arm_tick(harpe_http *http);
 
+static void note_recovery(harpe_http *http) {
+    if (http->paused_ns == 0 || harpe_clock_ns() - http->paused_ns < QUIET_MS * INT64_C(1000000))
+        return;
+    http->paused_ns = 0;
+    log_line(http, HARPE_LOG_INFO, "every connection is accepted again");
+}
+
 static void tick(void *user) {
     harpe_http *http = user;
     http->tick = NULL;
+    note_recovery(http);
     close_late(http, HARPE_HTTP_HANDSHAKING, http->options.request_timeout_ms);
     close_late(http, HARPE_HTTP_RECEIVING, http->options.request_timeout_ms);
     close_late(http, HARPE_HTTP_SENDING, http->options.request_timeout_ms);
@@ -87,10 +96,14 @@ static void accept_again(void *user) {
 
 /* Without a descriptor accept() fails at once and for ever: makes room and lets some time pass. */
 static void pause_accepting(harpe_http *http, int reason) {
-    char line[160];
-    snprintf(line, sizeof line, "cannot accept a connection: %s; pausing for %d ms",
-             strerror(reason), ACCEPT_PAUSE_MS);
-    log_line(http, HARPE_LOG_WARNING, line);
+    if (http->paused_ns == 0) {
+        char line[160];
+        snprintf(line, sizeof line,
+                 "cannot accept every connection: %s; idle ones are closed to make room",
+                 strerror(reason));
+        log_line(http, HARPE_LOG_WARNING, line);
+    }
+    http->paused_ns = harpe_clock_ns();
     harpe_http_evict(http);
     if (harpe_loop_after(http->loop, ACCEPT_PAUSE_MS, accept_again, http, &http->accept_again,
                          NULL) == HARPE_OK)

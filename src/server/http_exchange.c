@@ -139,15 +139,28 @@ static void begin_request(harpe_http_connection *connection, const char *head, s
         send_continue(connection);
 }
 
-/* All bodies together have a limit: the client that has been sending longest gives way to one that
- * needs memory now. What is being answered is left alone. */
+static size_t body_memory_of(const harpe_http_connection *connection) {
+    return connection->request != NULL ? connection->request->body_memory : 0;
+}
+
+/* All bodies together have a limit: the clients that have been sending longest give way to one that
+ * needs memory now, if that is enough for it. What is being answered is left alone, and so is who
+ * has nothing to give. */
 static bool make_room_for_body(harpe_http_connection *connection, size_t length) {
     harpe_http *http = connection->http;
-    while (http->body_memory + length > http->options.max_all_bodies_bytes) {
-        harpe_http_connection *oldest = http->states[HARPE_HTTP_RECEIVING].oldest;
-        if (oldest == connection) return false;
+    size_t needed = http->body_memory + length, limit = http->options.max_all_bodies_bytes;
+    size_t free_soon = 0;
+    harpe_http_connection *last = http->states[HARPE_HTTP_RECEIVING].oldest;
+    for (; needed > limit + free_soon && last != connection; last = last->next)
+        free_soon += body_memory_of(last);
+    if (needed > limit + free_soon) return false;
+
+    harpe_http_connection *next = http->states[HARPE_HTTP_RECEIVING].oldest;
+    for (harpe_http_connection *older; (older = next) != last;) {
+        next = older->next;
+        if (body_memory_of(older) == 0) continue;
         http->counts.evicted++;
-        harpe_http_refuse(oldest, 503, TOO_MUCH);
+        harpe_http_refuse(older, 503, TOO_MUCH);
     }
     return true;
 }

@@ -82,6 +82,7 @@ struct harpe_http {
     int listen_fd, port;
     harpe_watch *listen_watch;
     harpe_timer *accept_again, *tick;
+    int64_t paused_ns; /* accepting, last; 0: not lately */
     harpe_http_list states[HARPE_HTTP_STATE_COUNT];
     harpe_http_connection *first_queued, *last_queued;
     harpe_http_counts counts;

@@ -50,6 +50,8 @@ void harpe_job_bury(harpe_job *job) {
     free(job->state_text);
     free(job->saved_text);
     free(job->wishes);
+    free(job->failure);
+    harpe_job_info_free(&job->info);
     job->ranks = NULL;
     job->rank_infos = NULL;
     job->rank_at = NULL;
@@ -58,13 +60,12 @@ void harpe_job_bury(harpe_job *job) {
     job->scheduler = NULL;
     job->state_text = job->saved_text = NULL;
     job->wishes = NULL;
+    job->failure = NULL;
 }
 
 void harpe_job_free(harpe_job *job) {
     job->users = 0;
     harpe_job_bury(job);
-    harpe_job_info_free(&job->info);
-    free(job->failure);
     free(job->id);
     free(job);
 }

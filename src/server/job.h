@@ -80,7 +80,8 @@ typedef enum harpe_job_state {
 struct harpe_job {
     harpe_jobs *jobs;
     char *id;
-    harpe_job *same_bucket, *older, *newer; /* the table's */
+    harpe_job *same_bucket, *older, *newer; /* the table's; of an evicted job `newer` alone: the
+                                             * next one that was evicted */
 
     harpe_job_info info;
     int64_t registered_s; /* wall clock, s since 1970 */
@@ -120,6 +121,7 @@ struct harpe_job {
     size_t wish_count, wish_capacity;
 
     int users;            /* pieces of work that read this job's arrays on a worker */
+    int operations;       /* that are under way */
     harpe_dump *dumps;    /* the first is being written; the others wait for it */
     bool dump_has_failed; /* and was logged */
 };
@@ -186,11 +188,15 @@ typedef struct harpe_turn {
     size_t state_length;
 } harpe_turn;
 
+enum { HARPE_EVICTED_KEPT = 100000 }; /* so many deleted jobs the store remembers, too */
+
 typedef struct harpe_job_table {
     harpe_job **buckets;
     size_t bucket_count, count; /* evicted ones included: they are answered 410 */
     uint64_t seed;
     harpe_job *newest; /* jobs that live, by time of registration */
+    harpe_job *first_evicted, *last_evicted;
+    size_t evicted_count;
 } harpe_job_table;
 
 struct harpe_jobs {
@@ -201,6 +207,7 @@ struct harpe_jobs {
     harpe_timer *idle_timer;
     int64_t started_s;
     bool is_loading, is_stopping;
+    bool is_ending; /* so is the program: perhaps there are no workers any more */
     harpe_jobs_counts counts;
 };
 
@@ -223,7 +230,8 @@ void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
 harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
 /* Among those that live, newest first. */
 harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key);
-/* Takes a job out of those that live; its id stays known. */
+/* Takes a job out of those that live. Its id stays known until HARPE_EVICTED_KEPT others were
+ * evicted after it. */
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of jobs: found by id in constant time, listed by time of registration. Ids of evicted
- * jobs stay in it, so that they are told from those that never were. */
+ * jobs stay in it, so that they are told from those that never were: the latest of them. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -58,13 +58,53 @@ static void link_by_time(harpe_job_table *table, harpe_job *job) {
         table->newest = job;
 }
 
+static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
+    harpe_job **place = &table->buckets[bucket_of(table, job->id)];
+    while (*place != job) {
+        place = &(*place)->same_bucket;
+    }
+    *place = job->same_bucket;
+    table->count--;
+}
+
+/* ---- Evicted jobs ------------------------------------------------------------------------- */
+
+static bool is_in_use(const harpe_job *job) {
+    return job->operations > 0 || job->users > 0 || job->turn;
+}
+
+/* What is still at work for one of them holds up the others behind it for a while. */
+static void forget_first_evicted(harpe_job_table *table) {
+    while (table->evicted_count > HARPE_EVICTED_KEPT && !is_in_use(table->first_evicted)) {
+        harpe_job *job = table->first_evicted;
+        table->first_evicted = job->newer;
+        table->evicted_count--;
+        take_out_of_bucket(table, job);
+        harpe_job_free(job);
+    }
+}
+
+static void link_evicted(harpe_job_table *table, harpe_job *job) {
+    if (table->evicted_count++ > 0)
+        table->last_evicted->newer = job;
+    else
+        table->first_evicted = job;
+    table->last_evicted = job;
+    forget_first_evicted(table);
+}
+
+/* ---- All jobs ----------------------------------------------------------------------------- */
+
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
     if (table->count >= table->bucket_count && !grow(table)) return false;
     harpe_job **bucket = &table->buckets[bucket_of(table, job->id)];
     job->same_bucket = *bucket;
     *bucket = job;
     table->count++;
-    if (!job->is_evicted) link_by_time(table, job);
+    if (job->is_evicted)
+        link_evicted(table, job);
+    else
+        link_by_time(table, job);
     return true;
 }
 
@@ -85,7 +125,7 @@ harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *ke
     return job;
 }
 
-void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
+static void unlink_by_time(harpe_job_table *table, harpe_job *job) {
     if (job->older) job->older->newer = job->newer;
     if (job->newer)
         job->newer->older = job->older;
@@ -94,14 +134,14 @@ void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
     job->older = job->newer = NULL;
 }
 
+void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
+    unlink_by_time(table, job);
+    link_evicted(table, job);
+}
+
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
-    harpe_job **place = &table->buckets[bucket_of(table, job->id)];
-    while (*place != job) {
-        place = &(*place)->same_bucket;
-    }
-    *place = job->same_bucket;
-    table->count--;
-    if (!job->is_evicted) harpe_job_table_retire(table, job);
+    take_out_of_bucket(table, job);
+    unlink_by_time(table, job);
 }
 
 void harpe_job_table_free(harpe_job_table *table) {

@@ -52,7 +52,7 @@ static void answer_held(harpe_jobs *jobs) {
     }
 }
 
-harpe_call *harpe_jobs_take_held(harpe_jobs *jobs) {
+static harpe_call *take_held(harpe_jobs *jobs) {
     harpe_call *taken = NULL;
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         for (int r = 0; r < job->info.world_size && job->asking > 0; r++) {
@@ -66,8 +66,17 @@ harpe_call *harpe_jobs_take_held(harpe_jobs *jobs) {
     return taken;
 }
 
-void harpe_jobs_stop(harpe_jobs *jobs) {
+harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
     jobs->is_stopping = true;
+    harpe_timer_cancel(jobs->idle_timer);
+    jobs->idle_timer = NULL;
+    harpe_call *held = take_held(jobs);
+    answer_held(jobs);
+    return held;
+}
+
+void harpe_jobs_stop(harpe_jobs *jobs) {
+    jobs->is_stopping = jobs->is_ending = true;
     harpe_timer_cancel(jobs->idle_timer);
     jobs->idle_timer = NULL;
     answer_held(jobs);

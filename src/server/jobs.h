@@ -70,6 +70,7 @@ struct harpe_call {
     /* For whoever stands before the engine (peers.c); zero at first: */
     struct harpe_pending *pending; /* waits for the server that leads */
     int64_t number;                /* by which that one knows it; 0: it was not sent */
+    void (*pass_on)(harpe_call *call, const harpe_call_answer *answer); /* what `answer` was */
 };
 
 /* ---- The engine -------------------------------------------------------------------------------
@@ -102,9 +103,10 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call);
 void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_t round,
                           bool has_arrived);
 
-/* Takes out all calls for a schedule that are held, linked by `next`: nothing was done for them
- * yet, so that somebody else may handle them. */
-harpe_call *harpe_jobs_take_held(harpe_jobs *jobs);
+/* As harpe_jobs_stop, but the workers and the program go on; and the calls for a schedule that are
+ * held are not answered but given back, linked by `next`: nothing was done for them yet, so that
+ * somebody else may handle them. */
+harpe_call *harpe_jobs_retire(harpe_jobs *jobs);
 /* Answers every held call with 503 (the server is stopping; clients retry) and lets what is being
  * stored end. Calls that come later get 503. */
 void harpe_jobs_stop(harpe_jobs *jobs);

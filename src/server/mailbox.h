@@ -49,8 +49,8 @@ void harpe_letter_free(harpe_letter *letter);
 
 /* 0: none. */
 typedef struct harpe_mailbox_view {
-    int64_t me, leader;
-    int64_t confirmed_ns; /* when it was asked what `me` and `leader` are, harpe_clock_ns */
+    int64_t me, leader;   /* who leads lives */
+    int64_t confirmed_ns; /* when it was asked what `me` and `leader` are, harpe_clock_boot_ns */
 } harpe_mailbox_view;
 
 typedef struct harpe_mailbox harpe_mailbox;
@@ -68,6 +68,13 @@ harpe_mailbox_view harpe_mailbox_look(harpe_mailbox *mailbox);
 harpe_letter *harpe_mailbox_take(harpe_mailbox *mailbox, harpe_mailbox_view *view);
 /* Takes `letter` over. Letters of one server to another arrive in order, or its id ends. */
 void harpe_mailbox_send(harpe_mailbox *mailbox, harpe_letter *letter);
+/* Bytes in bodies of letters that are not sent yet. */
+size_t harpe_mailbox_backlog(harpe_mailbox *mailbox);
+/* Takes back what asks `peer` for `call`, if it is not being sent yet: true. */
+bool harpe_mailbox_withdraw(harpe_mailbox *mailbox, int64_t peer, int64_t call);
+/* Ends this server's life, if it is still `me`, and begins another: whoever has asked `me` hears
+ * that it is gone. */
+void harpe_mailbox_begin_anew(harpe_mailbox *mailbox, int64_t me);
 /* Looks at once, not at the next beat. */
 void harpe_mailbox_hurry(harpe_mailbox *mailbox);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /metrics: what the server counts, in Prometheus' text format. A new one is a row here. */
 #include "base/text.h"
-#include "server/route_table.h"
+#include "server/latencies.h"
 
 typedef struct metric {
     const char *name, *type, *help;
@@ -69,12 +69,13 @@ static void append_http(harpe_text *text, const harpe_http *http) {
     APPEND(text, metrics);
 }
 
-char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store,
-                           const harpe_http *http) {
+char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
+                           const harpe_latencies *latencies) {
     harpe_text text = {0};
     append_jobs(&text, jobs);
     append_store(&text, store);
     if (http) append_http(&text, http);
+    harpe_latencies_format(latencies, &text);
     if (!text.failed) return text.data;
     harpe_text_free(&text);
     return NULL;

@@ -33,6 +33,7 @@ void harpe_under_way_remove(harpe_jobs *jobs, harpe_under_way *entry) {
 /* ---- Operations --------------------------------------------------------------------------- */
 
 static void free_operation(harpe_operation *operation) {
+    if (operation->job) operation->job->operations--;
     harpe_problems_free(&operation->problems);
     harpe_rank_info_free(&operation->rank_info);
     free(operation->body);
@@ -58,6 +59,7 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
     }
     operation->jobs = jobs;
     operation->job = job;
+    if (job) job->operations++;
     operation->call = call;
     operation->work.user = operation;
     if (call) {

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -29,19 +30,33 @@ static void log_line(const harpe_peers *peers, harpe_log_level level, const char
 
 const harpe_jobs *harpe_peers_jobs(const harpe_peers *peers) { return peers->jobs; }
 
-harpe_jobs *harpe_peers_engine(const harpe_peers *peers) {
-    return peers->jobs ? peers->jobs : peers->retiring;
-}
-
 bool harpe_peers_lead(const harpe_peers *peers) {
     if (!peers->mailbox) return true;
     if (!peers->jobs) return false;
     harpe_mailbox_view view = harpe_mailbox_look(peers->mailbox);
     return view.me == peers->lead_as && view.leader == view.me &&
-           harpe_clock_ns() - view.confirmed_ns < HARPE_LEASE_NS;
+           harpe_clock_boot_ns() - view.confirmed_ns < HARPE_LEASE_NS;
+}
+
+const char *harpe_peers_fault(const harpe_peers *peers) {
+    if (!peers->mailbox) return NULL;
+    harpe_mailbox_view view = harpe_mailbox_look(peers->mailbox);
+    if (view.me == 0 || harpe_clock_boot_ns() - view.confirmed_ns >= HARPE_BEAT_DEAD_NS)
+        return "the database does not answer this server";
+    if (view.leader == 0 || (view.leader == view.me && !peers->jobs))
+        return "no server leads: one begins to in a moment";
+    return NULL;
 }
 
 /* ---- Leading, and no longer --------------------------------------------------------------- */
+
+/* Whoever has asked this server hears that it is over, and asks whichever leads next. */
+static void give_up_lead(harpe_peers *peers) {
+    harpe_mailbox_begin_anew(peers->mailbox, peers->lead_as);
+    harpe_peers_drop_remotes(peers);
+    peers->lead_as = 0;
+    peers->lead_at_ns = harpe_clock_boot_ns() + try_every_ns;
+}
 
 static void begin_to_lead(harpe_peers *peers) {
     harpe_error error;
@@ -51,8 +66,8 @@ static void begin_to_lead(harpe_peers *peers) {
         log_line(peers, HARPE_LOG_ERROR, line);
         /* Another server may be able to. */
         harpe_store_disown(peers->engine.store);
-        peers->lead_as = 0;
-        peers->lead_at_ns = harpe_clock_ns() + LOAD_AGAIN_MS * INT64_C(1000000);
+        give_up_lead(peers);
+        peers->lead_at_ns = harpe_clock_boot_ns() + LOAD_AGAIN_MS * INT64_C(1000000);
         return;
     }
     log_line(peers, HARPE_LOG_INFO, "this server leads");
@@ -62,12 +77,11 @@ static void begin_to_lead(harpe_peers *peers) {
 /* Held ranks go on waiting, here or at the next leader; whatever else is under way ends. */
 static void stop_leading(harpe_peers *peers) {
     log_line(peers, HARPE_LOG_WARNING, "this server leads no longer");
-    harpe_peers_drop_remotes(peers);
-    peers->retiring = peers->jobs;
+    give_up_lead(peers);
+    harpe_jobs *jobs = peers->jobs;
+    peers->retired[peers->retired_count++] = jobs;
     peers->jobs = NULL;
-    peers->lead_as = 0;
-    harpe_call *held = harpe_jobs_take_held(peers->retiring);
-    harpe_jobs_stop(peers->retiring);
+    harpe_call *held = harpe_jobs_retire(jobs);
     for (harpe_call *next; held; held = next) {
         next = held->next;
         harpe_peers_place(peers, held, false);
@@ -79,7 +93,8 @@ static void has_tried(void *user) {
     peers->is_trying = false;
     if (peers->tried || !peers->ownership.is_ours) return;
     peers->lead_as = peers->tried_as;
-    peers->lead_at_ns = harpe_clock_ns() + (peers->ownership.may_have_rival ? HARPE_LEASE_NS : 0);
+    peers->lead_at_ns =
+        harpe_clock_boot_ns() + (peers->ownership.may_have_rival ? HARPE_LEASE_NS : 0);
     harpe_mailbox_hurry(peers->mailbox);
 }
 
@@ -92,7 +107,7 @@ static void begin_to_try(harpe_peers *peers) {
     peers->is_trying = true;
     peers->tried_as = peers->view.me;
     peers->lead_as = 0;
-    peers->lead_at_ns = harpe_clock_ns() + try_every_ns;
+    peers->lead_at_ns = harpe_clock_boot_ns() + try_every_ns;
     peers->work = (harpe_work){.work = try_to_own, .done = has_tried, .user = peers};
     harpe_workers_submit(peers->engine.workers, &peers->work);
 }
@@ -102,17 +117,32 @@ static bool is_confirmed(const harpe_peers *peers) {
            harpe_store_is_owned(peers->engine.store);
 }
 
+static void free_idle_retired(harpe_peers *peers) {
+    int left = 0;
+    for (int i = 0; i < peers->retired_count; i++) {
+        if (harpe_jobs_are_idle(peers->retired[i]))
+            harpe_jobs_free(peers->retired[i]);
+        else
+            peers->retired[left++] = peers->retired[i];
+    }
+    peers->retired_count = left;
+}
+
+/* What a retired engine has submitted must have failed or be stored: it submits nothing more, and
+ * the rest, such as a scheduler's turn that takes minutes, harms nobody. */
+static bool may_lead_again(const harpe_peers *peers) {
+    return harpe_store_count(peers->engine.store).queued == 0 &&
+           peers->retired_count < HARPE_RETIRED_MAX;
+}
+
 /* Does what the facts ask for next. */
 static void go_on(harpe_peers *peers) {
     if (peers->is_stopping) return;
-    if (peers->retiring && harpe_jobs_are_idle(peers->retiring)) {
-        harpe_jobs_free(peers->retiring);
-        peers->retiring = NULL;
-    }
+    free_idle_retired(peers);
     bool has_lost = !is_confirmed(peers) || peers->view.leader != peers->view.me;
     if (peers->jobs && has_lost) stop_leading(peers);
-    if (peers->jobs || peers->retiring || peers->is_trying || peers->view.me == 0) return;
-    bool is_time = harpe_clock_ns() >= peers->lead_at_ns;
+    if (peers->jobs || peers->is_trying || peers->view.me == 0 || !may_lead_again(peers)) return;
+    bool is_time = harpe_clock_boot_ns() >= peers->lead_at_ns;
     if (!is_confirmed(peers)) {
         if (is_time) begin_to_try(peers);
     } else if (is_time && peers->view.leader == peers->view.me) {
@@ -167,6 +197,7 @@ harpe_status harpe_peers_new(const harpe_jobs_options *engine, harpe_peers **out
     harpe_peers *peers = harpe_calloc(1, sizeof *peers);
     if (!peers) return harpe_fail_memory(error);
     peers->engine = *engine;
+    (void)!getrandom(&peers->tag, sizeof peers->tag, 0);
     harpe_status status = harpe_store_is_shared(engine->store)
                               ? join_others(peers, error)
                               : harpe_jobs_new(engine, &peers->jobs, error);
@@ -186,11 +217,16 @@ void harpe_peers_stop(harpe_peers *peers) {
     harpe_peers_drop_remotes(peers);
     harpe_peers_refuse_all(peers);
     if (peers->jobs) harpe_jobs_stop(peers->jobs);
+    for (int i = 0; i < peers->retired_count; i++) {
+        harpe_jobs_stop(peers->retired[i]);
+    }
 }
 
 bool harpe_peers_are_idle(const harpe_peers *peers) {
-    const harpe_jobs *jobs = harpe_peers_engine(peers);
-    return !jobs || harpe_jobs_are_idle(jobs);
+    for (int i = 0; i < peers->retired_count; i++) {
+        if (!harpe_jobs_are_idle(peers->retired[i])) return false;
+    }
+    return !peers->jobs || harpe_jobs_are_idle(peers->jobs);
 }
 
 void harpe_peers_free(harpe_peers *peers) {
@@ -198,6 +234,8 @@ void harpe_peers_free(harpe_peers *peers) {
     harpe_peers_stop(peers);
     harpe_mailbox_close(peers->mailbox);
     harpe_jobs_free(peers->jobs);
-    harpe_jobs_free(peers->retiring);
+    for (int i = 0; i < peers->retired_count; i++) {
+        harpe_jobs_free(peers->retired[i]);
+    }
     free(peers);
 }

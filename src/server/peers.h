@@ -33,6 +33,10 @@ void harpe_peers_delivered(harpe_peers *peers, const harpe_call *call, int64_t r
 void harpe_peers_stop(harpe_peers *peers);
 bool harpe_peers_are_idle(const harpe_peers *peers);
 
+/* What keeps calls from being answered just now, as one line: no server leads, or this one has lost
+ * the database. NULL: nothing; always where the store is this server's alone. */
+const char *harpe_peers_fault(const harpe_peers *peers);
+
 /* NULL while another server leads. */
 const harpe_jobs *harpe_peers_jobs(const harpe_peers *peers);
 

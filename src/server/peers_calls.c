@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls on their way between servers: those of clients here that wait for the leader's answer, and,
- * where this server leads, those of other servers' clients, which the engine handles like its own.
+/* Calls of clients here that wait for the leader's answer.
  *
  * A call that was sent keeps its body: a new leader is asked again, under the same number. Asking
  * again is what a client does that retries: a registration of a rank or a result is told from a new
- * one by what is stored. When a server dies, its clients are gone, and schedules of which it has
- * not said that they arrived have not. */
+ * one by what is stored; one of a job, by a key that it is given here; and a job that is already
+ * evicted has been, perhaps by the very call. */
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +12,14 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "pfo/models.h"
 #include "server/peers_parts.h"
 
 static const int64_t patience_ns = INT64_C(30000000000);
-enum { LONGEST_BODY = 256 << 20 }; /* of a letter */
+enum {
+    LONGEST_BODY = 256 << 20,   /* of a letter */
+    LONGEST_BACKLOG = 64 << 20, /* of bodies to be sent; a single one may be longer */
+};
 
 /* ---- Answers ------------------------------------------------------------------------------ */
 
@@ -52,7 +55,7 @@ static harpe_pending *add_pending(harpe_peers *peers, harpe_call *call, bool is_
     pending->number = ++peers->last_number;
     pending->call = call;
     pending->is_remote = is_remote;
-    pending->since_ns = harpe_clock_ns();
+    pending->since_ns = harpe_clock_boot_ns();
     if (!tsearch(pending, &peers->pending_by_number, compare_pending)) {
         free(pending);
         return NULL;
@@ -85,8 +88,8 @@ static harpe_call *remove_pending(harpe_peers *peers, harpe_pending *pending) {
 
 /* ---- Letters out -------------------------------------------------------------------------- */
 
-static harpe_letter *new_letter(const harpe_peers *peers, harpe_letter_kind kind, int64_t to,
-                                int64_t call, int64_t value) {
+harpe_letter *harpe_peers_new_letter(const harpe_peers *peers, harpe_letter_kind kind, int64_t to,
+                                     int64_t call, int64_t value) {
     harpe_letter *letter = harpe_calloc(1, sizeof *letter);
     if (!letter) return NULL;
     letter->kind = kind;
@@ -97,18 +100,17 @@ static harpe_letter *new_letter(const harpe_peers *peers, harpe_letter_kind kind
     return letter;
 }
 
-/* What cannot be said for want of memory is made up for by the other's end: nobody waits for it. */
-static void tell(const harpe_peers *peers, harpe_letter_kind kind, int64_t to, int64_t call,
-                 int64_t value) {
-    harpe_letter *letter = new_letter(peers, kind, to, call, value);
+void harpe_peers_tell(const harpe_peers *peers, harpe_letter_kind kind, int64_t to, int64_t call,
+                      int64_t value) {
+    harpe_letter *letter = harpe_peers_new_letter(peers, kind, to, call, value);
     if (letter) harpe_mailbox_send(peers->mailbox, letter);
 }
 
 /* A copy of the call; NULL when out of memory. */
 static harpe_letter *letter_of(const harpe_peers *peers, const harpe_pending *pending) {
     const harpe_call *call = pending->call;
-    harpe_letter *letter =
-        new_letter(peers, HARPE_LETTER_ASK, peers->view.leader, pending->number, call->kind);
+    harpe_letter *letter = harpe_peers_new_letter(peers, HARPE_LETTER_ASK, peers->view.leader,
+                                                  pending->number, call->kind);
     if (!letter) return NULL;
     letter->rank = call->rank;
     letter->round = call->round;
@@ -126,15 +128,67 @@ static harpe_letter *letter_of(const harpe_peers *peers, const harpe_pending *pe
     return letter;
 }
 
+/* ---- What is asked twice ------------------------------------------------------------------ */
+
+/* A job without a key is given one of this call alone, so that it is registered once however often
+ * it is asked for. What is not a job the leader may refuse. */
+static void give_key(const harpe_peers *peers, const harpe_pending *pending) {
+    harpe_call *call = pending->call;
+    harpe_job_info info = {0};
+    harpe_problems problems = {0};
+    char *body = NULL;
+    if (call->kind != HARPE_CALL_REGISTER_JOB) return;
+    bool is_job = harpe_job_info_decode(call->body, call->length, &info, &problems);
+    harpe_problems_free(&problems);
+    if (is_job && !info.job_key) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "call-%016llx-%lld", (unsigned long long)peers->tag,
+                       (long long)pending->number);
+        info.job_key = key;
+        (void)harpe_job_info_format(&info, &body, NULL);
+    }
+    harpe_job_info_free(&info);
+    if (!body) return;
+    free(call->body);
+    call->body = body;
+    call->length = strlen(body);
+}
+
+static void answer_repeated_eviction(harpe_call *call, const harpe_call_answer *answer) {
+    harpe_call_answer mended = *answer;
+    char *body = answer->http_status == 410 ? strdup("null") : NULL;
+    if (body) {
+        free(answer->body);
+        mended = (harpe_call_answer){200, body, strlen(body), -1};
+    }
+    call->pass_on(call, &mended);
+}
+
+/* Whoever was asked may have done it. */
+static void ask_again(harpe_pending *pending) {
+    harpe_call *call = pending->call;
+    pending->asked = 0;
+    pending->since_ns = harpe_clock_boot_ns();
+    if (call->kind != HARPE_CALL_EVICT || call->pass_on) return;
+    call->pass_on = call->answer;
+    call->answer = answer_repeated_eviction;
+}
+
 /* ---- Placing ------------------------------------------------------------------------------ */
 
-/* Where there is no memory for a letter it is tried again at the next tick. */
+static bool has_room(const harpe_peers *peers, size_t length) {
+    size_t backlog = length > 0 ? harpe_mailbox_backlog(peers->mailbox) : 0;
+    return backlog == 0 || backlog + length <= LONGEST_BACKLOG;
+}
+
+/* Where there is no memory or room for a letter it is tried again at the next tick. */
 static void ask_leader(const harpe_peers *peers, harpe_pending *pending) {
     const harpe_mailbox_view *view = &peers->view;
     if (pending->is_remote || view->me == 0 || view->leader == 0 || view->leader == view->me ||
-        pending->asked == view->leader) {
+        pending->asked == view->leader || !has_room(peers, pending->call->length)) {
         return;
     }
+    give_key(peers, pending);
     harpe_letter *letter = letter_of(peers, pending);
     if (!letter) return;
     pending->asked = view->leader;
@@ -163,10 +217,7 @@ void harpe_peers_place_all(harpe_peers *peers, bool is_new) {
     bool leads = harpe_peers_lead(peers);
     for (harpe_pending *pending = peers->pending, *next; pending; pending = next) {
         next = pending->following;
-        if (is_new && pending->asked != 0) {
-            pending->asked = 0;
-            pending->since_ns = harpe_clock_ns();
-        }
+        if (is_new && pending->asked != 0) ask_again(pending);
         if (leads)
             harpe_jobs_handle(peers->jobs, remove_pending(peers, pending));
         else
@@ -174,15 +225,25 @@ void harpe_peers_place_all(harpe_peers *peers, bool is_new) {
     }
 }
 
+/* Its asker is no longer there; nor shall the leader think that it is. */
+static harpe_call *take_back(harpe_peers *peers, harpe_pending *pending) {
+    if (pending->asked != 0 &&
+        !harpe_mailbox_withdraw(peers->mailbox, pending->asked, pending->number)) {
+        harpe_peers_tell(peers, HARPE_LETTER_FORGET, pending->asked, pending->number, 0);
+    }
+    return remove_pending(peers, pending);
+}
+
+/* A leader may let a call wait for as long as it is heard of. */
 void harpe_peers_refuse_late(harpe_peers *peers) {
-    int64_t now_ns = harpe_clock_ns();
+    int64_t now_ns = harpe_clock_boot_ns();
     for (harpe_pending *pending = peers->pending, *next; pending; pending = next) {
         next = pending->following;
-        if (pending->is_remote || pending->asked != 0 || now_ns - pending->since_ns < patience_ns) {
-            continue;
-        }
-        harpe_peers_answer(remove_pending(peers, pending), 503,
-                           "no server leads: the database cannot be reached; try again");
+        int64_t heard_ns = pending->asked != 0 ? peers->view.confirmed_ns : 0;
+        int64_t since_ns = pending->since_ns > heard_ns ? pending->since_ns : heard_ns;
+        if (pending->is_remote || now_ns - since_ns < patience_ns) continue;
+        harpe_peers_answer(take_back(peers, pending), 503,
+                           "no server leads: the database does not answer; try again");
     }
 }
 
@@ -204,13 +265,15 @@ void harpe_peers_handle(harpe_peers *peers, harpe_call *call) {
 
 void harpe_peers_forget(harpe_peers *peers, harpe_call *call) {
     harpe_pending *pending = call->pending;
-    if (!pending) {
-        harpe_jobs *engine = harpe_peers_engine(peers);
-        if (engine) harpe_jobs_forget(engine, call);
+    if (pending) {
+        (void)take_back(peers, pending);
         return;
     }
-    if (pending->asked != 0) tell(peers, HARPE_LETTER_FORGET, pending->asked, pending->number, 0);
-    (void)remove_pending(peers, pending);
+    /* One of them has it. */
+    if (peers->jobs) harpe_jobs_forget(peers->jobs, call);
+    for (int i = 0; i < peers->retired_count; i++) {
+        harpe_jobs_forget(peers->retired[i], call);
+    }
 }
 
 void harpe_peers_delivered(harpe_peers *peers, const harpe_call *call, int64_t round,
@@ -218,158 +281,19 @@ void harpe_peers_delivered(harpe_peers *peers, const harpe_call *call, int64_t r
     if (peers->jobs) {
         harpe_jobs_delivered(peers->jobs, call->job_id, (int)call->rank, round, has_arrived);
     } else if (call->number != 0 && peers->view.leader != 0 && peers->mailbox) {
-        tell(peers, HARPE_LETTER_DELIVERED, peers->view.leader, call->number, has_arrived);
+        harpe_peers_tell(peers, HARPE_LETTER_DELIVERED, peers->view.leader, call->number,
+                         has_arrived);
     }
 }
 
-static void read_answer(harpe_peers *peers, harpe_letter *letter) {
+void harpe_peers_read_answer(harpe_peers *peers, harpe_letter *letter) {
     harpe_pending *pending = find_pending(peers, letter->call);
-    if (!pending || pending->asked != letter->peer) return;
+    if (!pending || pending->asked != letter->peer) {
+        harpe_peers_tell(peers, HARPE_LETTER_DELIVERED, letter->peer, letter->call, false);
+        return;
+    }
     harpe_call *call = remove_pending(peers, pending);
     harpe_call_answer answer = {(int)letter->value, letter->body, letter->length, letter->round};
     letter->body = NULL;
     call->answer(call, &answer);
-}
-
-/* ---- Calls of other servers' clients ------------------------------------------------------ */
-
-static int compare_remote(const void *a, const void *b) {
-    const harpe_remote *x = a;
-    const harpe_remote *y = b;
-    if (x->number != y->number) return x->number > y->number ? 1 : -1;
-    return (x->server > y->server) - (x->server < y->server);
-}
-
-static harpe_remote *find_remote(const harpe_peers *peers, const harpe_letter *letter) {
-    const harpe_remote key = {.number = letter->call, .server = letter->peer};
-    harpe_remote **node = tfind(&key, &peers->remotes_by_number, compare_remote);
-    return node ? *node : NULL;
-}
-
-static void unlink_remote(harpe_peers *peers, harpe_remote *remote) {
-    (void)tdelete(remote, &peers->remotes_by_number, compare_remote);
-    if (remote->previous)
-        remote->previous->following = remote->following;
-    else
-        peers->remotes = remote->following;
-    if (remote->following) remote->following->previous = remote->previous;
-}
-
-static void free_remote(harpe_remote *remote) {
-    free(remote->call.job_id);
-    free(remote->call.body);
-    free(remote);
-}
-
-static void answer_remote(harpe_call *call, const harpe_call_answer *answer) {
-    harpe_remote *remote = call->user;
-    harpe_peers *peers = remote->peers;
-    harpe_letter *letter =
-        new_letter(peers, HARPE_LETTER_ANSWER, remote->server, remote->number, answer->http_status);
-    if (letter) {
-        letter->body = answer->body;
-        letter->length = answer->length;
-        letter->round = answer->round;
-        harpe_mailbox_send(peers->mailbox, letter);
-    } else {
-        free(answer->body);
-    }
-    remote->is_answered = call->kind == HARPE_CALL_SCHEDULE && answer->http_status == 200;
-    remote->round = answer->round;
-    if (remote->is_answered) return;
-    unlink_remote(peers, remote);
-    free_remote(remote);
-}
-
-static harpe_remote *add_remote(harpe_peers *peers, harpe_letter *letter) {
-    harpe_remote *remote = harpe_calloc(1, sizeof *remote);
-    if (!remote) return NULL;
-    *remote = (harpe_remote){.number = letter->call, .server = letter->peer, .peers = peers};
-    remote->call = (harpe_call){.kind = (harpe_call_kind)letter->value,
-                                .rank = letter->rank,
-                                .round = letter->round,
-                                .job_id = letter->job_id,
-                                .body = letter->body,
-                                .length = letter->length,
-                                .answer = answer_remote,
-                                .user = remote};
-    if (!tsearch(remote, &peers->remotes_by_number, compare_remote)) {
-        free(remote);
-        return NULL;
-    }
-    letter->job_id = letter->body = NULL;
-    remote->following = peers->remotes;
-    if (remote->following) remote->following->previous = remote;
-    peers->remotes = remote;
-    return remote;
-}
-
-/* Without memory nothing is answered: the asker's client will give up and try again. */
-static void read_question(harpe_peers *peers, harpe_letter *letter) {
-    if (peers->is_stopping || find_remote(peers, letter)) return;
-    harpe_remote *remote = add_remote(peers, letter);
-    if (remote) harpe_peers_place(peers, &remote->call, true);
-}
-
-/* Ends what is known of it, whether answered or not. */
-static void end_remote(harpe_peers *peers, harpe_remote *remote, bool has_arrived) {
-    unlink_remote(peers, remote);
-    if (!remote->is_answered) {
-        harpe_peers_forget(peers, &remote->call);
-    } else if (peers->jobs) {
-        harpe_jobs_delivered(peers->jobs, remote->call.job_id, (int)remote->call.rank,
-                             remote->round, has_arrived);
-    }
-    free_remote(remote);
-}
-
-/* First all that wait, so that nothing is answered to the dead; what was answered is then out of
- * the engine's reach. */
-static void read_death(harpe_peers *peers, int64_t server) {
-    harpe_remote *answered = NULL;
-    for (harpe_remote *remote = peers->remotes, *next; remote; remote = next) {
-        next = remote->following;
-        if (remote->server != server) continue;
-        if (!remote->is_answered) {
-            end_remote(peers, remote, false);
-            continue;
-        }
-        unlink_remote(peers, remote);
-        remote->following = answered;
-        answered = remote;
-    }
-    for (harpe_remote *remote = answered, *next; remote; remote = next) {
-        next = remote->following;
-        if (peers->jobs) {
-            harpe_jobs_delivered(peers->jobs, remote->call.job_id, (int)remote->call.rank,
-                                 remote->round, false);
-        }
-        free_remote(remote);
-    }
-}
-
-void harpe_peers_drop_remotes(harpe_peers *peers) {
-    while (peers->remotes) {
-        harpe_remote *remote = peers->remotes;
-        if (!remote->is_answered) harpe_peers_forget(peers, &remote->call);
-        unlink_remote(peers, remote);
-        free_remote(remote);
-    }
-}
-
-void harpe_peers_read(harpe_peers *peers, harpe_letter *letter) {
-    harpe_remote *remote = NULL;
-    switch (letter->kind) {
-    case HARPE_LETTER_ASK: read_question(peers, letter); break;
-    case HARPE_LETTER_ANSWER: read_answer(peers, letter); break;
-    case HARPE_LETTER_FORGET:
-    case HARPE_LETTER_DELIVERED:
-        remote = find_remote(peers, letter);
-        if (remote) {
-            end_remote(peers, remote, letter->kind == HARPE_LETTER_DELIVERED && letter->value != 0);
-        }
-        break;
-    case HARPE_LETTER_GONE: read_death(peers, letter->peer); break;
-    }
-    harpe_letter_free(letter);
 }

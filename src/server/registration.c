@@ -8,6 +8,9 @@
 
 #include "server/job.h"
 
+/* It goes whole into every list of jobs. Clients send a line or two. */
+enum { METADATA_BYTES = 65536 };
+
 /* ---- Jobs --------------------------------------------------------------------------------- */
 
 static harpe_call *end_operation(harpe_operation *operation) {
@@ -31,6 +34,7 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     if (status) {
         harpe_job_table_remove(&jobs->table, job);
         jobs->counts.jobs--;
+        operation->job = NULL;
         harpe_job_free(job);
         harpe_reply_not_stored(end_operation(operation), error);
         return;
@@ -104,6 +108,13 @@ static char *record_of_job(const harpe_jobs *jobs, const harpe_job *job) {
 static bool job_is_within_limits(harpe_jobs *jobs, harpe_operation *operation,
                                  const harpe_job_info *info) {
     const harpe_settings *settings = jobs->options.settings;
+    if (info->job_metadata && strlen(info->job_metadata) > METADATA_BYTES) {
+        harpe_problems_add_limit(&operation->problems, json_pack("[s,s]", "body", "job_metadata"),
+                                 "value_error.any_str.max_length",
+                                 "ensure this value has at most 65536 bytes", METADATA_BYTES);
+        harpe_reply_problems(harpe_operation_release(operation), &operation->problems);
+        return false;
+    }
     if (info->world_size > settings->max_ranks_per_job) {
         harpe_problems_add_limit(&operation->problems, json_pack("[s,s]", "body", "world_size"),
                                  "value_error.number.not_le",
@@ -152,6 +163,7 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
     jobs->counts.jobs++;
     job->registration = operation;
     operation->job = job;
+    job->operations++;
     operation->change.number = job->registered_s;
     operation->change.text = operation->body;
     operation->change.length = strlen(operation->body);

@@ -32,10 +32,13 @@ const harpe_route harpe_route_table[] = {
     {"GET", "/jobs/{job_id}/frontier", HARPE_PAGE_NONE, HARPE_CALL_FRONTIER, 1, false, false, NULL,
      NULL, "The frontier that a job runs on"},
     {"GET", "/healthz", HARPE_PAGE_HEALTH, 0, -1, false, false, NULL, NULL,
-     "Does the server answer? Needs no token"},
+     "Can the server serve? 503: not now. Needs no token"},
     {"GET", "/metrics", HARPE_PAGE_METRICS, 0, -1, false, false, NULL, NULL,
-     "Counters in Prometheus' text format"},
+     "Counters and latencies in Prometheus' text format"},
     {"GET", "/openapi.json", HARPE_PAGE_OPENAPI, 0, -1, false, false, NULL, NULL,
      "This description"},
     {0},
 };
+
+_Static_assert(sizeof harpe_route_table / sizeof *harpe_route_table <= HARPE_ROUTES_MAX,
+               "latencies.c has too few places");

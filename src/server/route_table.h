@@ -28,12 +28,14 @@ typedef struct harpe_route {
     const char *summary;
 } harpe_route;
 
-/* Ended by a NULL method. */
+/* Ended by a NULL method, which counts. */
+enum { HARPE_ROUTES_MAX = 16 };
 extern const harpe_route harpe_route_table[];
 
+struct harpe_latencies;
 /* Prometheus' text format; to be freed with free(). `jobs` is NULL while another server leads: it
  * counts them. `http` may be NULL. */
-char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store,
-                           const harpe_http *http);
+char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
+                           const struct harpe_latencies *latencies);
 
 #endif

@@ -11,20 +11,23 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "pfo/models.h"
-#include "server/route_table.h"
+#include "server/latencies.h"
 
 struct harpe_routes {
     harpe_routes_options options;
     const harpe_http *http;
+    harpe_latencies *latencies;
 };
 
 /* A request that became a call, until its answer has been sent. */
 typedef struct exchange {
     harpe_call call; /* first */
     harpe_routes *routes;
+    const harpe_route *route;
     harpe_http_request *request; /* NULL once it was answered */
     int64_t answered_round;
 } exchange;
@@ -74,6 +77,8 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     snprintf(round, sizeof round, "%lld", (long long)answer->round);
     const harpe_http_header_field headers[] = {{"harpe-round", round}, {NULL, NULL}};
     bool is_schedule = call->kind == HARPE_CALL_SCHEDULE && answer->http_status == 200;
+    harpe_latencies_add(self->routes->latencies, self->route,
+                        harpe_clock_ns() - harpe_http_arrived_ns(request));
     self->request = NULL;
     self->answered_round = answer->round;
     harpe_http_set_data(request, is_schedule ? self : NULL);
@@ -161,6 +166,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
         return;
     }
     self->routes = routes;
+    self->route = route;
     self->request = request;
     self->call.kind = route->call;
     self->call.answer = on_answer;
@@ -188,7 +194,12 @@ static void answer_info(harpe_routes *routes, harpe_http_request *request) {
     free(settings);
 }
 
-static void answer_health(harpe_http_request *request) {
+static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
+    const char *fault = harpe_peers_fault(routes->options.peers);
+    if (fault) {
+        answer_detail(request, 503, fault, NULL);
+        return;
+    }
     char body[] = "{\"status\":\"ok\"}";
     harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
 }
@@ -198,14 +209,14 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request,
     switch (route->page) {
     case HARPE_PAGE_NONE: return;
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
-    case HARPE_PAGE_HEALTH: answer_health(request); return;
+    case HARPE_PAGE_HEALTH: answer_health(routes, request); return;
     case HARPE_PAGE_OPENAPI:
         answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
         return;
     case HARPE_PAGE_METRICS:
         answer_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
                     harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
-                                         routes->options.store, routes->http),
+                                         routes->options.store, routes->http, routes->latencies),
                     NULL);
         return;
     }
@@ -271,11 +282,20 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     harpe_routes *routes = harpe_calloc(1, sizeof *routes);
     if (!routes) return harpe_fail_memory(error);
     routes->options = *options;
+    routes->latencies = harpe_latencies_new();
+    if (!routes->latencies) {
+        free(routes);
+        return harpe_fail_memory(error);
+    }
     *out = routes;
     return HARPE_OK;
 }
 
-void harpe_routes_free(harpe_routes *routes) { free(routes); }
+void harpe_routes_free(harpe_routes *routes) {
+    if (!routes) return;
+    harpe_latencies_free(routes->latencies);
+    free(routes);
+}
 
 void harpe_routes_leave_peers(harpe_routes *routes) {
     if (routes) routes->options.peers = NULL;

@@ -23,6 +23,7 @@ typedef struct rank_list {
 struct harpe_schedule_set {
     harpe_schedule_writer writer; /* first: the writer is the set */
     int rank_count;
+    bool is_trial;
     rank_list *ranks;
     harpe_frequency_schedule *schedules;
     size_t instruction_count;
@@ -71,10 +72,14 @@ static harpe_status add(harpe_schedule_writer *writer, int rank, const char *ins
     return HARPE_OK;
 }
 
+static void mark_trial(harpe_schedule_writer *writer) {
+    ((harpe_schedule_set *)writer)->is_trial = true;
+}
+
 harpe_schedule_set *harpe_schedule_set_new(int rank_count) {
     harpe_schedule_set *set = harpe_calloc(1, sizeof *set);
     if (!set) return NULL;
-    set->writer.add = add;
+    set->writer = (harpe_schedule_writer){.add = add, .mark_trial = mark_trial};
     set->rank_count = rank_count;
     set->ranks = harpe_calloc((size_t)rank_count, sizeof *set->ranks);
     set->schedules = harpe_calloc((size_t)rank_count, sizeof *set->schedules);
@@ -97,7 +102,8 @@ harpe_schedule_writer *harpe_schedule_set_writer(harpe_schedule_set *set) { retu
 
 const harpe_frequency_schedule *harpe_schedule_set_schedules(harpe_schedule_set *set) {
     for (int r = 0; r < set->rank_count; r++)
-        set->schedules[r] = (harpe_frequency_schedule){r, set->ranks[r].items, set->ranks[r].count};
+        set->schedules[r] =
+            (harpe_frequency_schedule){r, set->ranks[r].items, set->ranks[r].count, set->is_trial};
     return set->schedules;
 }
 

@@ -62,15 +62,15 @@ void harpe_store_close(harpe_store *store);
 void harpe_store_submit(harpe_store *store, harpe_change *change);
 
 /* Calls `record` for every record of all jobs (job_id NULL) or of one, before anything is
- * submitted: per job its JOB, then RANKs by rank, ROUNDs by round, RESULTs by round and rank, the
- * last STATE, WISHes, FAILED, SEEN; deleted jobs give one DELETED. Pointers are valid during the
- * call. Blocks. */
+ * submitted: per job its JOB, then RANKs by rank, ROUNDs by round, RESULTs by round and rank, but
+ * without their texts, the last STATE, WISHes, FAILED, SEEN; deleted jobs give one DELETED.
+ * Pointers are valid during the call. Blocks. */
 harpe_status harpe_store_load(harpe_store *store, const char *job_id,
                               harpe_status (*record)(void *user, const harpe_change *change,
                                                      harpe_error *error),
                               void *user, harpe_error *error);
 
-/* One result that was stored earlier, for comparison with a retry; HARPE_NOT_FOUND. Blocks for one
+/* The text of one result that was stored earlier; HARPE_NOT_FOUND. Blocks for one
  * read: call it from a worker. */
 harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,
                                      int rank, char **text, size_t *length, harpe_error *error);
@@ -98,8 +98,9 @@ void harpe_store_disown(harpe_store *store);
 bool harpe_store_is_owned(const harpe_store *store);
 
 typedef struct harpe_store_counts {
-    uint64_t changes, batches, failures;
-    size_t queued;
+    uint64_t changes, batches; /* that are on disk */
+    uint64_t failures;         /* batches that could not be written */
+    size_t queued;             /* changes that are not acknowledged yet */
 } harpe_store_counts;
 harpe_store_counts harpe_store_count(const harpe_store *store);
 const char *harpe_store_description(const harpe_store *store); /* "sqlite:harpe.db" */

@@ -33,7 +33,7 @@ static const wish_field slowdown_field = {"slowdown", HARPE_WISH_SLOWDOWN, 1, fa
 static const wish_field iteration_time_field = {"iteration_time", HARPE_WISH_ITERATION_TIME, 0,
                                                 true};
 static const wish_field watts_field = {"watts", HARPE_WISH_POWER_CAP, 0, false};
-static const wish_field time_field = {"time", HARPE_WISH_PLAN_TIME, 0, true};
+static const wish_field time_field = {"time", HARPE_WISH_PLAN_TIME, 0, false};
 
 static void read_field(harpe_fields *fields, size_t object, const harpe_place *place,
                        const wish_field *field, wish_body *out) {

@@ -105,7 +105,42 @@ class Online(Simulation):
         self.assertLess(abs(measured["straggler"]["energy_error_percent"]), 3)
         self.assertGreater(measured["straggler"]["savings_percent"],
                            measured["plan"]["savings_percent"])
+        # Long enough for the throttled GPU to be seen as drift, and planned with.
+        self.assertGreaterEqual(measured["straggler"]["last_round"],
+                                story["straggler_round"] + 4)
+        self.assertLess(measured["straggler"]["time_error_percent"], 3)
         self.assertEqual([rank["misfits"] for rank in report["ranks"]], [0] * 4)
+
+
+    def test_a_restarted_rank_that_dies_ends_the_run(self):
+        process = self.sim("--offline", "--steps", 1000, "--time-scale", 5, "--kill-rank", "2@+1")
+        first = self.ranks_other_than(set())
+        again = self.ranks_other_than(first)
+        os.kill(min(again), signal.SIGKILL)
+        out, err = self.finish(1)
+        self.assertIn("ended before its time", err)
+        self.assertEqual(out, "")
+
+    def ranks_other_than(self, those):
+        """The first ranks that are none of those: children without a program of their own."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            found = set()
+            for child in self.children():
+                try:
+                    line = pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if b"train-sim" in line:
+                    found.add(child)
+            if len(found - those) == 4:
+                return found - those
+            time.sleep(0.01)
+        self.fail("no ranks")
+
+    def children(self):
+        path = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return {int(pid) for pid in path.read_text().split()}
 
 
 class Ending(Simulation):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for libcuda.so.1 with one stream: host functions run on a thread of its own, in order.
- * For tests it can hold its stream up, and refuse to take more. */
+ * For tests it can hold its stream up, refuse to take more, and say that it captures a graph. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,11 +16,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static host_function queue[CAPACITY];
 static size_t enqueued, begun;
-static bool is_running, is_held, is_refusing;
+static bool is_running, is_held, is_refusing, is_capturing;
 
 int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user);
+int cuStreamIsCapturing(void *stream, int *capture_status);
 void standin_cuda_hold(bool hold);
 void standin_cuda_refuse(bool refuse);
+void standin_cuda_capture(bool capture);
 
 static void *run(void *unused) {
     (void)unused;
@@ -52,6 +54,14 @@ int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user) {
     return code;
 }
 
+int cuStreamIsCapturing(void *stream, int *capture_status) {
+    (void)stream;
+    pthread_mutex_lock(&lock);
+    *capture_status = is_capturing; /* 1: CU_STREAM_CAPTURE_STATUS_ACTIVE */
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
 void standin_cuda_hold(bool hold) {
     pthread_mutex_lock(&lock);
     is_held = hold;
@@ -62,5 +72,11 @@ void standin_cuda_hold(bool hold) {
 void standin_cuda_refuse(bool refuse) {
     pthread_mutex_lock(&lock);
     is_refusing = refuse;
+    pthread_mutex_unlock(&lock);
+}
+
+void standin_cuda_capture(bool capture) {
+    pthread_mutex_lock(&lock);
+    is_capturing = capture;
     pthread_mutex_unlock(&lock);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frequency controller from within one process: which wishes reach the emulated GPU, which do
- * not, and how they are counted. How it ends is test_controller.py's. */
+ * not, and how they are counted. Its start is test_controller_start.c's, its end
+ * test_controller.py's. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "base/clock.h"
+#include "base/scratch.h"
 #include "client/controller.h"
 
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
@@ -270,6 +272,46 @@ static void the_controller_may_die_and_come_back_while_wishes_go_on(void **state
     assert_int_equal(clock_mhz(0), 210);
 }
 
+static void *give_up(void *argument) {
+    pause_s(0.3);
+    atomic_store((atomic_bool *)argument, true);
+    return NULL;
+}
+
+static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
+    scratch *files = NULL;
+    assert_int_equal(scratch_make((void **)&files), 0);
+    (void)state;
+    setenv("HARPE_EMULATOR_FAULTS_FILE", scratch_path(files, "faults"), 1);
+    atomic_bool gives_up = false;
+    pthread_t thread;
+    harpe_error error = {.message = ""};
+    harpe_frequency_controller_options options = {.gpus = gpus};
+    assert_int_equal(
+        harpe_frequency_controller_start_unless(&options, &gives_up, &controller, &error),
+        HARPE_OK);
+    kill(atomic_load(&controller->process), SIGKILL);
+    double give_up_at = harpe_clock_s() + LIMIT_S;
+    while (!harpe_frequency_controller_has_died(controller) && harpe_clock_s() < give_up_at) {
+        pause_s(0.001);
+    }
+    assert_true(harpe_frequency_controller_has_died(controller));
+    put_file(files->path, "slow_set=6000\n");
+    double start_s = harpe_clock_s();
+    assert_int_equal(pthread_create(&thread, NULL, give_up, &gives_up), 0);
+    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
+    pthread_join(thread, NULL);
+    assert_true(harpe_clock_s() - start_s < 3);
+    harpe_frequency_controller_stop(controller);
+    controller = NULL;
+    assert_true(harpe_clock_s() - start_s < 6);
+    assert_int_equal(clock_mhz(0), 1740); /* not yet */
+    put_file(files->path, "\n");
+    wait_for_clock(0, 210);
+    unsetenv("HARPE_EMULATOR_FAULTS_FILE");
+    scratch_remove((void **)&files);
+}
+
 static void what_makes_no_sense_is_refused(void **state) {
     (void)state;
     harpe_error error;
@@ -305,6 +347,7 @@ int main(void) {
         TEST(an_idle_controller_sleeps_and_one_wish_wakes_it),
         TEST(a_controller_that_is_not_to_poll_is_woken_each_time),
         TEST(the_controller_may_die_and_come_back_while_wishes_go_on),
+        TEST(the_end_does_not_wait_for_a_driver_that_is_slow),
         TEST(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,8 +14,8 @@ import kills
 import zeusd
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
-TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 1)
-NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 11, 5, 15
+TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 0)
+ALREADY_EXISTS, NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 4, 11, 5, 15
 
 
 class Trainer:
@@ -167,6 +167,29 @@ class Controller(unittest.TestCase):
         trainer.process.wait(10)
         self.check_restored()
 
+    def test_a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(self):
+        first = self.started(HARPE_EMULATOR_FAULTS="slow_set=300")
+        first.tell("train")
+        time.sleep(0.5)
+        first.kill()
+        second = self.started()
+        self.set(second, 1200)
+        self.assertEqual(len(self.machine.controllers()), 1)
+        time.sleep(1)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        second.kill()
+        self.check_restored()
+
+    def test_a_gpu_has_one_controller(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        second = Trainer(self.machine)
+        self.addCleanup(second.end)
+        self.assertRegex(second.first, f"^failed {ALREADY_EXISTS}: GPU 0 has another frequency controller")
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        trainer.kill()
+        self.check_restored()
+
     def test_15_kills_at_random_moments(self):
         outcome = kills.kill_many(self.machine, 15, seed=int(time.time()))
         print(outcome, file=sys.stderr)
@@ -202,6 +225,17 @@ class Controller(unittest.TestCase):
         self.assertEqual(trainer.ask("stop"), "stopped")
         self.check_restored()
 
+    def test_stop_puts_back_what_a_controller_leaves_that_dies_meanwhile(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        controller, = self.machine.controllers()
+        os.kill(controller, signal.SIGSTOP)
+        trainer.tell("stop")
+        time.sleep(0.3)
+        os.kill(controller, signal.SIGKILL)
+        self.assertEqual(trainer.answer(), "stopped")
+        self.check_restored()
+
     # ---- The driver's faults
 
     def test_without_permission_the_start_fails_with_one_line(self):
@@ -221,7 +255,7 @@ class Controller(unittest.TestCase):
         trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="not_supported=memory_locks")
         self.addCleanup(trainer.end)
         self.assertEqual(trainer.first, "training")
-        self.assertEqual(self.machine.state(), (kills.HIGHEST_MHZ, 405, 300000, 1))
+        self.assertEqual(self.machine.state(), (kills.HIGHEST_MHZ, 405, 300000, 0))
         self.set(trainer, 1200)
         trainer.kill()
         self.check_restored()
@@ -268,16 +302,14 @@ class Controller(unittest.TestCase):
             trainer.kill()
             self.check_restored()
             self.assertEqual(server.calls, [
-                "/gpu/set_persistence_mode?gpu_ids=0&block=true&enabled=true",
                 "/gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw=300000",
                 "/gpu/set_mem_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=7251&max_clock_mhz=7251",
                 "/gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=1740&max_clock_mhz=1740",
                 "/gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=1200&max_clock_mhz=1200",
-            ] + server.calls[5:])
-            self.assertEqual(sorted(server.calls[5:]), [
+            ] + server.calls[4:])
+            self.assertEqual(sorted(server.calls[4:]), [
                 "/gpu/reset_gpu_locked_clocks?gpu_ids=0&block=true",
                 "/gpu/reset_mem_locked_clocks?gpu_ids=0&block=true",
-                "/gpu/set_persistence_mode?gpu_ids=0&block=true&enabled=false",
                 f"/gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw={kills.FOUND_MW}",
             ])
 

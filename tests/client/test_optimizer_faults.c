@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "client/training_world.h"
 
@@ -257,9 +258,10 @@ static const odd_step odd_steps[] = {
     {{"forward", "forward", "backward"}, 3, "it ended after 3 instructions, before 'backward'"},
     {{"forward", "forward", "backward", "backward", "forward"}, 5, "'forward', is one too many"},
     {{"forward", "vorwaerts", "backward", "backward"}, 4, "'vorwaerts' where 'forward'"},
+    {{"forward", NULL, "backward", "backward"}, 4, "an instruction has no name"},
 };
 
-static void steps_that_do_not_fit_run_on_unmeasured(void **state) {
+static void steps_that_never_fit_hold_up_no_round(void **state) {
     scratch *files = *state;
     write_plan(files->root, 1);
     for (size_t i = 0; i < sizeof odd_steps / sizeof odd_steps[0]; i++) {
@@ -273,11 +275,26 @@ static void steps_that_do_not_fit_run_on_unmeasured(void **state) {
         assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
         WAIT_UNTIL(rank, look(rank).misfits > 5);
         WAIT_UNTIL(rank, count_lines(rank, odd_steps[i].message) == 1);
-        assert_int_equal(look(rank).round, 0);
-        assert_int_equal(look(rank).state, HARPE_PFO_MEASURING);
+        assert_reaches_round(rank, 2);
         end_with_warnings(rank, 1);
         kill_server(&one);
     }
+}
+
+/* Steps of four instructions, and a scheduler that was told of eight. */
+static void a_wrong_number_of_microbatches_is_told_by_the_server(void **state) {
+    scratch *files = *state;
+    static const char *const more[] = {
+        "--scheduler=InstructionProfiler",
+        "--scheduler-args={\"schedule\":\"1f1b\",\"num_microbatches\":4}", NULL};
+    write_plan(files->root, 1);
+    server one = start_server(files->root, "jobs.db", 0, more);
+    training *rank = start_training(one.url, 0, 1);
+    WAIT_UNTIL(rank, count_lines(rank, "the server answered 500") == 1);
+    assert_int_equal(count_lines(rank, "ran 'forward' 2 times in an iteration"), 1);
+    assert_trains_on(rank);
+    end_training(rank);
+    kill_server(&one);
 }
 
 static void strict_mode_tells_the_caller(void **state) {
@@ -403,6 +420,27 @@ static void a_killed_controller_is_replaced(void **state) {
     kill_server(&one);
 }
 
+/* As one whose driver hangs: it takes what it is sent, and says nothing. */
+static void a_controller_that_does_not_answer_does_not_hold_up_the_end(void **state) {
+    scratch *files = *state;
+    char program[600], started[600], script[1400];
+    snprintf(started, sizeof started, "%s", scratch_path(files, "started"));
+    snprintf(program, sizeof program, "%s", scratch_path(files, "program"));
+    setenv("HARPE_PROGRAM", program, 1);
+    training *rank = start_training("http://127.0.0.1:9", 0, 1);
+    assert_int_equal(count_lines(rank, "clocks are not controlled"), 1);
+    snprintf(script, sizeof script, "#!/bin/sh\n: > '%s'\nexec cat <&3 >/dev/null\n", started);
+    put_file(program, script);
+    assert_int_equal(chmod(program, 0700), 0);
+    WAIT_UNTIL(rank, access(started, F_OK) == 0);
+    stop_steps(rank);
+    rank->thread = 0;
+    double begin_s = harpe_clock_s();
+    end_training(rank);
+    assert_true(harpe_clock_s() - begin_s < 5);
+    setenv("HARPE_PROGRAM", PROGRAM, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
 
 int main(void) {
@@ -416,13 +454,15 @@ int main(void) {
         TEST(a_job_that_is_refused_turns_the_optimizer_off),
         TEST(a_server_that_wants_a_token_gets_it),
         TEST(evaluation_steps_are_one_line_and_rounds_go_on),
-        TEST(steps_that_do_not_fit_run_on_unmeasured),
+        TEST(steps_that_never_fit_hold_up_no_round),
+        TEST(a_wrong_number_of_microbatches_is_told_by_the_server),
         TEST(strict_mode_tells_the_caller),
         TEST(permission_that_comes_late_is_used),
         TEST(without_a_gpu_times_are_measured),
         TEST(without_an_energy_counter_rounds_go_on),
         TEST(strict_mode_wants_its_gpu),
         TEST(a_killed_controller_is_replaced),
+        TEST(a_controller_that_does_not_answer_does_not_hold_up_the_end),
     };
     return cmocka_run_group_tests(tests, start_machine, stop_machine);
 }

@@ -143,6 +143,81 @@ static void long_names_are_cut_in_messages_only(void **state) {
     end(&follower, &exchange);
 }
 
+static void an_instruction_without_a_name_does_not_fit(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_misfit misfit;
+    int frequency_mhz = -1;
+    char line[512];
+    harpe_follower_begin_step(&follower, &exchange);
+    assert_true(harpe_follower_next(&follower, NULL, &frequency_mhz, &misfit)); /* no schedule */
+    for (size_t count = 0; count <= 3; count += 3) {
+        harpe_schedule_post(&exchange, make_schedule(three, count, 4));
+        harpe_follower_begin_step(&follower, &exchange);
+        assert_false(harpe_follower_next(&follower, NULL, &frequency_mhz, &misfit));
+        assert_int_equal(frequency_mhz, HIGHEST_MHZ);
+        harpe_misfit_describe(&misfit, line, sizeof line);
+        assert_non_null(strstr(line, "an instruction has no name"));
+        assert_true(harpe_follower_end_step(&follower, &misfit));
+        harpe_schedule_exchange_clear(&exchange);
+    }
+    end(&follower, &exchange);
+}
+
+/* ---- Evaluation, or not ---------------------------------------------------------------------- */
+
+static void run_fitting(harpe_follower *follower, harpe_schedule_exchange *exchange) {
+    harpe_misfit misfit;
+    harpe_follower_begin_step(follower, exchange);
+    for (size_t i = 0; i < 3; i++) {
+        (void)next(follower, three[i].instruction);
+    }
+    assert_true(harpe_follower_end_step(follower, &misfit));
+}
+
+static void run_misfits(harpe_follower *follower, harpe_schedule_exchange *exchange, int count) {
+    harpe_misfit misfit;
+    for (int i = 0; i < count; i++) {
+        harpe_follower_begin_step(follower, exchange);
+        (void)next(follower, "forward");
+        assert_false(harpe_follower_end_step(follower, &misfit));
+    }
+}
+
+static void training_that_never_fitted_is_lost_after_three_steps(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
+    run_misfits(&follower, &exchange, 2);
+    assert_false(harpe_follower_is_lost(&follower));
+    run_misfits(&follower, &exchange, 1);
+    assert_true(harpe_follower_is_lost(&follower));
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 1)); /* it may fit */
+    run_misfits(&follower, &exchange, 2);
+    assert_false(harpe_follower_is_lost(&follower));
+    run_misfits(&follower, &exchange, 1);
+    run_fitting(&follower, &exchange);
+    assert_false(harpe_follower_is_lost(&follower));
+    end(&follower, &exchange);
+}
+
+static void training_that_has_fitted_may_evaluate_for_long(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {NULL, NULL};
+    harpe_follower follower = {0};
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
+    run_fitting(&follower, &exchange);
+    run_misfits(&follower, &exchange, 500);
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 1)); /* it comes in mid-evaluation */
+    run_misfits(&follower, &exchange, 500);
+    assert_false(harpe_follower_is_lost(&follower));
+    run_misfits(&follower, &exchange, 500); /* the number of microbatches changed */
+    assert_true(harpe_follower_is_lost(&follower));
+    end(&follower, &exchange);
+}
+
 /* ---- Two threads ----------------------------------------------------------------------------- */
 
 enum { POSTS = 20000 };
@@ -197,6 +272,9 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step),
         cmocka_unit_test(outside_of_steps_the_clock_is_the_highest),
         cmocka_unit_test(long_names_are_cut_in_messages_only),
+        cmocka_unit_test(an_instruction_without_a_name_does_not_fit),
+        cmocka_unit_test(training_that_never_fitted_is_lost_after_three_steps),
+        cmocka_unit_test(training_that_has_fitted_may_evaluate_for_long),
         cmocka_unit_test(schedules_arrive_in_order_and_the_last_one_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

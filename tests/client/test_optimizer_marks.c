@@ -10,6 +10,7 @@
 
 static void (*hold_stream)(bool hold);
 static void (*refuse)(bool refuse);
+static void (*capture)(bool capture);
 
 /* Stays loaded, as CUDA does. */
 static void load_cuda(void) {
@@ -17,8 +18,10 @@ static void load_cuda(void) {
     assert_non_null(library);
     *(void **)&hold_stream = dlsym(library, "standin_cuda_hold");
     *(void **)&refuse = dlsym(library, "standin_cuda_refuse");
+    *(void **)&capture = dlsym(library, "standin_cuda_capture");
     assert_non_null(hold_stream);
     assert_non_null(refuse);
+    assert_non_null(capture);
 }
 
 /* Runs first: nothing has loaded CUDA yet. */
@@ -45,11 +48,11 @@ typedef struct arrivals {
     pthread_t thread;
 } arrivals;
 
-static void arrive(void *user, const harpe_event *event) {
+static void arrive(void *user, const harpe_marked_event *event) {
     arrivals *seen = user;
     pthread_mutex_lock(&seen->lock);
     if (seen->count < sizeof seen->order - 1) {
-        seen->order[seen->count] = event->kind == HARPE_EVENT_BEGIN ? event->name[0] : '.';
+        seen->order[seen->count] = event->kind == HARPE_MARKED_BEGIN ? event->name[0] : '.';
     }
     seen->count++;
     seen->thread = pthread_self();
@@ -71,7 +74,7 @@ static void wait_for_arrivals(arrivals *seen, size_t count) {
 }
 
 static bool send_begin(harpe_marks *marks, const char *name) {
-    return harpe_marks_send(marks, &(harpe_event){.kind = HARPE_EVENT_BEGIN, .name = name});
+    return harpe_marks_send(marks, &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN, .name = name});
 }
 
 static void events_arrive_in_order_on_the_streams_thread(void **state) {
@@ -83,7 +86,7 @@ static void events_arrive_in_order_on_the_streams_thread(void **state) {
     char name[] = "abcdef";
     for (size_t i = 0; i < 6; i++) {
         assert_true(send_begin(marks, name + i));
-        assert_true(harpe_marks_send(marks, &(harpe_event){.kind = HARPE_EVENT_END}));
+        assert_true(harpe_marks_send(marks, &(harpe_marked_event){.kind = HARPE_MARKED_END}));
     }
     memset(name, '?', 6); /* names were copied */
     pause_s(0.05);
@@ -127,6 +130,27 @@ static void a_stream_that_never_comes_there_is_left_behind(void **state) {
     hold_stream(false);
     pause_s(0.1);
     assert_int_equal(arrived(&seen), 0);
+}
+
+static void nothing_is_left_in_a_captured_graph(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    hold_stream(true);
+    capture(true);
+    assert_true(send_begin(marks, "a"));
+    assert_int_equal(arrived(&seen), 1);
+    assert_true(pthread_equal(seen.thread, pthread_self()));
+    capture(false);
+    assert_true(send_begin(marks, "b"));
+    capture(true);
+    assert_false(send_begin(marks, "c")); /* would overtake b */
+    capture(false);
+    hold_stream(false);
+    wait_for_arrivals(&seen, 2);
+    assert_false(pthread_equal(seen.thread, pthread_self()));
+    assert_string_equal(seen.order, "ab");
+    harpe_marks_free(marks);
 }
 
 /* ---- In an optimizer ------------------------------------------------------------------------- */
@@ -176,6 +200,7 @@ int main(void) {
         TEST(events_arrive_in_order_on_the_streams_thread),
         TEST(a_full_queue_and_a_refusing_stream_are_told),
         TEST(a_stream_that_never_comes_there_is_left_behind),
+        TEST(nothing_is_left_in_a_captured_graph),
         TEST(rounds_go_on_with_marks_of_a_stream),
         TEST(synchronised_marks_synchronise_at_every_event),
     };

@@ -30,6 +30,8 @@ typedef struct test_gpu {
     _Atomic int failure; /* harpe_status of each reading */
     _Atomic bool has_restarted;
     bool has_no_counter;
+    bool is_counter_still, has_no_power;
+    int64_t time_scale; /* GPU time; 0: 1 */
     int64_t start_ns, counter_ns;
     int warnings;
     char last[256];
@@ -46,8 +48,8 @@ static int none(void *user) {
 }
 
 static int64_t now(void *user) {
-    (void)user;
-    return harpe_clock_ns();
+    const test_gpu *self = user;
+    return harpe_clock_ns() * (self->time_scale ? self->time_scale : 1);
 }
 
 /* 100 W, all the time. */
@@ -55,6 +57,10 @@ static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error
     test_gpu *self = user;
     if (self->has_no_counter) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
     if (self->failure) return harpe_fail(error, (harpe_status)self->failure, "GPU %d is lost", gpu);
+    if (self->is_counter_still) {
+        *energy_mj = 77;
+        return HARPE_OK;
+    }
     int64_t since_ns = (harpe_clock_ns() - self->start_ns) / self->counter_ns * self->counter_ns;
     *energy_mj = (uint64_t)since_ns / 10000 + (self->has_restarted ? 0 : 1000000000);
     return HARPE_OK;
@@ -62,6 +68,7 @@ static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error
 
 static harpe_status power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     test_gpu *self = user;
+    if (self->has_no_power) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no power");
     if (self->failure) return harpe_fail(error, (harpe_status)self->failure, "GPU %d is lost", gpu);
     *power_mw = 100000;
     return HARPE_OK;
@@ -237,6 +244,82 @@ static void power_stands_in_for_a_missing_counter(void **state) {
     assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 2, 0, &result, NULL), HARPE_OK);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
+    harpe_profiling_result_free(&result);
+    harpe_instruction_profiler_free(profiler);
+}
+
+/* Steps that wait for its next move; 50 s of GPU time pass in a second. */
+static harpe_instruction_profiler *wait_for_a_still_counter(test_gpu *gpu) {
+    gpu->is_counter_still = true;
+    gpu->time_scale = 50;
+    harpe_instruction_profiler *profiler = new_on(gpu, 0, false);
+    step(profiler, 1);
+    for (int i = 0; i < 10000 && gpu->warnings == 0; i++) {
+        (void)harpe_profiler_tick(profiler);
+        sleep_ns(1000000);
+    }
+    assert_int_equal(gpu->warnings, 1);
+    assert_non_null(strstr(gpu->last, "the energy counter does not move"));
+    return profiler;
+}
+
+static void power_stands_in_for_a_counter_that_stands_still(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
+    step(profiler, 1);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
+    assert_true(power_w > 98 && power_w < 102);
+    harpe_profiling_result_free(&result);
+    assert_int_equal(gpu.warnings, 1);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void without_power_too_times_are_measured(void **state) {
+    (void)state;
+    test_gpu gpu = {.has_no_power = true};
+    harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
+    settle(profiler);
+    assert_non_null(strstr(gpu.last, "tells no power either"));
+    step(profiler, 2);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 2, 1, 0, &result, NULL), HARPE_OK);
+    assert_true(result.iteration_time_s[0] > 0);
+    assert_true(result.iteration_energy_j[0] == 0);
+    harpe_profiling_result_free(&result);
+    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 0, "never.csv", NULL),
+                     HARPE_NOT_SUPPORTED);
+    assert_int_equal(gpu.warnings, 2);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void a_counter_may_stand_still_while_no_step_waits(void **state) {
+    (void)state;
+    test_gpu gpu = {.is_counter_still = true, .time_scale = 50};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    pass(profiler, 300000000);
+    assert_int_equal(gpu.warnings, 0);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void an_instruction_without_a_name_gets_one(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    harpe_instruction_profiler_begin_step(profiler, 1);
+    instruction(profiler, NULL, 0);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    assert_string_equal(result.time_breakdown[0].instruction, "unnamed");
     harpe_profiling_result_free(&result);
     harpe_instruction_profiler_free(profiler);
 }
@@ -479,6 +562,10 @@ int main(void) {
         cmocka_unit_test(cancelled_and_spoiled_steps_do_not_count),
         cmocka_unit_test(without_a_gpu_times_are_known_at_once),
         cmocka_unit_test(power_stands_in_for_a_missing_counter),
+        cmocka_unit_test(power_stands_in_for_a_counter_that_stands_still),
+        cmocka_unit_test(without_power_too_times_are_measured),
+        cmocka_unit_test(a_counter_may_stand_still_while_no_step_waits),
+        cmocka_unit_test(an_instruction_without_a_name_gets_one),
         cmocka_unit_test_setup_teardown(the_profile_has_all_that_was_seen, scratch_make,
                                         scratch_remove),
         cmocka_unit_test(a_name_that_no_profile_can_have_is_refused),

@@ -38,7 +38,7 @@ static void ranks_read_as_they_were_saved(void **state) {
 static void schedules_and_results_read_as_they_were_saved(void **state) {
     const char *path = scratch_path(*state, "list.json");
     static const harpe_scheduled_instruction instructions[] = {{"forward", 1410}, {"b", 0}};
-    const harpe_frequency_schedule schedules[] = {{0, instructions, 2}, {1, NULL, 0}};
+    const harpe_frequency_schedule schedules[] = {{0, instructions, 2, true}, {1, NULL, 0, false}};
     static const double values[] = {0.1, 2, 1e-9};
     static const size_t counts[] = {1, 2};
     static const size_t offsets[] = {2, 0};
@@ -52,6 +52,7 @@ static void schedules_and_results_read_as_they_were_saved(void **state) {
     assert_int_equal(count, 2);
     assert_string_equal(read_schedules[0].instructions[1].instruction, "b");
     assert_int_equal(read_schedules[1].instruction_count, 0);
+    assert_true(read_schedules[0].is_trial && !read_schedules[1].is_trial);
     harpe_schedules_free(read_schedules, count);
 
     assert_int_equal(harpe_profiling_results_save(path, results, 1, NULL), HARPE_OK);

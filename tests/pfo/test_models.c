@@ -339,7 +339,7 @@ static void a_schedule_reads_as_it_was_written(void **state) {
     (void)state;
     static const harpe_scheduled_instruction instructions[] = {
         {"forward", 1410}, {"backward", 0}, {"odd \"name\"", 210}, {"", 5}};
-    const harpe_frequency_schedule written = {7, instructions, 4};
+    const harpe_frequency_schedule written = {7, instructions, 4, false};
     char *json = NULL;
     harpe_frequency_schedule schedule = {0};
     harpe_frequency_schedule copy = {0};
@@ -358,6 +358,36 @@ static void a_schedule_reads_as_it_was_written(void **state) {
     }
     harpe_frequency_schedule_free(&copy);
     free(json);
+}
+
+static void a_schedule_says_that_it_is_a_trial_only_where_it_is(void **state) {
+    (void)state;
+    static const harpe_scheduled_instruction instruction = {"forward", 1410};
+    const harpe_frequency_schedule written = {3, &instruction, 1, true};
+    const char *const not_so[] = {"{\"rank\":3,\"frequencies\":[]}",
+                                  "{\"trial\":false,\"rank\":3,\"frequencies\":[]}"};
+    char *json = NULL;
+    harpe_frequency_schedule schedule = {0}, copy = {0};
+    harpe_error error;
+    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    assert_string_equal(json, "{\"rank\":3,\"frequencies\":[[\"forward\",1410]],\"trial\":true}");
+    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
+    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    assert_true(schedule.is_trial && copy.is_trial);
+    harpe_frequency_schedule_free(&schedule);
+    harpe_frequency_schedule_free(&copy);
+    free(json);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(
+            harpe_frequency_schedule_parse(not_so[i], strlen(not_so[i]), &schedule, NULL),
+            HARPE_OK);
+        assert_false(schedule.is_trial);
+        harpe_frequency_schedule_free(&schedule);
+    }
+    const char *bad = "{\"rank\":3,\"frequencies\":[],\"trial\":[1]}";
+    assert_int_equal(harpe_frequency_schedule_parse(bad, strlen(bad), &schedule, &error),
+                     HARPE_INVALID_INPUT);
+    assert_string_equal(error.message, "trial: value could not be parsed to a boolean");
 }
 
 static void an_item_of_a_schedule_is_a_pair(void **state) {
@@ -424,6 +454,7 @@ int main(void) {
         cmocka_unit_test(a_rank_must_lie_in_its_job),
         cmocka_unit_test(problems_without_end_are_kept_in_part),
         cmocka_unit_test(a_schedule_reads_as_it_was_written),
+        cmocka_unit_test(a_schedule_says_that_it_is_a_trial_only_where_it_is),
         cmocka_unit_test(an_item_of_a_schedule_is_a_pair),
         cmocka_unit_test(query_values_are_integers),
     };

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The quick look at a result: what it takes, the whole reader takes too, with the same rank. */
+/* The quick look at a result: what it takes, the whole reader takes too, with the same rank and
+ * with the numbers that another library reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +66,7 @@ static void everything_else_is_left_to_the_whole_reader(void **state) {
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"\\n\":[]}}",
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"\xC3\xA4\":[]}}",
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"f\":[1]}}",
+        "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"f\":[],\"f\":[]}}",
     };
     int rank = -1;
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
@@ -75,6 +79,71 @@ static void everything_else_is_left_to_the_whole_reader(void **state) {
     memset(digits + length, '9', 400);
     memcpy(digits + length + 400, "]}", sizeof "]}");
     assert_false(harpe_profiling_result_scan(digits, strlen(digits), &rank));
+}
+
+/* ---- Beside the whole reader ---------------------------------------------------------------- */
+
+static void expect_numbers(const json_t *list, const double *values, size_t count) {
+    assert_int_equal(json_array_size(list), count);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(json_number_value(json_array_get(list, i)) == values[i]);
+    }
+}
+
+static void expect_breakdown(const json_t *object, const harpe_breakdown *all, size_t count) {
+    assert_int_equal(json_object_size(object), count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *lists = json_object_get(object, all[i].instruction);
+        assert_int_equal(json_array_size(lists), all[i].iteration_count);
+        for (size_t k = 0; k < all[i].iteration_count; k++) {
+            expect_numbers(json_array_get(lists, k), all[i].values + all[i].offsets[k],
+                           all[i].counts[k]);
+        }
+    }
+}
+
+/* True: the quick look took it, and all agree on what it says. */
+static bool is_taken_by_all(const char *body, size_t length) {
+    int rank = -1;
+    if (!harpe_profiling_result_scan(body, length, &rank)) return false;
+    harpe_profiling_result result = {0};
+    json_t *other = json_loadb(body, length, JSON_DECODE_INT_AS_REAL, NULL);
+    if (!other || harpe_profiling_result_parse(body, length, &result, NULL)) {
+        fail_msg("%.*s", (int)length, body);
+    }
+    assert_int_equal(result.rank, rank);
+    expect_numbers(json_object_get(other, "iter_time"), result.iteration_time_s,
+                   result.iteration_time_count);
+    expect_numbers(json_object_get(other, "iter_energy"), result.iteration_energy_j,
+                   result.iteration_energy_count);
+    expect_breakdown(json_object_get(other, "time_breakdown"), result.time_breakdown,
+                     result.time_breakdown_count);
+    expect_breakdown(json_object_get(other, "energy_breakdown"), result.energy_breakdown,
+                     result.energy_breakdown_count);
+    json_decref(other);
+    harpe_profiling_result_free(&result);
+    return true;
+}
+
+static void no_number_is_too_long_for_the_whole_reader(void **state) {
+    (void)state;
+    static const struct {
+        const char *before, *after;
+    } forms[] = {{"", ""},   {"-", ""},      {"0.", ""}, {"-0.", ""},
+                 {"", ".5"}, {"7.", "e-99"}, {"", "e99"}};
+    char digits[3001], body[3200];
+    for (size_t i = 0; i < sizeof digits - 1; i++)
+        digits[i] = (char)('1' + i % 9);
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++) {
+        int taken = 0;
+        for (int count = 1; count <= 3000; count += count < 450 ? 1 : 850) {
+            int length = snprintf(body, sizeof body,
+                                  "{\"rank\":0,\"iter_time\":[%s%.*s%s],\"iter_energy\":[]}",
+                                  forms[form].before, count, digits, forms[form].after);
+            taken += is_taken_by_all(body, (size_t)length);
+        }
+        assert_in_range(taken, 150, 400);
+    }
 }
 
 /* One to four bytes changed at random, and every beginning. */
@@ -92,17 +161,7 @@ static void what_it_takes_the_whole_reader_takes(void **state) {
         }
         char *exact = malloc(length + 1); /* so that a byte too far is seen */
         memcpy(exact, body, length);
-        int rank = -1;
-        bool is_plain = harpe_profiling_result_scan(exact, length, &rank);
-        harpe_profiling_result result = {0};
-        if (is_plain) {
-            taken++;
-            if (harpe_profiling_result_parse(exact, length, &result, NULL)) {
-                fail_msg("%.*s", (int)length, exact);
-            }
-            assert_int_equal(result.rank, rank);
-            harpe_profiling_result_free(&result);
-        }
+        taken += is_taken_by_all(exact, length);
         free(exact);
     }
     assert_in_range(taken, 1000, 99000);
@@ -112,6 +171,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usual_results_are_known_at_a_glance),
         cmocka_unit_test(everything_else_is_left_to_the_whole_reader),
+        cmocka_unit_test(no_number_is_too_long_for_the_whole_reader),
         cmocka_unit_test(what_it_takes_the_whole_reader_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,18 @@ static void what_is_printed_reads_back(void **state) {
     harpe_settings_free(&again);
 }
 
+static void a_log_is_text_or_json(void **state) {
+    harpe_settings *settings = *state;
+    assert_false(settings->log_is_json);
+    assert_int_equal(set(settings, "log_format", "JSON", NULL), HARPE_OK);
+    assert_true(settings->log_is_json);
+    assert_int_equal(set(settings, "log_format", "xml", NULL), HARPE_INVALID_ARGUMENT);
+    assert_true(settings->log_is_json);
+    char *printed = harpe_settings_format(settings);
+    assert_non_null(strstr(printed, "LOG_FORMAT=json"));
+    free(printed);
+}
+
 static void passwords_are_not_printed(void **state) {
     assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
     char *text = harpe_settings_format(*state);
@@ -201,6 +213,7 @@ int main(void) {
         TEST(a_refused_value_leaves_the_old_one),
         TEST(what_only_all_together_can_tell),
         TEST(what_is_printed_reads_back),
+        TEST(a_log_is_text_or_json),
         TEST(passwords_are_not_printed),
         TEST(every_setting_has_a_help_text),
     };

@@ -27,6 +27,7 @@ typedef struct simulated_pipeline {
     int pp, dp, tp, microbatches;
     harpe_problem *problem; /* of all GPUs of a stage */
     double noise, time_factor, energy_factor;
+    double throttle[SIMULATED_RANKS_MAX]; /* of a stage: its instructions take that much longer */
     double outside_time_s, outside_energy_j; /* of an iteration; energy: of all ranks */
     double straggler_time_s;                 /* iterations take this long at least */
     uint64_t random;
@@ -67,7 +68,7 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
                 -1,
                 entry->instruction,
                 entry->points[i].frequency_mhz,
-                entry->points[i].time_s,
+                entry->points[i].time_s * s->throttle[entry->stage],
                 entry->points[i].energy_j * gpus,
             };
         }
@@ -131,6 +132,8 @@ static inline simulated_pipeline *simulate(int pp, int dp, int tp, int microbatc
     s->tp = tp;
     s->microbatches = microbatches;
     s->time_factor = s->energy_factor = 1;
+    for (int i = 0; i < SIMULATED_RANKS_MAX; i++)
+        s->throttle[i] = 1;
     s->random = 88172645463325252U;
     s->blocking_power_w = 80;
     s->profile = profile ? profile : simulated_profile(s);
@@ -141,6 +144,22 @@ static inline simulated_pipeline *simulate(int pp, int dp, int tp, int microbatc
     (void)snprintf(s->directory, sizeof s->directory, "/tmp/harpe-online-XXXXXX");
     assert_non_null(mkdtemp(s->directory));
     return s;
+}
+
+static inline void simulated_throttle(simulated_pipeline *s, int stage, double factor) {
+    s->throttle[stage] = factor;
+    harpe_problem_free(s->problem);
+    s->problem = simulated_problem(s, s->profile, s->dp * s->tp);
+}
+
+/* Steps of another size from now on. */
+static inline void simulated_microbatches(simulated_pipeline *s, int microbatches) {
+    s->microbatches = microbatches;
+    harpe_problem_free(s->problem);
+    s->problem = simulated_problem(s, s->profile, s->dp * s->tp);
+    free(s->frequency_mhz);
+    s->frequency_mhz =
+        calloc(harpe_problem_instruction_count(s->problem), sizeof *s->frequency_mhz);
 }
 
 static inline void simulated_close(simulated_pipeline *s) {
@@ -207,11 +226,12 @@ static inline void simulated_breakdown(simulated_pipeline *s, const harpe_freque
             if (strcmp(list->instructions[i].instruction, instruction) != 0) continue;
             const harpe_profile_point *point =
                 simulated_point(s, stage, instruction, list->instructions[i].frequency_mhz);
-            values[at] = point->time_s * s->time_factor * simulated_noise(s);
-            values[SIMULATED_ITERATIONS * runs + at] =
-                point->energy_j * s->energy_factor * simulated_noise(s);
-            *time_s += point->time_s * s->time_factor / SIMULATED_ITERATIONS;
-            *energy_j += point->energy_j * s->energy_factor / SIMULATED_ITERATIONS;
+            double run_s = point->time_s * s->time_factor * s->throttle[stage];
+            double run_j = point->energy_j * s->energy_factor;
+            values[at] = run_s * simulated_noise(s);
+            values[SIMULATED_ITERATIONS * runs + at] = run_j * simulated_noise(s);
+            *time_s += run_s / SIMULATED_ITERATIONS;
+            *energy_j += run_j / SIMULATED_ITERATIONS;
             at++;
         }
     }
@@ -252,14 +272,16 @@ static inline harpe_frequency_schedule simulated_default(simulated_pipeline *s, 
     harpe_scheduled_instruction *list = harpe_arena_alloc(&s->arena, count, sizeof *list);
     for (size_t i = 0; i < count; i++)
         list[i].instruction = i % 2 ? "backward" : "forward";
-    return (harpe_frequency_schedule){rank, list, count};
+    return (harpe_frequency_schedule){
+        .rank = rank, .instructions = list, .instruction_count = count};
 }
 
 /* The pipeline's own order: rank 0's list, then rank 1's. */
 static inline void simulated_run(simulated_pipeline *s) {
     harpe_arena_free(&s->arena);
     size_t at = 0;
-    bool is_empty = s->schedules[0].instruction_count == 0;
+    /* Without a schedule, or with one of steps of another size: at highest clocks. */
+    bool is_empty = s->schedules[0].instruction_count != 2 * (size_t)s->microbatches;
     for (int p = 0; p < s->pp; p++) {
         size_t length = harpe_problem_rank_length(s->problem, p);
         for (size_t i = 0; i < length; i++)

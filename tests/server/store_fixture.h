@@ -173,7 +173,7 @@ static inline harpe_status append_record(void *user, const harpe_change *change,
 }
 
 /* Everything that is stored must read as `expected`: lines of kind, job (a, b), round, rank,
- * number, text. */
+ * number, text; those of results without the text. */
 static inline void assert_loads(fixture *f, const char *job_id, const char *expected) {
     harpe_text text = {0};
     harpe_error error = {0};
@@ -183,6 +183,17 @@ static inline void assert_loads(fixture *f, const char *job_id, const char *expe
     }
     assert_string_equal(text.data ? text.data : "", expected);
     harpe_text_free(&text);
+}
+
+static inline void assert_reads_result(fixture *f, const char *job_id, int64_t round, int rank,
+                                       const char *expected) {
+    char *text = NULL;
+    size_t length = 0;
+    assert_int_equal(harpe_store_read_result(f->store, job_id, round, rank, &text, &length, NULL),
+                     HARPE_OK);
+    assert_string_equal(text, expected);
+    assert_int_equal(length, strlen(expected));
+    free(text);
 }
 
 #endif

@@ -230,6 +230,76 @@ static void evicted_job_is_gone_for_all(void **state) {
     free(job);
 }
 
+static void evicted_job_leaves_little_behind(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 1, "fail create");
+    expect(ask_schedule(e, job, 0, -1), 500, "plan.py");
+    const harpe_job *own = harpe_job_table_find(&e->jobs->table, job);
+    assert_non_null(own->info.job_metadata);
+    assert_non_null(own->failure);
+    expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
+    engine_settle(e);
+    assert_null(own->info.job_id);
+    assert_null(own->info.job_metadata);
+    assert_null(own->failure);
+    assert_null(own->ranks);
+    assert_int_equal(own->operations, 0);
+    free(job);
+}
+
+static harpe_job *add_evicted(harpe_job_table *table, int number) {
+    char id[16];
+    (void)snprintf(id, sizeof id, "job%d", number);
+    harpe_job *job = harpe_job_new(NULL, strdup(id), NULL);
+    job->is_evicted = true;
+    assert_true(harpe_job_table_add(table, job));
+    return job;
+}
+
+static void only_the_latest_evicted_jobs_are_known(void **state) {
+    (void)state;
+    harpe_job_table table = {0};
+    harpe_job *first = add_evicted(&table, 0);
+    first->operations = 1; /* it is still being worked for */
+    for (int i = 1; i < HARPE_EVICTED_KEPT + 10; i++) {
+        (void)add_evicted(&table, i);
+    }
+    assert_ptr_equal(harpe_job_table_find(&table, "job0"), first);
+    assert_int_equal(table.count, HARPE_EVICTED_KEPT + 10);
+    first->operations = 0;
+    (void)add_evicted(&table, HARPE_EVICTED_KEPT + 10);
+    assert_int_equal(table.count, HARPE_EVICTED_KEPT);
+    assert_null(harpe_job_table_find(&table, "job0"));
+    assert_null(harpe_job_table_find(&table, "job10"));
+    assert_non_null(harpe_job_table_find(&table, "job11"));
+    assert_non_null(harpe_job_table_find(&table, "job100010"));
+    harpe_job_table_free(&table);
+}
+
+static asked *ask_with_metadata(engine *e, size_t length) {
+    char *text = malloc(length + 1);
+    char *body = NULL;
+    memset(text, 'm', length);
+    text[length] = '\0';
+    assert_true(asprintf(&body,
+                         "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
+                         "\"job_metadata\":\"%s\"}",
+                         text) > 0);
+    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
+    free(text);
+    free(body);
+    return a;
+}
+
+static void metadata_has_a_limit(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    expect(ask_with_metadata(e, 65536), 200, NULL);
+    expect(ask_with_metadata(e, 65537), 422, "\"limit_value\":65536");
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+}
+
 static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     engine *e = *state;
     e->settings.max_job_idle_time_s = 100;
@@ -349,6 +419,9 @@ int main(void) {
         ENGINE_TEST(large_result_is_taken),
         ENGINE_TEST(nothing_is_taken_that_cannot_be_stored),
         ENGINE_TEST(evicted_job_is_gone_for_all),
+        ENGINE_TEST(evicted_job_leaves_little_behind),
+        cmocka_unit_test(only_the_latest_evicted_jobs_are_known),
+        ENGINE_TEST(metadata_has_a_limit),
         ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
         ENGINE_TEST(timer_evicts_a_job_that_idles),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),

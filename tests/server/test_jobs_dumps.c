@@ -83,8 +83,8 @@ static void results_are_dumped_as_they_came_or_cleaned(void **state) {
     engine *e = *state;
     dump_into(e);
     engine_start(e);
-    char *job = job_of(e, 3, NULL);
-    (void)whole_round(e, job, 3, 0, -1);
+    char *job = job_of(e, 4, NULL);
+    (void)whole_round(e, job, 4, 0, -1);
     expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
                " {\"iter_energy\" : [], \"iter_time\":[1e0, 2.50],\"rank\":0}\n"),
            200, "null");
@@ -94,6 +94,10 @@ static void results_are_dumped_as_they_came_or_cleaned(void **state) {
     expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
                "\xEF\xBB\xBF{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4]}"),
            200, "null");
+    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
+               "{\"rank\":3,\"iter_time\":[],\"iter_energy\":[],"
+               "\"time_breakdown\":{\"f\":[[1]],\"f\":[[2]]}}"),
+           200, "null");
     engine_settle(e);
     char *text = read_dump(e, job, "0.prof.json");
     assert_string_equal(text,
@@ -101,7 +105,9 @@ static void results_are_dumped_as_they_came_or_cleaned(void **state) {
                         "{\"rank\":1,\"iter_time\":[3],\"iter_energy\":[],\"time_breakdown\":{},"
                         "\"energy_breakdown\":{}},\n"
                         "{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4],\"time_breakdown\":{},"
-                        "\"energy_breakdown\":{}}]\n");
+                        "\"energy_breakdown\":{}},\n"
+                        "{\"rank\":3,\"iter_time\":[],\"iter_energy\":[],"
+                        "\"time_breakdown\":{\"f\":[[2]]},\"energy_breakdown\":{}}]\n");
     free(text);
     free(job);
 }

@@ -170,6 +170,13 @@ class Online(ServerTest):
         job.run_round()
         self.assertAlmostEqual(job.time_s / fastest_s, 1, delta=0.01)
         self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 0.5}), 422)
+        self.expect(server.post(f"/plan/{job.id}", {"time": 1.1 * fastest_s}), 200)
+        job.run_round()
+        self.assertGreater(job.time_s, 1.05 * fastest_s)
+        self.expect(server.post(f"/plan/{job.id}", {"time": 0}), 200)
+        job.run_round()
+        self.assertAlmostEqual(job.time_s / fastest_s, 1, delta=0.01)
+        self.expect(server.post(f"/plan/{job.id}", {"time": -1}), 422)
         self.assertIn("sweep finished", server.log())
         self.assertIn("planned: ", server.log())
 
@@ -204,6 +211,9 @@ class Online(ServerTest):
                 server = self.start_online(num_microbatches=4, port=port)
                 broken.connect(server)
         self.assertEqual(broken.schedules, unbroken.schedules)
+        trials = [[schedule.get("trial") for schedule in schedules]
+                  for schedules in broken.schedules]
+        self.assertEqual(trials, [[True] * 3] * (rounds - 1) + [[None] * 3])
         self.assertEqual(broken.frontier()["plans"], [
             plan for plan in self.same_frontier(server, unbroken)["plans"]])
 

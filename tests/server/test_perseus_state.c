@@ -179,7 +179,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
         pair[i]->noise = 0.004;
         start(pair[i], "Perseus", "{\"plans\": 30}");
     }
-    for (int round = 0; round < 80; round++) {
+    for (int round = 0; round < 90; round++) {
         for (int i = 0; i < 2; i++) {
             pair[i]->time_factor = round < 40 ? 1 : round < 46 ? 1.1 : 1.6;
             next(pair[i]);
@@ -210,7 +210,7 @@ static void a_state_of_something_else_is_refused(void **state) {
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     static const char *const bad[] = {
-        "", "{}", "[]", "null", "{\"version\": 1}", "{\"version\": 2}"};
+        "", "{}", "[]", "null", "{\"version\": 1}", "{\"version\": 3}"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         simulated_close(s);
         start(s, "Perseus", "{\"num_microbatches\": 4}");

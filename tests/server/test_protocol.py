@@ -5,6 +5,7 @@ published clients and broken ones send them: registration, rounds, results, ids,
 clients, restarts, start and end."""
 import re
 
+import postgres
 from server import *
 
 MISSING = {"msg": "field required", "type": "value_error.missing"}
@@ -434,6 +435,60 @@ class Pages(ServerTest):
         self.assertTrue(metrics.headers["content-type"].startswith("text/plain"))
         self.assertIn(b"# TYPE ", metrics.body)
 
+    def histogram(self, server, name, labels=""):
+        """Its buckets as (bound, count), its sum and its count."""
+        text = server.get("/metrics").body.decode()
+        self.assertIn(f"# TYPE {name} histogram\n", text)
+        self.assertEqual(text.count(f"# HELP {name} "), 1)
+        within = re.escape("{" + labels + ("," if labels else ""))
+        buckets = re.findall(rf'^{name}_bucket{within}le="([^"]+)"}} (\d+)$', text, re.M)
+        after = re.escape("{" + labels + "}") if labels else ""
+        value = lambda what: float(re.search(rf"^{name}_{what}{after} (\S+)$", text, re.M).group(1))
+        return [(float(b), int(c)) for b, c in buckets], value("sum"), value("count")
+
+    def test_metrics_tell_how_long_requests_took(self):
+        server = self.start(plan=plan_for(2))
+        job = register(server, pp=2)
+        early = self.ask(server, job, 0)
+        self.wait_for_waiting(server, job, 1)
+        time.sleep(0.3)
+        self.expect(self.ask(server, job, 1).receive(), 200)
+        self.expect(early.receive(), 200)
+        self.expect(server.post("/result/nobody", result_of(0)), 404)
+        requests = "harpe_http_request_duration_seconds"
+        for route, calls in (("/register_job", 1), ("/register_rank/{job_id}", 2),
+                             ("/result/{job_id}", 1), ("/plan/{job_id}", 0)):
+            labels = f'method="POST",route="{route}"'
+            buckets, total_s, count = self.histogram(server, requests, labels)
+            self.assertEqual(count, calls, route)
+            self.assertEqual(buckets[-1], (float("inf"), calls), route)
+            self.assertEqual(sorted(buckets), buckets)
+            self.assertLess(total_s, LIMIT_S)
+            counts = [c for _, c in buckets]
+            self.assertEqual(sorted(counts), counts)
+        self.assertNotIn("/schedule", "".join(line for line in server.get(
+            "/metrics").body.decode().splitlines() if line.startswith(requests)))
+        buckets, total_s, count = self.histogram(server, "harpe_schedule_duration_seconds")
+        self.assertEqual((count, buckets[-1]), (2, (float("inf"), 2)))
+        self.assertEqual(dict(buckets)[3600.0], 2)
+        self.assertGreater(total_s, 0.3)
+        self.assertLessEqual(dict(buckets)[0.1], 1)
+
+    def test_a_server_without_its_database_is_not_healthy(self):
+        if not postgres.programs():
+            self.skipTest("PostgreSQL's programs are not here")
+        database = postgres.Postgres()
+        self.addCleanup(database.close)
+        server = self.start("--store", database.where)
+        healthy = lambda: server.get("/healthz").status == 200
+        self.wait_until(healthy, "it leads")
+        database.stop()
+        self.wait_until(lambda: not healthy(), "its database is missed")
+        answer = server.get("/healthz")
+        self.assertRegex(self.expect_detail(answer, 503), "database|leads")
+        database.start()
+        self.wait_until(healthy, "its database is back")
+
     def test_one_connection_serves_many_requests(self):
         server = self.start()
         connection = self.connect(server)
@@ -532,13 +587,13 @@ class Life(ServerTest):
             self.assertEqual(server.stop(number), 0, server.log())
             self.expect_detail(held.receive(), 503)
 
-    def refuse_to_start(self, *arguments):
+    def refuse_to_start(self, *arguments, exit_code=2):
+        """2: starting again would not help; 1: it may."""
         process = subprocess.run([HARPE, "serve", "--port", "0", "--store",
                                   str(self.path / "other.db"), *map(str, arguments)],
                                  cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
                                  stdin=subprocess.DEVNULL, env=clean_environment())
-        self.assertNotEqual(process.returncode, 0)
-        self.assertGreater(process.returncode, 0, process)
+        self.assertEqual(process.returncode, exit_code, process)
         lines = process.stderr.splitlines()
         self.assertTrue(lines, process)
         return lines[-1]
@@ -549,13 +604,15 @@ class Life(ServerTest):
 
     def test_a_store_has_one_server(self):
         server = self.start()
-        line = self.refuse_to_start(*self.plan_arguments(), "--store", self.path / "harpe.db")
+        line = self.refuse_to_start(*self.plan_arguments(), "--store", self.path / "harpe.db",
+                                    exit_code=1)
         self.assertIn("harpe.db", line)
         register(server)
 
     def test_a_port_has_one_server(self):
         server = self.start()
-        line = self.refuse_to_start(*self.plan_arguments(), "--port", server.port)
+        line = self.refuse_to_start(*self.plan_arguments(), "--port", server.port,
+                                    exit_code=1)
         self.assertIn(str(server.port), line)
 
     def test_other_addresses_need_a_token_or_a_word(self):
@@ -575,6 +632,43 @@ class Life(ServerTest):
         wrong = json.dumps({"solution_path": str(self.path / "plan.txt")})
         self.assertIn(".py", self.refuse_to_start("--scheduler-args", wrong))
         self.assertIn("NoSuch", self.refuse_to_start("--scheduler", "NoSuch"))
+
+    def test_what_starting_again_does_not_cure_exits_with_2(self):
+        plan = self.plan_arguments()
+        gone = self.path / "gone"
+        (self.path / "empty").write_text("\n")
+        for arguments in (("--scheduler-args", json.dumps({"solution_path": f"{gone}.py"})),
+                          (*plan, "--token-file", gone),
+                          (*plan, "--token-file", self.path / "empty"),
+                          (*plan, "--tls-cert", gone, "--tls-key", gone), (*plan, "--config", gone),
+                          ("--scheduler", gone.with_suffix(".so")),
+                          ("--scheduler", "python:no_such_module.Class")):
+            self.refuse_to_start(*arguments)
+        self.refuse_to_start(*plan, "--store", f"postgresql://harpe@/harpe?host={self.path}",
+                             exit_code=1)
+
+    def test_a_log_of_json_is_an_object_a_line(self):
+        process = subprocess.Popen(
+            [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--log-format",
+             "json", *self.plan_arguments()], cwd=self.path, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait, LIMIT_S)
+        self.addCleanup(process.kill)
+        lines = [json.loads(process.stderr.readline())]
+        while "listening on http://127.0.0.1:" not in lines[-1]["message"]:
+            lines.append(json.loads(process.stderr.readline()))
+        process.terminate()
+        lines += [json.loads(line) for line in process.stderr]
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertIn("stopping", lines[-1]["message"])
+        for line in lines:
+            self.assertEqual(list(line), ["time", "level", "message"])
+            self.assertRegex(line["time"], r"^\d{4}(-\d\d){2}T(\d\d:){2}\d\d\.\d{3}Z$")
+            self.assertIn(line["level"], ("debug", "info", "warning", "error"))
+        last = json.loads(self.refuse_to_start("--log-format", "json", "--scheduler", "NoSuch"))
+        self.assertEqual(last["level"], "error")
+        self.assertIn("NoSuch", last["message"])
 
     def test_a_token_is_needed_once_there_is_one(self):
         (self.path / "token").write_text("correct horse\n")

@@ -86,12 +86,31 @@ static void closed_pipe_does_not_kill_us(void **state) {
     assert_false(sigismember(&pending, SIGPIPE));
 }
 
+/* Said by one rank of it, a round is a trial for all. */
+static void program_can_say_that_a_round_is_a_trial(void **state) {
+    world *w = *state;
+    make_job(w, 2, 2, 1);
+    start(w,
+          "3D:program:read l; echo '{\"schedules\":[{\"rank\":0,\"frequencies\":[[\"f\",900]],"
+          "\"trial\":true},{\"rank\":1,\"frequencies\":[[\"f\",900]]}]}'; read l; echo \"" ANSWER
+          "\"; read l",
+          "{}");
+    next(w);
+    for (int r = 0; r < 4; r++)
+        assert_true(w->schedules[r].is_trial);
+    must(w, report(w, 1));
+    next(w);
+    for (int r = 0; r < 4; r++)
+        assert_false(w->schedules[r].is_trial);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         SCHEDULER_TEST(bad_first_answers_are_errors),
         SCHEDULER_TEST(silent_program_is_killed_with_its_children),
         SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer),
         SCHEDULER_TEST(closed_pipe_does_not_kill_us),
+        SCHEDULER_TEST(program_can_say_that_a_round_is_a_trial),
     };
     return cmocka_run_group_tests_name("scheduler programs", tests, NULL, NULL);
 }

@@ -42,8 +42,8 @@ static void what_was_stored_reads_back_in_order(void **state) {
                            "RANK a 0 1 0 rank one\n"
                            "ROUND a 0 0 0 schedules 0\n"
                            "ROUND a 1 0 0 schedules 1\n"
-                           "RESULT a 1 0 0 result 1 0\n"
-                           "RESULT a 1 1 0 result 1 1\n"
+                           "RESULT a 1 0 0 \n"
+                           "RESULT a 1 1 0 \n"
                            "STATE a 2 0 0 new state\n"
                            "WISH a 1 0 2 2000\n"
                            "WISH a 2 0 0 1.2\n"
@@ -56,6 +56,8 @@ static void what_was_stored_reads_back_in_order(void **state) {
     assert_loads(f, NULL, expected);
     if (survives(f)) reopen_store(f);
     if (survives(f)) assert_loads(f, NULL, expected);
+    assert_reads_result(f, JOB, 1, 0, "result 1 0");
+    assert_reads_result(f, JOB, 1, 1, "result 1 1");
 }
 
 static void one_job_is_loaded_alone(void **state) {
@@ -79,7 +81,8 @@ static void same_record_again_replaces(void **state) {
     }
     assert_loads(f, NULL,
                  "JOB a 0 0 1 second\nRANK a 0 0 0 second\n"
-                 "ROUND a 0 0 0 second\nRESULT a 0 0 0 second\n");
+                 "ROUND a 0 0 0 second\nRESULT a 0 0 0 \n");
+    assert_reads_result(f, JOB, 0, 0, "second");
 }
 
 static void latest_wish_of_a_kind_counts_and_comes_last(void **state) {
@@ -101,8 +104,8 @@ static void state_takes_older_results_away(void **state) {
     }
     store_one(f, change_of(HARPE_CHANGE_STATE, JOB, 4, 0, 0, ""));
     assert_loads(f, NULL,
-                 "JOB a 0 0 1 a\nRESULT a 3 0 0 r\nRESULT a 4 0 0 r\nSTATE a 4 0 0 \n"
-                 "JOB b 0 0 1 b\nRESULT b 0 0 0 kept\n");
+                 "JOB a 0 0 1 a\nRESULT a 3 0 0 \nRESULT a 4 0 0 \nSTATE a 4 0 0 \n"
+                 "JOB b 0 0 1 b\nRESULT b 0 0 0 \n");
 }
 
 static void deleted_job_leaves_a_marker_only(void **state) {
@@ -116,7 +119,7 @@ static void deleted_job_leaves_a_marker_only(void **state) {
         store_one(f, change_of(HARPE_CHANGE_STATE, job, 0, 0, 0, "x"));
         store_one(f, change_of(HARPE_CHANGE_WISH, job, 0, 0, 0, "w"));
     }
-    const char *expected = "JOB b 0 0 1 j\nRANK b 0 0 0 r\nROUND b 0 0 0 s\nRESULT b 0 0 0 p\n"
+    const char *expected = "JOB b 0 0 1 j\nRANK b 0 0 0 r\nROUND b 0 0 0 s\nRESULT b 0 0 0 \n"
                            "STATE b 0 0 0 x\nWISH b 0 0 0 w\nDELETED a 0 0 77 \n";
     store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 77, NULL));
     assert_loads(f, NULL, expected);
@@ -571,13 +574,14 @@ static void connections_that_were_cut_are_made_again(void **state) {
                    " WHERE pid <> pg_backend_pid() AND application_name = 'harpe'");
     }
     assert_true(stores_again(f, change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 3, NULL)));
-    assert_loads(f, NULL, "JOB a 0 0 1 a\nRESULT a 0 0 0 r\nSEEN a 0 0 3 \n");
+    assert_loads(f, NULL, "JOB a 0 0 1 a\nRESULT a 0 0 0 \nSEEN a 0 0 3 \n");
 }
 
 static void batch_that_fails_leaves_nothing_of_itself(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     run_sql(f, "ALTER TABLE harpe.ranks ADD CHECK (rank < 5)");
+    uint64_t written = 1;
     for (int rank = 3; rank < 7; rank++) {
         harpe_change changes[] = {
             change_of(HARPE_CHANGE_RESULT, JOB, 0, rank, 0, "r"),
@@ -585,7 +589,12 @@ static void batch_that_fails_leaves_nothing_of_itself(void **state) {
         };
         acknowledgements got = try_changes(f, changes, 2);
         assert_true(got.failed == 0 ? rank < 5 : rank >= 5);
+        written += 2 - got.failed;
     }
+    harpe_store_counts counts = harpe_store_count(f->store);
+    assert_int_equal(counts.changes, written);
+    assert_int_equal(counts.failures, 2);
+    assert_in_range(counts.batches, 3, written);
     /* The result of rank 5 or 6 may have been in a batch of its own, before its rank. */
     store_one(f, change_of(HARPE_CHANGE_STATE, JOB, 2, 0, 0, "s"));
     assert_loads(f, NULL, "JOB a 0 0 1 a\nRANK a 0 3 0 r\nRANK a 0 4 0 r\nSTATE a 2 0 0 s\n");

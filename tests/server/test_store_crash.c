@@ -130,11 +130,20 @@ static harpe_status check_record(void *user, const harpe_change *change, harpe_e
     if (found->next < 0) found->first = found->next = number;
     assert_int_equal(number, found->next);
     found->next++;
-    assert_int_equal(change->length, length_of(number));
-    for (size_t i = 0; i < change->length; i++) {
-        if (change->text[i] != byte_of(number)) fail_msg("result %d is damaged", (int)number);
-    }
     return HARPE_OK;
+}
+
+static void check_result(fixture *f, int64_t number) {
+    char *text = NULL;
+    size_t length = 0;
+    assert_int_equal(harpe_store_read_result(f->store, JOB, number / RANKS, (int)(number % RANKS),
+                                             &text, &length, NULL),
+                     HARPE_OK);
+    assert_int_equal(length, length_of(number));
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] != byte_of(number)) fail_msg("result %d is damaged", (int)number);
+    }
+    free(text);
 }
 
 static stored look_at_store(fixture *f) {
@@ -143,6 +152,9 @@ static stored look_at_store(fixture *f) {
     open_store(f);
     if (harpe_store_load(f->store, JOB, check_record, &found, &error) != HARPE_OK) {
         fail_msg("%s", error.message);
+    }
+    for (int64_t number = found.first; number < found.next; number++) {
+        check_result(f, number);
     }
     harpe_store_close(f->store);
     f->store = NULL;

@@ -69,6 +69,10 @@ class Trial:
             await asyncio.sleep(0.02)
 
 
+def leads(server):
+    return "\nharpe_leads 1\n" in server.get("/metrics").body.decode()
+
+
 class OnPostgres(unittest.TestCase):
     postgres = None  # one for all tests
 
@@ -93,16 +97,13 @@ class TwoServers(OnPostgres):
         self.addCleanup(server.kill)
         return server
 
-    def leads(self, server):
-        return "\nharpe_leads 1\n" in server.get("/metrics").body.decode()
-
     def leader(self):
         """The server that leads; None: nobody at present."""
         return next((server for server in self.servers if server.process.poll() is None and
-                     self.leads(server)), None)
+                     leads(server)), None)
 
     def follower(self):
-        return next(server for server in self.servers if not self.leads(server))
+        return next(server for server in self.servers if not leads(server))
 
     def wait_until(self, condition, what):
         end = time.monotonic() + LIMIT_S
@@ -191,7 +192,7 @@ class TwoServers(OnPostgres):
                 # A job that the sleeper knows nothing of.
                 self.assertEqual(
                     (await asyncio.to_thread(other.post, "/register_job", job_info())).status, 200)
-                self.assertTrue(await asyncio.to_thread(self.leads, other))
+                self.assertTrue(await asyncio.to_thread(leads, other))
             finally:
                 leader.process.send_signal(signal.SIGCONT)
             # At once: it must not answer from what it remembers.
@@ -201,7 +202,7 @@ class TwoServers(OnPostgres):
             new = next(job["job_id"] for job in shown.json["jobs"] if job["world_size"] == 1)
             self.assertEqual((await asyncio.to_thread(
                 leader.call, "DELETE", f"/jobs/{new}")).status, 200)
-            self.assertFalse(self.leads(leader))
+            self.assertFalse(leads(leader))
         self.run_jobs(sleep)
         self.assertEqual(self.living_servers(), 2)
 
@@ -215,7 +216,64 @@ class TwoServers(OnPostgres):
         self.run_jobs(restart)
         self.wait_until(lambda: self.living_servers() == 2, "both are back, once")
 
+    def test_leader_loses_only_the_session_that_writes(self):
+        """It lives on among the others, and may lead again: whoever asked it before asks anew."""
+        async def cut():
+            for _ in range(2):
+                await asyncio.to_thread(self.postgres.query,
+                                        "SELECT pg_terminate_backend(pid) FROM pg_locks"
+                                        " WHERE locktype = 'advisory' AND objid = 0")
+                await asyncio.sleep(0.6)
+        self.run_jobs(cut)
+
+    def test_nobody_is_held_who_asked_a_server_that_failed_to_lead(self):
+        leader = self.leader()
+        others = [self.follower(), self.start()]
+        self.servers = [leader, *others]
+        job = register(leader, pp=2)
+        held = [server.connect().send("GET", f"/schedule/{job.id}?rank=1") for server in others]
+        self.wait_until(lambda: leader.get(f"/jobs/{job.id}").json["ranks_waiting"] == 1, "it waits")
+        self.postgres.query("UPDATE harpe.ranks SET text = 'broken' || text")
+        leader.kill()
+        self.servers = others
+        self.wait_until(lambda: all("cannot load the jobs" in server.log() for server in others),
+                        "both try to lead")
+        for connection in held:
+            connection.close()
+        self.postgres.query("UPDATE harpe.ranks SET text = substr(text, 7)")
+        self.wait_until(lambda: self.leader() is not None, "a server leads")
+        waiting = lambda: self.leader().get(f"/jobs/{job.id}").json["ranks_waiting"]
+        self.assertEqual(waiting(), 0)
+        first = others[0].connect().send("GET", f"/schedule/{job.id}?rank=1")
+        self.assertEqual(others[1].get(f"/schedule/{job.id}?rank=0").status, 200)
+        self.assertEqual(first.receive().status, 200)
+        first.close()
+
     # ---- One call, from any server ----
+
+    def test_what_is_asked_twice_is_done_once(self):
+        """The leader is lost when it has stored what two clients want, before its answers are on
+        their way."""
+        leader, follower = self.leader(), self.follower()
+        old = register(follower)
+        self.postgres.query("CREATE FUNCTION harpe.slow() RETURNS trigger LANGUAGE plpgsql AS"
+                            " $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$;"
+                            "CREATE TRIGGER slow BEFORE INSERT ON harpe.mail FOR EACH ROW"
+                            " WHEN (NEW.kind = 1) EXECUTE FUNCTION harpe.slow()")
+        new = follower.connect().send("POST", "/register_job", job_info())
+        gone = follower.connect().send("DELETE", f"/jobs/{old.id}")
+        self.wait_until(lambda: self.postgres.query(
+            "SELECT (SELECT count(*) FROM harpe.deleted) + (SELECT count(*) FROM harpe.jobs)") ==
+                        "2", "both are stored")
+        leader.kill()
+        self.servers.remove(leader)
+        self.postgres.query("DROP TRIGGER slow ON harpe.mail")
+        answers = [new.receive(), gone.receive()]
+        self.assertEqual([answer.status for answer in answers], [200, 200], answers)
+        shown = follower.get("/jobs").json["jobs"]
+        self.assertEqual([job["job_id"] for job in shown], [answers[0].json])
+        for connection in (new, gone):
+            connection.close()
 
     def test_every_server_shows_and_evicts_every_job(self):
         leader, follower = self.leader(), self.follower()
@@ -262,6 +320,77 @@ class TwoServers(OnPostgres):
         self.wait_until(lambda: waiting() == 0, "it does not wait")
 
 
+class Stall:
+    """A database that is connected and says nothing any more: what the servers need of it is locked,
+    from before the other tests on, for the servers' patience is half a minute."""
+
+    def __init__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="harpe-stall-")
+        self.postgres, self.servers, self.psql = Postgres(), [], None
+        try:
+            self.begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self):
+        for _ in range(2):
+            self.servers.append(Server(self.directory.name, "--store", self.postgres.where,
+                                       "--scheduler", SCHEDULER, "--no-dump"))
+        leader = self.wait_for(lambda: next((s for s in self.servers if leads(s)), None))
+        self.follower = next(server for server in self.servers if server is not leader)
+        self.job = register(self.follower, pp=2)
+        self.held = self.follower.connect().send("GET", f"/schedule/{self.job.id}?rank=1")
+        self.wait_for(lambda: leader.get(f"/jobs/{self.job.id}").json["ranks_waiting"] == 1)
+        self.psql = subprocess.Popen(
+            [self.postgres.bin / "psql", "-Xq", self.postgres.where, "-c",
+             "BEGIN; LOCK TABLE harpe.servers; SELECT pg_sleep(300)"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_for(lambda: self.postgres.query(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted") != "0")
+        self.since = time.monotonic()
+        self.call = self.follower.connect().send("GET", "/jobs")
+
+    def end(self):
+        self.postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                            " WHERE query LIKE 'BEGIN; LOCK%'")
+
+    @staticmethod
+    def wait_for(condition):
+        end = time.monotonic() + LIMIT_S
+        while not (value := condition()):
+            if time.monotonic() > end:
+                raise TimeoutError("the servers do not begin")
+            time.sleep(0.05)
+        return value
+
+    def close(self):
+        for server in self.servers:
+            server.kill()
+        self.postgres.close()
+        if self.psql:
+            self.psql.wait(LIMIT_S)
+        self.directory.cleanup()
+
+
+class WhenDatabaseStalls(unittest.TestCase):  # last in the alphabet
+    stall = None
+
+    def test_calls_are_answered_after_half_a_minute(self):
+        stall = self.stall
+        for connection in (stall.call, stall.held):
+            answer = connection.receive(2 * LIMIT_S)
+            self.assertEqual(answer.status, 503, answer)
+            self.assertIn("no server leads", answer.json["detail"])
+            connection.close()
+        self.assertGreater(time.monotonic() - stall.since, 25)
+        stall.end()
+        shown = stall.follower.get(f"/jobs/{stall.job.id}")
+        self.assertEqual((shown.status, shown.json.get("ranks_waiting")), (200, 0))
+        # A stall is nobody's death.
+        self.assertEqual(stall.postgres.query("SELECT max(id) FROM harpe.servers"), "2")
+
+
 class Document(OnPostgres):
     def test_its_commands_work(self):
         """The marked blocks of docs/postgresql.md, as one script."""
@@ -290,6 +419,8 @@ class Document(OnPostgres):
 
 
 def setUpModule():
+    WhenDatabaseStalls.stall = Stall()
+    unittest.addModuleCleanup(WhenDatabaseStalls.stall.close)
     OnPostgres.postgres = Postgres()
     unittest.addModuleCleanup(OnPostgres.postgres.close)
 

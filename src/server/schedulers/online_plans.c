@@ -19,7 +19,8 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
 
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
                                     const harpe_profile *profile, double blocking_power_w,
-                                    int plan_count, harpe_online_plans **out, harpe_error *error) {
+                                    int plan_count, double undisturbed_s, harpe_online_plans **out,
+                                    harpe_error *error) {
     harpe_online_plans *plans = harpe_calloc(1, sizeof *plans);
     if (!plans) return harpe_fail_memory(error);
     harpe_problem_options options = {.blocking_power_w = &blocking_power_w,
@@ -36,6 +37,8 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
         harpe_online_plans_free(plans);
         return status;
     }
+    plans->undisturbed_s =
+        undisturbed_s > 0 ? undisturbed_s : harpe_plan_set_at(plans->set, 0)->time_s;
     *out = plans;
     return HARPE_OK;
 }
@@ -50,17 +53,15 @@ void harpe_online_plans_free(harpe_online_plans *plans) {
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
-/* `slowdown` times the fastest iteration, as plans count. */
-static double stretched_s(const harpe_online_plans *plans, double slowdown,
-                          harpe_online_outside outside) {
-    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
+/* `slowdown` times an iteration, as plans count. */
+static double stretched_s(double fastest_s, double slowdown, harpe_online_outside outside) {
     return slowdown * (fastest_s + outside.time_s) - outside.time_s;
 }
 
 double harpe_online_straggler_time_s(const harpe_online_plans *plans,
                                      const harpe_online_wishes *wishes,
                                      harpe_online_outside outside) {
-    if (wishes->slowdown > 0) return stretched_s(plans, wishes->slowdown, outside);
+    if (wishes->slowdown > 0) return stretched_s(plans->undisturbed_s, wishes->slowdown, outside);
     return wishes->iteration_time_s > 0 ? wishes->iteration_time_s - outside.time_s : 0;
 }
 
@@ -72,8 +73,9 @@ bool harpe_online_plan_is_within(const harpe_plan *plan, double power_cap_w,
 size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdown,
                                  const harpe_online_wishes *wishes, harpe_online_outside outside) {
     size_t count = harpe_plan_set_count(plans->set), chosen = 0;
+    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
     double allowed_s = wishes->plan_time_s > 0 ? wishes->plan_time_s - outside.time_s
-                                               : stretched_s(plans, slowdown, outside);
+                                               : stretched_s(fastest_s, slowdown, outside);
     double straggler_s = harpe_online_straggler_time_s(plans, wishes, outside);
     if (straggler_s > allowed_s) allowed_s = straggler_s;
     while (chosen + 1 < count &&

@@ -13,13 +13,16 @@ typedef struct harpe_online_plans {
     harpe_frontier *frontier;
     harpe_plan_set *set; /* fastest (T_min) first */
     harpe_plan all_maximum;
+    double undisturbed_s; /* T_min as it was swept, the lowest of several; drift leaves it */
 } harpe_online_plans;
 
-/* `blocking_power_w` is that of a stage: of all of its GPUs together. HARPE_INTERNAL when profile
- * and pipeline do not belong together. Free with harpe_online_plans_free. */
+/* `blocking_power_w` is that of a stage: of all of its GPUs together. `undisturbed_s` 0: the
+ * profile is as it was swept. HARPE_INTERNAL when profile and pipeline do not belong together. Free
+ * with harpe_online_plans_free. */
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
                                     const harpe_profile *profile, double blocking_power_w,
-                                    int plan_count, harpe_online_plans **out, harpe_error *error);
+                                    int plan_count, double undisturbed_s, harpe_online_plans **out,
+                                    harpe_error *error);
 void harpe_online_plans_free(harpe_online_plans *plans);
 
 /* What was wished for from outside; 0: nothing. */
@@ -35,7 +38,7 @@ typedef struct harpe_online_outside {
 } harpe_online_outside;
 
 /* The iteration time that a straggler allows, or 0 without one; without `outside`, as plans count.
- */
+ * A slowdown is one of undisturbed_s: what was measured since may be the straggler's own doing. */
 double harpe_online_straggler_time_s(const harpe_online_plans *plans,
                                      const harpe_online_wishes *wishes,
                                      harpe_online_outside outside);

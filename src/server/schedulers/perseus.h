@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of an online scheduler, shared by its files: perseus.c (rounds and wishes),
- * perseus_watch.c (is what is measured what was planned?), perseus_state.c (save, load, frontier),
- * perseus_args.c, and by instruction_profiler.c, which is its first half. */
+ * perseus_plan.c (from a finished sweep to plans), perseus_watch.c (is what is measured what was
+ * planned?), perseus_state.c (save, load, frontier), perseus_args.c, and by instruction_profiler.c,
+ * which is its first half. */
 #ifndef HARPE_SERVER_SCHEDULERS_PERSEUS_H
 #define HARPE_SERVER_SCHEDULERS_PERSEUS_H
 
@@ -47,6 +48,13 @@ typedef struct harpe_perseus_measured {
     double time_s, energy_j; /* of an iteration, all ranks; 0: not reported */
 } harpe_perseus_measured;
 
+/* What happens again soon after it happened has to wait twice as long, up to a level. */
+enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
+typedef struct harpe_perseus_patience {
+    int level;
+    int64_t since; /* the round in which the level last changed */
+} harpe_perseus_patience;
+
 typedef struct harpe_perseus {
     const harpe_scheduler_job *job;
     const char *name; /* of the scheduler */
@@ -56,10 +64,14 @@ typedef struct harpe_perseus {
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": as it should be */
     int count_misses;                /* rounds in which microbatches could not be counted */
     harpe_online_pipeline *pipeline; /* NULL while counting; the sweep too */
-    harpe_sweep *sweep;
+    harpe_sweep *sweep;              /* what the plans rest on; without plans: the one under way */
+    harpe_sweep *sweep_again;        /* one under way while there are plans; NULL: none */
     bool is_profile_written;
+    int misfits;          /* rounds in a row that did not measure what they should */
+    bool misfit_was_told; /* in the log */
 
-    harpe_online_plans *plans; /* in HARPE_PERSEUS_PLAN */
+    harpe_online_plans *plans; /* NULL until the first sweep is over */
+    bool is_plan_new;          /* the round under way runs none of them */
     double blocking_power_w;   /* per GPU */
     /* Measured iterations less what was predicted: in the sweep's first round, and what came to
      * that since, which wishes do not count with: it may be a straggler's doing. */
@@ -68,6 +80,7 @@ typedef struct harpe_perseus {
     harpe_online_wishes wishes;
     size_t running;   /* the plan that was said last */
     int drift_rounds; /* in a row */
+    harpe_perseus_patience corrections, sweeps;
 
     int64_t round;                                         /* observed so far */
     harpe_perseus_measured history[HARPE_PERSEUS_HISTORY]; /* round r at r % its size */
@@ -80,17 +93,34 @@ int harpe_perseus_gpus_per_stage(const harpe_perseus *self);
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
 
-/* Pipeline and sweep for that many microbatches. */
+/* Pipeline and first sweep for that many microbatches. */
 harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error);
-/* Plans with what was measured; keeps the old plans when it fails. */
-harpe_status harpe_perseus_make_plans(harpe_perseus *self, harpe_error *error);
+harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
+                                     harpe_error *error);
+harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
+
+/* perseus_plan.c: plans with what `self->sweep` has measured; keeps the old plans when it fails.
+ * `undisturbed_s` as for harpe_online_plans_new. */
+harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
+                                      harpe_error *error);
+/* The sweep is over, and the round at the highest frequency behind it: plans, and runs a plan. */
+void harpe_perseus_plan_swept(harpe_perseus *self);
+size_t harpe_perseus_chosen(const harpe_perseus *self);
 void harpe_perseus_hold(harpe_perseus *self, const char *reason);
+/* Back to the plans that there are. */
+void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
 /* The profile as CSV, where it is wanted; a failure is logged. */
 void harpe_perseus_write_profile(harpe_perseus *self);
 
 /* A round that ran a plan: compares, and corrects profile and plans on drift. */
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error);
+/* The profile as it was swept, and plans with it: what has changed since was a straggler's doing.
+ */
+void harpe_perseus_forget_drift(harpe_perseus *self);
+/* Is it time for another sweep? Each one puts the next one off. */
+bool harpe_perseus_may_sweep(const harpe_perseus *self);
+void harpe_perseus_put_sweep_off(harpe_perseus *self);
 
 /* ---- As functions of a harpe_scheduler_class ------------------------------------------------- */
 

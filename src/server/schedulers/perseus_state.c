@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "server/schedulers/perseus.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
 enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
@@ -43,17 +43,24 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     const harpe_perseus *self = state;
     const harpe_online_wishes *wishes = &self->wishes;
     json_t *json = json_pack(
-        "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o}", "version", VERSION,
-        "phase", PHASES[self->phase], "reason", self->hold_reason, "count_misses",
-        self->count_misses, "is_profile_written", self->is_profile_written, "blocking_power",
-        self->blocking_power_w, "outside", self->outside_time_s, self->outside_energy_j,
-        self->shift_time_s, self->shift_energy_j, "wishes", wishes->slowdown,
-        wishes->iteration_time_s, wishes->plan_time_s, wishes->power_cap_w, "running",
-        (json_int_t)self->running, "drift_rounds", self->drift_rounds, "round",
-        (json_int_t)self->round, "measured", save_history(self));
+        "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o,s:[i,I,i,I],s:i,s:b,s:b,"
+        "s:f}",
+        "version", VERSION, "phase", PHASES[self->phase], "reason", self->hold_reason,
+        "count_misses", self->count_misses, "is_profile_written", self->is_profile_written,
+        "blocking_power", self->blocking_power_w, "outside", self->outside_time_s,
+        self->outside_energy_j, self->shift_time_s, self->shift_energy_j, "wishes",
+        wishes->slowdown, wishes->iteration_time_s, wishes->plan_time_s, wishes->power_cap_w,
+        "running", (json_int_t)self->running, "drift_rounds", self->drift_rounds, "round",
+        (json_int_t)self->round, "measured", save_history(self), "patience",
+        self->corrections.level, (json_int_t)self->corrections.since, self->sweeps.level,
+        (json_int_t)self->sweeps.since, "misfits", self->misfits, "misfit_was_told",
+        self->misfit_was_told, "is_plan_new", self->is_plan_new, "undisturbed_time",
+        self->plans ? self->plans->undisturbed_s : 0.0);
     if (json && self->pipeline &&
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
-         json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)))) {
+         json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
+         (self->sweep_again &&
+          json_object_set_new(json, "sweep_again", harpe_sweep_save(self->sweep_again))))) {
         json_decref(json);
         json = NULL;
     }
@@ -99,19 +106,33 @@ static int load_count(const json_t *json, const char *name) {
     return value > 0 && value < 1000000000 ? (int)value : 0;
 }
 
+static bool load_patience(harpe_perseus_patience *patience, const double *numbers) {
+    if (!(numbers[0] >= 0 && numbers[0] <= HARPE_PERSEUS_LEVEL_MAX && numbers[1] >= 0 &&
+          numbers[1] < 1e15))
+        return false;
+    *patience = (harpe_perseus_patience){(int)numbers[0], (int64_t)numbers[1]};
+    return true;
+}
+
 static bool load_plain(harpe_perseus *self, const json_t *json) {
-    double outside[4], wishes[4];
+    double outside[4], wishes[4], patience[4];
     const char *reason = json_string_value(json_object_get(json, "reason"));
     self->round = json_integer_value(json_object_get(json, "round"));
     self->running = (size_t)load_count(json, "running");
     self->count_misses = load_count(json, "count_misses");
     self->drift_rounds = load_count(json, "drift_rounds");
+    self->misfits = load_count(json, "misfits");
+    self->misfit_was_told = json_is_true(json_object_get(json, "misfit_was_told"));
+    self->is_plan_new = json_is_true(json_object_get(json, "is_plan_new"));
     self->is_profile_written = json_is_true(json_object_get(json, "is_profile_written"));
     self->blocking_power_w = json_number_value(json_object_get(json, "blocking_power"));
     if (load_count(json, "version") != VERSION || self->round < 0 || !reason ||
         !(self->blocking_power_w >= 0 && self->blocking_power_w < 1e9) ||
         !load_numbers(json_object_get(json, "outside"), outside, 4) ||
         !load_numbers(json_object_get(json, "wishes"), wishes, 4) ||
+        !load_numbers(json_object_get(json, "patience"), patience, 4) ||
+        !load_patience(&self->corrections, &patience[0]) ||
+        !load_patience(&self->sweeps, &patience[2]) ||
         !load_history(self, json_object_get(json, "measured")) ||
         !load_phase(self, json_string_value(json_object_get(json, "phase"))))
         return false;
@@ -124,6 +145,37 @@ static bool load_plain(harpe_perseus *self, const json_t *json) {
     return true;
 }
 
+/* They follow from what was measured. */
+static bool make_plans(harpe_perseus *self, const json_t *json, harpe_error *error) {
+    double undisturbed_s = json_number_value(json_object_get(json, "undisturbed_time"));
+    if (harpe_perseus_make_plans(self, undisturbed_s, error)) return false;
+    if (self->running >= harpe_plan_set_count(self->plans->set)) self->running = 0;
+    return true;
+}
+
+static void load_plans(harpe_perseus *self, const json_t *json) {
+    harpe_error reason = {0};
+    if (!make_plans(self, json, &reason)) harpe_perseus_hold(self, reason.message);
+}
+
+static harpe_status load_sweep_again(harpe_perseus *self, const json_t *json, harpe_error *error) {
+    harpe_sweep *again;
+    harpe_status status = harpe_perseus_new_sweep(self, &again, error);
+    if (status) return status;
+    status = harpe_sweep_load(again, json_object_get(json, "sweep_again"), error);
+    if (status) {
+        harpe_sweep_free(again);
+        return status;
+    }
+    if (make_plans(self, json, error)) {
+        self->sweep_again = again;
+    } else { /* then it is the first one */
+        harpe_sweep_free(self->sweep);
+        self->sweep = again;
+    }
+    return HARPE_OK;
+}
+
 static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_error *error) {
     harpe_perseus_phase phase = self->phase;
     if (phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
@@ -134,14 +186,13 @@ static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_er
     }
     self->phase = phase;
     harpe_status status = harpe_sweep_load(self->sweep, json_object_get(json, "sweep"), error);
-    if (status || phase != HARPE_PERSEUS_PLAN) return status;
-    harpe_error reason = {0};
-    if (harpe_perseus_make_plans(self, &reason)) {
-        harpe_perseus_hold(self, reason.message);
-    } else if (self->running >= harpe_plan_set_count(self->plans->set)) {
-        self->running = 0;
+    if (status) return status;
+    if (phase == HARPE_PERSEUS_PLAN) {
+        load_plans(self, json);
+    } else if (phase == HARPE_PERSEUS_SWEEP && json_object_get(json, "sweep_again")) {
+        status = load_sweep_again(self, json, error);
     }
-    return HARPE_OK;
+    return status;
 }
 
 harpe_status harpe_perseus_load(void *state, const char *text, size_t length, harpe_error *error) {
@@ -215,10 +266,11 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
     json_t *json = json_pack("{s:s,s:I,s:o,s:o}", "phase", PHASES[self->phase], "round",
                              (json_int_t)self->round, "measured", show_history(self), "wishes",
                              show_wishes(&self->wishes));
-    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self->sweep));
+    if (json && self->sweep)
+        json_object_set_new(json, "sweep", show_sweep(harpe_perseus_sweep_under_way(self)));
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
-    if (json && self->plans) {
+    if (json && self->phase == HARPE_PERSEUS_PLAN) {
         json_t *plans =
             json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f]}", "vertices",
                       show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set),

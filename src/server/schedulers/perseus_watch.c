@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is what is measured what was planned? When iterations differ for some rounds in a row, the
  * profile is corrected by what each (stage, instruction) took at the frequencies that ran, and
- * planned with again; when it has changed too much for that, it is measured anew. */
+ * planned with again; when it has changed too much for that, it is measured anew. Each time that
+ * something is done about drift, it takes more rounds until something is done again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,10 @@
 /* A curve that moved further than this has likely changed its shape too. */
 #define CORRECTION_MAX 0.2
 
+/* Levels of patience: rounds double with each, and a level is forgotten after FORGET_AFTER times
+ * the rounds that it asks for. */
+enum { SWEEPS_APART = 2, FORGET_AFTER = 16 };
+
 /* In s and J, or relative to what was expected. */
 typedef struct time_energy {
     double time, energy;
@@ -20,6 +25,35 @@ typedef struct time_energy {
 static const harpe_plan *running_plan(const harpe_perseus *self) {
     return harpe_plan_set_at(self->plans->set, self->running);
 }
+
+/* ---- Patience -------------------------------------------------------------------------------- */
+
+/* A sweep may not be longer than a quarter of the rounds from its begin to the next one's. */
+static int64_t rounds_between_sweeps(const harpe_perseus *self) {
+    return (int64_t)(SWEEPS_APART * self->sweep->cost.rounds) << self->sweeps.level;
+}
+
+static int rounds_to_drift(const harpe_perseus *self) {
+    return self->args.rounds_to_drift << self->corrections.level;
+}
+
+static void put_off(harpe_perseus_patience *patience, int64_t round) {
+    if (patience->level < HARPE_PERSEUS_LEVEL_MAX) patience->level++;
+    patience->since = round;
+}
+
+static void forget(harpe_perseus_patience *patience, int64_t round, int64_t rounds) {
+    if (patience->level == 0 || round - patience->since < FORGET_AFTER * rounds) return;
+    patience->level--;
+    patience->since = round;
+}
+
+bool harpe_perseus_may_sweep(const harpe_perseus *self) {
+    return self->sweeps.level == 0 ||
+           self->round - self->sweeps.since >= rounds_between_sweeps(self);
+}
+
+void harpe_perseus_put_sweep_off(harpe_perseus *self) { put_off(&self->sweeps, self->round); }
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
@@ -55,12 +89,12 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
     const harpe_online_pipeline *pipeline = self->pipeline;
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         int entry = pipeline->entry_of[i];
-        const harpe_profile_point *point = harpe_sweep_point(self->sweep, entry, frequency_mhz[i]);
-        if (!point)
+        harpe_profile_point point;
+        if (!harpe_sweep_point(self->sweep, entry, frequency_mhz[i], &point))
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[entry].instruction, frequency_mhz[i]);
-        ratios[entry].time += point->time_s;
-        ratios[entry].energy += point->energy_j;
+        ratios[entry].time += point.time_s;
+        ratios[entry].energy += point.energy_j;
     }
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         double runs = (double)pipeline->entries[e].run_count;
@@ -70,12 +104,14 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
     return HARPE_OK;
 }
 
-static size_t find_largest(const harpe_online_pipeline *pipeline, const time_energy *ratios,
-                           double *largest) {
+/* The entry that is furthest from where it was swept. */
+static size_t find_largest(const harpe_sweep *sweep, const time_energy *ratios, double *largest) {
     size_t where = 0;
     *largest = 0;
-    for (size_t e = 0; e < pipeline->entry_count; e++) {
-        double change = fmax(fabs(ratios[e].time - 1), fabs(ratios[e].energy - 1));
+    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
+        const harpe_sweep_list *list = &sweep->lists[e];
+        double change = fmax(fabs(list->time_ratio * ratios[e].time - 1),
+                             fabs(list->energy_ratio * ratios[e].energy - 1));
         if (change > *largest) {
             *largest = change;
             where = e;
@@ -96,28 +132,50 @@ static void calibrate(harpe_perseus *self, const harpe_online_round *round,
         self->shift_energy_j = round->iteration_energy_j - predicted.energy;
 }
 
-static void sweep_again(harpe_perseus *self, const harpe_online_entry *entry, double change) {
+static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *entry, double change,
+                                harpe_error *error) {
+    harpe_status status = harpe_perseus_new_sweep(self, &self->sweep_again, error);
+    if (status) return status;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: sweeps "
                       "again",
                       entry->instruction, entry->stage, 100 * change);
-    harpe_sweep_restart(self->sweep);
-    harpe_online_plans_free(self->plans);
-    self->plans = NULL;
+    harpe_perseus_put_sweep_off(self);
     self->phase = HARPE_PERSEUS_SWEEP;
+    return HARPE_OK;
+}
+
+/* Exchanges the ratios of the profile with these. */
+static void exchange_ratios(harpe_sweep *sweep, time_energy *ratios) {
+    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
+        harpe_sweep_list *list = &sweep->lists[e];
+        time_energy before = {list->time_ratio, list->energy_ratio};
+        list->time_ratio = ratios[e].time;
+        list->energy_ratio = ratios[e].energy;
+        ratios[e] = before;
+    }
+}
+
+/* Plans with these ratios, or all stays as it was. */
+static harpe_status plan_with_ratios(harpe_perseus *self, time_energy *ratios, harpe_error *error) {
+    exchange_ratios(self->sweep, ratios);
+    harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
+    if (status)
+        exchange_ratios(self->sweep, ratios);
+    else
+        harpe_perseus_write_profile(self);
+    return status;
 }
 
 static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *round,
-                               const int *frequency_mhz, const time_energy *ratios) {
-    harpe_error reason = {0};
-    for (size_t e = 0; e < self->pipeline->entry_count; e++)
-        harpe_sweep_scale(self->sweep, (int)e, ratios[e].time, ratios[e].energy);
-    if (harpe_perseus_make_plans(self, &reason)) {
-        harpe_perseus_hold(self, reason.message);
-        return HARPE_OK;
+                               const int *frequency_mhz, time_energy *ratios, harpe_error *error) {
+    for (size_t e = 0; e < self->pipeline->entry_count; e++) {
+        ratios[e].time *= self->sweep->lists[e].time_ratio;
+        ratios[e].energy *= self->sweep->lists[e].energy_ratio;
     }
+    harpe_status status = plan_with_ratios(self, ratios, error);
+    if (status) return status;
     calibrate(self, round, frequency_mhz);
-    harpe_perseus_write_profile(self);
     const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
     harpe_perseus_log(self, HARPE_LOG_INFO,
                       "planned again: T_min %.4g s and %.5g J; %.3g s and %.4g J an iteration lie "
@@ -139,22 +197,45 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     }
     if (!status) {
         double largest;
-        size_t where = find_largest(self->pipeline, ratios, &largest);
-        if (largest > CORRECTION_MAX)
-            sweep_again(self, &self->pipeline->entries[where], largest);
+        size_t where = find_largest(self->sweep, ratios, &largest);
+        if (largest > CORRECTION_MAX && harpe_perseus_may_sweep(self))
+            status = sweep_again(self, &self->pipeline->entries[where], largest, error);
         else
-            status = plan_again(self, round, frequency_mhz, ratios);
+            status = plan_again(self, round, frequency_mhz, ratios, error);
     }
     free(ratios);
     free(frequency_mhz);
     return status;
 }
 
+void harpe_perseus_forget_drift(harpe_perseus *self) {
+    harpe_error reason = {0};
+    bool has_drifted = false;
+    for (size_t e = 0; self->plans && e < self->pipeline->entry_count; e++)
+        has_drifted = has_drifted || self->sweep->lists[e].time_ratio != 1 ||
+                      self->sweep->lists[e].energy_ratio != 1;
+    if (!has_drifted) return;
+    time_energy *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
+    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++)
+        ratios[e] = (time_energy){1, 1};
+    if (!status) status = plan_with_ratios(self, ratios, &reason);
+    free(ratios);
+    if (status) {
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
+        return;
+    }
+    self->is_plan_new = true;
+    self->drift_rounds = 0;
+}
+
 /* ---- Watching -------------------------------------------------------------------------------- */
 
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
-    if (!(round->iteration_time_s > 0)) return HARPE_OK;
+    forget(&self->corrections, self->round, rounds_to_drift(self));
+    forget(&self->sweeps, self->round, rounds_between_sweeps(self));
+    if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
     time_energy predicted = predict(self, running_plan(self), round);
     double tolerance = self->args.drift_tolerance;
     bool has_drifted = is_off(round->iteration_time_s, predicted.time, tolerance) ||
@@ -162,8 +243,9 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
                         is_off(round->iteration_energy_j, predicted.energy, tolerance));
     self->drift_rounds = has_drifted ? self->drift_rounds + 1 : 0;
     /* Nothing to correct by: the next round may have it. */
-    if (self->drift_rounds < self->args.rounds_to_drift || round->problem[0]) return HARPE_OK;
+    if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
     self->drift_rounds = 0;
+    put_off(&self->corrections, self->round);
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "drift: iterations take %.4g s and %.5g J, %.4g s and %.5g J were expected",
                       round->iteration_time_s, round->iteration_energy_j, predicted.time,

@@ -287,6 +287,7 @@ static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer
     harpe_status status = harpe_frequency_schedule_parse(text, strlen(text), &parsed, error);
     free(text);
     if (status) return status;
+    if (parsed.is_trial) writer->mark_trial(writer);
     for (size_t i = 0; i < parsed.instruction_count && !status; i++)
         status = writer->add(writer, parsed.rank, parsed.instructions[i].instruction,
                              parsed.instructions[i].frequency_mhz, error);

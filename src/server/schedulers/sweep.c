@@ -69,6 +69,7 @@ static harpe_status make_lists(const harpe_online_pipeline *pipeline, size_t poi
     if (!lists) return harpe_fail_memory(error);
     *out = lists;
     for (size_t e = 0; e < pipeline->entry_count; e++) {
+        lists[e].time_ratio = lists[e].energy_ratio = 1;
         lists[e].points = harpe_calloc(point_count, sizeof *lists[e].points);
         if (!lists[e].points) return harpe_fail_memory(error);
     }
@@ -104,14 +105,6 @@ void harpe_sweep_free(harpe_sweep *sweep) {
     free_lists(sweep->pipeline, sweep->lists);
     free(sweep->frequencies_mhz);
     free(sweep);
-}
-
-void harpe_sweep_restart(harpe_sweep *sweep) {
-    for (size_t e = 0; e < sweep->pipeline->entry_count; e++)
-        sweep->lists[e] = (harpe_sweep_list){.points = sweep->lists[e].points};
-    sweep->position = 0;
-    sweep->misses = 0;
-    sweep->cost = (harpe_sweep_cost){0};
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -209,21 +202,21 @@ double harpe_sweep_blocking_power_w(const harpe_sweep *sweep) {
     return power_w > 0 ? power_w : 0;
 }
 
-const harpe_profile_point *harpe_sweep_point(const harpe_sweep *sweep, int entry,
-                                             int frequency_mhz) {
-    const harpe_sweep_list *list = &sweep->lists[entry];
-    for (size_t i = 0; i < list->count; i++) {
-        if (list->points[i].frequency_mhz == frequency_mhz) return &list->points[i];
-    }
-    return NULL;
+static harpe_profile_point corrected(const harpe_sweep_list *list, size_t i) {
+    const harpe_profile_point *swept = &list->points[i];
+    return (harpe_profile_point){swept->frequency_mhz, swept->time_s * list->time_ratio,
+                                 swept->energy_j * list->energy_ratio};
 }
 
-void harpe_sweep_scale(harpe_sweep *sweep, int entry, double time_ratio, double energy_ratio) {
-    harpe_sweep_list *list = &sweep->lists[entry];
+bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
+                       harpe_profile_point *out) {
+    const harpe_sweep_list *list = &sweep->lists[entry];
     for (size_t i = 0; i < list->count; i++) {
-        list->points[i].time_s *= time_ratio;
-        list->points[i].energy_j *= energy_ratio;
+        if (list->points[i].frequency_mhz != frequency_mhz) continue;
+        *out = corrected(list, i);
+        return true;
     }
+    return false;
 }
 
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
@@ -235,10 +228,10 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
         const harpe_online_entry *entry = &sweep->pipeline->entries[e];
         const harpe_sweep_list *list = &sweep->lists[e];
         for (size_t i = 0; i < list->count; i++) {
-            const harpe_profile_point *point = &list->points[i];
-            rows[count++] = (harpe_measurement){entry->stage,       -1,
-                                                entry->instruction, point->frequency_mhz,
-                                                point->time_s,      point->energy_j};
+            harpe_profile_point point = corrected(list, i);
+            rows[count++] =
+                (harpe_measurement){entry->stage,        -1,           entry->instruction,
+                                    point.frequency_mhz, point.time_s, point.energy_j};
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);

@@ -14,10 +14,11 @@
 
 /* What is known of one entry, highest frequency first. */
 typedef struct harpe_sweep_list {
-    harpe_profile_point *points; /* room for all frequencies */
+    harpe_profile_point *points; /* as they were swept; room for all frequencies */
     size_t count;
-    int rises;        /* of its energy, in a row */
-    bool has_stopped; /* runs at its highest frequency until the others are done */
+    double time_ratio, energy_ratio; /* what drift has made of all of them since; 1 at first */
+    int rises;                       /* of its energy, in a row */
+    bool has_stopped;                /* runs at its highest frequency until the others are done */
 } harpe_sweep_list;
 
 /* What the sweep took: all of its iterations, and an iteration of its first round, in which
@@ -47,7 +48,6 @@ harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_
                              int rank_count, int frequency_stride, int rises_to_stop,
                              harpe_sweep **out, harpe_error *error);
 void harpe_sweep_free(harpe_sweep *sweep);
-void harpe_sweep_restart(harpe_sweep *sweep);
 
 bool harpe_sweep_is_over(const harpe_sweep *sweep);
 /* What an entry runs at in this round; the highest frequency once the sweep is over. */
@@ -65,10 +65,10 @@ double harpe_sweep_extra_energy_j(const harpe_sweep *sweep);
 /* What a GPU draws while it waits, by iterations less instructions; 0 when they hardly wait. */
 double harpe_sweep_blocking_power_w(const harpe_sweep *sweep);
 
-/* The measured point of an entry at a frequency, or NULL. */
-const harpe_profile_point *harpe_sweep_point(const harpe_sweep *sweep, int entry,
-                                             int frequency_mhz);
-void harpe_sweep_scale(harpe_sweep *sweep, int entry, double time_ratio, double energy_ratio);
+/* What an entry takes at a frequency, corrected by its ratios. False: it was not measured. */
+bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
+                       harpe_profile_point *out);
+/* All points, corrected by their entries' ratios. */
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out, harpe_error *error);
 
 /* For a restart of the server. NULL when out of memory. Loading refuses what does not fit the

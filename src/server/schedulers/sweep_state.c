@@ -16,9 +16,13 @@ static json_t *save_frequencies(const harpe_sweep *sweep) {
     return list;
 }
 
-/* [rises, has_stopped, [time, energy], [time, energy], ...]: frequencies go down one by one. */
+enum { LIST_HEAD = 4 }; /* items before the points */
+
+/* [rises, has_stopped, time ratio, energy ratio, [time, energy], [time, energy], ...]: frequencies
+ * go down one by one. */
 static json_t *save_list(const harpe_sweep_list *list) {
-    json_t *saved = json_pack("[i,b]", list->rises, list->has_stopped);
+    json_t *saved = json_pack("[i,b,f,f]", list->rises, list->has_stopped, list->time_ratio,
+                              list->energy_ratio);
     for (size_t i = 0; i < list->count; i++)
         json_array_append_new(saved,
                               json_pack("[f,f]", list->points[i].time_s, list->points[i].energy_j));
@@ -56,16 +60,19 @@ static bool load_frequencies(harpe_sweep *into, const json_t *saved) {
 
 static bool load_list(const harpe_sweep *into, harpe_sweep_list *list, const json_t *saved) {
     size_t size = json_array_size(saved);
-    if (size < 2 || size - 2 > into->frequency_count) return false;
+    if (size < LIST_HEAD || size - LIST_HEAD > into->frequency_count) return false;
     list->rises = (int)json_integer_value(json_array_get(saved, 0));
     list->has_stopped = json_is_true(json_array_get(saved, 1));
-    for (size_t i = 2; i < size; i++) {
+    list->time_ratio = json_number_value(json_array_get(saved, 2));
+    list->energy_ratio = json_number_value(json_array_get(saved, 3));
+    if (!(list->time_ratio > 0 && list->energy_ratio > 0)) return false;
+    for (size_t i = LIST_HEAD; i < size; i++) {
         const json_t *point = json_array_get(saved, i);
         double time_s = json_number_value(json_array_get(point, 0));
         double energy_j = json_number_value(json_array_get(point, 1));
         if (!(time_s > 0 && energy_j > 0)) return false;
         list->points[list->count++] =
-            (harpe_profile_point){into->frequencies_mhz[i - 2], time_s, energy_j};
+            (harpe_profile_point){into->frequencies_mhz[i - LIST_HEAD], time_s, energy_j};
     }
     if (list->has_stopped || into->position == into->frequency_count) return true;
     return list->count == into->position; /* a point for each frequency so far */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A few servers in an array. Only this machine's monotonic clock is looked at, and only differences
- * of it: clocks of servers need not agree. */
+ * of it: clocks of servers need not agree. While this machine is suspended it sees no beats, and
+ * that clock stands still. */
 #include "server/store/lives.h"
 
 #include <stdlib.h>
@@ -32,6 +33,12 @@ bool harpe_lives_look_dead(harpe_lives *lives, const harpe_beat_row *row, int64_
         return false;
     }
     return asked_ns - life->seen_ns > HARPE_BEAT_DEAD_NS;
+}
+
+void harpe_lives_forgive(harpe_lives *lives) {
+    for (size_t i = 0; i < lives->count; i++) {
+        lives->lives[i].seen_ns = harpe_clock_ns();
+    }
 }
 
 static bool is_among(const harpe_beat *beat, int64_t id) {

@@ -19,8 +19,10 @@ typedef struct harpe_lives {
 
 /* From now on it will be missed when it is gone. False: out of memory. */
 bool harpe_lives_note(harpe_lives *lives, int64_t id);
-/* Was it dead at `asked_ns`, when the beat was asked for? */
+/* Was it dead at `asked_ns` (harpe_clock_ns), when the beat was asked for? */
 bool harpe_lives_look_dead(harpe_lives *lives, const harpe_beat_row *row, int64_t asked_ns);
+/* The database was silent, and so were they: for all of them the time begins anew. */
+void harpe_lives_forgive(harpe_lives *lives);
 /* One that was noted and is not in `beat`; it is no longer noted. 0: none. */
 int64_t harpe_lives_take_gone(harpe_lives *lives, const harpe_beat *beat);
 void harpe_lives_free(harpe_lives *lives); /* leaves it empty and usable */

@@ -110,7 +110,8 @@ harpe_status harpe_mail_beat(PGconn *connection, int64_t me, harpe_beat *out, ha
         query(connection,
               "WITH beaten AS (UPDATE servers SET beat = beat + 1 WHERE id = $1 RETURNING id)"
               " SELECT (SELECT count(*) FROM beaten),"
-              " coalesce((SELECT server FROM leader), 0), id, beat, CASE WHEN id <> $1 AND"
+              " coalesce((SELECT server FROM leader WHERE server IN (SELECT id FROM servers)), 0),"
+              " id, beat, CASE WHEN id <> $1 AND"
               " pg_try_advisory_xact_lock(" HARPE_PG_LOCKS ", CAST(id AS INT))"
               " THEN CAST(1 AS BIGINT) ELSE 0 END FROM servers",
               &me, 1, &rows, error);
@@ -142,18 +143,16 @@ harpe_status harpe_mail_bury(PGconn *connection, const harpe_beat_row *row, bool
     const int64_t numbers[] = {row->id, row->beat};
     PGresult *rows = NULL;
     harpe_status status =
-        query(connection, "DELETE FROM servers WHERE id = $1 AND beat = $2 RETURNING id", numbers,
-              2, &rows, error);
-    *is_buried = status == HARPE_OK && PQntuples(rows) == 1;
-    PQclear(rows);
-    if (!*is_buried) return status;
-    status = query(connection,
-                   "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-                   " AND granted AND pid <> pg_backend_pid() AND database ="
-                   " (SELECT oid FROM pg_database WHERE datname = current_database())"
-                   " AND classid = " HARPE_PG_LOCKS " AND objsubid = 2"
-                   " AND (objid = $1 OR (objid = 0 AND $1 = (SELECT server FROM leader)))",
-                   numbers, 1, &rows, error);
+        query(connection,
+              "WITH gone AS (DELETE FROM servers WHERE id = $1 AND beat = $2 RETURNING id)"
+              " SELECT (SELECT count(*) FROM gone), (SELECT count(pg_terminate_backend(pid))"
+              " FROM pg_locks WHERE EXISTS (SELECT FROM gone) AND locktype = 'advisory'"
+              " AND granted AND pid <> pg_backend_pid() AND database ="
+              " (SELECT oid FROM pg_database WHERE datname = current_database())"
+              " AND classid = " HARPE_PG_LOCKS " AND objsubid = 2"
+              " AND (objid = $1 OR (objid = 0 AND $1 = (SELECT server FROM leader))))",
+              numbers, 2, &rows, error);
+    *is_buried = status == HARPE_OK && harpe_pg_to_int(rows, 0, 0) == 1;
     PQclear(rows);
     return status;
 }

@@ -17,15 +17,15 @@ typedef struct harpe_beat_row {
 } harpe_beat_row;
 
 typedef struct harpe_beat {
-    bool is_alive; /* am I? false: others have taken me for dead */
-    int64_t leader;
+    bool is_alive;        /* am I? false: others have taken me for dead */
+    int64_t leader;       /* 0: none that is among them */
     harpe_beat_row *rows; /* all servers */
     size_t count;
 } harpe_beat;
 harpe_status harpe_mail_beat(PGconn *connection, int64_t me, harpe_beat *out, harpe_error *error);
 void harpe_beat_free(harpe_beat *beat);
 
-/* Takes a server away whose beat is still `row`'s, and ends its sessions. */
+/* Takes a server away whose beat is still `row`'s, and ends its sessions: both or nothing. */
 harpe_status harpe_mail_bury(PGconn *connection, const harpe_beat_row *row, bool *is_buried,
                              harpe_error *error);
 /* Letters to those who are gone go. */

@@ -22,15 +22,11 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/store/letters.h"
 #include "server/store/lives.h"
 
 static const int64_t pause_ns = 500000000; /* between attempts to connect */
 static const int64_t clean_every_ns = INT64_C(60000000000);
-
-typedef struct letter_list {
-    harpe_letter *first;
-    harpe_letter **end;
-} letter_list;
 
 struct harpe_mailbox {
     char *where;
@@ -44,8 +40,9 @@ struct harpe_mailbox {
 
     pthread_mutex_t lock; /* up to the next blank line */
     harpe_mailbox_view view;
-    letter_list outgoing, incoming;
-    bool is_closing, hurries;
+    harpe_letters outgoing, incoming;
+    size_t sending_bytes; /* of what the thread has taken out */
+    bool is_closing, hurries, begins_anew;
 
     /* The thread's: */
     PGconn *connection; /* NULL: lost */
@@ -54,29 +51,6 @@ struct harpe_mailbox {
     int64_t next_beat_ns, next_clean_ns; /* or, without connection, when to try again */
     bool has_failed;                     /* and it was logged */
 };
-
-/* ---- Lists ---------------------------------------------------------------------------------- */
-
-static void clear(letter_list *list) {
-    for (harpe_letter *letter = list->first, *next; letter; letter = next) {
-        next = letter->next;
-        harpe_letter_free(letter);
-    }
-    *list = (letter_list){.end = &list->first};
-}
-
-static void append(letter_list *list, harpe_letter *letters) {
-    *list->end = letters;
-    while (*list->end) {
-        list->end = &(*list->end)->next;
-    }
-}
-
-static harpe_letter *take_all(letter_list *list) {
-    harpe_letter *first = list->first;
-    *list = (letter_list){.end = &list->first};
-    return first;
-}
 
 static void log_line(const harpe_mailbox *mailbox, harpe_log_level level, const char *line) {
     if (mailbox->log.write) mailbox->log.write(mailbox->log.user, level, line);
@@ -87,24 +61,30 @@ static void log_line(const harpe_mailbox *mailbox, harpe_log_level level, const 
 static void tell_loop(const harpe_mailbox *mailbox) { (void)eventfd_write(mailbox->news_event, 1); }
 
 /* A life ends; nothing written or received in it counts any more. */
-static void lose_session(harpe_mailbox *mailbox, const harpe_error *why) {
+static void end_session(harpe_mailbox *mailbox) {
     pthread_mutex_lock(&mailbox->lock);
     mailbox->view = (harpe_mailbox_view){0};
-    clear(&mailbox->outgoing);
-    clear(&mailbox->incoming);
+    mailbox->begins_anew = false;
+    harpe_letters_clear(&mailbox->outgoing);
+    harpe_letters_clear(&mailbox->incoming);
     pthread_mutex_unlock(&mailbox->lock);
     PQfinish(mailbox->connection);
     mailbox->connection = NULL;
     mailbox->me = 0;
+    mailbox->next_beat_ns = 0;
     harpe_lives_free(&mailbox->others);
-    mailbox->next_beat_ns = harpe_clock_ns() + pause_ns;
+    tell_loop(mailbox);
+}
+
+static void lose_session(harpe_mailbox *mailbox, const harpe_error *why) {
+    end_session(mailbox);
+    mailbox->next_beat_ns = harpe_clock_boot_ns() + pause_ns;
     if (!mailbox->has_failed) {
         char line[HARPE_ERROR_MESSAGE_SIZE + 64];
         (void)snprintf(line, sizeof line, "cannot go on with the other servers: %s", why->message);
         log_line(mailbox, HARPE_LOG_WARNING, line);
     }
     mailbox->has_failed = true;
-    tell_loop(mailbox);
 }
 
 static harpe_status begin_session(harpe_mailbox *mailbox, harpe_error *error) {
@@ -135,7 +115,7 @@ static harpe_status announce_gone(harpe_mailbox *mailbox, const harpe_beat *beat
         letter->kind = HARPE_LETTER_GONE;
         letter->peer = id;
         pthread_mutex_lock(&mailbox->lock);
-        append(&mailbox->incoming, letter);
+        harpe_letters_append(&mailbox->incoming, letter);
         pthread_mutex_unlock(&mailbox->lock);
         tell_loop(mailbox);
     }
@@ -157,7 +137,8 @@ static harpe_status bury_dead(harpe_mailbox *mailbox, const harpe_beat *beat, in
 }
 
 static harpe_status beat_once(harpe_mailbox *mailbox, harpe_error *error) {
-    int64_t asked_ns = harpe_clock_ns();
+    int64_t asked_ns = harpe_clock_boot_ns();
+    int64_t asked_awake_ns = harpe_clock_ns();
     harpe_beat beat = {0};
     harpe_status status = harpe_mail_beat(mailbox->connection, mailbox->me, &beat, error);
     if (status == HARPE_OK && !beat.is_alive) {
@@ -170,8 +151,10 @@ static harpe_status beat_once(harpe_mailbox *mailbox, harpe_error *error) {
         mailbox->view.confirmed_ns = asked_ns;
         pthread_mutex_unlock(&mailbox->lock);
         if (is_new) tell_loop(mailbox);
+        bool was_silent = harpe_clock_ns() - asked_awake_ns > HARPE_BEAT_DEAD_NS / 2;
+        if (was_silent) harpe_lives_forgive(&mailbox->others);
         status = announce_gone(mailbox, &beat, error);
-        if (status == HARPE_OK) status = bury_dead(mailbox, &beat, asked_ns, error);
+        if (status == HARPE_OK) status = bury_dead(mailbox, &beat, asked_awake_ns, error);
     }
     harpe_beat_free(&beat);
     if (status == HARPE_OK && asked_ns >= mailbox->next_clean_ns) {
@@ -184,21 +167,10 @@ static harpe_status beat_once(harpe_mailbox *mailbox, harpe_error *error) {
 
 /* ---- Letters -------------------------------------------------------------------------------- */
 
-/* Without those that were written in an earlier life. */
-static void drop_old(const harpe_mailbox *mailbox, letter_list *letters) {
-    letters->end = &letters->first;
-    for (harpe_letter *letter; (letter = *letters->end) != NULL;) {
-        if (letter->from == mailbox->me) {
-            letters->end = &letter->next;
-            continue;
-        }
-        *letters->end = letter->next;
-        harpe_letter_free(letter);
-    }
-}
-
-static harpe_status send_letters(harpe_mailbox *mailbox, letter_list *letters, harpe_error *error) {
-    drop_old(mailbox, letters);
+static harpe_status send_letters(harpe_mailbox *mailbox, harpe_letters *letters,
+                                 harpe_error *error) {
+    /* Not what was written in an earlier life. */
+    harpe_letters_keep_from(letters, mailbox->me);
     if (!letters->first) return HARPE_OK;
     return harpe_mail_send(mailbox->connection, letters->first, error);
 }
@@ -216,7 +188,8 @@ static harpe_status read_notices(harpe_mailbox *mailbox, bool *has_letters, harp
 }
 
 static harpe_status take_letters(harpe_mailbox *mailbox, harpe_error *error) {
-    letter_list came = {.end = &came.first};
+    harpe_letters came;
+    harpe_letters_init(&came);
     harpe_status status = harpe_mail_take(mailbox->connection, mailbox->me, &came.end, error);
     *came.end = NULL;
     for (const harpe_letter *letter = came.first; letter && status == HARPE_OK;
@@ -224,11 +197,11 @@ static harpe_status take_letters(harpe_mailbox *mailbox, harpe_error *error) {
         if (!harpe_lives_note(&mailbox->others, letter->peer)) status = harpe_fail_memory(error);
     }
     if (status != HARPE_OK) {
-        clear(&came);
+        harpe_letters_clear(&came);
         return status;
     }
     pthread_mutex_lock(&mailbox->lock);
-    append(&mailbox->incoming, came.first);
+    harpe_letters_append(&mailbox->incoming, came.first);
     pthread_mutex_unlock(&mailbox->lock);
     if (came.first) tell_loop(mailbox);
     return HARPE_OK;
@@ -236,18 +209,18 @@ static harpe_status take_letters(harpe_mailbox *mailbox, harpe_error *error) {
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
-static harpe_status do_what_is_due(harpe_mailbox *mailbox, letter_list *letters,
+static harpe_status do_what_is_due(harpe_mailbox *mailbox, harpe_letters *letters,
                                    harpe_error *error) {
     harpe_status status = HARPE_OK;
     bool has_letters = false;
     if (!mailbox->connection) {
-        if (harpe_clock_ns() < mailbox->next_beat_ns) return HARPE_OK;
+        if (harpe_clock_boot_ns() < mailbox->next_beat_ns) return HARPE_OK;
         status = begin_session(mailbox, error);
     }
     if (status == HARPE_OK) status = send_letters(mailbox, letters, error);
     if (status == HARPE_OK) status = read_notices(mailbox, &has_letters, error);
     if (status == HARPE_OK && has_letters) status = take_letters(mailbox, error);
-    if (status == HARPE_OK && harpe_clock_ns() >= mailbox->next_beat_ns) {
+    if (status == HARPE_OK && harpe_clock_boot_ns() >= mailbox->next_beat_ns) {
         status = beat_once(mailbox, error);
     }
     return status;
@@ -266,7 +239,7 @@ static bool has_notices(harpe_mailbox *mailbox) {
 
 static void wait_for_news(harpe_mailbox *mailbox) {
     if (has_notices(mailbox)) return;
-    int64_t left_ns = mailbox->next_beat_ns - harpe_clock_ns();
+    int64_t left_ns = mailbox->next_beat_ns - harpe_clock_boot_ns();
     int timeout_ms = left_ns <= 0 ? 0 : (int)(left_ns / 1000000) + 1;
     struct pollfd waited[] = {
         {.fd = mailbox->wake_event, .events = POLLIN},
@@ -281,16 +254,26 @@ static void *live(void *user) {
     harpe_mailbox *mailbox = user;
     for (;;) {
         pthread_mutex_lock(&mailbox->lock);
-        letter_list letters = {.end = &letters.first};
-        append(&letters, take_all(&mailbox->outgoing));
+        harpe_letters letters;
+        harpe_letters_init(&letters);
+        harpe_letters_append(&letters, harpe_letters_take(&mailbox->outgoing));
+        mailbox->sending_bytes = letters.bytes;
         bool is_closing = mailbox->is_closing;
+        bool begins_anew = mailbox->begins_anew && mailbox->connection;
         if (mailbox->hurries && mailbox->connection) mailbox->next_beat_ns = 0;
         mailbox->hurries = false;
         pthread_mutex_unlock(&mailbox->lock);
         harpe_error error = {0};
         harpe_status status = do_what_is_due(mailbox, &letters, &error);
+        if (status == HARPE_OK && begins_anew) {
+            status = harpe_mail_deregister(mailbox->connection, mailbox->me, &error);
+            if (status == HARPE_OK) end_session(mailbox);
+        }
         if (status != HARPE_OK) lose_session(mailbox, &error);
-        clear(&letters);
+        harpe_letters_clear(&letters);
+        pthread_mutex_lock(&mailbox->lock);
+        mailbox->sending_bytes = 0;
+        pthread_mutex_unlock(&mailbox->lock);
         if (is_closing) return NULL;
         wait_for_news(mailbox);
     }
@@ -334,8 +317,8 @@ harpe_status harpe_mailbox_open(const char *where, harpe_loop *loop, harpe_log l
     if (!mailbox) return harpe_fail_memory(error);
     *mailbox = (harpe_mailbox){
         .log = log, .has_news = has_news, .user = user, .wake_event = -1, .news_event = -1};
-    mailbox->outgoing.end = &mailbox->outgoing.first;
-    mailbox->incoming.end = &mailbox->incoming.first;
+    harpe_letters_init(&mailbox->outgoing);
+    harpe_letters_init(&mailbox->incoming);
     pthread_mutex_init(&mailbox->lock, NULL);
     mailbox->where = strdup(where);
     harpe_status status = mailbox->where ? HARPE_OK : harpe_fail_memory(error);
@@ -364,8 +347,8 @@ void harpe_mailbox_close(harpe_mailbox *mailbox) {
     harpe_watch_remove(mailbox->watch);
     if (mailbox->wake_event >= 0) (void)close(mailbox->wake_event);
     if (mailbox->news_event >= 0) (void)close(mailbox->news_event);
-    clear(&mailbox->outgoing);
-    clear(&mailbox->incoming);
+    harpe_letters_clear(&mailbox->outgoing);
+    harpe_letters_clear(&mailbox->incoming);
     pthread_mutex_destroy(&mailbox->lock);
     harpe_lives_free(&mailbox->others);
     free(mailbox->where);
@@ -384,7 +367,7 @@ harpe_mailbox_view harpe_mailbox_look(harpe_mailbox *mailbox) {
 harpe_letter *harpe_mailbox_take(harpe_mailbox *mailbox, harpe_mailbox_view *view) {
     pthread_mutex_lock(&mailbox->lock);
     *view = mailbox->view;
-    harpe_letter *letters = take_all(&mailbox->incoming);
+    harpe_letter *letters = harpe_letters_take(&mailbox->incoming);
     pthread_mutex_unlock(&mailbox->lock);
     return letters;
 }
@@ -393,9 +376,30 @@ void harpe_mailbox_send(harpe_mailbox *mailbox, harpe_letter *letter) {
     letter->next = NULL;
     pthread_mutex_lock(&mailbox->lock);
     bool is_first = mailbox->outgoing.first == NULL;
-    append(&mailbox->outgoing, letter);
+    harpe_letters_append(&mailbox->outgoing, letter);
     pthread_mutex_unlock(&mailbox->lock);
     if (is_first) (void)eventfd_write(mailbox->wake_event, 1);
+}
+
+size_t harpe_mailbox_backlog(harpe_mailbox *mailbox) {
+    pthread_mutex_lock(&mailbox->lock);
+    size_t backlog = mailbox->outgoing.bytes + mailbox->sending_bytes;
+    pthread_mutex_unlock(&mailbox->lock);
+    return backlog;
+}
+
+bool harpe_mailbox_withdraw(harpe_mailbox *mailbox, int64_t peer, int64_t call) {
+    pthread_mutex_lock(&mailbox->lock);
+    bool is_withdrawn = harpe_letters_withdraw(&mailbox->outgoing, peer, call);
+    pthread_mutex_unlock(&mailbox->lock);
+    return is_withdrawn;
+}
+
+void harpe_mailbox_begin_anew(harpe_mailbox *mailbox, int64_t me) {
+    pthread_mutex_lock(&mailbox->lock);
+    mailbox->begins_anew = mailbox->view.me == me;
+    pthread_mutex_unlock(&mailbox->lock);
+    (void)eventfd_write(mailbox->wake_event, 1);
 }
 
 void harpe_mailbox_hurry(harpe_mailbox *mailbox) {

@@ -103,15 +103,17 @@ static void ignore_notice(void *user, const char *message) {
 
 harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *error) {
     /* What the connection string says (dbname, expanded) comes later and wins. */
-    static const char *const keywords[] = {"connect_timeout", "tcp_user_timeout",
-                                           "fallback_application_name", "dbname", NULL};
-    const char *const values[] = {"10", "30000", "harpe", where, NULL};
+    static const char *const keywords[] = {
+        "connect_timeout",  "tcp_user_timeout",          "keepalives_idle", "keepalives_interval",
+        "keepalives_count", "fallback_application_name", "dbname",          NULL};
+    const char *const values[] = {"10", "30000", "10", "5", "3", "harpe", where, NULL};
     PGconn *connection = PQconnectdbParams(keywords, values, 1);
     if (!connection) return harpe_fail_memory(error);
     PQsetNoticeProcessor(connection, ignore_notice, NULL);
     harpe_status status = HARPE_OK;
     if (PQstatus(connection) != CONNECTION_OK) status = harpe_pg_fail(connection, error);
     if (status == HARPE_OK) {
+        /* The database's side of the connection has keepalives of its own. */
         status = harpe_pg_execute(connection,
                                   "SET search_path = harpe;"
                                   "SET tcp_keepalives_idle = 10;"

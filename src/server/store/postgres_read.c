@@ -86,14 +86,17 @@ static harpe_status for_each_id(const record_reader *reader, const char *sql, co
     return status;
 }
 
-/* What other servers write meanwhile does not show: one snapshot. */
+/* What other servers write meanwhile does not show: one snapshot. Whoever loads waits for it, and
+ * so do its clients: no statement may take for ever. */
 harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
                            harpe_status (*record)(void *user, const harpe_change *change,
                                                   harpe_error *error),
                            void *user, harpe_error *error) {
     record_reader reader = {connection, record, user};
-    harpe_status status =
-        harpe_pg_execute(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", error);
+    harpe_status status = harpe_pg_execute(connection,
+                                           "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+                                           "SET LOCAL statement_timeout = '30s'",
+                                           error);
     if (status == HARPE_OK) {
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS, job_id,
                              read_job, error);

@@ -61,7 +61,7 @@ const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_ROUND,
      "SELECT round, " NOTHING ", " NOTHING ", text FROM rounds WHERE job = $1 ORDER BY round"},
     {HARPE_CHANGE_RESULT,
-     "SELECT round, rank, " NOTHING ", text FROM results WHERE job = $1 ORDER BY round, rank"},
+     "SELECT round, rank, " NOTHING ", NULL FROM results WHERE job = $1 ORDER BY round, rank"},
     {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
     {HARPE_CHANGE_WISH,
      "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},

@@ -65,8 +65,8 @@ typedef struct harpe_schema_write {
 enum { HARPE_SCHEMA_WRITE_COUNT = 18 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
-/* The records of the job whose number is $1: rows of round, rank, number, text. In the order in
- * which harpe_store_load gives them. */
+/* The records of the job whose number is $1: rows of round, rank, number, text (NULL: none, or, for
+ * results, not wanted). In the order in which harpe_store_load gives them. */
 enum { HARPE_SCHEMA_READ_COUNT = 8 };
 extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 

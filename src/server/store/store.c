@@ -151,16 +151,16 @@ void harpe_store_submit(harpe_store *store, harpe_change *change) {
 }
 
 static void acknowledge_batch(harpe_store *store, const batch *written) {
-    store->counts.batches++;
-    if (written->status != HARPE_OK) store->counts.failures++;
+    bool is_written = written->status == HARPE_OK;
+    store->counts.batches += is_written;
+    store->counts.failures += !is_written;
     harpe_change *next = NULL;
     for (harpe_change *change = written->first; change; change = next) {
         next = change->next; /* `done` may free the change */
         store->counts.queued--;
-        store->counts.changes++;
+        store->counts.changes += is_written;
         if (!change->done) continue;
-        change->done(change->user, written->status,
-                     written->status == HARPE_OK ? NULL : &written->error);
+        change->done(change->user, written->status, is_written ? NULL : &written->error);
     }
 }
 

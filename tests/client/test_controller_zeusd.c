@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frequency controller and a zeusd that refuses, goes away, comes back, or is overtaken. The
+ * stand-in only answers: it changes no GPU. */
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "client/controller_gpu.h"
+#include "client/training_world.h"
+
+/* ---- A zeusd --------------------------------------------------------------------------------- */
+
+enum { MAX_PEERS = 16 };
+
+typedef struct zeusd {
+    char path[100];
+    const char *refused[2]; /* routes that are answered with `refusal` */
+    const char *refusal;
+    _Atomic(harpe_controller_slot *) overtaken; /* clocks are locked again while they are reset */
+    atomic_bool is_over;
+    pthread_t thread;
+    struct pollfd sockets[1 + MAX_PEERS]; /* the first one listens */
+    nfds_t count;
+} zeusd;
+
+static void answer_peer(zeusd *one, int peer) {
+    char request[1024], answer[256];
+    const char *status = "200 OK";
+    ssize_t got = recv(peer, request, sizeof request - 1, 0);
+    if (got <= 0) return; /* closed at the end */
+    request[got] = '\0';
+    for (size_t i = 0; i < 2; i++) {
+        if (one->refused[i] && strstr(request, one->refused[i])) status = one->refusal;
+    }
+    harpe_controller_slot *slot = atomic_load(&one->overtaken);
+    if (slot && strstr(request, "/gpu/reset_gpu_locked_clocks")) {
+        atomic_fetch_or(&slot->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    }
+    snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
+             strlen(status), status);
+    (void)!send(peer, answer, strlen(answer), MSG_NOSIGNAL);
+}
+
+static void *serve(void *user) {
+    zeusd *one = user;
+    while (!atomic_load(&one->is_over)) {
+        if (poll(one->sockets, one->count, 20) <= 0) continue;
+        for (nfds_t i = 1; i < one->count; i++) {
+            if (one->sockets[i].revents & POLLHUP) one->sockets[i].events = 0;
+            if (one->sockets[i].revents & POLLIN) answer_peer(one, one->sockets[i].fd);
+        }
+        if (!(one->sockets[0].revents & POLLIN) || one->count > MAX_PEERS) continue;
+        int peer = accept(one->sockets[0].fd, NULL, NULL);
+        one->sockets[one->count++] = (struct pollfd){.fd = peer, .events = POLLIN};
+    }
+    return NULL;
+}
+
+static void start_zeusd(zeusd *one, const char *folder) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(one->path, sizeof one->path, "%s/zeusd.sock", folder);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", one->path);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, MAX_PEERS), 0);
+    one->sockets[0] = (struct pollfd){.fd = listener, .events = POLLIN};
+    one->count = 1;
+    atomic_store(&one->is_over, false);
+    assert_int_equal(pthread_create(&one->thread, NULL, serve, one), 0);
+}
+
+static void stop_zeusd(zeusd *one) {
+    atomic_store(&one->is_over, true);
+    pthread_join(one->thread, NULL);
+    for (nfds_t i = 0; i < one->count; i++) {
+        close(one->sockets[i].fd);
+    }
+    unlink(one->path);
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static harpe_status start_controller(const zeusd *one, harpe_frequency_controller **out,
+                                     harpe_error *error) {
+    harpe_gpus *gpus = NULL;
+    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250000, NULL), HARPE_OK);
+    harpe_frequency_controller_options options = {.gpus = gpus, .zeusd_socket = one->path};
+    harpe_status status = harpe_frequency_controller_start(&options, out, error);
+    harpe_gpus_close(gpus);
+    return status;
+}
+
+static void only_the_graphics_clock_must_be_allowed(void **state) {
+    scratch *files = *state;
+    harpe_error error = {.message = ""};
+    harpe_frequency_controller *controller = NULL;
+    zeusd one = {.refused = {"/gpu/set_power_limit", "/gpu/set_mem_locked_clocks"},
+                 .refusal = "403 Forbidden"};
+    start_zeusd(&one, files->root);
+    harpe_status status = start_controller(&one, &controller, &error);
+    if (status) print_error("%s\n", error.message);
+    assert_int_equal(status, HARPE_OK);
+    harpe_frequency_controller_stop(controller);
+    stop_zeusd(&one);
+    one.refused[0] = "/gpu/set_gpu_locked_clocks";
+    start_zeusd(&one, files->root);
+    assert_int_equal(start_controller(&one, &controller, &error), HARPE_PERMISSION_DENIED);
+    stop_zeusd(&one);
+}
+
+/* ---- Putting back ---------------------------------------------------------------------------- */
+
+static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
+    harpe_gpus *gpus = NULL;
+    harpe_controller_header header = {.library_path = EMULATOR};
+    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
+    snprintf(header.uuid, sizeof header.uuid, "%s", harpe_gpu_info_at(gpus, 0)->uuid);
+    snprintf(header.zeusd_socket, sizeof header.zeusd_socket, "%s", one->path);
+    harpe_gpus_close(gpus);
+    assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
+}
+
+static void a_write_that_lands_during_a_reset_stays_noted(void **state) {
+    scratch *files = *state;
+    static harpe_controller_slot slot;
+    harpe_controller_gpu gpu;
+    harpe_error error;
+    zeusd one = {.overtaken = &slot};
+    start_zeusd(&one, files->root);
+    open_gpu(&one, &gpu);
+    atomic_store(&slot.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
+    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_OK);
+    assert_int_equal(atomic_load(&slot.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    atomic_store(&one.overtaken, NULL); /* nothing is under way */
+    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_OK);
+    assert_int_equal(atomic_load(&slot.touched), 0);
+    harpe_controller_gpu_close(&gpu);
+    stop_zeusd(&one);
+}
+
+static void what_could_not_be_put_back_stays_noted(void **state) {
+    scratch *files = *state;
+    static harpe_controller_slot slot;
+    harpe_controller_gpu gpu;
+    harpe_error error;
+    zeusd one = {.refused = {"/gpu/reset_gpu_locked_clocks"}, .refusal = "500 the GPU is lost"};
+    start_zeusd(&one, files->root);
+    open_gpu(&one, &gpu);
+    atomic_store(&slot.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
+    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_GPU_LOST);
+    assert_int_equal(atomic_load(&slot.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    harpe_controller_gpu_close(&gpu);
+    stop_zeusd(&one);
+}
+
+/* ---- Going away ------------------------------------------------------------------------------ */
+
+static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state) {
+    scratch *files = *state;
+    write_plan(files->root, 1);
+    zeusd one = {.refusal = ""};
+    server plans = start_server(files->root, "jobs.db", 0, NULL);
+    start_zeusd(&one, files->root);
+    training *rank = new_training(plans.url, 0, 1);
+    rank->options.controller.zeusd_socket = one.path;
+    construct(rank);
+    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    WAIT_UNTIL(rank, look(rank).controller.written > 2);
+    stop_zeusd(&one);
+    WAIT_UNTIL(rank, count_lines(rank, "clocks are not controlled") == 1);
+    uint64_t failed = look(rank).controller.failed;
+    WAIT_UNTIL(rank, look(rank).controller.failed > failed + 2);
+    assert_int_equal(count_lines(rank, "clocks are controlled again"), 0);
+    start_zeusd(&one, files->root);
+    WAIT_UNTIL(rank, count_lines(rank, "clocks are controlled again") == 1);
+    assert_int_equal(count_warnings(rank), 1);
+    assert_trains_on(rank);
+    end_training(rank);
+    stop_zeusd(&one);
+    kill_server(&plans);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(only_the_graphics_clock_must_be_allowed),
+        TEST(a_write_that_lands_during_a_reset_stays_noted),
+        TEST(what_could_not_be_put_back_stays_noted),
+        TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
+    };
+    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+}
