@@ -1,7 +1,8 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench gpu-check fuzz format tidy install clean help bootstrap configure
+.PHONY: build demo check bench gpu-check fuzz format tidy install deb reproducible clean help \
+        bootstrap configure
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -43,9 +44,16 @@ tidy: configure ## clang-tidy over src/
 install: build ## into PREFIX (/usr/local), below DESTDIR where set
 	@cmake --install build/release --prefix "$(PREFIX)"
 
+deb: ## Debian packages in build/deb, checked by lintian and by trying them
+	@packaging/make_deb.sh
+	@tests/house/deb.sh
+
+reproducible: ## make the packages twice, elsewhere and otherwise, and compare every byte
+	@tests/house/reproducible.sh
+
 clean: ## remove everything that was built
 	@rm -rf build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \
-	while IFS="$$(printf '\t')" read -r command text; do printf 'make %-9s %s\n' "$$command" "$$text"; done
+	while IFS="$$(printf '\t')" read -r command text; do printf 'make %-13s %s\n' "$$command" "$$text"; done

@@ -54,6 +54,16 @@ if(TARGET harpe)
     install(FILES packaging/serve.conf.example DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
 endif()
 
+# ---- Shell completions, Grafana dashboard --------------------------------------------------
+
+foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-functions/_harpe
+                       fish:fish/vendor_completions.d/harpe.fish)
+    string(REGEX MATCH "^([a-z]+):(.*)/(.*)$" _ ${place})
+    install(FILES packaging/completion/harpe.${CMAKE_MATCH_1} RENAME ${CMAKE_MATCH_3}
+            DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_2})
+endforeach()
+install(FILES packaging/grafana/harpe.json DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
+
 # ---- Documentation -------------------------------------------------------------------------
 
 file(GLOB HARPE_DOCUMENTS CONFIGURE_DEPENDS LICENSE README.md CHANGELOG.md docs/*.md)

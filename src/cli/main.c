@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cairo.h>
+#include <libpq-fe.h>
+#include <sqlite3.h>
+
 #include <harpe/version.h>
 
 #include "base/error.h"
@@ -30,6 +34,37 @@ static const harpe_command commands[] = {
     {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+/* ---- Version ------------------------------------------------------------------------------ */
+
+static const char *sanitizers(void) {
+#if defined __SANITIZE_ADDRESS__
+    return "; address sanitizer";
+#elif defined __SANITIZE_THREAD__
+    return "; thread sanitizer";
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+    return "; address sanitizer";
+#elif __has_feature(thread_sanitizer)
+    return "; thread sanitizer";
+#endif
+#endif
+    return "";
+}
+
+/* The first line is for programs, the second for reports of problems: the versions of the libraries
+ * are those that are loaded. GnuTLS is loaded by a server with a certificate only. */
+static void print_version(FILE *stream, struct argp_state *state) {
+    (void)state;
+    fprintf(stream, "harpe %s\n", harpe_version());
+    int libpq = PQlibVersion();
+    fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (GnuTLS), cairo %s",
+            sqlite3_libversion(), libpq / 10000, libpq % 10000, cairo_version_string());
+#ifdef HARPE_HAVE_MPI
+    fprintf(stream, ", MPI");
+#endif
+    fprintf(stream, "%s\n", sanitizers());
+}
 
 /* ---- The process -------------------------------------------------------------------------- */
 
@@ -55,11 +90,6 @@ static void close_stdout(void) {
                 errno ? strerror(errno) : "unknown error");
         _exit(HARPE_EXIT_FAILURE);
     }
-}
-
-static void print_version(FILE *stream, struct argp_state *state) {
-    (void)state;
-    fprintf(stream, "harpe %s\n", harpe_version());
 }
 
 static void prepare_process(void) {

@@ -33,7 +33,8 @@ class Help(ProgramTest):
 
     def test_version(self):
         for arguments in (["--version"], ["plan", "--version"]):
-            self.assertRegex(self.succeed(*arguments).out, r"^harpe \d+\.\d+\.\d+\n$")
+            self.assertRegex(self.succeed(*arguments).out,
+                             r"^harpe \d+\.\d+\.\d+\nWith .*\n$")
 
     def test_no_command_shows_help_and_fails(self):
         result = self.run_harpe()

@@ -95,7 +95,10 @@ def first_line_missing(shown, real):
 def environment():
     suppressions = SOURCE / "tests" / "cli" / "lsan.supp"
     return dict(os.environ, PATH=f"{HARPE.parent}:{os.environ['PATH']}", NO_COLOR="1",
-                LD_LIBRARY_PATH=str(BINARY),
+                # As if installed, for compilers and Python.
+                CPATH=str(SOURCE / "include"), LIBRARY_PATH=str(BINARY), LD_LIBRARY_PATH=str(BINARY),
+                PYTHONPATH=str(SOURCE / "python"), HARPE_LIBRARY=str(BINARY / "libharpe.so"),
+                PYTHONDONTWRITEBYTECODE="1",
                 LSAN_OPTIONS=f"suppressions={suppressions}:print_suppressions=0")
 
 

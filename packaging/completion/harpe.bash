@@ -1,0 +1,211 @@
+# Made by packaging/completion/make_completions.py out of harpe's help: do not edit.
+# shellcheck shell=bash disable=SC2207
+_harpe() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]} i
+    # bash takes --option=value apart at the sign.
+    if [ "$cur" = = ]; then
+        cur=
+    elif [ "$prev" = = ]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor help --help --usage --version' -- "$cur"))
+        return
+    fi
+    # Behind -- it is another program's line.
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        [ "${COMP_WORDS[i]}" = -- ] || continue
+        [ $((i + 1)) -lt "$COMP_CWORD" ] || COMPREPLY=($(compgen -c -- "$cur"))
+        return
+    done
+    if [ "$command" = help ]; then
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor' -- "$cur"))
+        return
+    fi
+    case $command in
+    power-limit | profile)
+        [ "$COMP_CWORD" -eq 2 ] || command="$command ${COMP_WORDS[2]}"
+        ;;
+    esac
+    case "$command $prev" in
+    'plan --chunks' | 'plan --epilogue' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'plan -i' | 'plan --inst-profile')
+        return
+        ;;
+    'plan -s' | 'plan --schedule')
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        return
+        ;;
+    'plan --cost-model')
+        COMPREPLY=($(compgen -W 'hull exponential' -- "$cur"))
+        return
+        ;;
+    'plan -o' | 'plan --output-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
+    'plan --plans')
+        COMPREPLY=($(compgen -W 'all none' -- "$cur"))
+        return
+        ;;
+    'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'evaluate -i' | 'evaluate --inst-profile' | 'evaluate -P' | 'evaluate --plan')
+        return
+        ;;
+    'evaluate -s' | 'evaluate --schedule')
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        return
+        ;;
+    'evaluate --cost-model')
+        COMPREPLY=($(compgen -W 'hull exponential' -- "$cur"))
+        return
+        ;;
+    'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'synth -g' | 'synth --gpu')
+        COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
+        return
+        ;;
+    'synth -o' | 'synth --output')
+        return
+        ;;
+    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate -s' | 'emulate --time-scale')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'emulate --faults-file' | 'emulate -p' | 'emulate --profile')
+        return
+        ;;
+    'power-limit replay --epoch-steps' | 'power-limit replay --epochs' | 'power-limit replay --eta' | 'power-limit replay --factor' | 'power-limit replay --pl-step' | 'power-limit replay --profile-steps' | 'power-limit replay --wait-steps' | 'power-limit replay --warmup-steps')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'power-limit replay --selector')
+        COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
+        return
+        ;;
+    'power-limit run --profile')
+        return
+        ;;
+    'power-limit run --eta' | 'power-limit run --factor' | 'power-limit run --pl-step' | 'power-limit run --profile-steps' | 'power-limit run --wait-steps' | 'power-limit run --warmup-steps')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'power-limit run --selector')
+        COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
+        return
+        ;;
+    'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --set')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'serve --scheduler')
+        COMPREPLY=($(compgen -W 'PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:' -- "$cur"))
+        return
+        ;;
+    'serve --dump-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
+    'serve --store' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --config')
+        return
+        ;;
+    'serve --log-format')
+        COMPREPLY=($(compgen -W 'text json' -- "$cur"))
+        return
+        ;;
+    'serve --log-level')
+        COMPREPLY=($(compgen -W 'debug info warning error' -- "$cur"))
+        return
+        ;;
+    'jobs --ca-file' | 'jobs --token-file')
+        return
+        ;;
+    'jobs --server')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'train-sim --gpu')
+        COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
+        return
+        ;;
+    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --plan')
+        return
+        ;;
+    'train-sim --schedule')
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur"))
+        return
+        ;;
+    'train-sim --scheduler')
+        COMPREPLY=($(compgen -W 'Perseus' -- "$cur"))
+        return
+        ;;
+    'profile p2p -d' | 'profile p2p --duration' | 'profile p2p -g' | 'profile p2p --gpu' | 'profile p2p --peer')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'profile p2p --python')
+        return
+        ;;
+    'profile convert -o' | 'profile convert --output')
+        return
+        ;;
+    'monitor -g' | 'monitor --gpus' | 'monitor -d' | 'monitor --duration' | 'monitor -i' | 'monitor --interval')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'monitor --rapl-path')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
+    'monitor --csv')
+        return
+        ;;
+    esac
+    if [ "${cur:0:1}" = - ]; then
+        case $command in
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
+        'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'gpus') COMPREPLY=($(compgen -W '-a --all -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus -p --profile -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
+        'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
+        'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --store --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --num-mbs --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
+        'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
+        'monitor') COMPREPLY=($(compgen -W '-g --gpus --no-cpu --rapl-path -d --duration -i --interval --csv -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        esac
+    elif [ "$COMP_CWORD" -eq 2 ]; then
+        case $command in
+        power-limit) COMPREPLY=($(compgen -W 'replay run' -- "$cur")) ;;
+        profile) COMPREPLY=($(compgen -W 'p2p convert' -- "$cur")) ;;
+        jobs) COMPREPLY=($(compgen -W 'list show watch evict' -- "$cur")) ;;
+        monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
+        esac
+    fi
+}
+# Without an answer above: files.
+complete -o default -F _harpe harpe

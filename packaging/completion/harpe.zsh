@@ -1,0 +1,391 @@
+#compdef harpe
+# Made by packaging/completion/make_completions.py out of harpe's help: do not edit.
+_harpe() {
+    local context state state_descr line
+    typeset -A opt_args
+    _arguments -C '1:command:->commands' '*::argument:->arguments' \
+        '(-)--help[Give this help list]' '(-)--version[Print program version]'
+    case $state in
+    commands)
+        local -a commands=(
+            'plan:Compute the time-energy frontier and frequency plans'
+            'choose:Pick one plan out of a plan directory'
+            'evaluate:Real time and energy of plan files'
+            'synth:Make up a physically sensible profile'
+            'gpus:What GPUs are there, and what to do about problems'
+            'emulate:Run a command on emulated GPUs'
+            'power-limit:Find the GPU power limit that suits a job'
+            'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
+            'jobs:Look at the jobs of a server, or evict one'
+            'train-sim:Train on emulated GPUs, with everything else real'
+            'profile:Power of a waiting GPU; a profile out of dumps'
+            'monitor:Time, energy and power of a command, or live'
+            'help:The same as harpe COMMAND --help'
+        )
+        _describe command commands
+        ;;
+    arguments)
+        local command=$words[1]
+        case $command in
+        power-limit | profile)
+            if ((CURRENT > 2)); then
+                command="$command $words[2]"
+                shift words
+                ((CURRENT--))
+            fi
+            ;;
+        esac
+        case $command in
+        'plan')
+            _arguments -s -S \
+                '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
+                '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
+                '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
+                '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
+                '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
+                '(-n --num-stages)-n+[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(-n --num-stages)--num-stages=[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
+                '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
+                '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
+                '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
+                '(--noise-factor)--noise-factor=[Looser Pareto filter where the exponential model has fewer than 4 points]:X: ' \
+                '(--unit-time)--unit-time=[Exponential model'\''s grid in s]:S: ' \
+                '(--bound-only)--bound-only[Compute and write the lower bound]' \
+                '(-f --force)-f[Replace an existing plan directory]' \
+                '(-f --force)--force[Replace an existing plan directory]' \
+                '(-j --json)-j[Print the summary as one JSON object]' \
+                '(-j --json)--json[Print the summary as one JSON object]' \
+                '(--min-dwell)--min-dwell=[Take out changes of clock that would hold for less than S seconds]:S: ' \
+                '(--no-pictures)--no-pictures[Leave out pictures and report.html]' \
+                '(-o --output-dir)-o+[Directory to create, whole or not at all]:DIR:_files -/' \
+                '(-o --output-dir)--output-dir=[Directory to create, whole or not at all]:DIR:_files -/' \
+                '(--plans)--plans=[Plans to make]:all|N|none:(all none)' \
+                '(-q --quiet)-q[Show no progress on stderr]' \
+                '(-q --quiet)--quiet[Show no progress on stderr]' \
+                '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the wish to the new clock]:S: ' \
+                '(--verify)--verify[Prove frontier and plans by a second, independent way]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'choose')
+            _arguments -s -S \
+                '(--deadline)--deadline=[The plan of least energy that takes at most S seconds]:S: ' \
+                '(--max-slowdown)--max-slowdown=[The plan of least energy that takes at most X times as long as maximum frequency]:X: ' \
+                '(--min-energy)--min-energy[The plan of least energy]' \
+                '(--power-cap)--power-cap=[The fastest plan that draws at most W watts per GPU on average]:W: ' \
+                '(--straggler)--straggler=[The rest of the job takes X times as long as this pipeline'\''s fastest plan]:X: ' \
+                '(--time)--time=[The slowest plan that takes at most S seconds]:S: ' \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'evaluate')
+            _arguments -s -S \
+                '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
+                '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
+                '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
+                '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
+                '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
+                '(-n --num-stages)-n+[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(-n --num-stages)--num-stages=[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
+                '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
+                '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
+                '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
+                '(--noise-factor)--noise-factor=[Looser Pareto filter where the exponential model has fewer than 4 points]:X: ' \
+                '(--unit-time)--unit-time=[Exponential model'\''s grid in s]:S: ' \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '*-P+[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
+                '*--plan=[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
+                '(-q --quiet)-q[Show no progress on stderr]' \
+                '(-q --quiet)--quiet[Show no progress on stderr]' \
+                '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the wish for a clock to the clock]:S: ' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'synth')
+            _arguments -s -S \
+                '(--forward-time)--forward-time=[Mean time of a forward at the highest frequency]:S: ' \
+                '(-g --gpu)-g+[GPU model]:MODEL:(V100 A40 A100 H100)' \
+                '(-g --gpu)--gpu=[GPU model]:MODEL:(V100 A40 A100 H100)' \
+                '(--imbalance)--imbalance=[Work of the slowest stage over the mean]:X: ' \
+                '(--noise)--noise=[Relative standard deviation of each number]:X: ' \
+                '(-n --stages --num-stages)-n+[Pipeline stages]:N: ' \
+                '(-n --stages --num-stages)--stages=[Pipeline stages]:N: ' \
+                '(-n --stages --num-stages)--num-stages=[Pipeline stages]:N: ' \
+                '(--seed)--seed=[The same seed makes the same profile everywhere]:N: ' \
+                '(--split-backward)--split-backward[Also backward_input and backward_weight, for zero-bubble schedules]' \
+                '(-f --force)-f[Replace an existing file]' \
+                '(-f --force)--force[Replace an existing file]' \
+                '(-j --json)-j[Print what was made as JSON]' \
+                '(-j --json)--json[Print what was made as JSON]' \
+                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
+                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
+                '(-q --quiet)-q[No hint about the blocking power on stderr]' \
+                '(-q --quiet)--quiet[No hint about the blocking power on stderr]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'gpus')
+            _arguments -s -S \
+                '(-a --all)-a[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
+                '(-a --all)--all[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'emulate')
+            _arguments -s -S \
+                '(-c --cluster)-c+[Share the GPUs with others who name this cluster]:NAME: ' \
+                '(-c --cluster)--cluster=[Share the GPUs with others who name this cluster]:NAME: ' \
+                '(--faults-file)--faults-file=[The same from a file, which may change while the command runs]:FILE:_files' \
+                '(-f --faults)-f+[What goes wrong, such as no_permission,slow_set=200]:LIST: ' \
+                '(-f --faults)--faults=[What goes wrong, such as no_permission,slow_set=200]:LIST: ' \
+                '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
+                '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
+                '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
+                '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
+                '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*::command:_normal'
+            ;;
+        'power-limit')
+            _arguments -s -S \
+                '1:what:(replay run)' \
+                '*:file:_files'
+            ;;
+        'power-limit replay')
+            _arguments -s -S \
+                '(--epoch-steps)--epoch-steps=[Epochs end every N steps]:N: ' \
+                '(--epochs)--epochs=[Stop after N epochs]:N: ' \
+                '(--eta)--eta=[zeus-cost\: 0 is all time, 1 all energy (default 0.5)]:X: ' \
+                '(--factor)--factor=[max-slowdown\: at most X times the time at the highest limit (default 1.1)]:X: ' \
+                '(--selector)--selector=[zeus-cost (default)\: least mixture of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
+                '(--pl-step)--pl-step=[Watts from one limit to the next]:W: ' \
+                '(--profile-steps)--profile-steps=[Steps measured at a limit]:N: ' \
+                '(--wait-steps)--wait-steps=[Steps at the start that are left alone]:N: ' \
+                '(--warmup-steps)--warmup-steps=[Steps to settle at a limit]:N: ' \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'power-limit run')
+            _arguments -s -S \
+                '(--no-guard)--no-guard[No process that puts limits back when this one is killed]' \
+                '(--profile)--profile=[Use what an earlier run measured, or keep it there for the next]:FILE:_files' \
+                '(--eta)--eta=[zeus-cost\: 0 is all time, 1 all energy (default 0.5)]:X: ' \
+                '(--factor)--factor=[max-slowdown\: at most X times the time at the highest limit (default 1.1)]:X: ' \
+                '(--selector)--selector=[zeus-cost (default)\: least mixture of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
+                '(--pl-step)--pl-step=[Watts from one limit to the next]:W: ' \
+                '(--profile-steps)--profile-steps=[Steps measured at a limit]:N: ' \
+                '(--wait-steps)--wait-steps=[Steps at the start that are left alone]:N: ' \
+                '(--warmup-steps)--warmup-steps=[Steps to settle at a limit]:N: ' \
+                '(-j --json)-j[At the end print one JSON object on standard output]' \
+                '(-j --json)--json[At the end print one JSON object on standard output]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'serve')
+            _arguments -s -S \
+                '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
+                '(--port)--port=[Port to listen on]:N: ' \
+                '(--scheduler)--scheduler=[PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:)' \
+                '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
+                '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
+                '(--no-dump)--no-dump[Write none of them]' \
+                '(--store)--store=[SQLite file]:WHERE:_files' \
+                '(--insecure)--insecure[Let everyone who reaches the address in]' \
+                '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
+                '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \
+                '(--token-file)--token-file=[Clients must send its first line as bearer token]:FILE:_files' \
+                '(--config)--config=[Read NAME=value lines]:FILE:_files' \
+                '(--print-settings)--print-settings[Print all settings and where they come from]' \
+                '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
+                '(--log-format)--log-format=[text, or json]:FORMAT:(text json)' \
+                '(--log-level)--log-level=[debug, info, warning or error]:LEVEL:(debug info warning error)' \
+                '(-q --quiet)-q[Log errors only]' \
+                '(-q --quiet)--quiet[Log errors only]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'jobs')
+            _arguments -s -S \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[Its first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-q --quiet)-q[Print only ids]' \
+                '(-q --quiet)--quiet[Print only ids]' \
+                '(-y --yes)-y[Evict without a question]' \
+                '(-y --yes)--yes[Evict without a question]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(list show watch evict)' \
+                '*:file:_files'
+            ;;
+        'train-sim')
+            _arguments -s -S \
+                '(--chunks)--chunks=[Stages per rank, where the schedule has several]:N: ' \
+                '(--dp)--dp=[Pipelines that share the data]:N: ' \
+                '(--forward-time)--forward-time=[Synthesised\: mean forward time (0.05)]:S: ' \
+                '(--gpu)--gpu=[Emulated GPU]:MODEL:(V100 A40 A100 H100)' \
+                '(--imbalance)--imbalance=[Synthesised\: slowest stage over the mean (1.15)]:X: ' \
+                '(-i --inst-profile)-i+[Measured profile that the GPUs follow]:FILE:_files' \
+                '(-i --inst-profile)--inst-profile=[Measured profile that the GPUs follow]:FILE:_files' \
+                '(--num-mbs)--num-mbs=[Microbatches of a step]:N: ' \
+                '(--p2p-power)--p2p-power=[Power of a GPU that waits for a peer]:W: ' \
+                '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
+                '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \
+                '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)' \
+                '(--seed)--seed=[Synthesised\: which one (1)]:N: ' \
+                '(--tp)--tp=[GPUs that share a stage]:N: ' \
+                '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
+                '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
+                '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
+                '(--scheduler-args)--scheduler-args=[Its arguments]:JSON: ' \
+                '(--server)--server=[A server that runs already, with its own scheduler]:URL: ' \
+                '(--kill-rank)--kill-rank=[Kill the rank]:RANK@STEP: ' \
+                '(--learning-limit)--learning-limit=[Give up when there is no plan after S real seconds]:S: ' \
+                '(--mpi)--mpi[Ranks are those of mpirun and speak MPI]' \
+                '(--restart-server)--restart-server=[Kill the server and start it again on its store]:STEP: ' \
+                '(--steps)--steps=[Steps to measure once the plan runs]:N: ' \
+                '(--straggler)--straggler=[From this step on the rank'\''s GPU is throttled, and the server is told]:RANK@STEP=FACTOR: ' \
+                '(--time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(--json)--json[Print the result as JSON]' \
+                '(-q --quiet)-q[No progress and no warnings]' \
+                '(-q --quiet)--quiet[No progress and no warnings]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'profile')
+            _arguments -s -S \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(p2p convert)' \
+                '*:file:_files'
+            ;;
+        'profile p2p')
+            _arguments -s -S \
+                '(-d --duration)-d+[How long to measure]:S: ' \
+                '(-d --duration)--duration=[How long to measure]:S: ' \
+                '(-g --gpu)-g+[The GPU that waits]:N: ' \
+                '(-g --gpu)--gpu=[The GPU that waits]:N: ' \
+                '(--peer)--peer=[The GPU that it waits for]:N: ' \
+                '(--python)--python=[The Python that has PyTorch]:PROGRAM:_files' \
+                '(--torch)--torch[Use PyTorch also on emulated GPUs]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'profile convert')
+            _arguments -s -S \
+                '(-f --force)-f[Replace an existing file]' \
+                '(-f --force)--force[Replace an existing file]' \
+                '(-j --json)-j[Print what was found as JSON]' \
+                '(-j --json)--json[Print what was found as JSON]' \
+                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
+                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'monitor')
+            _arguments -s -S \
+                '(-g --gpus)-g+[GPUs to watch, such as 0,2]:LIST: ' \
+                '(-g --gpus)--gpus=[GPUs to watch, such as 0,2]:LIST: ' \
+                '(--no-cpu)--no-cpu[Leave the CPUs out]' \
+                '(--rapl-path)--rapl-path=[Where the CPUs'\'' counters are]:DIR:_files -/' \
+                '(-d --duration)-d+[Live\: stop after so many seconds]:S: ' \
+                '(-d --duration)--duration=[Live\: stop after so many seconds]:S: ' \
+                '(-i --interval)-i+[Live\: seconds between readings (default 1)]:S: ' \
+                '(-i --interval)--interval=[Live\: seconds between readings (default 1)]:S: ' \
+                '(--csv)--csv=[Also write CSV]:FILE:_files' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(energy power)' \
+                '*:file:_files'
+            ;;
+        help)
+            _values command plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor
+            ;;
+        esac
+        ;;
+    esac
+}
+_harpe "$@"

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Checks the packages that `make deb` has made, unpacked into an empty root: who finds what where, and
+# that program, library, headers and Python module work together from there.
+#
+# Usage: deb.sh [folder with the packages]
+set -eu
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source=$(dirname -- "$(dirname -- "$here")")
+packages=${1:-$source/build/deb}
+version=$(sed -n 's/^project(Harpe VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")
+root=$(mktemp -d)
+trap 'rm -rf -- "$root"' EXIT
+
+fail() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+for package in harpe libharpe0 libharpe-dev python3-harpe; do
+    file=$(echo "$packages/${package}_$version"-*.deb)
+    [ -f "$file" ] || fail "no $package of version $version in $packages"
+    dpkg-deb -x "$file" "$root"
+done
+
+for path in usr/bin/harpe lib/systemd/system/harpe-serve.service usr/share/man/man1/harpe.1.gz \
+    usr/share/man/man5/harpe-profile.5.gz usr/share/bash-completion/completions/harpe \
+    usr/share/zsh/vendor-completions/_harpe usr/share/fish/vendor_completions.d/harpe.fish \
+    usr/share/doc/harpe/README.md.gz usr/share/harpe/grafana/harpe.json \
+    usr/share/doc/libharpe-dev/examples/pipeline_loop.c usr/include/harpe/plan.h; do
+    [ -e "$root/$path" ] || fail "/$path is in no package"
+done
+grep -q '^ExecStart=/usr/bin/harpe serve ' "$root/lib/systemd/system/harpe-serve.service" ||
+    fail 'the unit does not start /usr/bin/harpe'
+
+library=$(dirname -- "$(echo "$root"/usr/lib/*/libharpe.so.0)")
+export LD_LIBRARY_PATH=$library
+unset HARPE_LIBRARY HARPE_PROGRAM PYTHONPATH
+echo '== program'
+"$root/usr/bin/harpe" --version
+[ "$("$root/usr/bin/harpe" --version | head -n 1)" = "harpe $version" ] || fail 'of another version'
+"$root/usr/bin/harpe" emulate --gpus 2xA40 -- "$root/usr/bin/harpe" gpus --json |
+    grep -q A40 || fail 'the emulator is not found'
+echo '== library'
+gcc -Wall -Werror "-I$root/usr/include" "$here/consumer/consumer.c" -o "$root/consumer" \
+    "-L$library" -lharpe
+[ "$("$root/consumer")" = "$version" ] || fail 'the library is of another version'
+[ "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion harpe)" = "$version" ] ||
+    fail 'harpe.pc is of another version'
+echo '== Python'
+(cd / && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/usr/lib/python3/dist-packages python3 -c '
+import sys, harpe
+from harpe._library import lib
+assert harpe.version() == sys.argv[1], harpe.version()
+assert lib.path.startswith(sys.argv[2]), lib.path' "$version" "$root")
+echo "packages of $version: well"

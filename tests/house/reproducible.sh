@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# `make reproducible`: makes the packages twice, in folders of different names, from sources of
+# different age, under another umask, time zone and language, and compares them byte for byte.
+set -eu
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+folder=$(mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+
+packaging/make_deb.sh "$folder/here" >/dev/null
+(umask 077 && TZ=Asia/Kolkata LC_ALL=C.UTF-8 packaging/make_deb.sh "$folder/some/where/else") >/dev/null
+
+status=0
+for first in "$folder"/here/*.deb; do
+    if cmp "$first" "$folder/some/where/else/${first##*/}"; then
+        printf 'the same: %s  %s\n' "$(sha256sum <"$first" | cut -c 1-16)" "${first##*/}"
+    else
+        status=1
+    fi
+done
+exit $status
