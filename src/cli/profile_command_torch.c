@@ -121,6 +121,15 @@ static harpe_status read_lines(harpe_torch_pair *pair, bool *is_waiting, harpe_e
     return HARPE_OK;
 }
 
+/* Ctrl-C reaches all processes, in any order: the end of theirs may be seen before the signal here.
+ */
+static harpe_status after_a_signal(harpe_status status, harpe_error *error) {
+    static const struct timespec moment = {.tv_nsec = 50000000};
+    if (status == HARPE_OK || status == HARPE_INTERRUPTED) return status;
+    if (harpe_terminal_progress_signal() == 0) (void)nanosleep(&moment, NULL);
+    return harpe_terminal_progress_signal() == 0 ? status : harpe_command_check_signal(error);
+}
+
 static harpe_status listen_once(harpe_torch_pair *pair, int milliseconds, bool *is_waiting,
                                 harpe_error *error) {
     struct pollfd poller = {.fd = pair->lines, .events = POLLIN};
@@ -139,7 +148,7 @@ harpe_status harpe_torch_pair_check(harpe_torch_pair *pair, int milliseconds, ha
                            "the Python process of rank %d ended while it should have waited", i);
         }
     }
-    return status;
+    return after_a_signal(status, error);
 }
 
 harpe_status harpe_torch_pair_start(harpe_torch_pair *pair, const char *python, int gpu, int peer,
@@ -160,7 +169,7 @@ harpe_status harpe_torch_pair_start(harpe_torch_pair *pair, const char *python, 
                                 gpu, peer, (int)(start_limit_ns / 1000000000));
         }
     }
-    return status;
+    return after_a_signal(status, error);
 }
 
 static bool has_ended(int *pid) {
