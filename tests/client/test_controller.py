@@ -204,6 +204,9 @@ class Controller(unittest.TestCase):
         first, = self.machine.controllers()
         os.kill(first, signal.SIGKILL)
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        # Its memory goes before its end of the socket does.
+        self.assertIsNotNone(self.machine.wait_until(
+            lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), 5))
         for _ in range(2):
             status, message = trainer.ask("check").split(" ", 1)
             self.assertEqual(int(status), UNAVAILABLE)
