@@ -12,16 +12,16 @@ fail() {
 
 # Prints the packages of the list that are not installed.
 missing_packages() {
-    local installed package
+    local installed package command
     installed=" $(dpkg-query -W -f '${Package}:${db:Status-Status} ' 2>/dev/null)"
-    while read -r package; do
+    while read -r package command; do
         case $package in
         '' | '#'*) continue ;;
         esac
         case $installed in
-        *" $package:installed "*) ;;
-        *) printf '%s ' "$package" ;;
+        *" $package:installed "*) continue ;;
         esac
+        [ -n "$command" ] && command -v "$command" >/dev/null || printf '%s ' "$package"
     done <"$list"
 }
 
@@ -30,7 +30,7 @@ main() {
     [ -r "$list" ] || fail "cannot read $list"
 
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-        fail "this is not a Debian system (no apt-get): install the counterparts of $(grep -v '^#' "$list" | tr '\n' ' ')by hand, then set HARPE_NO_BOOTSTRAP=1"
+        fail "this is not a Debian system (no apt-get): install the counterparts of $(grep -v '^#' "$list" | cut -d ' ' -f 1 | tr '\n' ' ')by hand, then set HARPE_NO_BOOTSTRAP=1"
     fi
 
     local -a missing become_root=()

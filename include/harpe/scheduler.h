@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/api.h>
 #include <harpe/callback.h>
@@ -60,6 +61,12 @@ typedef enum harpe_scheduler_wish {
         3, /* run the plan whose iteration time is nearest below value s; 0: none */
 } harpe_scheduler_wish;
 
+/* Pipelines that have no number of a plan. */
+enum harpe_pipeline_of {
+    HARPE_PIPELINE_RUNNING = -1,     /* of the plan that runs */
+    HARPE_PIPELINE_ALL_MAXIMUM = -2, /* every instruction at its highest frequency */
+};
+
 /* Members marked optional may be NULL. */
 typedef struct harpe_scheduler_class {
     int abi;          /* HARPE_SCHEDULER_ABI */
@@ -90,6 +97,9 @@ typedef struct harpe_scheduler_class {
     harpe_status (*wish)(void *state, harpe_scheduler_wish wish, double value, harpe_error *error);
     /* The frontier that the job runs on, as a JSON object (to be freed with free()). Optional. */
     harpe_status (*frontier)(const void *state, char **json, harpe_error *error);
+    /* A plan of that frontier in time, as a JSON object (docs/dashboard.md; to be freed with
+     * free()): plan `number` of its "plans", or one of harpe_pipeline_of. Optional. */
+    harpe_status (*pipeline)(const void *state, int64_t number, char **json, harpe_error *error);
 } harpe_scheduler_class;
 
 /* What a shared object exports; the table must stay valid while it is loaded. */

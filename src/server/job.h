@@ -174,8 +174,9 @@ typedef struct harpe_turn {
 
     /* Read on the worker: */
     harpe_stored_wish wish;
-    bool wants_next; /* after a wish, at once */
-    bool is_over;    /* the round, when the turn began */
+    bool wants_next;  /* after a wish, at once */
+    bool is_over;     /* the round, when the turn began */
+    bool is_pipeline; /* what is looked at; else the frontier */
 
     /* Made on the worker: */
     harpe_status status;

@@ -142,7 +142,8 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     switch (call->kind) {
     case HARPE_CALL_EVICT: harpe_evict(job, call); break;
     case HARPE_CALL_SHOW: harpe_show_job(job, call); break;
-    case HARPE_CALL_FRONTIER: harpe_take_frontier_call(job, call); break;
+    case HARPE_CALL_FRONTIER:
+    case HARPE_CALL_PIPELINE: harpe_take_frontier_call(job, call); break;
     default: hear_of(job, call); break;
     }
 }

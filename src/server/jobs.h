@@ -44,6 +44,7 @@ typedef enum harpe_call_kind {
     HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON */
     HARPE_CALL_FRONTIER,      /* job_id */
     HARPE_CALL_LIST,          /* rank jobs are skipped, round are shown: see harpe_jobs_list */
+    HARPE_CALL_PIPELINE,      /* job_id, round: the plan's number, or of harpe_pipeline_of */
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {

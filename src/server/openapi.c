@@ -66,6 +66,8 @@ static json_t *parameters(const harpe_route *route) {
     if (route->needs_rank) json_array_append_new(list, parameter("rank", "query", true, "integer"));
     if (route->takes_round)
         json_array_append_new(list, parameter("round", "query", false, "integer"));
+    if (route->call == HARPE_CALL_PIPELINE)
+        json_array_append_new(list, parameter("plan", "query", false, "integer"));
     return list;
 }
 

@@ -31,6 +31,8 @@ const harpe_route harpe_route_table[] = {
      "Evict a job"},
     {"GET", "/jobs/{job_id}/frontier", HARPE_PAGE_NONE, HARPE_CALL_FRONTIER, 1, false, false, NULL,
      NULL, "The frontier that a job runs on"},
+    {"GET", "/jobs/{job_id}/pipeline", HARPE_PAGE_NONE, HARPE_CALL_PIPELINE, 1, false, false, NULL,
+     NULL, "A plan of it, instruction by instruction (plan: its number, or the running one)"},
     {"GET", "/healthz", HARPE_PAGE_HEALTH, 0, -1, false, false, NULL, NULL,
      "Can the server serve? 503: not now. Needs no token"},
     {"GET", "/metrics", HARPE_PAGE_METRICS, 0, -1, false, false, NULL, NULL,

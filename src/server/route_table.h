@@ -29,7 +29,7 @@ typedef struct harpe_route {
 } harpe_route;
 
 /* Ended by a NULL method, which counts. */
-enum { HARPE_ROUTES_MAX = 16 };
+enum { HARPE_ROUTES_MAX = 17 };
 extern const harpe_route harpe_route_table[];
 
 struct harpe_latencies;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "pfo/models.h"
 #include "server/latencies.h"
+#include "server/pages.h"
 
 struct harpe_routes {
     harpe_routes_options options;
@@ -131,6 +132,8 @@ static bool read_query(harpe_http_request *request, const harpe_route *route, ha
         call->round = query_number(request, "limit", 1000, 100000);
         return true;
     }
+    if (route->call == HARPE_CALL_PIPELINE && harpe_http_query(request, "plan"))
+        (void)harpe_query_int_decode("plan", harpe_http_query(request, "plan"), &round, &problems);
     if (route->needs_rank)
         (void)harpe_query_int_decode("rank", harpe_http_query(request, "rank"), &rank, &problems);
     if (route->takes_round && harpe_http_query(request, "round"))
@@ -245,6 +248,10 @@ static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
     harpe_text allowed = {0};
+    if (harpe_is_page(method, harpe_http_path(request))) {
+        harpe_page_answer(request);
+        return;
+    }
     for (const harpe_route *route = harpe_route_table; route->method; route++) {
         if (!matches(route, request)) continue;
         if (strcmp(route->method, method) == 0) {
@@ -267,11 +274,11 @@ static void on_request(void *user, harpe_http_request *request) {
     harpe_text_free(&allowed);
 }
 
-/* Who watches whether the server lives need not be trusted with anything. */
+/* Who watches whether the server lives need not be trusted with anything; the dashboard's pages
+ * hold nothing, and ask for the token themselves. */
 static bool needs_token(void *user, const char *method, const char *path) {
     (void)user;
-    (void)method;
-    return strcmp(path, "/healthz") != 0;
+    return strcmp(path, "/healthz") != 0 && !harpe_is_page(method, path);
 }
 
 /* ---- Life -------------------------------------------------------------------------------------

@@ -219,3 +219,11 @@ harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **j
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no frontier", class->name);
     return class->frontier(scheduler->state, json, error);
 }
+
+harpe_status harpe_scheduler_pipeline(const harpe_scheduler *scheduler, int64_t number, char **json,
+                                      harpe_error *error) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (!class->pipeline)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s shows no pipeline", class->name);
+    return class->pipeline(scheduler->state, number, json, error);
+}

@@ -59,10 +59,12 @@ harpe_status harpe_scheduler_save(const harpe_scheduler *scheduler, char **text,
                                   harpe_error *error);
 harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, size_t length,
                                   harpe_error *error);
-/* HARPE_NOT_SUPPORTED where the scheduler knows no wishes / has no frontier. */
+/* HARPE_NOT_SUPPORTED where the scheduler knows no wishes / has no frontier / no pipeline. */
 harpe_status harpe_scheduler_wish_for(harpe_scheduler *scheduler, harpe_scheduler_wish wish,
                                       double value, harpe_error *error);
 harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **json,
+                                      harpe_error *error);
+harpe_status harpe_scheduler_pipeline(const harpe_scheduler *scheduler, int64_t number, char **json,
                                       harpe_error *error);
 
 #endif

@@ -242,7 +242,11 @@ harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, har
 
 static void read_frontier(void *user) {
     harpe_turn *turn = user;
-    turn->status = harpe_scheduler_frontier(turn->job->scheduler, &turn->json, &turn->error);
+    const harpe_scheduler *scheduler = turn->job->scheduler;
+    turn->status =
+        turn->is_pipeline
+            ? harpe_scheduler_pipeline(scheduler, turn->carrier->round, &turn->json, &turn->error)
+            : harpe_scheduler_frontier(scheduler, &turn->json, &turn->error);
 }
 
 static void frontier_is_read(void *user) {
@@ -255,10 +259,15 @@ static void frontier_is_read(void *user) {
 
 /* ---- The next in the queue ---------------------------------------------------------------- */
 
+static bool only_looks(const harpe_call *call) {
+    return call->kind == HARPE_CALL_FRONTIER || call->kind == HARPE_CALL_PIPELINE;
+}
+
 static void begin_turn(harpe_job *job, harpe_turn *turn, harpe_call *call) {
     wish_body body = {0};
     harpe_problems problems = {0};
-    if (call->kind == HARPE_CALL_FRONTIER) {
+    if (only_looks(call)) {
+        turn->is_pipeline = call->kind == HARPE_CALL_PIPELINE;
         turn->carrier = harpe_operation_new(job->jobs, job, call);
         if (turn->carrier)
             harpe_turn_run(turn, read_frontier, frontier_is_read);
@@ -290,7 +299,7 @@ void harpe_begin_queued(harpe_job *job) {
         harpe_job_advance(job);
         return;
     }
-    if (job->knows_no_wishes && call->kind != HARPE_CALL_FRONTIER) {
+    if (job->knows_no_wishes && !only_looks(call)) {
         harpe_reply_detail(call, 409, "%s serves one plan and takes no wishes",
                            harpe_scheduler_kind_name(job->jobs->options.scheduler));
         harpe_job_advance(job);

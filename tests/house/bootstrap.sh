@@ -22,10 +22,10 @@ new_system() {
     local installed
     rm -rf -- "$folder/bin" "$log"
     mkdir -p "$folder/bin"
-    for tool in bash dirname grep tr env cat; do
+    for tool in bash dirname grep tr env cat cut; do
         ln -s "$(command -v "$tool")" "$folder/bin/$tool"
     done
-    installed=$(grep -v '^#' "$list" | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
+    installed=$(grep -v '^#' "$list" | cut -d ' ' -f 1 | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
     pretend dpkg-query "printf '%s' '$installed'"
     pretend apt-get "echo \"apt-get \$* [\${DEBIAN_FRONTEND:-}]\" >>'$log'"
     pretend id 'echo 0'
@@ -56,6 +56,15 @@ expect 'installs exactly what is missing' grep -q \
     '^apt-get install -y -q --no-install-recommends cmake scdoc \[noninteractive\]$' "$log"
 expect 'updates once' test "$(grep -c '^apt-get update' "$log")" -eq 1
 expect 'announces what it installs' grep -q 'installing cmake scdoc' "$folder/out"
+
+new_system nodejs
+pretend node true
+expect 'is content with a command that is there' run env
+expect 'installs no package for it' test ! -e "$log"
+
+new_system nodejs
+expect 'installs a package whose command is missing' run env
+expect 'installs that package' grep -q 'install .* nodejs ' "$log"
 
 new_system cmake
 expect 'HARPE_NO_BOOTSTRAP skips' run env HARPE_NO_BOOTSTRAP=1

@@ -70,6 +70,7 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
 }
 
 static void free_learnt(harpe_perseus *self) {
+    harpe_perseus_forget_seen(self);
     harpe_online_plans_free(self->plans);
     harpe_sweep_free(self->sweep_again);
     harpe_sweep_free(self->sweep);
@@ -208,6 +209,7 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
                       pipeline->microbatches);
     harpe_perseus_put_sweep_off(self);
     harpe_perseus before = *self;
+    self->seen = (harpe_perseus_seen){0};
     self->plans = NULL;
     self->sweep = self->sweep_again = NULL;
     self->pipeline = NULL;
@@ -255,6 +257,7 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
     self->misfits = round.problem[0] ? self->misfits + 1 : 0;
+    if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) harpe_perseus_see(self, &round);
     if (!counts_again(self, results, count)) {
         tell_misfit(self, &round);
         status = take_round(self, &round, error);
@@ -350,4 +353,5 @@ const harpe_scheduler_class harpe_perseus_scheduler = {
     .load = harpe_perseus_load,
     .wish = wish,
     .frontier = harpe_perseus_frontier,
+    .pipeline = harpe_perseus_pipeline,
 };

@@ -55,6 +55,13 @@ typedef struct harpe_perseus_patience {
     int64_t since; /* the round in which the level last changed */
 } harpe_perseus_patience;
 
+/* What the last round that ran a plan took, for people to look at. Not saved. */
+typedef struct harpe_perseus_seen {
+    harpe_online_mean *entries; /* of the pipeline's entries; NULL: none ran since the plans are */
+    int64_t round;
+    size_t plan;
+} harpe_perseus_seen;
+
 typedef struct harpe_perseus {
     const harpe_scheduler_job *job;
     const char *name; /* of the scheduler */
@@ -82,6 +89,7 @@ typedef struct harpe_perseus {
     int drift_rounds; /* in a row */
     harpe_perseus_patience corrections, sweeps;
 
+    harpe_perseus_seen seen;
     int64_t round;                                         /* observed so far */
     harpe_perseus_measured history[HARPE_PERSEUS_HISTORY]; /* round r at r % its size */
 } harpe_perseus;
@@ -122,6 +130,10 @@ void harpe_perseus_forget_drift(harpe_perseus *self);
 bool harpe_perseus_may_sweep(const harpe_perseus *self);
 void harpe_perseus_put_sweep_off(harpe_perseus *self);
 
+/* Remembers, for perseus_pipeline.c, a round that ran a plan; and forgets it. */
+void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);
+void harpe_perseus_forget_seen(harpe_perseus *self);
+
 /* ---- As functions of a harpe_scheduler_class ------------------------------------------------- */
 
 harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *name,
@@ -132,6 +144,8 @@ harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *re
 harpe_status harpe_perseus_save(const void *state, char **text, size_t *length, harpe_error *error);
 harpe_status harpe_perseus_load(void *state, const char *text, size_t length, harpe_error *error);
 harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error);
+harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
+                                    harpe_error *error);
 void harpe_perseus_destroy(void *state);
 
 #endif

@@ -48,6 +48,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                     undisturbed_s, &plans, error);
     harpe_profile_free(profile);
     if (status) return status;
+    harpe_perseus_forget_seen(self);
     harpe_online_plans_free(self->plans);
     self->plans = plans;
     return HARPE_OK;

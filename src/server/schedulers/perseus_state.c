@@ -272,12 +272,13 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {
         json_t *plans =
-            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f]}", "vertices",
+            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f],s:[f,f]}", "vertices",
                       show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set),
                       "current", (json_int_t)self->running, "blocking_power",
                       self->blocking_power_w, "all_maximum", show_plan(&self->plans->all_maximum),
                       "outside", self->outside_time_s + self->shift_time_s,
-                      self->outside_energy_j + self->shift_energy_j);
+                      self->outside_energy_j + self->shift_energy_j, "wish_outside",
+                      harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j);
         json_object_update(json, plans);
         json_decref(plans);
     }

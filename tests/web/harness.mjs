@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the dashboard share: `harpe serve` and `harpe train-sim` as processes in a
+// directory of their own, a browser that writes down what it should not see, and waits with a limit.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const packages = createRequire(join(process.env.HARPE_WEB_PACKAGES, "from-here.js"));
+export const { chromium } = packages("playwright-core");
+export const AXE = readFileSync(packages.resolve("axe-core/axe.min.js"), "utf8");
+const HARPE = process.env.HARPE;
+const LIMIT_MS = 30000;
+
+export const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+export async function until(condition, what, limit = LIMIT_MS) {
+    const end = Date.now() + limit;
+    for (;;) {
+        const value = await condition();
+        if (value) return value;
+        if (Date.now() > end) throw new Error(`never: ${what}`);
+        await sleep(50);
+    }
+}
+
+/** A directory and the processes in it; `end()` leaves neither. */
+export class World {
+    directory = mkdtempSync(join(tmpdir(), "harpe-web-"));
+    children = [];
+
+    start(name, ...words) {
+        const log = join(this.directory, `${name}.log`);
+        const file = openSync(log, "w");
+        const child = spawn(HARPE, words, { cwd: this.directory, stdio: ["ignore", file, file], detached: true });
+        child.on("error", (error) => console.error(`${HARPE}: ${error.message}`));
+        this.children.push(child);
+        return { child, log: () => readFileSync(log, "utf8") };
+    }
+
+    async serve(name, ...words) {
+        const { child, log } = this.start(name, "serve", "--port", "0", "--store", `${name}.db`,
+            "--dump-dir", `${name}.dump`, ...words);
+        const url = await until(() => {
+            assert.equal(child.exitCode, null, log());
+            return /listening on (http:\S+)/.exec(log())?.[1];
+        }, "the server listens");
+        return { url, log };
+    }
+
+    async end() {
+        for (const { pid, exitCode, signalCode } of this.children)
+            if (exitCode === null && signalCode === null) process.kill(-pid, "SIGTERM");
+        await Promise.all(this.children.map((child) => Promise.race([
+            child.exitCode !== null || child.signalCode ? null : new Promise((resolve) => { child.once("exit", resolve); }),
+            sleep(10000).then(() => child.exitCode === null && process.kill(-child.pid, "SIGKILL"))])));
+        rmSync(this.directory, { recursive: true, force: true });
+    }
+}
+
+export async function call(url, path, body) {
+    const response = await fetch(url + path, body === undefined ? {} : {
+        method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    assert.equal(response.status, 200, `${path}: ${response.status} ${await response.clone().text()}`);
+    return response.json();
+}
+
+/** A page that remembers console errors and requests to elsewhere. */
+export async function openPage(browser, url, options = {}) {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+    const page = await context.newPage();
+    const complaints = [];
+    page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.stack));
+    page.on("request", (request) => request.url().startsWith(`${url}/`) || complaints.push(`asks ${request.url()}`));
+    page.setDefaultTimeout(LIMIT_MS);
+    await page.goto(`${url}/`);
+    return { page, complaints };
+}
+
+/** Every violation that axe-core finds, as lines. */
+export async function accessibilityProblems(page) {
+    await page.evaluate(AXE);
+    return page.evaluate(async () => {
+        const { violations } = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] });
+        return violations.map((one) => `${one.id}: ${one.help}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join(" | ")}`);
+    });
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Fetches the packages that the dashboard's tests need into a folder of the build, once, and runs a
+# test of this directory. Exits with 77, and a line, where node, npm, Chromium or the packages are not
+# to be had.
+#
+# Usage: run.sh <folder for packages> <test.mjs>
+set -eu
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+packages=$1
+
+skip() {
+    printf 'skipped: %s\n' "$*"
+    exit 77
+}
+
+CHROMIUM=$(command -v chromium) || skip 'there is no chromium'
+command -v node >/dev/null || skip 'there is no node'
+command -v npm >/dev/null || skip 'there is no npm'
+
+mkdir -p "$packages"
+if ! cmp -s "$here/package-lock.json" "$packages/done"; then
+    cp "$here/package.json" "$here/package-lock.json" "$packages"
+    npm ci --prefix "$packages" --ignore-scripts --no-audit --no-fund >"$packages/npm.log" 2>&1 ||
+        skip "npm cannot fetch the packages: $(grep -m 1 'npm err' -i "$packages/npm.log" || tail -n 1 "$packages/npm.log")"
+    cp "$here/package-lock.json" "$packages/done"
+fi
+
+export CHROMIUM HARPE_WEB_PACKAGES=$packages
+exec node "$here/$2"

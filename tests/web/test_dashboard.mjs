@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard as a person meets it: Chromium, a real server, a job that learns on emulated GPUs.
+// What is clicked, what is shown, what is sent; no console error, no request to elsewhere. With
+// HARPE_PICTURES=folder it also makes the pictures of docs/dashboard.md. Run by run.sh.
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { accessibilityProblems, call, chromium, openPage, sleep, until, World } from "./harness.mjs";
+
+const world = new World();
+/* Whatever goes wrong, nothing is left behind. */
+for (const event of ["SIGTERM", "SIGINT", "uncaughtException"])
+    process.once(event, async (reason) => {
+        console.error(reason);
+        await world.end();
+        process.exit(1);
+    });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM,
+    args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
+const pictures = process.env.HARPE_PICTURES;
+if (pictures) mkdirSync(pictures, { recursive: true });
+let failures = 0;
+
+async function test(name, body) {
+    try {
+        const note = await body();
+        console.log(`ok      ${name}${note ? `: ${note}` : ""}`);
+    } catch (error) {
+        failures++;
+        console.log(`FAILED  ${name}\n${error.stack}`);
+    }
+}
+
+async function picture(page, name, clip) {
+    if (pictures) await page.screenshot({ path: join(pictures, `${name}.png`), ...clip });
+}
+
+/* A job of 4 ranks of which 2 are there, and one that trains. */
+const online = await world.serve("online", "--scheduler", "Perseus", "--scheduler-args",
+    JSON.stringify({ num_microbatches: 8, frequency_stride: 12, drift_tolerance: 0.2 }));
+const { url } = online;
+const half = await call(url, "/register_job", { pp_degree: 4, dp_degree: 1, tp_degree: 1, world_size: 4,
+    job_metadata: "half <b>there</b>" });
+for (const rank of [0, 2])
+    await call(url, `/register_rank/${encodeURIComponent(half)}`, { rank, dp_rank: 0, pp_rank: rank, tp_rank: 0,
+        available_frequencies: [1410, 1200] });
+const sim = world.start("train-sim", "train-sim", "--server", url, "--pp", "4", "--num-mbs", "8", "--steps", "10000",
+    "--time-scale", "6", "--quiet");
+const job = await until(async () => (await call(url, "/jobs")).jobs.find((one) => one.job_id !== half)?.job_id,
+    "train-sim registers").catch((error) => { throw new Error(`${error.message}: ${sim.log()}`); });
+const jobPath = `/jobs/${encodeURIComponent(job)}`;
+const frontierOf = () => call(url, `${jobPath}/frontier`);
+
+const { page, complaints } = await openPage(browser, url);
+
+await test("lists_jobs_with_the_ranks_that_are_missing", async () => {
+    await page.getByRole("row", { name: "registering" }).getByText("2 of 4").waitFor();
+    await page.getByText("not registered: 1, 3").waitFor();
+    await page.getByText("half <b>there</b>").waitFor(); // as text
+    assert.equal(await page.locator("tbody tr").count(), 2);
+});
+
+await test("filters_jobs", async () => {
+    await page.getByLabel("Show").fill("registering");
+    await page.getByText("1 of 2 jobs").waitFor();
+    assert.equal(await page.locator("tbody tr:visible").count(), 1);
+    await page.getByLabel("Show").fill("");
+});
+
+await test("opens_a_job_and_follows_it_to_its_plan", async () => {
+    await page.getByRole("link", { name: job }).click();
+    await page.getByRole("heading", { name: job }).waitFor();
+    /* Too busy a machine measures nonsense; then the drift has it measured again. */
+    await until(async () => (await frontierOf()).plans?.length > 20, "the job has plans", 150000);
+    await page.getByRole("slider").waitFor();
+    await page.getByText("running a plan").waitFor();
+    await page.getByText(/% of the energy/).waitFor();
+});
+
+const slider = page.getByRole("slider");
+
+await test("chooses_a_plan_with_the_keyboard_alone", async () => {
+    await slider.focus();
+    await page.keyboard.press("Home");
+    for (let i = 0; i < 10; i++) await page.keyboard.press("ArrowRight");
+    assert.equal(await slider.getAttribute("aria-valuenow"), "10");
+    assert.match(await slider.getAttribute("aria-valuetext"), /^Plan 10 of 0 to \d+: .* slower .* less energy/);
+    await page.locator(".plot .tip").getByText("Plan 10").waitFor();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").getByText("Run plan 10?").waitFor();
+    await page.keyboard.press("Enter");
+    await page.getByText("Plan 10 was asked for").waitFor();
+    await until(async () => {
+        const { plans, current, wishes, wish_outside: [outside] } = await frontierOf();
+        const within = plans.filter((plan) => plan.time + outside <= wishes.plan_time * (1 + 1e-6));
+        return wishes.plan_time > 0 && current > 0 && current === within.length - 1;
+    }, "the plan that was asked for runs");
+    await page.getByText(/^\d+ of 0–\d+, running$/).waitFor();
+});
+
+await test("leaves_a_wish_that_was_not_confirmed", async () => {
+    const before = (await frontierOf()).wishes;
+    await page.getByLabel("Power cap").fill("500");
+    await page.getByRole("button", { name: "Cap the power" }).click();
+    await page.getByRole("button", { name: "Leave it" }).click();
+    assert.deepEqual((await frontierOf()).wishes, before);
+});
+
+await test("asks_for_a_power_cap_and_a_straggler", async () => {
+    await page.getByRole("button", { name: "Cap the power" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await until(async () => (await frontierOf()).wishes.power_cap === 500, "the cap arrives");
+    await page.locator(".plot").getByText(/^cap/).waitFor({ state: "attached" });
+    await page.getByRole("button", { name: "No cap" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await page.getByLabel("Straggler").fill("1.1");
+    await page.getByRole("button", { name: "Tell of a straggler" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await until(async () => {
+        const { wishes } = await frontierOf();
+        return wishes.power_cap === 0 && wishes.slowdown === 1.1;
+    }, "the straggler arrives");
+    await page.locator(".plot").getByText("straggler").waitFor({ state: "attached" });
+    await page.getByRole("button", { name: "No straggler" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await until(async () => (await frontierOf()).wishes.slowdown === 0, "the straggler is gone");
+});
+
+await test("shows_a_plan_on_hover_and_selects_it_on_click", async () => {
+    const box = await slider.boundingBox();
+    await page.mouse.move(box.x + box.width * 0.7, box.y + box.height * 0.7);
+    await page.locator(".plot .tip").getByText(/Plan \d+/).waitFor();
+    await page.mouse.click(box.x + box.width * 0.7, box.y + box.height * 0.7);
+    await page.getByRole("button", { name: "Back to the running plan" }).click();
+    await until(async () => Number(await slider.getAttribute("aria-valuenow")) === (await frontierOf()).current,
+        "the running plan is the selected one");
+});
+
+const stage = page.getByRole("application");
+
+await test("shows_instructions_by_mouse_and_by_keyboard", async () => {
+    await stage.scrollIntoViewIfNeeded();
+    const box = await stage.boundingBox();
+    await page.mouse.move(box.x + 52, box.y + 30);
+    await stage.locator(".tip").getByText("forward of microbatch 0").waitFor();
+    assert.match(await stage.locator(".tip").textContent(), /MHz/);
+    await stage.focus();
+    await page.keyboard.press("ArrowRight");
+    await page.getByText(/forward of microbatch 0, F0 · rank 0/).waitFor();
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("ArrowDown");
+    await page.getByText(/rank 1, stage 1/).waitFor();
+    for (const key of ["+", "+", "Shift+ArrowRight", "-", "0"]) await page.keyboard.press(key);
+});
+
+await test("compares_measured_with_predicted_and_tells_of_rounds", async () => {
+    assert.equal(await page.locator(".stages tbody tr").count(), 8);
+    await page.locator(".stages").getByText(/% (more|less)|the same/).first().waitFor();
+    await page.getByText("rounds as numbers").click();
+    await page.getByRole("region", { name: "Rounds as numbers" }).getByText(/less energy/).first().waitFor();
+});
+
+for (const colorScheme of ["light", "dark"]) {
+    await test(`is_accessible_in_the_${colorScheme}`, async () => {
+        await page.emulateMedia({ colorScheme });
+        await sleep(400); // colours fade
+        assert.deepEqual(await accessibilityProblems(page), []);
+        await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1480 } });
+        await page.getByRole("link", { name: "All jobs" }).click();
+        await page.getByRole("heading", { name: "Jobs" }).waitFor();
+        await page.getByText("not registered: 1, 3").waitFor();
+        assert.deepEqual(await accessibilityProblems(page), []);
+        await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 320 } });
+        await page.goBack();
+        await slider.waitFor();
+        await page.getByText(/% of the energy/).waitFor();
+        await page.locator(".stages tbody tr").first().waitFor();
+    });
+}
+
+await test("fits_a_phone", async () => {
+    await page.setViewportSize({ width: 360, height: 740 });
+    await sleep(300);
+    const wide = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(await wide() <= 0, `the page is ${await wide()} px wider than the phone`);
+    assert.deepEqual(await accessibilityProblems(page), []);
+    await picture(page, "dashboard-phone");
+    await page.goto(`${url}/#/`);
+    await page.getByText("not registered: 1, 3").waitFor();
+    assert.ok(await wide() <= 0, `the list is ${await wide()} px wider than the phone`);
+});
+
+await test("pans_128_microbatches_by_16_stages_smoothly", async () => {
+    /* A 1F1B of 4096 instructions where the job's own would be; all else is the server's. */
+    await page.setViewportSize({ width: 1280, height: 900 });
+    const big = makePipeline(16, 128);
+    await page.route("**/pipeline?*", (route) => route.fulfill({ json: big }));
+    await page.goto(`${url}/#${jobPath}`);
+    await page.getByText("rank 15").or(stage).first().waitFor();
+    await until(async () => (await stage.boundingBox())?.height > 400, "16 lanes are drawn");
+    await stage.scrollIntoViewIfNeeded();
+    await page.getByRole("button", { name: "Zoom in" }).click({ clickCount: 3 });
+    const box = await stage.boundingBox();
+    await page.evaluate(() => {
+        window.frames_ = [];
+        const tick = (now) => { window.frames_.push(now); window.ticking = requestAnimationFrame(tick); };
+        window.ticking = requestAnimationFrame(tick);
+    });
+    await page.mouse.move(box.x + box.width - 50, box.y + 200);
+    await page.mouse.down();
+    for (let i = 0; i < 160; i++) {
+        await page.mouse.move(box.x + box.width - 50 - (i < 80 ? i : 160 - i) * 10, box.y + 200);
+        await sleep(4);
+    }
+    await page.mouse.up();
+    const frames = await page.evaluate(() => { cancelAnimationFrame(window.ticking); return window.frames_; });
+    const gaps = frames.slice(1).map((now, i) => now - frames[i]).sort((a, b) => a - b);
+    const rate = 1000 * gaps.length / gaps.reduce((sum, gap) => sum + gap, 0);
+    const late = gaps[Math.floor(gaps.length * 0.95)];
+    await page.unroute("**/pipeline?*");
+    assert.ok(rate > 20, `${rate.toFixed(1)} frames a second`); // of a loaded machine without a GPU
+    return `${rate.toFixed(1)} frames a second, 95 % of them within ${late.toFixed(1)} ms`;
+});
+
+await test("has_nothing_to_complain_about", async () => assert.deepEqual(complaints, []));
+
+await test("weighs_little_and_paints_soon", async () => {
+    const { page: fresh, complaints: heard } = await openPage(browser, url);
+    await fresh.getByRole("heading", { name: "Jobs" }).waitFor();
+    const { bytes, paint } = await fresh.evaluate(() => ({
+        bytes: [...performance.getEntriesByType("resource"), ...performance.getEntriesByType("navigation")]
+            .filter((one) => one.name.includes("/dashboard/") || one.entryType === "navigation")
+            .reduce((sum, one) => sum + one.transferSize, 0),
+        paint: performance.getEntriesByName("first-contentful-paint")[0].startTime }));
+    assert.ok(bytes > 5000 && bytes < 300 * 1024, `${bytes} bytes`);
+    assert.ok(paint < 3000, `${paint} ms`);
+    assert.deepEqual(heard, []);
+    await fresh.context().close();
+    return `${(bytes / 1024).toFixed(1)} KiB, first paint after ${paint.toFixed(0)} ms`;
+});
+
+await test("lists_a_thousand_jobs_without_lag", async () => {
+    for (let i = 0; i < 1000; i += 20)
+        await Promise.all(Array.from({ length: 20 }, (_, k) => call(url, "/register_job", { pp_degree: 8, dp_degree: 4,
+            tp_degree: 1, world_size: 32, job_metadata: `load${i + k}` })));
+    const { page: many } = await openPage(browser, url);
+    await many.getByText(/100\d jobs/).waitFor();
+    await many.evaluate(() => {
+        window.long = [];
+        new PerformanceObserver((list) => window.long.push(...list.getEntries().map((one) => one.duration))).observe({ entryTypes: ["longtask"] });
+    });
+    for (let i = 0; i < 20; i++) {
+        await many.mouse.wheel(0, 1500);
+        await sleep(150);
+    }
+    const started = Date.now();
+    await many.getByLabel("Show").fill("load99");
+    await many.getByText(/11 of 100\d jobs/).waitFor();
+    const took = Date.now() - started;
+    const longest = Math.max(0, ...await many.evaluate(() => window.long));
+    await many.context().close();
+    assert.ok(took < 2000 && longest < 1000, `filtering took ${took} ms, the longest task ${longest} ms`);
+    return `the longest task took ${longest.toFixed(0)} ms, filtering ${took} ms`;
+});
+
+await test("asks_for_the_token_where_the_server_wants_one", async () => {
+    writeFileSync(join(world.directory, "token"), "open sesame\n", { mode: 0o600 });
+    const guarded = await world.serve("guarded", "--scheduler", "Perseus", "--token-file", "token");
+    const { page: door } = await openPage(browser, guarded.url);
+    const token = door.getByRole("textbox", { name: "Token" });
+    await token.fill("wrong");
+    await door.keyboard.press("Enter");
+    await until(async () => await token.inputValue() === "", "the token is asked for again");
+    await token.fill("open sesame");
+    await door.keyboard.press("Enter");
+    await door.getByText("No job is registered").waitFor();
+    await door.context().close();
+});
+
+/** 1F1B with times that differ a little, and powers all over the scale. */
+function makePipeline(stages, microbatches) {
+    const order = Array.from({ length: stages }, (_, s) => {
+        const warm = Math.min(stages - s, microbatches);
+        const list = Array.from({ length: warm }, (_, m) => [0, m]);
+        for (let m = warm; m < microbatches; m++) list.push([1, m - warm], [0, m]);
+        for (let m = microbatches - warm; m < microbatches; m++) list.push([1, m]);
+        return list;
+    });
+    const end = Array.from({ length: stages }, () => [[], []]);
+    const free = new Array(stages).fill(0);
+    const at = new Array(stages).fill(0);
+    const columns = () => ({ entry: [], microbatch: [], frequency: [], start: [], duration: [], power: [] });
+    const ranks = Array.from({ length: stages }, columns);
+    for (let moved = true; moved;) {
+        moved = false;
+        for (let s = 0; s < stages; s++) {
+            while (at[s] < order[s].length) {
+                const [kind, m] = order[s][at[s]];
+                const neighbour = kind ? s + 1 : s - 1;
+                const ready = end[neighbour] ? end[neighbour][kind][m] : 0;
+                if (ready === undefined) break;
+                const start = Math.max(free[s], ready);
+                const duration = (kind ? 0.1 : 0.05) * (1 + 0.1 * Math.sin(s * 7 + m));
+                free[s] = end[s][kind][m] = start + duration;
+                const values = { entry: 2 * s + kind, microbatch: m, frequency: 210 + 15 * ((m + s) % 80), start, duration,
+                                 power: 100 + 300 * Math.abs(Math.sin(m * 3 + s)) };
+                for (const [name, value] of Object.entries(values)) ranks[s][name].push(value);
+                at[s]++;
+                moved = true;
+            }
+        }
+    }
+    return { time: Math.max(...free), energy: 1e5, blocking_power: 80, measured_round: null, ranks,
+        critical: Array.from({ length: 2 * microbatches }, (_, i) => (stages - 1) * 2 * microbatches + i),
+        entries: Array.from({ length: 2 * stages }, (_, e) => ({ stage: e >> 1, rank: e >> 1,
+            instruction: e & 1 ? "backward" : "forward", runs: microbatches, predicted: [1, 100], measured: null })) };
+}
+
+await browser.close();
+await world.end();
+process.exitCode = failures ? 1 : 0;

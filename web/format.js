@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers for people: four digits, SI prefixes, a thin space before the unit.
+
+const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
+
+function digits(value, count) {
+    if (value === 0) return "0";
+    const decimals = Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value))));
+    return value.toFixed(Math.min(decimals, 12));
+}
+
+export function quantity(value, unit, count = 4) {
+    if (!Number.isFinite(value)) return "–";
+    const [scale, prefix] = PREFIXES.find(([size]) => Math.abs(value) >= size * 0.99995)
+        ?? (value === 0 ? [1, ""] : PREFIXES[PREFIXES.length - 1]);
+    return `${digits(value / scale, count)} ${prefix}${unit}`;
+}
+
+export const joules = (value) => quantity(value, "J");
+export const watts = (value) => quantity(value, "W");
+
+/** Seconds stay seconds where people compare them. */
+export function seconds(value) {
+    return value >= 1 ? `${digits(value, 4)} s` : quantity(value, "s");
+}
+
+export function percent(fraction) {
+    return Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)} %` : "–";
+}
+
+/** Signed, in words: "4.2 % less". */
+export function change(fraction, more, less, same = "the same") {
+    if (!Number.isFinite(fraction)) return "–";
+    if (Math.abs(fraction) < 0.0005) return same;
+    return `${percent(Math.abs(fraction))} ${fraction > 0 ? more : less}`;
+}
+
+export function ago(whenSeconds, nowSeconds = Date.now() / 1000) {
+    const age = Math.max(0, Math.floor(nowSeconds - whenSeconds));
+    if (age < 2) return "now";
+    if (age < 120) return `${age} s ago`;
+    if (age < 7200) return `${Math.floor(age / 60)} min ago`;
+    if (age < 2 * 86400) return `${Math.floor(age / 3600)} h ago`;
+    return `${Math.floor(age / 86400)} d ago`;
+}
+
+/** [0, 1, 2, 5] becomes "0–2, 5"; at most `limit` ranges. */
+export function ranges(numbers, limit = 8) {
+    const parts = [];
+    for (let i = 0; i < numbers.length;) {
+        let end = i;
+        while (end + 1 < numbers.length && numbers[end + 1] === numbers[end] + 1) end++;
+        if (parts.length === limit) return `${parts.join(", ")}, …`;
+        parts.push(end === i ? `${numbers[i]}` : `${numbers[i]}–${numbers[end]}`);
+        i = end + 1;
+    }
+    return parts.join(", ");
+}
+
+/** Round numbers that divide [low, high] into about `count` steps. */
+export function ticks(low, high, count) {
+    const rough = (high - low) / Math.max(1, count);
+    if (!(rough > 0) || !Number.isFinite(rough)) return [low];
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+    const list = [];
+    for (let i = Math.ceil(low / step); i * step <= high + step * 1e-9; i++) list.push(i * step);
+    return list;
+}
+
+/** Ticks' own labels: as many decimals as their step needs. */
+export function tickLabel(value, list) {
+    const step = list.length > 1 ? list[1] - list[0] : Math.abs(value) || 1;
+    return value.toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9))));
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// One job: what it does now, its frontier with the wishes one can have, the pipeline of the selected
+// plan, what was measured against what was predicted, its rounds and ranks.
+import { get, jobPath } from "./api.js";
+import { h, setText } from "./dom.js";
+import { ago, change, joules, percent, ranges, seconds, watts } from "./format.js";
+import { describePlan, frontierChart } from "./frontier_chart.js";
+import { missingRanks, stateBadge } from "./jobs_view.js";
+import { keepFresh } from "./live.js";
+import { roundChart } from "./round_chart.js";
+import { recentSavings } from "./savings.js";
+import { timeline } from "./timeline.js";
+import { wishForms } from "./wishes.js";
+
+const PHASES = {
+    count: "counting microbatches", sweep: "trying frequencies", plan: "running a plan", hold: "holding the highest clocks",
+};
+
+/** A list of names and values; `set(name, text)` adds or changes one. */
+function facts() {
+    const element = h("dl", { class: "facts" });
+    const known = new Map();
+    return { element, set(name, value) {
+        let cell = known.get(name);
+        if (!cell) {
+            cell = h("dd");
+            known.set(name, cell);
+            element.append(h("div", null, h("dt", null, name), cell));
+        }
+        if (value instanceof Node) {
+            if (cell.firstChild !== value) cell.replaceChildren(value);
+        } else {
+            setText(cell, value);
+        }
+    } };
+}
+
+function section(title, ...children) {
+    const id = title.toLowerCase().replaceAll(" ", "-");
+    return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
+}
+
+/* ---- Measured against predicted ---- */
+
+/** A bar from the middle: how far off. */
+function deviation(predicted, measured) {
+    const off = measured / predicted - 1;
+    const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
+    bar.firstChild.style.width = `${Math.min(Math.abs(off) * 500, 50)}%`;
+    bar.firstChild.style[off < 0 ? "right" : "left"] = "50%";
+    return [change(off, "more", "less"), bar];
+}
+
+function stageTable() {
+    const body = h("tbody");
+    const note = h("p", { class: "note" });
+    const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Stages" }, h("table", { class: "stages" },
+        h("thead", null, h("tr", null, ["Stage", "Instruction", "Runs", "Time predicted", "measured", "", "Energy predicted", "measured", ""].map(
+            (name) => name ? h("th", { scope: "col" }, name) : h("td")))), body));
+    return { element: h("div", null, note, element), set(pipeline) {
+        setText(note, pipeline.measured_round === null
+            ? "This plan has not run yet: predictions only. Times and energies are those of one iteration, of all GPUs of a stage together."
+            : `Round ${pipeline.measured_round} ran this plan. Times and energies are those of one iteration, of all GPUs of a stage together.`);
+        body.replaceChildren(...pipeline.entries.map(({ stage, instruction, runs, predicted, measured }) => h("tr", null,
+            h("th", { scope: "row" }, `${stage}`), h("td", null, instruction), h("td", null, `${runs}`),
+            ...[[0, seconds], [1, joules]].flatMap(([i, format]) => [h("td", null, format(predicted[i])),
+                h("td", null, measured ? format(measured[i]) : "–"),
+                h("td", null, measured ? deviation(predicted[i], measured[i]) : "–")]))));
+    } };
+}
+
+/* ---- Ranks ---- */
+
+function rankList() {
+    const element = h("p");
+    return { element, set(job) {
+        const groups = new Map();
+        for (const { rank, state } of job.ranks) groups.set(state, [...groups.get(state) ?? [], rank]);
+        const order = ["unknown", "registered", "asking", "served", "reported"];
+        const words = { unknown: "not registered", asking: "waiting for a schedule", served: "running" };
+        setText(element, order.filter((state) => groups.has(state)).map(
+            (state) => `${words[state] ?? state}: ${ranges(groups.get(state), 12)}`).join(" · "));
+    } };
+}
+
+/* ---- The view ---- */
+
+function selectionFacts(list, frontier, index) {
+    const plan = describePlan(frontier, index);
+    list.set("Plan", `${index} of 0–${frontier.plans.length - 1}${index === frontier.current ? ", running" : ""}`);
+    list.set("Iteration", `${seconds(plan.time)}, ${percent(plan.slowdown - 1)} slower than the fastest`);
+    list.set("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`);
+    list.set("Average power", watts(plan.power));
+    list.set("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`);
+}
+
+export function showJob(content, id, tell) {
+    const path = jobPath(id);
+    const state = stateBadge();
+    const now = facts();
+    const failure = h("p", { class: "problem", role: "alert", hidden: true });
+    const ranks = rankList();
+    const selection = facts();
+    const stages = stageTable();
+    const rounds = roundChart();
+    const picture = timeline();
+    const pipelineNote = h("p", { class: "note", role: "status" });
+    let known = null; // the job
+    let refusedIn = null; // the round in which there was no frontier to be had
+    let frontier = null;
+    let frontierKey = "";
+    let selected = null; // null: the running plan
+    let pipelineKey = "";
+    let isPipelineShown = false;
+
+    const wishes = wishForms(id, () => frontierFresh());
+    const shownPlan = () => selected === null ? frontier.current : Math.min(selected, frontier.plans.length - 1);
+    const run = (index) => wishes.runPlan(frontier, index);
+    const chart = frontierChart((index) => {
+        selected = index;
+        update();
+    }, run);
+    const runButton = h("button", { type: "button", class: "primary", onclick: () => run(shownPlan()) }, "Run this plan …");
+    const followButton = h("button", { type: "button", onclick: () => { selected = null; update(); } }, "Back to the running plan");
+    const waiting = h("p", { class: "empty" }, "Loading …");
+    const frontierBody = h("div", { class: "split", hidden: true }, chart.element,
+        h("div", { class: "side" }, h("h3", null, "Selected plan"), selection.element,
+            h("div", { class: "buttons" }, runButton, followButton), h("h3", null, "Wishes"), wishes.element));
+    const pipelineSection = section("Pipeline", pipelineNote, picture.element);
+    const stageSection = section("Measured and predicted", stages.element);
+    const roundSection = section("Rounds", rounds.element);
+    for (const one of [pipelineSection, stageSection, roundSection]) one.hidden = true;
+
+    content.append(h("p", null, h("a", { href: "#/" }, "← All jobs")), h("h1", null, id), now.element, failure,
+        section("Ranks", ranks.element), section("Frontier", waiting, frontierBody), pipelineSection, stageSection, roundSection);
+    document.title = `Harpe: ${id}`;
+    now.set("State", state.badge);
+
+    function showFacts(job) {
+        tell(null);
+        known = job;
+        state.set(job.state);
+        now.set("Round", job.round < 0 ? "none yet" : `${job.round}`);
+        now.set("Ranks", `${job.ranks_registered} of ${job.world_size} (PP ${job.pp_degree}, DP ${job.dp_degree}, TP ${job.tp_degree})`);
+        const missing = missingRanks(job);
+        now.set("Waiting", missing ? `${job.ranks_waiting} ranks; ${missing}` : `${job.ranks_waiting} ranks`);
+        now.set("Scheduler", job.scheduler);
+        now.set("Last seen", ago(job.last_seen));
+        failure.hidden = !job.failure;
+        setText(failure, job.failure ? `✖ ${job.failure}` : "");
+        ranks.set(job);
+    }
+
+    /* The pipeline of a plan changes only with the plans, and what was measured with the rounds. */
+    const pipelineFresh = keepFresh(async (signal) => {
+        if (!frontier?.plans) return null;
+        const index = shownPlan();
+        const key = `${index} ${frontier.round} ${frontier.plans[index].time} ${frontier.plans[index].energy}`;
+        if (key === pipelineKey) return null;
+        const pipeline = await get(`${path}/pipeline?plan=${index}`, signal);
+        pipelineKey = key;
+        return { pipeline, index };
+    }, (answer) => {
+        if (!answer) return;
+        const { pipeline, index } = answer;
+        setText(pipelineNote, `Plan ${index}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)} in the pipeline. ` +
+            "Colour and height of a box tell its power; the line through them is a critical path.");
+        const drawn = `${index} ${pipeline.time} ${pipeline.energy}`;
+        if (isPipelineShown !== drawn) picture.set(pipeline);
+        isPipelineShown = drawn;
+        stages.set(pipeline);
+        stageSection.hidden = false;
+    }, (error) => setText(pipelineNote, `✖ ${error.message}`));
+
+    function update() {
+        const hasPlans = Boolean(frontier.plans);
+        const savings = recentSavings(frontier);
+        now.set("Phase", frontier.reason ? `${PHASES[frontier.phase]}: ${frontier.reason}` : PHASES[frontier.phase] ?? frontier.phase);
+        now.set("Saves", savings ? `${percent(savings.energy)} of the energy, ${change(savings.time, "longer", "shorter", "as long")} (${savings.rounds === 1 ? "last round" : `last ${savings.rounds} rounds`})` : "nothing measured yet");
+        waiting.hidden = hasPlans;
+        frontierBody.hidden = pipelineSection.hidden = !hasPlans;
+        stageSection.hidden = !hasPlans || !isPipelineShown;
+        roundSection.hidden = frontier.measured.length === 0;
+        rounds.set(frontier);
+        if (!hasPlans) {
+            const sweep = frontier.sweep;
+            setText(waiting, sweep ? `No plan yet: ${sweep.done} of at most ${sweep.frequencies} frequencies tried` +
+                (sweep.frequency ? `, now ${sweep.frequency} MHz.` : "; planning.") : `No plan yet: ${PHASES[frontier.phase]}.`);
+            return;
+        }
+        const index = shownPlan();
+        chart.set(frontier, index);
+        selectionFacts(selection, frontier, index);
+        runButton.disabled = index === frontier.current;
+        followButton.hidden = selected === null;
+        wishes.suggest(frontier, index);
+        pipelineFresh();
+    }
+
+    const job = keepFresh((signal) => get(path, signal), showFacts, tell);
+    /* Not asked for where it cannot be: before all ranks are there, or again in the same round. */
+    const frontierFresh = keepFresh(async (signal) => {
+        if (!known || known.failure || known.ranks_registered < known.world_size || known.round === refusedIn) return null;
+        return get(`${path}/frontier`, signal);
+    }, (next) => {
+        if (!next) {
+            if (known && known.ranks_registered < known.world_size) setText(waiting, "No plan before all ranks are registered.");
+            return;
+        }
+        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep]);
+        if (key === frontierKey) return;
+        frontierKey = key;
+        frontier = next;
+        update();
+    }, (error) => {
+        if (error.status === 409) refusedIn = known.round;
+        if (!frontier) setText(waiting, error.message);
+    });
+
+    return () => {
+        for (const one of [job, frontierFresh, pipelineFresh]) one.stop();
+        for (const one of [chart, rounds, picture]) one.end();
+    };
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The history of rounds: energy and time of an iteration in each, against the highest clocks. The
+// numbers stand in a table below it.
+import { h, svg } from "./dom.js";
+import { change, joules, seconds, tickLabel, ticks } from "./format.js";
+import { baselineOf } from "./savings.js";
+
+const HEIGHT = 130;
+const LEFT = 58;
+const BOTTOM = 24;
+const TABLE_ROUNDS = 50;
+
+/** One strip: `name` of the measured rounds over their numbers. */
+function drawStrip(frontier, name, label, unit, width) {
+    const points = frontier.measured.filter((one) => one[name] > 0);
+    const paper = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label} of an iteration in each round; the table below has the numbers` });
+    if (points.length === 0) return paper;
+    const baseline = baselineOf(frontier)?.[name];
+    const values = points.map((one) => one[name]).concat(baseline ?? []);
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const pad = (high - low || high) * 0.1;
+    const [first, last] = [points[0].round, Math.max(points[points.length - 1].round, points[0].round + 1)];
+    const x = (round) => LEFT + 8 + (round - first) / (last - first) * (width - LEFT - 24);
+    const y = (value) => HEIGHT - BOTTOM - (value - low + pad) / (high - low + 2 * pad) * (HEIGHT - BOTTOM - 18);
+    const list = ticks((low - pad) / unit, (high + pad) / unit, 3);
+    for (const tick of list)
+        paper.append(svg("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(tick * unit), y2: y(tick * unit) }),
+            svg("text", { x: LEFT - 6, y: y(tick * unit) + 4, "text-anchor": "end" }, tickLabel(tick, list)));
+    const rounds = ticks(first, last, width / 110).filter(Number.isInteger);
+    for (const round of rounds)
+        paper.append(svg("text", { x: x(round), y: HEIGHT - 8, "text-anchor": "middle" }, `${round}`));
+    if (baseline) paper.append(svg("line", { class: "baseline", x1: LEFT, x2: width - 8, y1: y(baseline), y2: y(baseline) }),
+        svg("text", { x: width - 8, y: y(baseline) - 5, "text-anchor": "end" }, "highest clocks"));
+    paper.append(svg("path", { class: "history", d: points.map((one, i) => `${i ? "L" : "M"}${x(one.round).toFixed(1)} ${y(one[name]).toFixed(1)}`).join("") }),
+        svg("text", { class: "title", x: LEFT, y: 12 }, label));
+    return paper;
+}
+
+export function roundChart() {
+    const strips = h("div", { class: "strips" });
+    const body = h("tbody");
+    const table = h("details", null, h("summary", null, `The last ${TABLE_ROUNDS} rounds as numbers`),
+        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rounds as numbers" }, h("table", null, h("thead", null, h("tr", null,
+            ["Round", "Time", "Energy", "Against the highest clocks"].map((name) => h("th", { scope: "col" }, name)))), body)));
+    const element = h("div", null, strips, table);
+    let frontier = null;
+
+    function draw() {
+        const width = strips.clientWidth;
+        if (!frontier || !width) return;
+        const big = Math.max(...frontier.measured.map((one) => one.energy)) >= 2000;
+        strips.replaceChildren(drawStrip(frontier, "energy", `Energy, ${big ? "kJ" : "J"}`, big ? 1000 : 1, width),
+            drawStrip(frontier, "time", "Time, s", 1, width));
+        const baseline = baselineOf(frontier);
+        body.replaceChildren(...frontier.measured.slice(-TABLE_ROUNDS).reverse().map((one) => h("tr", null,
+            h("th", { scope: "row" }, `${one.round}`),
+            h("td", null, one.time > 0 ? seconds(one.time) : "–"), h("td", null, one.energy > 0 ? joules(one.energy) : "–"),
+            h("td", null, baseline && one.energy > 0 ? `${change(one.energy / baseline.energy - 1, "more", "less")} energy, ` +
+                change(one.time / baseline.time - 1, "longer", "shorter", "as long") : "–"))));
+    }
+    const resize = new ResizeObserver(draw);
+    resize.observe(strips);
+    return { element, set(next) { frontier = next; draw(); }, end: () => resize.disconnect() };
+}

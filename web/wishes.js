@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wishes to a job: another plan, a straggler, a power cap. Nothing is sent before it was confirmed in
+// words that say what will change.
+import { jobPath, post } from "./api.js";
+import { h, setText } from "./dom.js";
+import { joules, seconds, watts } from "./format.js";
+import { describePlan } from "./frontier_chart.js";
+
+/** Asks; answers whether to do it. */
+function confirmed(title, text) {
+    return new Promise((resolve) => {
+        const dialog = h("dialog", { "aria-labelledby": "confirm-title" }, h("form", { method: "dialog" },
+            h("h2", { id: "confirm-title" }, title), h("p", null, text),
+            h("div", { class: "buttons" },
+                h("button", { value: "no" }, "Leave it"),
+                h("button", { value: "yes", class: "primary", autofocus: true }, "Do it"))));
+        dialog.addEventListener("close", () => {
+            dialog.remove();
+            resolve(dialog.returnValue === "yes");
+        });
+        document.body.append(dialog);
+        dialog.showModal();
+    });
+}
+
+const KINDS = {
+    plan: {
+        label: "Iteration time", unit: "s", button: "Run the slowest plan within", path: "/plan", field: "time", min: 0,
+        say: (value) => `From the next round on the job runs the slowest plan within ${seconds(value)} an iteration.`,
+    },
+    straggler: {
+        label: "Straggler", unit: "× T_min", button: "Tell of a straggler", path: "/straggler", field: "slowdown", min: 1,
+        say: (value) => value > 1
+            ? `Iterations are said to take ${value} times the shortest time anyway: the job slows down to save energy.`
+            : "There is no straggler any more.",
+    },
+    cap: {
+        label: "Power cap, whole job", unit: "W", button: "Cap the power", path: "/power_cap", field: "watts", min: 0,
+        say: (value) => value > 0 ? `The job's average power stays within ${watts(value)}, if a plan can.`
+            : "The power is not capped any more.",
+    },
+};
+
+/** Six digits, never below: rounded down, a wish would choose the plan before. */
+function roundUp(value) {
+    const scale = 10 ** (5 - Math.floor(Math.log10(value)));
+    return Number((Math.ceil(value * scale) / scale).toPrecision(6));
+}
+
+/** `afterwards()` when a wish was taken. */
+export function wishForms(jobId, afterwards) {
+    const status = h("p", { class: "note", role: "status" });
+    const inputs = {};
+    const touched = new Set();
+    async function send(kind, value) {
+        const { button, path, field, say } = KINDS[kind];
+        if (!await confirmed(`${button}?`, say(value))) return;
+        try {
+            await post(path + jobPath(jobId).slice("/jobs".length), { [field]: value });
+            setText(status, "✔ Taken; it counts from the next schedule on.");
+            touched.delete(kind);
+            afterwards();
+        } catch (error) {
+            setText(status, `✖ ${error.message}`);
+        }
+    }
+    const element = h("div", { class: "wishes" }, Object.entries(KINDS).map(([kind, { label, unit, button, min }]) => {
+        const id = `wish-${kind}`;
+        inputs[kind] = h("input", { id, type: "number", min, step: "any", required: true,
+                                    oninput: () => touched.add(kind) });
+        return h("form", { onsubmit: (event) => {
+            event.preventDefault();
+            send(kind, Number(inputs[kind].value));
+        } }, h("label", { for: id }, `${label} (${unit})`), inputs[kind], h("button", null, button));
+    }), h("div", { class: "buttons" },
+        h("button", { type: "button", onclick: () => send("straggler", 1) }, "No straggler"),
+        h("button", { type: "button", onclick: () => send("cap", 0) }, "No cap")), status);
+
+    return {
+        element,
+        /** Fills in what would choose the selected plan, but nothing that somebody typed. */
+        suggest(frontier, index) {
+            const plan = describePlan(frontier, index);
+            const values = { plan: plan.time, straggler: plan.slowdown, cap: plan.power };
+            for (const [kind, input] of Object.entries(inputs))
+                if (!touched.has(kind)) input.value = roundUp(values[kind]);
+        },
+        async runPlan(frontier, index) {
+            const plan = describePlan(frontier, index);
+            if (!await confirmed(`Run plan ${index}?`, `From the next round on: ${seconds(plan.time)} and ` +
+                `${joules(plan.energy)} an iteration, by prediction.`)) return;
+            try {
+                const wish = frontier.plans[index].time + (frontier.wish_outside ?? frontier.outside)[0];
+                await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: wish * (1 + 1e-9) });
+                setText(status, `✔ Plan ${index} was asked for; a straggler or a cap may still choose another.`);
+                touched.delete("plan");
+                afterwards();
+            } catch (error) {
+                setText(status, `✖ ${error.message}`);
+            }
+        },
+    };
+}
