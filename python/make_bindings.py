@@ -97,7 +97,7 @@ class Bindings:
     def add_enum(self, enum):
         value = -1
         for entry in enum.values.enumerators:
-            value = int(entry.value.value, 0) if entry.value else value + 1
+            value = self.number(entry.value) if entry.value else value + 1
             self.constants.append((entry.name, value))
 
     def add_declaration(self, node):
@@ -156,9 +156,11 @@ class Bindings:
     def number(self, node):
         if isinstance(node, c_ast.Constant):
             return int(node.value, 0)
+        if isinstance(node, c_ast.UnaryOp) and node.op == "-":
+            return -self.number(node.expr)
         if isinstance(node, c_ast.ID):
             return dict(self.constants)[node.name]
-        raise ValueError("an array's length must be a number")
+        raise ValueError("a constant must be a number")
 
     # ---- Writing ----
 

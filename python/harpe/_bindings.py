@@ -46,6 +46,8 @@ HARPE_WISH_SLOWDOWN = 0
 HARPE_WISH_ITERATION_TIME = 1
 HARPE_WISH_POWER_CAP = 2
 HARPE_WISH_PLAN_TIME = 3
+HARPE_PIPELINE_RUNNING = -1
+HARPE_PIPELINE_ALL_MAXIMUM = -2
 
 
 class harpe_log(C.Structure):
@@ -608,6 +610,7 @@ harpe_scheduler_class._fields_ = [
     ("load", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_char_p, C.c_size_t, C.POINTER(harpe_error))),
     ("wish", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int, C.c_double, C.POINTER(harpe_error))),
     ("frontier", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error))),
+    ("pipeline", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int64, C.POINTER(C.c_void_p), C.POINTER(harpe_error))),
 ]
 
 # name: (result, arguments)
