@@ -408,7 +408,7 @@ class Refusals(ServerTest):
 
     def test_paths_and_methods_that_are_not_there(self):
         server = self.start()
-        for path in ("/", "/nothing", "/register_job/x/y", "/schedule", "/schedule/a/b",
+        for path in ("/nothing", "/register_job/x/y", "/schedule", "/schedule/a/b",
                      "/register_rank/", "/../etc/passwd", "//register_job"):
             self.expect(server.get(path), 404, {"detail": "Not Found"})
         for method, path, allowed in (("GET", "/register_job", "POST"), ("PUT", "/info", "GET"),
