@@ -38,27 +38,66 @@ async function detailOf(response) {
     }
 }
 
-async function request(method, path, body, signal) {
+async function request(path, options) {
     for (;;) {
         const token = sessionStorage.getItem(TOKEN);
-        const headers = {};
-        if (token) headers.authorization = `Bearer ${token}`;
-        if (body !== undefined) headers["content-type"] = "application/json";
-        const response = await fetch(path, {
-            method, headers, signal, cache: "no-store",
-            body: body === undefined ? undefined : JSON.stringify(body),
-        });
+        const headers = token ? { ...options.headers, authorization: `Bearer ${token}` } : options.headers;
+        const response = await fetch(path, { ...options, headers, cache: "no-store" });
         if (response.status === 401) {
             await askForToken();
             continue;
         }
-        if (response.ok) return response.json();
+        if (response.ok) return response;
         const error = new Error(await detailOf(response));
         error.status = response.status;
         throw error;
     }
 }
 
-export const get = (path, signal) => request("GET", path, undefined, signal);
-export const post = (path, body) => request("POST", path, body);
+export const get = async (path, signal) => (await request(path, { signal })).json();
+export const post = async (path, body) => (await request(path, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
+
+const SILENCE_MS = 40000; // the server shows every 15 s that it lives
+
+/** Like the server's end: one that is gone without a word. */
+async function readSoon(reader) {
+    let timer = 0;
+    const late = new Promise((_, reject) => {
+        timer = setTimeout(() => reject(new TypeError("silence")), SILENCE_MS);
+    });
+    try {
+        return await Promise.race([reader.read(), late]);
+    } finally {
+        clearTimeout(timer);
+    }
+}
+
+/** Server-sent events of `path`, each as { name, data }, until the server ends them or `signal` does.
+ * Not by EventSource, which cannot carry a token. */
+export async function* events(path, signal) {
+    const own = new AbortController();
+    try {
+        const response = await request(path, {
+            signal: AbortSignal.any([signal, own.signal]), headers: { accept: "text/event-stream" } });
+        const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        let text = "";
+        for (;;) {
+            const { value, done } = await readSoon(reader);
+            if (done) return;
+            const parts = (text + value).split("\n\n");
+            text = parts.pop();
+            for (const part of parts) {
+                const fields = Object.fromEntries(part.split("\n").map((line) => {
+                    const colon = line.indexOf(":");
+                    return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
+                }));
+                if (fields.data) yield { name: fields.event, data: JSON.parse(fields.data) };
+            }
+        }
+    } finally {
+        own.abort();
+    }
+}
+
 export const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;

@@ -44,17 +44,11 @@ export function ago(whenSeconds, nowSeconds = Date.now() / 1000) {
     return `${Math.floor(age / 86400)} d ago`;
 }
 
-/** [0, 1, 2, 5] becomes "0–2, 5"; at most `limit` ranges. */
-export function ranges(numbers, limit = 8) {
-    const parts = [];
-    for (let i = 0; i < numbers.length;) {
-        let end = i;
-        while (end + 1 < numbers.length && numbers[end + 1] === numbers[end] + 1) end++;
-        if (parts.length === limit) return `${parts.join(", ")}, …`;
-        parts.push(end === i ? `${numbers[i]}` : `${numbers[i]}–${numbers[end]}`);
-        i = end + 1;
-    }
-    return parts.join(", ");
+/** Ranks as the server writes them, "0-2,5", for people: "0–2, 5"; at most `limit` ranges. */
+export function ranges(text, limit = 8) {
+    const parts = text.split(",");
+    const shown = parts.length > limit ? [...parts.slice(0, limit), "…"] : parts;
+    return shown.join(", ").replaceAll("-", "–").replace("...", "…");
 }
 
 /** Round numbers that divide [low, high] into about `count` steps. */

@@ -6,7 +6,7 @@ import { h, setText } from "./dom.js";
 import { ago, change, joules, percent, ranges, seconds, watts } from "./format.js";
 import { describePlan, frontierChart } from "./frontier_chart.js";
 import { missingRanks, stateBadge } from "./jobs_view.js";
-import { keepFresh } from "./live.js";
+import { follow, onDemand } from "./live.js";
 import { roundChart } from "./round_chart.js";
 import { recentSavings } from "./savings.js";
 import { timeline } from "./timeline.js";
@@ -74,12 +74,9 @@ function stageTable() {
 function rankList() {
     const element = h("p");
     return { element, set(job) {
-        const groups = new Map();
-        for (const { rank, state } of job.ranks) groups.set(state, [...groups.get(state) ?? [], rank]);
-        const order = ["unknown", "registered", "asking", "served", "reported"];
         const words = { unknown: "not registered", asking: "waiting for a schedule", served: "running" };
-        setText(element, order.filter((state) => groups.has(state)).map(
-            (state) => `${words[state] ?? state}: ${ranges(groups.get(state), 12)}`).join(" · "));
+        setText(element, Object.entries(job.rank_states).filter(([, ranks]) => ranks).map(
+            ([state, ranks]) => `${words[state] ?? state}: ${ranges(ranks, 12)}`).join(" · "));
     } };
 }
 
@@ -152,7 +149,7 @@ export function showJob(content, id, tell) {
     }
 
     /* The pipeline of a plan changes only with the plans, and what was measured with the rounds. */
-    const pipelineFresh = keepFresh(async (signal) => {
+    const pipelineFresh = onDemand(async (signal) => {
         if (!frontier?.plans) return null;
         const index = shownPlan();
         const key = `${index} ${frontier.round} ${frontier.plans[index].time} ${frontier.plans[index].energy}`;
@@ -197,9 +194,8 @@ export function showJob(content, id, tell) {
         pipelineFresh();
     }
 
-    const job = keepFresh((signal) => get(path, signal), showFacts, tell);
     /* Not asked for where it cannot be: before all ranks are there, or again in the same round. */
-    const frontierFresh = keepFresh(async (signal) => {
+    const frontierFresh = onDemand(async (signal) => {
         if (!known || known.failure || known.ranks_registered < known.world_size || known.round === refusedIn) return null;
         return get(`${path}/frontier`, signal);
     }, (next) => {
@@ -215,10 +211,18 @@ export function showJob(content, id, tell) {
     }, (error) => {
         if (error.status === 409) refusedIn = known.round;
         if (!frontier) setText(waiting, error.message);
-    });
+    }, 500);
+
+    const endEvents = follow(`${path}/events`, (job) => {
+        showFacts(job);
+        frontierFresh();
+    }, tell);
+    const clock = setInterval(() => { if (known) now.set("Last seen", ago(known.last_seen)); }, 1000);
 
     return () => {
-        for (const one of [job, frontierFresh, pipelineFresh]) one.stop();
+        endEvents();
+        clearInterval(clock);
+        for (const one of [frontierFresh, pipelineFresh]) one.stop();
         for (const one of [chart, rounds, picture]) one.end();
     };
 }

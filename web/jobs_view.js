@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // All jobs, newest first, a row each. A row is made once and then only its changed texts are set, so
-// that a thousand cost nothing. What the list does not tell (missing ranks, savings) is asked for
-// rows that are in sight only.
+// that a thousand cost nothing; the server tells of jobs that changed only. What it does not tell
+// (savings) is asked for rows that are in sight.
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { ago, percent, ranges } from "./format.js";
-import { keepFresh } from "./live.js";
+import { follow, onDemand } from "./live.js";
 import { recentSavings } from "./savings.js";
 
-const DETAILS_EVERY_MS = 3000;
+const SAVINGS_EVERY_MS = 3000;
 
 /** Signs that differ by shape; the word stands beside them. */
 const SIGNS = { registering: "◌", preparing: "◔", gathering: "◑", running: "▶", observing: "◕",
@@ -27,13 +27,10 @@ export function stateBadge() {
 
 /** Who is still waited for, in words; "" when nobody. */
 export function missingRanks(job) {
-    const wanted = { registering: ["unknown", "not registered"], gathering: ["asking", "not asking yet"],
-                     running: ["served", "without result"] }[job.state];
-    if (!wanted) return "";
-    const [state, words] = wanted;
-    const missing = job.ranks.filter((rank) =>
-        state === "asking" ? rank.state !== "asking" : rank.state === state).map((rank) => rank.rank);
-    return missing.length ? `${words}: ${ranges(missing)}` : "";
+    const wanted = { registering: [["unknown", "not registered"]], running: [["served", "without result"]],
+                     gathering: [["registered", "not asking yet"], ["reported", "not asking yet"]] };
+    return (wanted[job.state] ?? []).filter(([state]) => job.rank_states[state]).map(
+        ([state, words]) => `${words}: ${ranges(job.rank_states[state])}`).join("; ");
 }
 
 function makeRow(job) {
@@ -53,6 +50,7 @@ function makeRow(job) {
     return {
         row,
         isInSight: false,
+        askedIn: null, // the round for which savings were asked last
         get job() { return shown; },
         matches: (words) => words.every((word) => text.includes(word) || shown.state.includes(word)),
         set(next) {
@@ -61,10 +59,11 @@ function makeRow(job) {
             setText(ranks, `${next.ranks_registered} of ${next.world_size}` + (next.state === "running"
                 ? `, ${next.ranks_reported} reported` : `, ${next.ranks_waiting} waiting`));
             setText(cells.round, next.round < 0 ? "–" : `${next.round}`);
-            setText(cells.seen, ago(next.last_seen));
+            setText(missing, missingRanks(next));
+            this.age();
         },
-        setDetails(full, frontier) {
-            setText(missing, full ? missingRanks(full) : "");
+        age() { setText(cells.seen, ago(shown.last_seen)); },
+        setSavings(frontier) {
             const savings = frontier && recentSavings(frontier);
             setText(cells.savings, savings ? percent(savings.energy)
                 : frontier ? frontier.phase : "–");
@@ -86,9 +85,10 @@ export function showJobs(content, tell) {
     document.title = "Harpe: jobs";
 
     const rows = new Map();
+    const isShown = (row) => row.isInSight && !row.row.hidden;
     const sight = new IntersectionObserver((entries) => {
         for (const entry of entries) entry.target.harpeRow.isInSight = entry.isIntersecting;
-        details();
+        savings();
     });
 
     function applyFilter() {
@@ -102,55 +102,60 @@ export function showJobs(content, tell) {
     }
     filter.addEventListener("input", applyFilter);
 
-    function show({ jobs }) {
+    function forget(id) {
+        const { row } = rows.get(id);
+        sight.unobserve(row);
+        row.remove();
+        rows.delete(id);
+    }
+
+    /* Newest first, as the list is: each new one goes above those that came before it. */
+    function show({ whole, jobs }) {
         tell(null);
-        const known = new Set(jobs.map((job) => job.job_id));
-        for (const [id, row] of rows) {
-            if (known.has(id)) continue;
-            sight.unobserve(row.row);
-            row.row.remove();
-            rows.delete(id);
+        if (whole) {
+            const known = new Set(jobs.map((job) => job.job_id));
+            for (const id of [...rows.keys()]) if (!known.has(id)) forget(id);
         }
-        let next = body.firstChild;
-        for (const job of jobs) {
+        for (const job of jobs.toReversed()) {
             let row = rows.get(job.job_id);
             if (!row) {
                 row = makeRow(job);
                 row.row.harpeRow = row;
                 rows.set(job.job_id, row);
-                body.insertBefore(row.row, next);
+                body.prepend(row.row);
                 sight.observe(row.row);
-            } else if (row.row === next) {
-                next = next.nextSibling;
             }
             row.set(job);
         }
-        empty.hidden = jobs.length > 0;
-        table.hidden = jobs.length === 0;
+        empty.hidden = rows.size > 0;
+        table.hidden = rows.size === 0;
         applyFilter();
+        savings();
     }
 
-    const jobs = keepFresh((signal) => get("/jobs?limit=10000", signal), show, tell);
-    const controller = new AbortController();
-    async function loadDetails() {
-        const visible = [...rows.values()].filter((row) => row.isInSight && !row.row.hidden).slice(0, 40);
-        await Promise.all(visible.map(async (row) => {
-            const path = jobPath(row.job.job_id);
-            const [full, frontier] = await Promise.all([
-                get(path, controller.signal).catch(() => null),
-                row.job.round < 0 || row.hasNoFrontier ? null : get(`${path}/frontier`, controller.signal).catch((error) => {
-                    row.hasNoFrontier = error.status === 409;
-                    return null;
-                })]);
-            row.setDetails(full, frontier);
+    async function loadSavings(signal) {
+        const old = [...rows.values()].filter((row) => isShown(row) && row.askedIn !== row.job.round).slice(0, 40);
+        await Promise.all(old.map(async (row) => {
+            const { job_id: id, round, failure } = row.job;
+            row.askedIn = round;
+            if (round < 0 || failure || row.hasNoFrontier) return;
+            try {
+                row.setSavings(await get(`${jobPath(id)}/frontier`, signal));
+            } catch (error) {
+                row.hasNoFrontier = error.status === 409;
+            }
         }));
     }
-    const details = keepFresh(loadDetails, () => {}, () => {}, DETAILS_EVERY_MS);
+    const savings = onDemand(loadSavings, () => {}, () => {}, SAVINGS_EVERY_MS);
+    const clock = setInterval(() => {
+        for (const row of rows.values()) if (isShown(row)) row.age();
+    }, 1000);
+    const end = follow("/events", show, tell);
 
     return () => {
-        jobs.stop();
-        details.stop();
-        controller.abort();
+        end();
+        savings.stop();
+        clearInterval(clock);
         sight.disconnect();
     };
 }

@@ -298,6 +298,7 @@ void harpe_http_free(harpe_http *http) {
 harpe_http_counts harpe_http_count(const harpe_http *http) {
     harpe_http_counts counts = http->counts;
     counts.held = http->states[HARPE_HTTP_WORKING].count;
+    counts.streams = http->states[HARPE_HTTP_STREAMING].count;
     counts.body_memory = http->body_memory;
     return counts;
 }

@@ -4,10 +4,9 @@
  * thread; no callback is made from inside harpe_http_answer.
  *
  * It guards the door: connections accepted by ourselves and limited in number (when full the one
- * that has been idle or sending longest gives way, never a held request), time to send a whole
- * request, header and body size, memory for all bodies together, TLS, bearer
- * token in constant time. A client that goes away while its request is held is noticed
- * (EPOLLRDHUP). */
+ * that has been idle, sending or looking on longest gives way, never a held request), time to send
+ * a whole request, header and body size, memory for all bodies together, TLS, bearer token in
+ * constant time. A client that goes away while its request is held is noticed (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 
@@ -98,9 +97,20 @@ void harpe_http_answer(harpe_http_request *request, int status, const char *cont
                        char *body, size_t length, bool take_body,
                        const harpe_http_header_field *headers);
 
+/* Of a HEAD request only the head is answered: with harpe_http_answer. */
+bool harpe_http_wants_body(const harpe_http_request *request);
+/* Answers 200 with a body that goes on until one of both ends it: the first call, with its
+ * `content_type` and `headers`, begins it; `piece` is taken over as a body. The request stays kept:
+ * `sent` is called when the piece is out, for the next one to be given, and `gone` when the client
+ * went away, when it takes a piece too slowly, or when room for others is needed. */
+void harpe_http_stream(harpe_http_request *request, const char *content_type, char *piece,
+                       size_t length, const harpe_http_header_field *headers);
+/* After `sent`: ends the answer, as harpe_http_answer ends its request; no `sent`, no `gone`. */
+void harpe_http_stream_end(harpe_http_request *request);
+
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
-    int connections, held;
+    int connections, held, streams;
     size_t body_memory; /* bytes, of requests that are not answered yet */
 } harpe_http_counts;
 harpe_http_counts harpe_http_count(const harpe_http *http);

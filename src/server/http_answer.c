@@ -75,6 +75,9 @@ static void put_field(harpe_text *text, const char *name, const char *value) {
     put(text, "\r\n");
 }
 
+/* Without NO_LENGTH's number the end of the connection is the end of the body. */
+#define NO_LENGTH SIZE_MAX
+
 static harpe_text make_head(harpe_http_connection *connection, int status, const char *content_type,
                             size_t length, const harpe_http_header_field *headers) {
     const harpe_http_request *request = connection->request;
@@ -86,7 +89,8 @@ static harpe_text make_head(harpe_http_connection *connection, int status, const
     put_field(&head, "date", date(connection->http));
     if (content_type != NULL) put_field(&head, "content-type", content_type);
     snprintf(line, sizeof line, "%zu", length);
-    if (status != 204 && status != 304) put_field(&head, "content-length", line);
+    if (status != 204 && status != 304 && length != NO_LENGTH)
+        put_field(&head, "content-length", line);
     if (!connection->keep_alive)
         put_field(&head, "connection", "close");
     else if (request != NULL && request->head.is_http_1_0)
@@ -98,18 +102,24 @@ static harpe_text make_head(harpe_http_connection *connection, int status, const
     return head;
 }
 
-/* Leaves it for sending; the request is over. `body` is taken over when it is not NULL. */
-static void put_out(harpe_http_connection *connection, harpe_text *out, char *body, size_t length) {
+/* Leaves it for sending. `body` is taken over when it is not NULL. */
+static void send_soon(harpe_http_connection *connection, harpe_text *out, char *body,
+                      size_t length) {
     connection->is_broken = connection->is_broken || out->failed;
     connection->out = out->data;
     connection->out_length = out->length;
     connection->out_body = body;
     connection->out_body_length = body != NULL ? length : 0;
     connection->out_sent = 0;
-    if (connection->request != NULL) harpe_http_request_free(connection->request);
-    connection->request = NULL;
     harpe_http_enter(connection, HARPE_HTTP_SENDING);
     harpe_http_queue(connection);
+}
+
+/* As send_soon; the request is over. */
+static void put_out(harpe_http_connection *connection, harpe_text *out, char *body, size_t length) {
+    if (connection->request != NULL) harpe_http_request_free(connection->request);
+    connection->request = NULL;
+    send_soon(connection, out, body, length);
 }
 
 static bool has_body(const harpe_http_request *request, int status) {
@@ -130,6 +140,27 @@ void harpe_http_answer(harpe_http_request *request, int status, const char *cont
         harpe_text_append(&out, body, length);
     }
     put_out(connection, &out, taken, length);
+}
+
+bool harpe_http_wants_body(const harpe_http_request *request) { return !request->wants_no_body; }
+
+void harpe_http_stream(harpe_http_request *request, const char *content_type, char *piece,
+                       size_t length, const harpe_http_header_field *headers) {
+    harpe_http_connection *connection = request->connection;
+    harpe_text head = {0};
+    if (!connection->is_stream) {
+        connection->is_stream = true;
+        connection->keep_alive = false;
+        head = make_head(connection, 200, content_type, NO_LENGTH, headers);
+    }
+    send_soon(connection, &head, piece, length);
+}
+
+void harpe_http_stream_end(harpe_http_request *request) {
+    harpe_http_connection *connection = request->connection;
+    harpe_text nothing = {0};
+    connection->is_stream = false;
+    put_out(connection, &nothing, NULL, 0);
 }
 
 void harpe_http_refuse(harpe_http_connection *connection, int status, const char *detail) {

@@ -112,8 +112,10 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     connection->state = HARPE_HTTP_CLOSED;
     http->counts.connections--;
 
-    if (state == HARPE_HTTP_WORKING) handler->gone(handler->user, connection->request);
-    if (state == HARPE_HTTP_SENDING && connection->sent_data != NULL && handler->sent != NULL)
+    bool is_kept = state == HARPE_HTTP_WORKING || connection->is_stream;
+    if (is_kept) handler->gone(handler->user, connection->request);
+    if (state == HARPE_HTTP_SENDING && !is_kept && connection->sent_data != NULL &&
+        handler->sent != NULL)
         handler->sent(handler->user, connection->sent_data, false);
     if (connection->request != NULL) harpe_http_request_free(connection->request);
     harpe_watch_remove(connection->watch);
@@ -127,8 +129,8 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
 
 bool harpe_http_evict(harpe_http *http) {
     static const harpe_http_state may_give_way[] = {HARPE_HTTP_HANDSHAKING, HARPE_HTTP_IDLE,
-                                                    HARPE_HTTP_RECEIVING, HARPE_HTTP_SENDING,
-                                                    HARPE_HTTP_LINGERING};
+                                                    HARPE_HTTP_RECEIVING,   HARPE_HTTP_SENDING,
+                                                    HARPE_HTTP_STREAMING,   HARPE_HTTP_LINGERING};
     harpe_http_connection *longest = NULL;
     for (size_t i = 0; i < sizeof may_give_way / sizeof *may_give_way; i++) {
         harpe_http_connection *oldest = http->states[may_give_way[i]].oldest;

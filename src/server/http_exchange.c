@@ -95,7 +95,7 @@ static void hand_over(harpe_http_connection *connection) {
     connection->request->arrived_ns = harpe_clock_ns();
     http->counts.requests++;
     http->handler.request(http->handler.user, connection->request);
-    bool is_kept = connection->request != NULL;
+    bool is_kept = connection->request != NULL && !connection->is_stream;
     if (is_kept) harpe_http_enter(connection, HARPE_HTTP_WORKING);
 }
 
@@ -288,6 +288,14 @@ static step receive(harpe_http_connection *connection) {
 
 /* ---- Sending ------------------------------------------------------------------------------ */
 
+/* The handler may give the next piece at once. */
+static step after_piece(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    harpe_http_enter(connection, HARPE_HTTP_STREAMING);
+    http->handler.sent(http->handler.user, connection->request->data, true);
+    return STEP_ON;
+}
+
 static step after_answer(harpe_http_connection *connection) {
     harpe_http *http = connection->http;
     void *data = connection->sent_data;
@@ -296,6 +304,7 @@ static step after_answer(harpe_http_connection *connection) {
     connection->out = connection->out_body = NULL;
     connection->out_length = connection->out_body_length = connection->out_sent = 0;
     connection->sent_data = NULL;
+    if (connection->is_stream) return after_piece(connection);
     if (connection->keep_alive)
         harpe_http_enter(connection, HARPE_HTTP_IDLE);
     else
@@ -344,7 +353,8 @@ static step next_step(harpe_http_connection *connection) {
     case HARPE_HTTP_HANDSHAKING: return shake_hands(connection);
     case HARPE_HTTP_IDLE:
     case HARPE_HTTP_RECEIVING: return receive(connection);
-    case HARPE_HTTP_WORKING: return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
+    case HARPE_HTTP_WORKING:
+    case HARPE_HTTP_STREAMING: return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
     case HARPE_HTTP_SENDING: return send_answer(connection);
     case HARPE_HTTP_LINGERING: return linger(connection);
     default: return STEP_WAIT;

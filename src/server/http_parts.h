@@ -3,7 +3,8 @@
  * state's list, oldest first: this is how deadlines and eviction cost nothing per request.
  *
  *   handshaking -> idle -> receiving -> working -> sending -> idle ...
- *      (TLS)      (first byte) (whole request) (answer)  \-> lingering -> closed */
+ *      (TLS)      (first byte) (whole request) (answer)  |\-> lingering -> closed
+ *                                                        \-> streaming -> sending (next piece) */
 #ifndef HARPE_SERVER_HTTP_PARTS_H
 #define HARPE_SERVER_HTTP_PARTS_H
 
@@ -19,6 +20,7 @@ typedef enum harpe_http_state {
     HARPE_HTTP_RECEIVING,
     HARPE_HTTP_WORKING, /* the handler has kept the request */
     HARPE_HTTP_SENDING,
+    HARPE_HTTP_STREAMING, /* all of an answer that goes on has been sent so far */
     HARPE_HTTP_LINGERING, /* refused: lets the client read why before the connection is reset */
     HARPE_HTTP_STATE_COUNT,
     HARPE_HTTP_CLOSED, /* in no list; waits to be freed */
@@ -42,6 +44,7 @@ struct harpe_http_connection {
     bool is_broken;
     bool lacks_bytes;         /* `in` is the start of a head */
     bool keep_alive, lingers; /* after the answer */
+    bool is_stream;           /* the answer goes on: its request is kept while it is sent */
 
     char *in; /* received and not used up; NULL: nothing */
     size_t in_length, in_capacity;
@@ -102,7 +105,8 @@ int64_t harpe_http_run_queue(void *user); /* a harpe_http */
 bool harpe_http_connection_open(harpe_http *http, int fd);
 /* Tells the handler (`gone`, `sent`) and frees it, now or when its turn in the queue comes. */
 void harpe_http_connection_close(harpe_http_connection *connection);
-/* Closes the one that has been idle, receiving or sending longest; false: there is none. */
+/* Closes the one that has been idle, receiving, sending or streaming longest; false: there is none.
+ */
 bool harpe_http_evict(harpe_http *http);
 
 /* ---- http_exchange.c ------------------------------------------------------------------------ */

@@ -87,6 +87,7 @@ struct harpe_job {
     int64_t registered_s; /* wall clock, s since 1970 */
     int64_t seen_s;       /* last heard of */
     int64_t stored_seen_s;
+    int64_t version;               /* of its last change: see changes.c */
     bool is_stored;                /* before that nobody else knows the job */
     harpe_operation *registration; /* being stored; those with the same key wait for it */
     bool is_evicted;
@@ -207,6 +208,10 @@ struct harpe_jobs {
     harpe_call *again; /* calls that are about to be handled anew */
     harpe_timer *idle_timer;
     int64_t started_s;
+    int64_t version, first_version; /* of all jobs; what this engine began with */
+    int64_t evicted_version;        /* when the last one was evicted */
+    harpe_call *onlookers;          /* calls that wait for a change */
+    harpe_timer *tell_timer;
     bool is_loading, is_stopping;
     bool is_ending; /* so is the program: perhaps there are no workers any more */
     harpe_jobs_counts counts;
@@ -278,6 +283,23 @@ void harpe_call_wait_for(harpe_call *call, harpe_operation *other);
 harpe_call *harpe_operation_release(harpe_operation *operation);
 /* Frees it and handles anew those who waited for it. */
 void harpe_operation_end(harpe_operation *operation);
+
+/* ---- Changes (changes.c) ------------------------------------------------------------------ */
+
+/* Before any job is there. */
+void harpe_changes_begin(harpe_jobs *jobs);
+/* To be called whenever a row of it (harpe_job_row) may read otherwise than before, and after
+ * wishes. */
+void harpe_job_changed(harpe_job *job);
+/* `job` NULL: all. */
+void harpe_ask_for_changes(harpe_jobs *jobs, const harpe_job *job, harpe_call *call);
+/* Answers 503 to all who wait. */
+void harpe_changes_end(harpe_jobs *jobs);
+/* One job as JSON, its ranks by state. NULL: out of memory (job_view.c). */
+char *harpe_job_row(const harpe_job *job);
+/* Rows of all jobs that changed after version `since`, newest job first; all, and "whole", where
+ * one was evicted since, or `since` is -1. */
+char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since);
 
 /* ---- What calls do ------------------------------------------------------------------------ */
 

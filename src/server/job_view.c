@@ -84,6 +84,71 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
     harpe_reply(call, 200, text.data, text.length, -1);
 }
 
+/* ---- Rows --------------------------------------------------------------------------------- */
+
+/* Ranks in this state, "0-3,7"; the first of them, where there are many gaps. */
+static void append_ranks(harpe_text *text, const harpe_job *job, const char *state) {
+    enum { RANGES_MAX = 64 };
+    int count = job->ranks ? job->info.world_size : 0;
+    int ranges = 0;
+    for (int first = 0; first < count && ranges <= RANGES_MAX; first++) {
+        if (strcmp(harpe_rank_state_name(job, first), state) != 0) continue;
+        int last = first;
+        while (last + 1 < count && strcmp(harpe_rank_state_name(job, last + 1), state) == 0)
+            last++;
+        if (ranges == RANGES_MAX)
+            append(text, ",...");
+        else
+            append_int(text, ranges > 0 ? "," : "", first);
+        if (last > first && ranges < RANGES_MAX) append_int(text, "-", last);
+        ranges++;
+        first = last;
+    }
+}
+
+static void append_row(harpe_text *text, const harpe_job *job) {
+    static const char *const states[] = {"unknown", "registered", "asking", "served", "reported"};
+    append_summary(text, job);
+    append_string(text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+    append_string(text, ",\"failure\":", job->failure);
+    append(text, ",\"rank_states\":{");
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        append(text, i > 0 ? ",\"" : "\"");
+        append(text, states[i]);
+        append(text, "\":\"");
+        append_ranks(text, job, states[i]);
+        append(text, "\"");
+    }
+    append(text, "}}");
+}
+
+static char *finish(harpe_text *text) {
+    if (!text->failed) return text->data;
+    harpe_text_free(text);
+    return NULL;
+}
+
+char *harpe_job_row(const harpe_job *job) {
+    harpe_text text = {0};
+    append_row(&text, job);
+    return finish(&text);
+}
+
+char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
+    harpe_text text = {0};
+    bool is_whole = since < jobs->evicted_version || since < 0;
+    append(&text, is_whole ? "{\"whole\":true,\"jobs\":[" : "{\"whole\":false,\"jobs\":[");
+    bool is_first = true;
+    for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (!job->is_stored || (!is_whole && job->version <= since)) continue;
+        if (!is_first) append(&text, ",");
+        is_first = false;
+        append_row(&text, job);
+    }
+    append(&text, "]}");
+    return finish(&text);
+}
+
 char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit) {
     harpe_text text = {0};
     append(&text, "{\"jobs\":[");
@@ -100,7 +165,5 @@ char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit) {
     }
     append_int(&text, "],\"count\":", (int64_t)jobs->counts.jobs);
     append(&text, "}");
-    if (!text.failed) return text.data;
-    harpe_text_free(&text);
-    return NULL;
+    return finish(&text);
 }

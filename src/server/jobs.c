@@ -36,6 +36,7 @@ harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
     if (!jobs) return harpe_fail_memory(error);
     jobs->options = *options;
     jobs->started_s = harpe_jobs_now_s(jobs);
+    harpe_changes_begin(jobs);
     harpe_status status = harpe_jobs_watch_idle(jobs, error);
     if (!status) status = harpe_jobs_load(jobs, error);
     if (status) {
@@ -47,6 +48,7 @@ harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
 }
 
 static void answer_held(harpe_jobs *jobs) {
+    harpe_changes_end(jobs);
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         harpe_job_refuse_held(job, 503, "the server is stopping: try again");
     }
@@ -100,6 +102,7 @@ void harpe_jobs_free(harpe_jobs *jobs) {
 
 static void hear_of(harpe_job *job, harpe_call *call) {
     job->seen_s = harpe_jobs_now_s(job->jobs);
+    harpe_job_changed(job);
     switch (call->kind) {
     case HARPE_CALL_REGISTER_RANK: harpe_register_rank(job, call); break;
     case HARPE_CALL_SCHEDULE: harpe_ask_for_schedule(job, call); break;
@@ -125,6 +128,10 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
         return;
     }
+    if (call->kind == HARPE_CALL_CHANGES && !call->job_id) {
+        harpe_ask_for_changes(jobs, NULL, call);
+        return;
+    }
     harpe_job *job = harpe_job_table_find(&jobs->table, call->job_id);
     if (!job || !job->is_stored) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
@@ -142,6 +149,7 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     switch (call->kind) {
     case HARPE_CALL_EVICT: harpe_evict(job, call); break;
     case HARPE_CALL_SHOW: harpe_show_job(job, call); break;
+    case HARPE_CALL_CHANGES: harpe_ask_for_changes(jobs, job, call); break;
     case HARPE_CALL_FRONTIER:
     case HARPE_CALL_PIPELINE: harpe_take_frontier_call(job, call); break;
     default: hear_of(job, call); break;
@@ -179,10 +187,11 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
         else
             (void)take_out(&call->operation->waiters, call);
     } else if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {
+        harpe_job_changed(call->held_by);
         harpe_job_unhold(call->held_by, call);
     } else if (call->held_by) {
         (void)take_out(&call->held_by->queue, call);
-    } else {
+    } else if (!take_out(&jobs->onlookers, call)) {
         (void)take_out(&jobs->again, call);
     }
     call->operation = NULL;

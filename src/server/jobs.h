@@ -45,13 +45,15 @@ typedef enum harpe_call_kind {
     HARPE_CALL_FRONTIER,      /* job_id */
     HARPE_CALL_LIST,          /* rank jobs are skipped, round are shown: see harpe_jobs_list */
     HARPE_CALL_PIPELINE,      /* job_id, round: the plan's number, or of harpe_pipeline_of */
+    HARPE_CALL_CHANGES,       /* job_id or NULL: all; round: the version that is known, or -1. Held
+                               * until there is a newer one, which is the answer's round */
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {
     int http_status;
     char *body; /* JSON; freed by the receiver with free() */
     size_t length;
-    int64_t round; /* of a schedule or result; -1: none (header Harpe-Round) */
+    int64_t round; /* of a schedule or result, or a version; -1: none (header Harpe-Round) */
 } harpe_call_answer;
 
 /* Made and owned by whoever asks, until `answer` was called or harpe_jobs_forget returned. */

@@ -56,6 +56,7 @@ static void append_http(harpe_text *text, const harpe_http *http) {
     const metric metrics[] = {
         {"http_connections", GAUGE, "Open connections.", now.connections},
         {"http_held", GAUGE, "Requests that wait for an answer.", now.held},
+        {"http_streams", GAUGE, "Streams of events that somebody follows.", now.streams},
         {"http_body_bytes", GAUGE, "Memory of bodies that are not answered yet.",
          (double)now.body_memory},
         {"http_accepted_total", TOTAL, "Connections accepted.", (double)now.accepted},

@@ -54,6 +54,14 @@ static json_t *content(const char *schema) {
     return json_pack("{s:{s:o}}", "application/json", "schema", type);
 }
 
+static json_t *content_of(const harpe_route *route) {
+    const char *text = route->page == HARPE_PAGE_EVENTS    ? "text/event-stream"
+                       : route->page == HARPE_PAGE_METRICS ? "text/plain"
+                                                           : NULL;
+    if (!text) return content(route->answer_schema);
+    return json_pack("{s:{s:{s:s}}}", text, "schema", "type", "string");
+}
+
 static json_t *parameter(const char *name, const char *where, bool is_required, const char *type) {
     return json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", name, "in", where, "required",
                      (int)is_required, "schema", "type", type);
@@ -74,8 +82,7 @@ static json_t *parameters(const harpe_route *route) {
 static json_t *answers(const harpe_route *route) {
     json_t *list = json_object();
     json_object_set_new(
-        list, "200",
-        json_pack("{s:s, s:o}", "description", "done", "content", content(route->answer_schema)));
+        list, "200", json_pack("{s:s, s:o}", "description", "done", "content", content_of(route)));
     static const struct {
         const char *status, *description;
     } errors[] = {{"404", "no such job"},

@@ -40,6 +40,7 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
         return;
     }
     job->is_stored = true;
+    harpe_job_changed(job);
     jobs->counts.registered_jobs++;
     harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id, job->info.world_size);
     reply_id(end_operation(operation), job);
@@ -195,6 +196,7 @@ static void rank_is_stored(void *user, harpe_status status, const harpe_error *e
     operation->rank_info = (harpe_rank_info){0};
     job->ranks[rank].is_registered = true;
     job->registered++;
+    harpe_job_changed(job);
     job->jobs->counts.ranks++;
     job->jobs->counts.registered_ranks++;
     harpe_reply_null(call, -1);

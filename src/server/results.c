@@ -127,6 +127,7 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
     operation->body = NULL;
     job->ranks[rank].has_reported = true;
     job->reported++;
+    harpe_job_changed(job);
     job->jobs->counts.results++;
     harpe_reply_null(call, job->round);
     harpe_operation_end(operation);

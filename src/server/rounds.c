@@ -217,6 +217,7 @@ static void round_is_stored(void *user, harpe_status status, const harpe_error *
     }
     begin_round(job);
     answer_all(job);
+    harpe_job_changed(job);
     if (job->state_text && !job->eviction && !turn->jobs->is_stopping) {
         int64_t last = job->round - 1;
         store_round(turn, HARPE_CHANGE_STATE, job->state_text, job->state_length, job->round,

@@ -15,6 +15,7 @@ typedef enum harpe_page {
     HARPE_PAGE_HEALTH,
     HARPE_PAGE_METRICS,
     HARPE_PAGE_OPENAPI,
+    HARPE_PAGE_EVENTS, /* of a job, or of all */
 } harpe_page;
 
 typedef struct harpe_route {
@@ -29,7 +30,7 @@ typedef struct harpe_route {
 } harpe_route;
 
 /* Ended by a NULL method, which counts. */
-enum { HARPE_ROUTES_MAX = 17 };
+enum { HARPE_ROUTES_MAX = 19 };
 extern const harpe_route harpe_route_table[];
 
 struct harpe_latencies;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "pfo/models.h"
+#include "server/events.h"
 #include "server/latencies.h"
 #include "server/pages.h"
 
@@ -22,6 +23,7 @@ struct harpe_routes {
     harpe_routes_options options;
     const harpe_http *http;
     harpe_latencies *latencies;
+    harpe_events *events;
 };
 
 /* A request that became a call, until its answer has been sent. */
@@ -91,6 +93,10 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
 static void on_sent(void *user, void *data, bool delivered) {
     harpe_routes *routes = user;
     exchange *self = data;
+    if (harpe_events_owns(data)) {
+        harpe_events_sent(data);
+        return;
+    }
     if (routes->options.peers) {
         harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round, delivered);
     }
@@ -101,6 +107,10 @@ static void on_gone(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     exchange *self = harpe_http_data(request);
     if (!self) return;
+    if (harpe_events_owns(self)) {
+        harpe_events_gone(self);
+        return;
+    }
     if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
     free_exchange(self);
 }
@@ -213,6 +223,11 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request,
     case HARPE_PAGE_NONE: return;
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
     case HARPE_PAGE_HEALTH: answer_health(routes, request); return;
+    case HARPE_PAGE_EVENTS:
+        harpe_events_open(routes->events, request,
+                          route->job_segment >= 0 ? harpe_http_segment(request, route->job_segment)
+                                                  : NULL);
+        return;
     case HARPE_PAGE_OPENAPI:
         answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
         return;
@@ -290,8 +305,9 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     if (!routes) return harpe_fail_memory(error);
     routes->options = *options;
     routes->latencies = harpe_latencies_new();
-    if (!routes->latencies) {
-        free(routes);
+    routes->events = harpe_events_new(options->loop, options->peers);
+    if (!routes->latencies || !routes->events) {
+        harpe_routes_free(routes);
         return harpe_fail_memory(error);
     }
     *out = routes;
@@ -301,11 +317,14 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
 void harpe_routes_free(harpe_routes *routes) {
     if (!routes) return;
     harpe_latencies_free(routes->latencies);
+    harpe_events_free(routes->events);
     free(routes);
 }
 
 void harpe_routes_leave_peers(harpe_routes *routes) {
-    if (routes) routes->options.peers = NULL;
+    if (!routes) return;
+    routes->options.peers = NULL;
+    harpe_events_leave_peers(routes->events);
 }
 
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }

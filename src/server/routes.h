@@ -10,6 +10,7 @@
 typedef struct harpe_routes harpe_routes;
 
 typedef struct harpe_routes_options {
+    harpe_loop *loop;
     harpe_peers *peers;
     harpe_store *store;
     const harpe_settings *settings;

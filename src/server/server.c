@@ -122,7 +122,8 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
 
 static harpe_status start_http(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
-    harpe_routes_options routes = {server->peers, server->store, settings, server->log};
+    harpe_routes_options routes = {server->loop, server->peers, server->store, settings,
+                                   server->log};
     secrets texts = {0};
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
     if (!status) status = read_secrets(settings, &texts, error);

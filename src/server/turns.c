@@ -35,6 +35,7 @@ harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind) {
 void harpe_turn_end(harpe_turn *turn) {
     harpe_job *job = turn->job;
     harpe_under_way_remove(job->jobs, &turn->under_way);
+    if (turn->kind != HARPE_TURN_FRONTIER) harpe_job_changed(job); /* that only looked */
     free_turn(turn);
     job->turn = NULL;
     if (job->is_evicted) harpe_job_bury(job);

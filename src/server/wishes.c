@@ -305,7 +305,8 @@ void harpe_begin_queued(harpe_job *job) {
         harpe_job_advance(job);
         return;
     }
-    harpe_turn *turn = harpe_turn_new(job, HARPE_TURN_WISH);
+    harpe_turn_kind kind = only_looks(call) ? HARPE_TURN_FRONTIER : HARPE_TURN_WISH;
+    harpe_turn *turn = harpe_turn_new(job, kind);
     if (turn)
         begin_turn(job, turn, call);
     else

@@ -26,6 +26,8 @@ enum { PATIENCE_S = 25 };
 typedef struct kept {
     struct kept *next;
     harpe_http_request *request; /* NULL: gone */
+    bool is_stream;
+    int pieces; /* still to be sent; -1: one, and then nothing for ever */
     harpe_work work;
 } kept;
 
@@ -89,7 +91,7 @@ static kept *hold(world *w, harpe_http_request *request) {
 
 static void release(world *w) {
     for (kept *h = w->held; h != NULL; h = h->next)
-        if (h->request != NULL && h->work.work == NULL) {
+        if (h->request != NULL && h->work.work == NULL && !h->is_stream) {
             answer_text(h->request, 200, "released");
             h->request = NULL;
         }
@@ -106,6 +108,29 @@ static void worked(void *user) {
     h->request = NULL;
 }
 
+/* Pieces of 100,001 bytes, that many, and the end. */
+static void send_piece(kept *h) {
+    size_t length = 100001;
+    if (h->pieces == 0) {
+        harpe_http_set_data(h->request, NULL);
+        harpe_http_stream_end(h->request);
+        h->request = NULL;
+        return;
+    }
+    char *piece = malloc(length);
+    memset(piece, 'p', length);
+    piece[length - 1] = '\n';
+    h->pieces--;
+    harpe_http_stream(h->request, "text/plain", piece, length, NULL);
+}
+
+static void begin_stream(kept *h) {
+    const char *count = harpe_http_query(h->request, "q");
+    h->is_stream = true;
+    h->pieces = count ? atoi(count) : -1; // NOLINT(cert-err34-c)
+    send_piece(h);
+}
+
 static void on_request(void *user, harpe_http_request *request) {
     world *w = user;
     const char *path = harpe_http_path(request);
@@ -115,6 +140,8 @@ static void on_request(void *user, harpe_http_request *request) {
         counts(w, request);
     } else if (strcmp(path, "/hold") == 0) {
         hold(w, request);
+    } else if (strcmp(path, "/stream") == 0) {
+        begin_stream(hold(w, request));
     } else if (strcmp(path, "/release") == 0) {
         release(w);
         answer_text(request, 200, "done");
@@ -142,7 +169,8 @@ static void on_gone(void *user, harpe_http_request *request) {
 
 static void on_sent(void *user, void *data, bool is_delivered) {
     world *w = user;
-    (void)data;
+    kept *h = data;
+    if (h->is_stream && h->pieces >= 0) send_piece(h);
     atomic_fetch_add(is_delivered ? &w->delivered : &w->broken, 1);
 }
 

@@ -227,6 +227,61 @@ static void closing_the_server_lets_held_requests_go(void **state) {
     expect_end(fd);
 }
 
+/* ---- Streams ------------------------------------------------------------------------------ */
+
+static void a_stream_goes_on_until_the_server_ends_it(void **state) {
+    enum { PIECES = 30, PIECE = 100001 };
+    world *w = *state;
+    int fd = dial(w);
+    say(fd, GET("/stream?q=30") GET("/a"));
+    answer a = hear_answer(fd, false);
+    assert_int_equal(a.status, 200);
+    assert_null(strstr(a.head, "content-length"));
+    assert_non_null(strstr(a.head, "\r\nconnection: close\r\n"));
+    free(a.body);
+    char *piece = malloc(PIECE);
+    for (int i = 0; i < PIECES; i++) {
+        if (i == 3) usleep(100000); /* until the socket is full */
+        assert_true(read_exactly(fd, piece, PIECE));
+        assert_ptr_equal(memchr(piece, '\n', PIECE), piece + PIECE - 1);
+    }
+    free(piece);
+    expect_end(fd);
+    expect_soon("pieces", &w->delivered, PIECES);
+    assert_int_equal(atomic_load(&w->gone), 0);
+}
+
+static void a_client_that_leaves_its_stream_is_noticed(void **state) {
+    world *w = *state;
+    int idle = dial(w), busy = dial(w);
+    say(idle, GET("/stream"));
+    free(hear_answer(idle, false).body);
+    say(busy, GET("/stream?q=1000000"));
+    free(hear_answer(busy, false).body);
+    close(idle);
+    close(busy);
+    expect_soon("gone", &w->gone, 2);
+    expect_counts(w, "connections 1 held 0");
+}
+
+static void streams_give_way_to_others(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_connections = 2});
+    int held = dial(w);
+    say(held, GET("/hold"));
+    expect_soon("held", &w->kept, 1);
+    int stream = dial(w);
+    say(stream, GET("/stream"));
+    free(hear_answer(stream, false).body);
+    expect_once(w, GET("/a"), 200, NULL);
+    expect_soon("gone", &w->gone, 1);
+    expect_once(w, GET("/release"), 200, "done");
+    expect_answer(held, 200, "released");
+    close(held);
+    close(stream);
+    close_world(w);
+}
+
 /* ---- The door ----------------------------------------------------------------------------- */
 
 static void without_the_token_only_open_paths_are_served(void **state) {
@@ -333,13 +388,15 @@ static void tls_is_spoken_with_a_certificate(void **state) {
     run_in(folder, harpe_http_port(w->http),
            "curl -sS --max-time 20 --cacert cert --data-binary @body $U/echo -o echoed "
            "--next -sS --max-time 20 --cacert cert $U/large -o large "
+           "--next -sS --max-time 20 --cacert cert $U/stream?q=30 -o streamed "
            "--next -sS --max-time 20 --cacert cert $U/work -o worked && cmp body echoed && "
+           "test $(stat -c %s streamed) = 3000030 && "
            "test $(stat -c %s large) = 33554432 && test $(cat worked) = worked");
     expect_end(silent); /* it never began to shake hands */
     close_world(w);
     free(cert);
     free(key);
-    run_in(folder, 0, "rm -f cert key body echoed large worked && rmdir $D");
+    run_in(folder, 0, "rm -f cert key body echoed large streamed worked && rmdir $D");
 }
 
 int main(void) {
@@ -361,6 +418,9 @@ int main(void) {
         TEST(a_body_up_to_the_limit_is_taken),
         TEST(held_requests_are_answered_when_released),
         TEST(closing_the_server_lets_held_requests_go),
+        TEST(a_stream_goes_on_until_the_server_ends_it),
+        TEST(a_client_that_leaves_its_stream_is_noticed),
+        TEST(streams_give_way_to_others),
         TEST(without_the_token_only_open_paths_are_served),
         TEST(a_taken_port_is_an_error_that_names_it),
         TEST(ipv6_is_listened_on),

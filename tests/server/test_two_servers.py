@@ -18,6 +18,7 @@ import unittest
 
 import counting_scheduler
 import kill_trial
+from event_stream import Stream
 from postgres import Postgres, programs
 from server import HARPE, LIMIT_S, SOURCE, Server, clean_environment, job_info, register
 
@@ -287,6 +288,20 @@ class TwoServers(OnPostgres):
         self.assertEqual(follower.call("DELETE", f"/jobs/{job.id}").status, 200)
         self.assertEqual(leader.get(f"/jobs/{job.id}").status, 410)
         self.assertEqual(leader.get("/jobs").json, {"jobs": [], "count": 0})
+
+    def test_changes_are_told_by_every_server(self):
+        leader, follower = self.leader(), self.follower()
+        stream = Stream(follower.connect())
+        job = register(leader, pp=2, ranks=False)
+        ranks_of = lambda data: {one["job_id"]: one["ranks_registered"] for one in data["jobs"]}
+        stream.until(lambda data: ranks_of(data).get(job.id) == 0)
+        self.assertEqual(leader.post(f"/register_rank/{job.id}", job.rank(0)).status, 200)
+        stream.until(lambda data: ranks_of(data).get(job.id) == 1)
+        # The next leader knows nothing of the versions of the last one.
+        leader.kill()
+        self.assertEqual(follower.post(f"/register_rank/{job.id}", job.rank(1)).status, 200)
+        stream.until(lambda data: ranks_of(data).get(job.id) == 2)
+        stream.connection.close()
 
     def test_jobs_registered_at_once_have_different_ids(self):
         async def register_many():

@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What changes among jobs is told as it happens: server-sent events over real sockets, against a
+real `harpe serve`."""
+from event_stream import Stream
+from server import *
+
+
+class Events(ServerTest):
+    def follow(self, server, target="/events", last_id=None):
+        stream = Stream(self.connect(server), target, last_id)
+        self.expect(stream.answer, 200)
+        self.assertEqual(stream.answer.headers["content-type"], "text/event-stream")
+        return stream
+
+    def follow_job(self, server, job, **more):
+        return self.follow(server, f"/jobs/{job.id}/events", **more)
+
+    def test_all_jobs_come_first_and_then_only_those_that_change(self):
+        server = self.start(plan=plan_for(2))
+        old, other = register(server, pp=2), register(server, pp=2, ranks=False, job_metadata="b")
+        stream = self.follow(server)
+        name, first = stream.next()
+        self.assertEqual((name, first["whole"]), ("jobs", True))
+        self.assertEqual([job["job_id"] for job in first["jobs"]], [other.id, old.id])
+        self.expect(server.post(f"/register_rank/{other.id}", other.rank(1)), 200)
+        _, changed = stream.next()
+        self.assertFalse(changed["whole"])
+        self.assertEqual([(job["job_id"], job["ranks_registered"]) for job in changed["jobs"]],
+                         [(other.id, 1)])
+        self.assertIsNone(stream.next(0.6))
+
+    def test_ranks_are_told_by_state(self):
+        server = self.start(plan=plan_for(5))
+        job = register(server, pp=5, ranks=False)
+        stream = self.follow_job(server, job)
+        states = lambda: stream.next()[1]["rank_states"]
+        self.assertEqual(states(), {"unknown": "0-4", "registered": "", "asking": "", "served": "",
+                                    "reported": ""})
+        for rank in (1, 2, 4):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
+        shown, _ = stream.until(lambda row: row["rank_states"]["registered"] == "1-2,4")
+        self.assertEqual(shown["rank_states"]["unknown"], "0,3")
+        held = self.ask(server, job, 2)
+        stream.until(lambda row: row["rank_states"]["asking"] == "2")
+        held.close()
+        stream.until(lambda row: row["rank_states"]["asking"] == "")
+
+    def test_a_round_is_followed_from_asking_to_results(self):
+        plan = plan_for(2)
+        server = self.start(plan=plan)
+        job = register(server, pp=2)
+        stream = self.follow_job(server, job)
+        held = [self.ask(server, job, rank) for rank in range(2)]
+        for rank, connection in enumerate(held):
+            self.expect(connection.receive(), 200, schedule_of(plan, rank))
+        shown, _ = stream.until(lambda row: row["round"] == 0)
+        self.assertEqual((shown["state"], shown["rank_states"]["served"]), ("running", "0-1"))
+        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
+        stream.until(lambda row: row["rank_states"]["reported"] == "0")
+
+    def test_a_burst_is_told_in_few_events(self):
+        server = self.start(plan=plan_for(64))
+        job = register(server, pp=64, ranks=False)
+        stream = self.follow_job(server, job)
+        stream.next()
+        started = time.monotonic()
+        for rank in range(64):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
+        _, events = stream.until(lambda row: row["ranks_registered"] == 64)
+        self.assertLessEqual(events, 3 + (time.monotonic() - started) / 0.2)
+
+    def test_looking_is_no_change(self):
+        server = self.start()
+        job = register(server)
+        stream = self.follow(server)
+        while stream.next(1):
+            pass
+        for target in ("/jobs", f"/jobs/{job.id}", f"/jobs/{job.id}/frontier", "/metrics"):
+            server.get(target)
+        self.assertIsNone(stream.next(0.6))
+
+    def test_an_evicted_job_ends_its_stream_and_leaves_the_list(self):
+        server = self.start()
+        job, stays = register(server), register(server)
+        of_job, of_all = self.follow_job(server, job), self.follow(server)
+        of_job.next(), of_all.next()
+        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
+        name, end = of_job.next()
+        self.assertEqual(name, "end")
+        self.assertIn("evicted", end["detail"])
+        self.assertTrue(of_job.is_closed())
+        whole, _ = of_all.until(lambda data: data["whole"])
+        self.assertEqual([one["job_id"] for one in whole["jobs"]], [stays.id])
+        self.expect_detail(server.get(f"/jobs/{job.id}/events"), 410, "evicted")
+        self.expect_detail(server.get("/jobs/nobody/events"), 404, "nobody")
+
+    def test_who_comes_back_hears_what_was_missed(self):
+        server = self.start()
+        known, changes = register(server), register(server, ranks=False)
+        stream = self.follow(server)
+        stream.next()
+        stream.connection.close()
+        self.expect(server.post(f"/register_rank/{changes.id}", changes.rank(0)), 200)
+        again = self.follow(server, last_id=stream.last_id)
+        _, missed = again.next()
+        self.assertEqual([job["job_id"] for job in missed["jobs"]], [changes.id])
+        # Another server, or this one after a restart, begins with everything.
+        server.kill()
+        anew = self.follow(self.start(), last_id=again.last_id)
+        _, whole = anew.next()
+        self.assertTrue(whole["whole"])
+        self.assertEqual({job["job_id"] for job in whole["jobs"]}, {known.id, changes.id})
+
+    def test_a_server_that_stops_says_so(self):
+        server = self.start()
+        stream = self.follow(server)
+        stream.next()
+        self.assertEqual(server.stop(), 0)
+        self.assertEqual(stream.next()[0], "end")
+        self.assertTrue(stream.is_closed())
+
+    def test_only_so_many_look_on_and_training_goes_on(self):
+        server = self.start()
+        streams = [self.follow(server) for _ in range(100)]
+        self.expect_detail(server.get("/events"), 503, "too many")
+        self.expect(server.call("HEAD", "/events"), 200)
+        job = register(server)
+        self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
+        for stream in streams:
+            stream.until(lambda data: data["jobs"])
+        self.assertIn("\nharpe_http_streams 100\n", server.get("/metrics").body.decode())
+        streams.pop().connection.close()
+        self.wait_until(lambda: "\nharpe_http_streams 99\n" in server.get("/metrics").body.decode(),
+                        "the stream is forgotten")
+        self.follow(server)
+
+    def test_a_reader_that_reads_nothing_is_let_go(self):
+        server = self.start("--set", "request_timeout=1")
+        connection = self.connect(server)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.send("GET", "/events")
+        for _ in range(150):
+            self.expect(server.post("/register_job", job_info(job_metadata="x" * 60000)), 200)
+            time.sleep(0.005)
+        self.wait_until(lambda: "\nharpe_http_connections 1\n" in server.get("/metrics").body.decode(),
+                        "the stream is closed")
+        register(server)
+
+
+if __name__ == "__main__":
+    unittest.main()
