@@ -5,22 +5,31 @@ import { h } from "./dom.js";
 
 const TOKEN = "harpe-token";
 let asking = null;
+let isRefused = false; // the person would not give one
 
-function askForToken() {
+function tokenDialog(wasWrong) {
+    const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true,
+                               pattern: "[ -~]+", title: "letters, digits and signs of ASCII" });
+    return { input, dialog: h("dialog", { "aria-labelledby": "token-title" }, h("form", { method: "dialog" },
+        h("h2", { id: "token-title" }, "This server wants a token"),
+        wasWrong ? h("p", { class: "problem", role: "alert" }, "That token was not accepted.") : null,
+        h("p", null, "The text of the file that harpe serve was started with (--token-file). ",
+            "It is kept in this tab only."),
+        h("label", { for: "token" }, "Token"), input,
+        h("div", { class: "buttons" }, h("button", { class: "primary", value: "given" }, "Go on")))) };
+}
+
+/** Whether there is another token now. */
+function askForToken(wasWrong) {
     asking ??= new Promise((resolve) => {
-        const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
-        const form = h("form", { method: "dialog" },
-            h("h2", { id: "token-title" }, "This server wants a token"),
-            h("p", null, "The text of the file that harpe serve was started with (--token-file). ",
-                "It is kept in this tab only."),
-            h("label", { for: "token" }, "Token"), input,
-            h("div", { class: "buttons" }, h("button", { class: "primary" }, "Go on")));
-        const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
+        const { dialog, input } = tokenDialog(wasWrong);
         dialog.addEventListener("close", () => {
-            sessionStorage.setItem(TOKEN, input.value.trim());
+            const isGiven = dialog.returnValue === "given";
+            if (isGiven) sessionStorage.setItem(TOKEN, input.value.trim());
             dialog.remove();
             asking = null;
-            resolve();
+            isRefused = !isGiven;
+            resolve(isGiven);
         });
         document.body.append(dialog);
         dialog.showModal();
@@ -43,12 +52,11 @@ async function request(path, options) {
         const token = sessionStorage.getItem(TOKEN);
         const headers = token ? { ...options.headers, authorization: `Bearer ${token}` } : options.headers;
         const response = await fetch(path, { ...options, headers, cache: "no-store" });
-        if (response.status === 401) {
-            await askForToken();
-            continue;
-        }
         if (response.ok) return response;
-        const error = new Error(await detailOf(response));
+        if (response.status === 401 && !isRefused &&
+            (sessionStorage.getItem(TOKEN) !== token || await askForToken(Boolean(token)))) continue;
+        const error = new Error(response.status === 401 ? "this server wants a token: load the page again to give it"
+            : await detailOf(response));
         error.status = response.status;
         throw error;
     }

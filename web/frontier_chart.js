@@ -4,7 +4,7 @@
 // touch or arrow keys; to assistive technology the chart is a slider over the plans.
 import { h, svg } from "./dom.js";
 import { change, joules, percent, seconds, tickLabel, ticks, watts } from "./format.js";
-import { baselineOf, outsideOf } from "./savings.js";
+import { baselineOf, outsideOf, plannedRounds, wishOutsideOf } from "./savings.js";
 
 const MARGIN = { left: 58, right: 16, top: 14, bottom: 42 };
 const HEIGHT = 420;
@@ -41,7 +41,7 @@ function extent(values, room) {
 /** Where numbers lie on the paper. */
 function makeScales(frontier, width) {
     const outside = outsideOf(frontier);
-    const recent = frontier.measured.slice(-10).filter((one) => one.energy > 0 && one.round >= (frontier.sweep?.rounds ?? 0));
+    const recent = plannedRounds(frontier).slice(-10);
     const times = [...frontier.plans.map((plan) => plan.time + outside.time), ...recent.map((one) => one.time)];
     const energies = [...frontier.plans.flatMap((plan) => [plan.energy, plan.lower_bound]).map((e) => e + outside.energy),
                       baselineOf(frontier).energy, ...recent.map((one) => one.energy)];
@@ -89,16 +89,19 @@ function drawVertical(scales, time, label) {
 /** Wishes as lines: what the choice of the running plan had to respect. */
 function drawWishes(frontier, scales) {
     const wishes = frontier.wishes ?? {};
-    const fastest = frontier.plans[0].time + outsideOf(frontier).time;
+    const [outside, counted] = [outsideOf(frontier), wishOutsideOf(frontier)];
+    const moved = { time: outside.time - counted.time, energy: outside.energy - counted.energy };
+    const straggler = wishes.slowdown > 0 ? wishes.slowdown * (frontier.undisturbed_time + counted.time) : wishes.iteration_time;
     const parts = [
-        ...drawVertical(scales, wishes.slowdown > 0 ? wishes.slowdown * fastest : wishes.iteration_time, "straggler"),
-        ...drawVertical(scales, wishes.plan_time, "plan wished for"),
+        ...(straggler > 0 ? drawVertical(scales, straggler + moved.time, "straggler") : []),
+        ...(wishes.plan_time > 0 ? drawVertical(scales, wishes.plan_time + moved.time, "plan wished for") : []),
     ];
     if (wishes.power_cap > 0) {
-        const at = (time) => `${scales.x(time)} ${scales.y(time * wishes.power_cap)}`;
+        const capped = (time) => (time - moved.time) * wishes.power_cap + moved.energy;
+        const at = (time) => `${scales.x(time)} ${scales.y(capped(time))}`;
         parts.push(svg("path", { class: "wish", d: `M${at(scales.x0)}L${at(scales.x1)}` }));
-        const time = Math.min(scales.x1, scales.y1 / wishes.power_cap);
-        const y = Math.max(scales.y(time * wishes.power_cap), MARGIN.top) + 14;
+        const time = Math.min(scales.x1, (scales.y1 - moved.energy) / wishes.power_cap + moved.time);
+        const y = Math.max(scales.y(capped(time)), MARGIN.top) + 14;
         parts.push(svg("text", { x: Math.min(scales.x(time), scales.right) - 4, y, "text-anchor": "end" },
             `cap ${watts(wishes.power_cap)}`));
     }
@@ -217,7 +220,7 @@ export function frontierChart(onSelect, onRun) {
                     Home: -Infinity, End: Infinity };
     plot.addEventListener("keydown", (event) => {
         if (!frontier) return;
-        if (event.key === "Enter") onRun(selected);
+        if (event.key === "Enter" && !event.repeat) onRun(selected);
         else if (event.key in steps) choose(selected + steps[event.key]);
         else return;
         event.preventDefault();

@@ -59,7 +59,7 @@ function stageTable() {
             (name) => name ? h("th", { scope: "col" }, name) : h("td")))), body));
     return { element: h("div", null, note, element), set(pipeline) {
         setText(note, pipeline.measured_round === null
-            ? "This plan has not run yet: predictions only. Times and energies are those of one iteration, of all GPUs of a stage together."
+            ? "Predictions only: measured is shown for the plan that ran last, since the plans were made. Times and energies are those of one iteration, of all GPUs of a stage together."
             : `Round ${pipeline.measured_round} ran this plan. Times and energies are those of one iteration, of all GPUs of a stage together.`);
         body.replaceChildren(...pipeline.entries.map(({ stage, instruction, runs, predicted, measured }) => h("tr", null,
             h("th", { scope: "row" }, `${stage}`), h("td", null, instruction), h("td", null, `${runs}`),
@@ -169,20 +169,33 @@ export function showJob(content, id, tell) {
         stageSection.hidden = false;
     }, (error) => setText(pipelineNote, `✖ ${error.message}`));
 
+    /* Why there is no plan. */
+    function planlessness() {
+        const { phase, reason, sweep } = frontier;
+        if (phase === "hold") return `No plan: the job runs at its highest clocks${reason ? `: ${reason}` : "."}`;
+        if (!sweep) return `No plan yet: ${PHASES[phase] ?? phase}.`;
+        return `No plan yet: ${sweep.done} of at most ${sweep.frequencies} frequencies tried` +
+            (sweep.frequency ? `, now ${sweep.frequency} MHz.` : "; planning.");
+    }
+
+    function savedSoFar({ iterations, energy, time }) {
+        return `${joules(Math.abs(energy))}${energy < 0 ? " more used" : ""} in ${iterations} iterations, ` +
+            `which took ${seconds(Math.abs(time))} ${time < 0 ? "less" : "more"}; measuring included`;
+    }
+
     function update() {
         const hasPlans = Boolean(frontier.plans);
         const savings = recentSavings(frontier);
         now.set("Phase", frontier.reason ? `${PHASES[frontier.phase]}: ${frontier.reason}` : PHASES[frontier.phase] ?? frontier.phase);
         now.set("Saves", savings ? `${percent(savings.energy)} of the energy, ${change(savings.time, "longer", "shorter", "as long")} (${savings.rounds === 1 ? "last round" : `last ${savings.rounds} rounds`})` : "nothing measured yet");
+        if (frontier.saved?.iterations > 0) now.set("Saved so far", savedSoFar(frontier.saved));
         waiting.hidden = hasPlans;
         frontierBody.hidden = pipelineSection.hidden = !hasPlans;
         stageSection.hidden = !hasPlans || !isPipelineShown;
         roundSection.hidden = frontier.measured.length === 0;
         rounds.set(frontier);
         if (!hasPlans) {
-            const sweep = frontier.sweep;
-            setText(waiting, sweep ? `No plan yet: ${sweep.done} of at most ${sweep.frequencies} frequencies tried` +
-                (sweep.frequency ? `, now ${sweep.frequency} MHz.` : "; planning.") : `No plan yet: ${PHASES[frontier.phase]}.`);
+            setText(waiting, planlessness());
             return;
         }
         const index = shownPlan();
@@ -203,7 +216,8 @@ export function showJob(content, id, tell) {
             if (known && known.ranks_registered < known.world_size) setText(waiting, "No plan before all ranks are registered.");
             return;
         }
-        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep]);
+        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.outside,
+            next.plans?.length, next.plans?.[0], next.plans?.at(-1)]);
         if (key === frontierKey) return;
         frontierKey = key;
         frontier = next;
@@ -213,10 +227,23 @@ export function showJob(content, id, tell) {
         if (!frontier) setText(waiting, error.message);
     }, 500);
 
+    /* What is still shown is the past. */
+    function isGone(error) {
+        state.set(error.status === 404 ? "unknown" : "evicted");
+        failure.hidden = false;
+        setText(failure, `✖ ${error.message}`);
+        setText(waiting, "");
+        wishes.element.hidden = runButton.hidden = true;
+        frontierFresh.stop();
+    }
+
     const endEvents = follow(`${path}/events`, (job) => {
         showFacts(job);
         frontierFresh();
-    }, tell);
+    }, (error) => {
+        tell(error);
+        if (error.status === 404 || error.status === 410) isGone(error);
+    });
     const clock = setInterval(() => { if (known) now.set("Last seen", ago(known.last_seen)); }, 1000);
 
     return () => {

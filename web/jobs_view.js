@@ -4,11 +4,13 @@
 // (savings) is asked for rows that are in sight.
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
-import { ago, percent, ranges } from "./format.js";
+import { ago, joules, percent, ranges } from "./format.js";
 import { follow, onDemand } from "./live.js";
 import { recentSavings } from "./savings.js";
 
 const SAVINGS_EVERY_MS = 3000;
+const SAVINGS_WITHIN_MS = 2000;
+const SAVINGS_AT_ONCE = 2;
 
 /** Signs that differ by shape; the word stands beside them. */
 const SIGNS = { registering: "◌", preparing: "◔", gathering: "◑", running: "▶", observing: "◕",
@@ -37,7 +39,9 @@ function makeRow(job) {
     const state = stateBadge();
     const ranks = h("span");
     const missing = h("span", { class: "note" });
-    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }),
+    const savings = h("span", null, "–");
+    const soFar = h("span", { class: "note" });
+    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }, savings, soFar),
                     seen: h("td", { class: "number" }) };
     const row = h("tr", null,
         h("th", { scope: "row" }, h("a", { href: `#${jobPath(job.job_id)}` }, job.job_id),
@@ -64,9 +68,9 @@ function makeRow(job) {
         },
         age() { setText(cells.seen, ago(shown.last_seen)); },
         setSavings(frontier) {
-            const savings = frontier && recentSavings(frontier);
-            setText(cells.savings, savings ? percent(savings.energy)
-                : frontier ? frontier.phase : "–");
+            const recent = recentSavings(frontier);
+            setText(savings, recent ? percent(recent.energy) : frontier.phase);
+            setText(soFar, frontier.saved?.energy > 0 ? `${joules(frontier.saved.energy)} so far` : "");
         },
     };
 }
@@ -133,17 +137,22 @@ export function showJobs(content, tell) {
         savings();
     }
 
+    async function askRow(row, signal) {
+        const { job_id: id, round, failure } = row.job;
+        row.askedIn = round;
+        if (round < 0 || failure || row.hasNoFrontier) return;
+        try {
+            row.setSavings(await get(`${jobPath(id)}/frontier`, signal));
+        } catch (error) {
+            row.hasNoFrontier = error.status === 409;
+        }
+    }
+
     async function loadSavings(signal) {
-        const old = [...rows.values()].filter((row) => isShown(row) && row.askedIn !== row.job.round).slice(0, 40);
-        await Promise.all(old.map(async (row) => {
-            const { job_id: id, round, failure } = row.job;
-            row.askedIn = round;
-            if (round < 0 || failure || row.hasNoFrontier) return;
-            try {
-                row.setSavings(await get(`${jobPath(id)}/frontier`, signal));
-            } catch (error) {
-                row.hasNoFrontier = error.status === 409;
-            }
+        const old = [...rows.values()].filter((row) => isShown(row) && row.askedIn !== row.job.round).values();
+        /* A job that plans answers when it has planned: it holds up neither the others nor the page. */
+        await Promise.all(Array.from({ length: SAVINGS_AT_ONCE }, async () => {
+            for (const row of old) await askRow(row, AbortSignal.any([signal, AbortSignal.timeout(SAVINGS_WITHIN_MS)]));
         }));
     }
     const savings = onDemand(loadSavings, () => {}, () => {}, SAVINGS_EVERY_MS);

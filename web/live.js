@@ -4,6 +4,7 @@
 import { events } from "./api.js";
 
 const AGAIN_AFTER_MS = 1000;
+const FOR_GOOD = [401, 404, 410]; // trying again would not help
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
@@ -17,16 +18,15 @@ export function follow(path, show, fail) {
         const mine = new AbortController();
         stream = mine;
         while (!mine.signal.aborted) {
-            try {
-                for await (const { name, data } of events(path, mine.signal)) {
-                    if (mine.signal.aborted) return;
-                    if (name === "end") fail(new Error(data.detail));
-                    else show(data);
-                }
-            } catch (error) {
+            const source = events(path, mine.signal);
+            for (;;) {
+                const next = await source.next().catch((error) => ({ error }));
                 if (mine.signal.aborted) return;
-                fail(error);
-                if (error.status === 404 || error.status === 410) return;
+                if (next.error) fail(next.error);
+                if (FOR_GOOD.includes(next.error?.status)) return;
+                if (next.error || next.done) break;
+                if (next.value.name === "end") fail(new Error(next.value.data.detail));
+                else show(next.value.data);
             }
             await pause(AGAIN_AFTER_MS);
         }
@@ -62,14 +62,14 @@ export function onDemand(load, show, fail, interval = 0) {
         isBusy = true;
         while (isWanted && !signal.aborted) {
             isWanted = false;
-            try {
-                const value = await load(signal);
-                if (!signal.aborted) show(value);
-            } catch (error) {
-                if (signal.aborted) return;
+            const { value, error } = await load(signal).then((loaded) => ({ value: loaded }), (reason) => ({ error: reason }));
+            if (signal.aborted) return;
+            if (error) {
                 fail(error);
-                isWanted = !(error.status >= 400 && error.status < 500);
+                isWanted ||= !(error.status >= 400 && error.status < 500);
                 await pause(AGAIN_AFTER_MS);
+            } else {
+                show(value);
             }
             await pause(interval);
         }

@@ -13,27 +13,42 @@ let end = () => {};
 /** A view says how its last request went: null or what went wrong. */
 function report(problem) {
     setText(connection, problem ? `⚠ ${problem}` : "");
+    content.classList.toggle("stale", Boolean(problem));
 }
 
 function problemOf(error) {
     return error instanceof TypeError ? "the server does not answer; trying again" : error.message;
 }
 
-function route(event) {
+/** The job that the address names, or null. */
+function namedJob() {
     const [, name, id] = location.hash.split("/");
-    if (location.hash === "#content") return;
+    try {
+        return name === "jobs" && id ? decodeURIComponent(id) : null;
+    } catch {
+        return null; // no text
+    }
+}
+
+function route(event) {
     end();
+    for (const dialog of document.querySelectorAll("dialog.confirm")) dialog.close();
     report(null);
     content.replaceChildren();
     const tell = (error) => report(error ? problemOf(error) : null);
-    end = name === "jobs" && id ? showJob(content, decodeURIComponent(id), tell)
-        : showJobs(content, tell);
+    const id = namedJob();
+    end = id === null ? showJobs(content, tell) : showJob(content, id, tell);
     if (event) {
         scrollTo(0, 0);
         content.focus({ preventScroll: true });
     }
 }
 
+/* The address says which view it is: it stays. */
+document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    content.focus();
+});
 addEventListener("hashchange", route);
 route();
 get("/info").then(

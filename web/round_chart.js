@@ -3,7 +3,7 @@
 // numbers stand in a table below it.
 import { h, svg } from "./dom.js";
 import { change, joules, seconds, tickLabel, ticks } from "./format.js";
-import { baselineOf } from "./savings.js";
+import { baselineOf, savingsIn } from "./savings.js";
 
 const HEIGHT = 130;
 const LEFT = 58;
@@ -51,12 +51,13 @@ export function roundChart() {
         const big = Math.max(...frontier.measured.map((one) => one.energy)) >= 2000;
         strips.replaceChildren(drawStrip(frontier, "energy", `Energy, ${big ? "kJ" : "J"}`, big ? 1000 : 1, width),
             drawStrip(frontier, "time", "Time, s", 1, width));
-        const baseline = baselineOf(frontier);
-        body.replaceChildren(...frontier.measured.slice(-TABLE_ROUNDS).reverse().map((one) => h("tr", null,
-            h("th", { scope: "row" }, `${one.round}`),
-            h("td", null, one.time > 0 ? seconds(one.time) : "–"), h("td", null, one.energy > 0 ? joules(one.energy) : "–"),
-            h("td", null, baseline && one.energy > 0 ? `${change(one.energy / baseline.energy - 1, "more", "less")} energy, ` +
-                change(one.time / baseline.time - 1, "longer", "shorter", "as long") : "–"))));
+        body.replaceChildren(...frontier.measured.slice(-TABLE_ROUNDS).reverse().map((one) => {
+            const saved = one.baseline && one.energy > 0 ? savingsIn(one) : null;
+            return h("tr", null, h("th", { scope: "row" }, `${one.round}`),
+                h("td", null, one.time > 0 ? seconds(one.time) : "–"), h("td", null, one.energy > 0 ? joules(one.energy) : "–"),
+                h("td", null, saved ? `${change(-saved.energy, "more", "less")} energy, ` +
+                    change(saved.time, "longer", "shorter", "as long") : "ran no plan"));
+        }));
     }
     const resize = new ResizeObserver(draw);
     resize.observe(strips);

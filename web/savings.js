@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job saves against the highest clocks, by what it measured.
 
-/** Seconds and joules of an iteration that no plan changes. */
-export function outsideOf(frontier) {
-    return { time: frontier.outside?.[0] ?? 0, energy: frontier.outside?.[1] ?? 0 };
-}
+const pair = (values) => ({ time: values?.[0] ?? 0, energy: values?.[1] ?? 0 });
+
+/** Seconds and joules of an iteration that no plan changes, as measured. */
+export const outsideOf = (frontier) => pair(frontier.outside);
+/** The same as wishes count with it: without what came unexplained since. */
+export const wishOutsideOf = (frontier) => pair(frontier.wish_outside ?? frontier.outside);
 
 /** An iteration at the highest clocks, all of it; null before there is a plan. */
 export function baselineOf(frontier) {
@@ -14,14 +16,17 @@ export function baselineOf(frontier) {
              energy: frontier.all_maximum.energy + outside.energy };
 }
 
-/** Mean energy saved and time lost (fractions) over the measured rounds that ran a plan (the newest
- * ten), null when there is none. */
+/** Measured rounds that ran a plan; each has its `baseline`: the same at the highest clocks. */
+export const plannedRounds = (frontier) => (frontier.measured ?? []).filter((one) => one.baseline && one.energy > 0);
+
+/** Energy saved and time lost (fractions) in one of them. */
+export const savingsIn = ({ time, energy, baseline }) => ({ energy: 1 - energy / baseline[1], time: time / baseline[0] - 1 });
+
+/** The same over the newest ten of them, null when there is none. */
 export function recentSavings(frontier) {
-    const baseline = baselineOf(frontier);
-    const planned = baseline ? frontier.measured.filter(
-        (one) => one.energy > 0 && one.round > (frontier.sweep?.rounds ?? 0)).slice(-10) : [];
+    const planned = plannedRounds(frontier).slice(-10);
     if (planned.length === 0) return null;
-    const mean = (name) => planned.reduce((sum, one) => sum + one[name], 0) / planned.length;
-    return { energy: 1 - mean("energy") / baseline.energy,
-             time: mean("time") / baseline.time - 1, rounds: planned.length };
+    const sum = (value) => planned.reduce((all, one) => all + value(one), 0);
+    return { ...savingsIn({ time: sum((one) => one.time), energy: sum((one) => one.energy),
+                            baseline: [0, 1].map((i) => sum((one) => one.baseline[i])) }), rounds: planned.length };
 }

@@ -242,7 +242,10 @@ export function timeline() {
     }
 
     function goTo(key) {
-        if (!chosen) return choose({ lane: 0, index: firstAfter(model.lanes[0], view.from) });
+        if (!chosen) {
+            const first = model.lanes[0];
+            return choose({ lane: 0, index: Math.min(firstAfter(first, view.from), first.start.length - 1) });
+        }
         const { lane, index } = chosen;
         if (key === "ArrowLeft" || key === "ArrowRight") {
             const next = index + (key === "ArrowLeft" ? -1 : 1);
@@ -262,6 +265,7 @@ export function timeline() {
         else if (event.key === "-") zoom(1 / 0.6);
         else if (event.key === "0") fit();
         else if (!event.key.startsWith("Arrow")) return;
+        else if (event.shiftKey && !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
         else if (event.shiftKey) look(view.from + (event.key === "ArrowLeft" ? -0.2 : 0.2) * span, span);
         else goTo(event.key);
         event.preventDefault();

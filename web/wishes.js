@@ -5,11 +5,14 @@ import { jobPath, post } from "./api.js";
 import { h, setText } from "./dom.js";
 import { joules, seconds, watts } from "./format.js";
 import { describePlan } from "./frontier_chart.js";
+import { outsideOf, wishOutsideOf } from "./savings.js";
 
 /** Asks; answers whether to do it. */
 function confirmed(title, text) {
     return new Promise((resolve) => {
-        const dialog = h("dialog", { "aria-labelledby": "confirm-title" }, h("form", { method: "dialog" },
+        const dialog = h("dialog", { class: "confirm", "aria-labelledby": "confirm-title",
+            /* A key that is still held down has answered nothing. */
+            onkeydown: (event) => event.repeat && event.preventDefault() }, h("form", { method: "dialog" },
             h("h2", { id: "confirm-title" }, title), h("p", null, text),
             h("div", { class: "buttons" },
                 h("button", { value: "no" }, "Leave it"),
@@ -26,7 +29,8 @@ function confirmed(title, text) {
 const KINDS = {
     plan: {
         label: "Iteration time", unit: "s", button: "Run the slowest plan within", path: "/plan", field: "time", min: 0,
-        say: (value) => `From the next round on the job runs the slowest plan within ${seconds(value)} an iteration.`,
+        say: (value) => value > 0 ? `From the next round on the job runs the slowest plan within ${seconds(value)} an iteration.`
+            : "No plan is wished for any more: the one that the server was set up for runs again.",
     },
     straggler: {
         label: "Straggler", unit: "× T_min", button: "Tell of a straggler", path: "/straggler", field: "slowdown", min: 1,
@@ -41,6 +45,21 @@ const KINDS = {
     },
 };
 
+/** What each wish would have to say to choose a plan, counted as the server counts. */
+function valuesFor(frontier, index) {
+    const outside = wishOutsideOf(frontier);
+    const plan = frontier.plans[index];
+    const time = plan.time + outside.time;
+    const undisturbed = frontier.undisturbed_time + outside.time;
+    return { plan: time, straggler: Math.max(1, time / undisturbed), cap: (plan.energy + outside.energy) / time };
+}
+
+/** Time that iterations take and that no plan and no wish accounts for. */
+function unexplained(frontier) {
+    const extra = outsideOf(frontier).time - wishOutsideOf(frontier).time;
+    return extra > 0.005 * frontier.plans[0].time ? ` At present ${seconds(extra)} that no plan explains come on top.` : "";
+}
+
 /** Six digits, never below: rounded down, a wish would choose the plan before. */
 function roundUp(value) {
     const scale = 10 ** (5 - Math.floor(Math.log10(value)));
@@ -52,9 +71,11 @@ export function wishForms(jobId, afterwards) {
     const status = h("p", { class: "note", role: "status" });
     const inputs = {};
     const touched = new Set();
+    let shown = null; // the frontier
     async function send(kind, value) {
         const { button, path, field, say } = KINDS[kind];
-        if (!await confirmed(`${button}?`, say(value))) return;
+        const onTop = kind !== "cap" && value > 1 && shown ? unexplained(shown) : "";
+        if (!await confirmed(`${button}?`, `Job ${jobId}. ${say(value)}${onTop}`)) return;
         try {
             await post(path + jobPath(jobId).slice("/jobs".length), { [field]: value });
             setText(status, "✔ Taken; it counts from the next schedule on.");
@@ -73,6 +94,7 @@ export function wishForms(jobId, afterwards) {
             send(kind, Number(inputs[kind].value));
         } }, h("label", { for: id }, `${label} (${unit})`), inputs[kind], h("button", null, button));
     }), h("div", { class: "buttons" },
+        h("button", { type: "button", onclick: () => send("plan", 0) }, "No wish for a plan"),
         h("button", { type: "button", onclick: () => send("straggler", 1) }, "No straggler"),
         h("button", { type: "button", onclick: () => send("cap", 0) }, "No cap")), status);
 
@@ -80,18 +102,17 @@ export function wishForms(jobId, afterwards) {
         element,
         /** Fills in what would choose the selected plan, but nothing that somebody typed. */
         suggest(frontier, index) {
-            const plan = describePlan(frontier, index);
-            const values = { plan: plan.time, straggler: plan.slowdown, cap: plan.power };
+            shown = frontier;
+            const values = valuesFor(frontier, index);
             for (const [kind, input] of Object.entries(inputs))
                 if (!touched.has(kind)) input.value = roundUp(values[kind]);
         },
         async runPlan(frontier, index) {
             const plan = describePlan(frontier, index);
-            if (!await confirmed(`Run plan ${index}?`, `From the next round on: ${seconds(plan.time)} and ` +
+            if (!await confirmed(`Run plan ${index}?`, `Job ${jobId}. From the next round on: ${seconds(plan.time)} and ` +
                 `${joules(plan.energy)} an iteration, by prediction.`)) return;
             try {
-                const wish = frontier.plans[index].time + (frontier.wish_outside ?? frontier.outside)[0];
-                await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: wish * (1 + 1e-9) });
+                await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: valuesFor(frontier, index).plan * (1 + 1e-9) });
                 setText(status, `✔ Plan ${index} was asked for; a straggler or a cap may still choose another.`);
                 touched.delete("plan");
                 afterwards();

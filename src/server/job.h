@@ -332,6 +332,7 @@ bool harpe_turn_is_back(harpe_turn *turn);
 void harpe_begin_prepare(harpe_job *job);
 void harpe_begin_observe(harpe_job *job);
 void harpe_begin_queued(harpe_job *job);
+bool harpe_call_only_looks(const harpe_call *call);
 /* Ends `turn`; the job fails with `error`, which is stored first. */
 void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error);
 /* On a worker: what a turn of the scheduler leaves behind. `schedules` NULL: as before. */

@@ -251,13 +251,14 @@ void harpe_job_advance(harpe_job *job) {
         return;
     }
     if (job->registered < job->info.world_size) return;
+    bool waits_for_round = is_over && job->next && job->asking == job->info.world_size;
     if (!job->is_ready) {
         harpe_begin_prepare(job);
     } else if (is_over && !job->next) {
         harpe_begin_observe(job);
-    } else if (job->queue) {
-        harpe_begin_queued(job);
-    } else if (is_over && job->asking == job->info.world_size) {
+    } else if (job->queue && !(waits_for_round && harpe_call_only_looks(job->queue))) {
+        harpe_begin_queued(job); /* a wish counts from the next round on */
+    } else if (waits_for_round) {
         begin_hand_out(job);
     }
 }

@@ -17,6 +17,7 @@
 #include "pfo/models.h"
 #include "server/events.h"
 #include "server/latencies.h"
+#include "server/origin.h"
 #include "server/pages.h"
 
 struct harpe_routes {
@@ -259,10 +260,21 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
     return index == harpe_http_segment_count(request);
 }
 
+static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request) {
+    const harpe_settings *settings = routes->options.settings;
+    if (*settings->token_file) return NULL;
+    return harpe_origin_fault(request, harpe_address_is_local(settings->listen));
+}
+
 static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
+    const char *fault = fault_of(routes, request);
     harpe_text allowed = {0};
+    if (fault) {
+        answer_detail(request, 403, fault, NULL);
+        return;
+    }
     if (harpe_is_page(method, harpe_http_path(request))) {
         harpe_page_answer(request);
         return;

@@ -259,14 +259,14 @@ static void frontier_is_read(void *user) {
 
 /* ---- The next in the queue ---------------------------------------------------------------- */
 
-static bool only_looks(const harpe_call *call) {
+bool harpe_call_only_looks(const harpe_call *call) {
     return call->kind == HARPE_CALL_FRONTIER || call->kind == HARPE_CALL_PIPELINE;
 }
 
 static void begin_turn(harpe_job *job, harpe_turn *turn, harpe_call *call) {
     wish_body body = {0};
     harpe_problems problems = {0};
-    if (only_looks(call)) {
+    if (harpe_call_only_looks(call)) {
         turn->is_pipeline = call->kind == HARPE_CALL_PIPELINE;
         turn->carrier = harpe_operation_new(job->jobs, job, call);
         if (turn->carrier)
@@ -299,13 +299,13 @@ void harpe_begin_queued(harpe_job *job) {
         harpe_job_advance(job);
         return;
     }
-    if (job->knows_no_wishes && !only_looks(call)) {
+    if (job->knows_no_wishes && !harpe_call_only_looks(call)) {
         harpe_reply_detail(call, 409, "%s serves one plan and takes no wishes",
                            harpe_scheduler_kind_name(job->jobs->options.scheduler));
         harpe_job_advance(job);
         return;
     }
-    harpe_turn_kind kind = only_looks(call) ? HARPE_TURN_FRONTIER : HARPE_TURN_WISH;
+    harpe_turn_kind kind = harpe_call_only_looks(call) ? HARPE_TURN_FRONTIER : HARPE_TURN_WISH;
     harpe_turn *turn = harpe_turn_new(job, kind);
     if (turn)
         begin_turn(job, turn, call);

@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,11 @@ def shell(text, directory):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
 class InEmptyDirectory(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="harpe-docs-")
@@ -137,7 +143,10 @@ class DocumentTest(InEmptyDirectory):
                 where = f"{document.name}:{block.line}"
                 seen += 1
                 if block.kind == "run":
-                    printed = self.run_shell(where, block.text)
+                    text = block.text
+                    if block.argument:  # a port, which may be taken
+                        text = text.replace(block.argument, str(free_port()))
+                    printed = self.run_shell(where, text)
                 elif block.kind == "output":
                     missing = first_line_missing(block.text, printed)
                     self.assertIsNone(missing,

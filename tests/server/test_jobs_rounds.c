@@ -270,6 +270,31 @@ static void forgotten_wish_harms_nobody(void **state) {
     free(job);
 }
 
+static void round_is_handed_out_before_more_is_looked_at(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, 1);
+    asked *looks[4], *asks[2];
+    for (int i = 0; i < 4; i++) {
+        looks[i] = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
+    }
+    for (int r = 0; r < 2; r++) {
+        asks[r] = ask_schedule(e, job, r, 1);
+    }
+    for (int r = 0; r < 2; r++) {
+        await(asks[r]);
+    }
+    assert_false(looks[1]->is_answered);
+    for (int r = 0; r < 2; r++) {
+        expect(asks[r], 200, "forward");
+    }
+    for (int i = 0; i < 4; i++) {
+        expect(looks[i], 200, "observed");
+    }
+    free(job);
+}
+
 /* ---- Many --------------------------------------------------------------------------------- */
 
 enum { MANY = 2048 };
@@ -314,6 +339,7 @@ int main(void) {
         ENGINE_TEST(wish_moves_a_finished_scheduler),
         ENGINE_TEST(scheduler_without_wishes_refuses_them),
         ENGINE_TEST(forgotten_wish_harms_nobody),
+        ENGINE_TEST(round_is_handed_out_before_more_is_looked_at),
         ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

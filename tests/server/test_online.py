@@ -177,8 +177,31 @@ class Online(ServerTest):
         job.run_round()
         self.assertAlmostEqual(job.time_s / fastest_s, 1, delta=0.01)
         self.expect(server.post(f"/plan/{job.id}", {"time": -1}), 422)
+        self.check_savings(job.frontier(), first_s, first_j)
         self.assertIn("sweep finished", server.log())
         self.assertIn("planned: ", server.log())
+
+    def check_savings(self, frontier, first_s, first_j):
+        """What was saved, sweep included, against the first round: it ran at the highest clocks."""
+        swept = frontier["sweep"]
+        planned = [one for one in frontier["measured"] if one["baseline"]]
+        self.assertEqual(len(planned), len(frontier["measured"]) - swept["rounds"] - 1)
+        per_round = swept["iterations"] / swept["rounds"]
+        saved = {"iterations": swept["iterations"], "time": swept["extra_time"],
+                 "energy": -swept["extra_energy"]}
+        for one in planned:
+            time_s, energy_j = one["baseline"]
+            # The straggler's round would have waited for it at the highest clocks too.
+            if one["time"] < 1.1 * first_s:
+                self.assertAlmostEqual(time_s / first_s, 1, delta=0.01)
+                self.assertAlmostEqual(energy_j / first_j, 1, delta=0.02)
+            saved["iterations"] += per_round
+            saved["time"] += per_round * (one["time"] - time_s)
+            saved["energy"] += per_round * (energy_j - one["energy"])
+        self.assertGreater(max(one["baseline"][0] for one in planned), 1.15 * first_s)
+        for name, value in saved.items():
+            self.assertAlmostEqual(frontier["saved"][name], value, delta=1e-6 * abs(value) + 1e-9)
+        self.assertGreater(frontier["saved"]["energy"], 0)
 
     def test_a_kill_in_the_middle_of_the_sweep_changes_nothing(self):
         server = self.start_online(num_microbatches=4)

@@ -26,6 +26,40 @@ def not_ge(limit, *place):
             "type": "value_error.number.not_ge", "ctx": {"limit_value": limit}}
 
 
+class OtherSites(ServerTest):
+    """What a browser sends for another site's page; the server has no token."""
+
+    def test_their_pages_change_nothing(self):
+        server = self.start()
+        job = register(server)
+        for origin in ("http://evil.example", "null", f"http://127.0.0.1:{server.port + 1}"):
+            for method, target in (("POST", "/register_job"), ("POST", f"/straggler/{job.id}"),
+                                   ("DELETE", f"/jobs/{job.id}")):
+                answer = server.call(method, target, job_info(), {"Origin": origin})
+                self.expect_detail(answer, 403, "another site")
+        self.expect(server.post("/register_job", job_info(), Origin="http://localhost"), 200)
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 2)
+
+    def test_a_foreign_name_of_this_machine_is_refused(self):
+        server = self.start()
+        for host, status in (("evil.example", 403), ("evil.example:7787", 403), ("10.0.0.1", 403),
+                             ("localhost.evil.example", 403), ("notlocalhost", 403),
+                             ("127.0.0.1:1", 200), ("LocalHost:7787", 200), ("pfo.localhost", 200),
+                             ("[::1]:7787", 200), ("", 200)):
+            connection = self.connect(server)
+            connection.socket.sendall(f"GET /jobs HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            self.expect(connection.receive(), status)
+
+    def test_with_a_token_any_name_and_any_page_will_do(self):
+        (self.path / "token").write_text("secret\n")
+        server = self.start("--token-file", self.path / "token")
+        connection = self.connect(server)
+        connection.socket.sendall(b"GET /jobs HTTP/1.1\r\nHost: pfo.example\r\n"
+                                  b"Origin: https://pfo.example\r\n"
+                                  b"Authorization: Bearer secret\r\n\r\n")
+        self.expect(connection.receive(), 200)
+
+
 class Rounds(ServerTest):
     def run_rounds(self, server, job, schedules, rounds):
         """All ranks ask, all are held until the last, all get theirs, all report."""

@@ -41,13 +41,13 @@ export class World {
     }
 
     async serve(name, ...words) {
-        const { child, log } = this.start(name, "serve", "--port", "0", "--store", `${name}.db`,
+        const { child, log } = this.start(name, "serve", ...words.includes("--set") ? [] : ["--port", "0"], "--store", `${name}.db`,
             "--dump-dir", `${name}.dump`, ...words);
         const url = await until(() => {
             assert.equal(child.exitCode, null, log());
             return /listening on (http:\S+)/.exec(log())?.[1];
         }, "the server listens");
-        return { url, log };
+        return { url, log, child };
     }
 
     async end() {

@@ -60,6 +60,30 @@ await test("lists_jobs_with_the_ranks_that_are_missing", async () => {
     assert.equal(await page.locator("tbody tr").count(), 2);
 });
 
+await test("hears_of_a_new_job_without_asking", async () => {
+    const asked = [];
+    const note = (request) => asked.push(new URL(request.url()).pathname);
+    page.on("request", note);
+    const other = await call(url, "/register_job", { pp_degree: 2, dp_degree: 1, tp_degree: 1, world_size: 2, job_metadata: "passing by" });
+    await page.getByText("passing by").waitFor();
+    const path = `/jobs/${encodeURIComponent(other)}`;
+    assert.equal((await fetch(url + path, { method: "DELETE" })).status, 200);
+    await page.getByText("passing by").waitFor({ state: "detached" });
+    page.off("request", note);
+    assert.deepEqual(asked.filter((one) => !one.endsWith("/frontier")), []);
+});
+
+await test("keeps_the_view_when_its_links_are_skipped", async () => {
+    await page.goto(`${url}/#/jobs/%E0%A4%A`); // no text: then all jobs
+    await page.getByText("not registered: 1, 3").waitFor();
+    await page.keyboard.press("Tab");
+    await page.getByRole("link", { name: "Skip to the content" }).press("Enter");
+    assert.match(page.url(), /A4%A$/);
+    assert.equal(await page.evaluate(() => document.activeElement.id), "content");
+    await page.goto(`${url}/#/`);
+    await page.getByText("not registered: 1, 3").waitFor();
+});
+
 await test("filters_jobs", async () => {
     await page.getByLabel("Show").fill("registering");
     await page.getByText("1 of 2 jobs").waitFor();
@@ -263,17 +287,44 @@ await test("lists_a_thousand_jobs_without_lag", async () => {
     return `the longest task took ${longest.toFixed(0)} ms, filtering ${took} ms`;
 });
 
+await test("comes_back_with_the_server", async () => {
+    const port = 20000 + Math.floor(Math.random() * 10000);
+    const first = await world.serve("mortal", "--scheduler", "Perseus", "--set", `port=${port}`);
+    const { page: door } = await openPage(browser, first.url);
+    await door.getByText("No job is registered").waitFor();
+    process.kill(first.child.pid, "SIGKILL");
+    await door.getByText("the server does not answer").waitFor();
+    const second = await world.serve("mortal", "--scheduler", "Perseus", "--set", `port=${port}`);
+    const mortal = await call(second.url, "/register_job", { pp_degree: 1, dp_degree: 1, tp_degree: 1, world_size: 1 });
+    await door.getByRole("link", { name: mortal }).click();
+    await door.getByRole("heading", { name: mortal }).waitFor();
+    assert.equal(await door.locator("#connection").textContent(), "");
+    await fetch(`${second.url}/jobs/${encodeURIComponent(mortal)}`, { method: "DELETE" });
+    await door.getByText(/✖ .* was evicted/).waitFor();
+    await door.getByText("evicted", { exact: true }).waitFor();
+    await door.context().close();
+});
+
 await test("asks_for_the_token_where_the_server_wants_one", async () => {
     writeFileSync(join(world.directory, "token"), "open sesame\n", { mode: 0o600 });
     const guarded = await world.serve("guarded", "--scheduler", "Perseus", "--token-file", "token");
     const { page: door } = await openPage(browser, guarded.url);
     const token = door.getByRole("textbox", { name: "Token" });
+    await token.fill("\u201cwrong\u201d"); // no header can hold it
+    await door.keyboard.press("Enter");
+    assert.equal(await token.inputValue(), "\u201cwrong\u201d");
     await token.fill("wrong");
     await door.keyboard.press("Enter");
-    await until(async () => await token.inputValue() === "", "the token is asked for again");
+    await door.getByText("That token was not accepted").waitFor();
     await token.fill("open sesame");
     await door.keyboard.press("Enter");
     await door.getByText("No job is registered").waitFor();
+    await door.evaluate(() => sessionStorage.clear());
+    await door.reload();
+    await door.getByRole("dialog").waitFor();
+    await door.keyboard.press("Escape");
+    await door.getByText("load the page again").waitFor();
+    assert.equal(await door.getByRole("dialog").count(), 0);
     await door.context().close();
 });
 

@@ -161,6 +161,12 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
     return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message, self->count_misses);
 }
 
+static void count_sweep(harpe_perseus *self, const harpe_sweep *sweep) {
+    self->saved.iterations += (int64_t)sweep->cost.iterations;
+    self->saved.energy_j -= harpe_sweep_extra_energy_j(sweep);
+    self->saved.time_s += harpe_sweep_extra_time_s(sweep);
+}
+
 static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
     double extra_j = harpe_sweep_extra_energy_j(sweep);
@@ -187,6 +193,7 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                           round->problem);
     if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
     log_sweep(self, sweep);
+    count_sweep(self, sweep);
     if (!self->sweep_again) harpe_perseus_write_profile(self);
     if (!self->makes_plans) harpe_perseus_hold(self, "");
     return HARPE_OK;
@@ -244,6 +251,18 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
     }
 }
 
+/* A round that ran a plan. */
+static void count_savings(harpe_perseus *self, const harpe_online_round *round,
+                          harpe_perseus_measured *measured) {
+    harpe_perseus_see(self, round);
+    if (!(measured->time_s > 0 && measured->energy_j > 0)) return;
+    harpe_perseus_find_baseline(self, round, measured);
+    double iterations = (double)round->iterations;
+    self->saved.iterations += (int64_t)round->iterations;
+    self->saved.energy_j += iterations * (measured->baseline_j - measured->energy_j);
+    self->saved.time_s += iterations * (measured->time_s - measured->baseline_s);
+}
+
 static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
                                   size_t count, harpe_error *error) {
     int64_t number = self->round++;
@@ -257,7 +276,8 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
     self->misfits = round.problem[0] ? self->misfits + 1 : 0;
-    if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) harpe_perseus_see(self, &round);
+    if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new)
+        count_savings(self, &round, measured);
     if (!counts_again(self, results, count)) {
         tell_misfit(self, &round);
         status = take_round(self, &round, error);

@@ -46,7 +46,17 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 typedef struct harpe_perseus_measured {
     int64_t round;
     double time_s, energy_j; /* of an iteration, all ranks; 0: not reported */
+    /* What it would have been at the highest frequencies, with the same straggler; 0: no plan ran
+     */
+    double baseline_s, baseline_j;
 } harpe_perseus_measured;
+
+/* Against the highest frequencies, sweeps included: all iterations that were measured. */
+typedef struct harpe_perseus_saved {
+    int64_t iterations;
+    double energy_j; /* less */
+    double time_s;   /* more */
+} harpe_perseus_saved;
 
 /* What happens again soon after it happened has to wait twice as long, up to a level. */
 enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
@@ -90,6 +100,7 @@ typedef struct harpe_perseus {
     harpe_perseus_patience corrections, sweeps;
 
     harpe_perseus_seen seen;
+    harpe_perseus_saved saved;
     int64_t round;                                         /* observed so far */
     harpe_perseus_measured history[HARPE_PERSEUS_HISTORY]; /* round r at r % its size */
 } harpe_perseus;
@@ -129,6 +140,10 @@ void harpe_perseus_forget_drift(harpe_perseus *self);
 /* Is it time for another sweep? Each one puts the next one off. */
 bool harpe_perseus_may_sweep(const harpe_perseus *self);
 void harpe_perseus_put_sweep_off(harpe_perseus *self);
+/* Of a round that ran a plan: what an iteration of it would have been at the highest frequencies.
+ */
+void harpe_perseus_find_baseline(const harpe_perseus *self, const harpe_online_round *round,
+                                 harpe_perseus_measured *measured);
 
 /* Remembers, for perseus_pipeline.c, a round that ran a plan; and forgets it. */
 void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);

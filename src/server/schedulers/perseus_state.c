@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "server/schedulers/perseus.h"
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
 enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
@@ -28,12 +28,13 @@ static int64_t first_kept(const harpe_perseus *self) {
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
-/* [time, energy] of the last rounds, oldest first. */
+/* [time, energy, the same of the baseline] of the last rounds, oldest first. */
 static json_t *save_history(const harpe_perseus *self) {
     json_t *list = json_array();
     for (int64_t r = first_kept(self); r < self->round; r++) {
         const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
-        json_array_append_new(list, json_pack("[f,f]", measured->time_s, measured->energy_j));
+        json_array_append_new(list, json_pack("[f,f,f,f]", measured->time_s, measured->energy_j,
+                                              measured->baseline_s, measured->baseline_j));
     }
     return list;
 }
@@ -44,7 +45,7 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     const harpe_online_wishes *wishes = &self->wishes;
     json_t *json = json_pack(
         "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o,s:[i,I,i,I],s:i,s:b,s:b,"
-        "s:f}",
+        "s:f,s:[f,f,f]}",
         "version", VERSION, "phase", PHASES[self->phase], "reason", self->hold_reason,
         "count_misses", self->count_misses, "is_profile_written", self->is_profile_written,
         "blocking_power", self->blocking_power_w, "outside", self->outside_time_s,
@@ -55,7 +56,8 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
         self->corrections.level, (json_int_t)self->corrections.since, self->sweeps.level,
         (json_int_t)self->sweeps.since, "misfits", self->misfits, "misfit_was_told",
         self->misfit_was_told, "is_plan_new", self->is_plan_new, "undisturbed_time",
-        self->plans ? self->plans->undisturbed_s : 0.0);
+        self->plans ? self->plans->undisturbed_s : 0.0, "saved", (double)self->saved.iterations,
+        self->saved.energy_j, self->saved.time_s);
     if (json && self->pipeline &&
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
@@ -84,10 +86,10 @@ static bool load_history(harpe_perseus *self, const json_t *saved) {
     int64_t first = first_kept(self);
     if ((int64_t)json_array_size(saved) != self->round - first) return false;
     for (int64_t r = first; r < self->round; r++) {
-        double numbers[2];
-        if (!load_numbers(json_array_get(saved, (size_t)(r - first)), numbers, 2)) return false;
+        double numbers[4];
+        if (!load_numbers(json_array_get(saved, (size_t)(r - first)), numbers, 4)) return false;
         self->history[r % HARPE_PERSEUS_HISTORY] =
-            (harpe_perseus_measured){r, numbers[0], numbers[1]};
+            (harpe_perseus_measured){r, numbers[0], numbers[1], numbers[2], numbers[3]};
     }
     return true;
 }
@@ -114,6 +116,13 @@ static bool load_patience(harpe_perseus_patience *patience, const double *number
     return true;
 }
 
+static bool load_saved(harpe_perseus_saved *saved, const json_t *json) {
+    double numbers[3];
+    if (!load_numbers(json, numbers, 3) || !(numbers[0] >= 0 && numbers[0] < 1e15)) return false;
+    *saved = (harpe_perseus_saved){(int64_t)numbers[0], numbers[1], numbers[2]};
+    return true;
+}
+
 static bool load_plain(harpe_perseus *self, const json_t *json) {
     double outside[4], wishes[4], patience[4];
     const char *reason = json_string_value(json_object_get(json, "reason"));
@@ -134,6 +143,7 @@ static bool load_plain(harpe_perseus *self, const json_t *json) {
         !load_patience(&self->corrections, &patience[0]) ||
         !load_patience(&self->sweeps, &patience[2]) ||
         !load_history(self, json_object_get(json, "measured")) ||
+        !load_saved(&self->saved, json_object_get(json, "saved")) ||
         !load_phase(self, json_string_value(json_object_get(json, "phase"))))
         return false;
     (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
@@ -214,9 +224,12 @@ static json_t *show_history(const harpe_perseus *self) {
     json_t *list = json_array();
     for (int64_t r = first_kept(self); r < self->round; r++) {
         const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
-        json_array_append_new(list,
-                              json_pack("{s:I,s:f,s:f}", "round", (json_int_t)measured->round,
-                                        "time", measured->time_s, "energy", measured->energy_j));
+        json_t *baseline = measured->baseline_s > 0
+                               ? json_pack("[f,f]", measured->baseline_s, measured->baseline_j)
+                               : json_null();
+        json_array_append_new(list, json_pack("{s:I,s:f,s:f,s:o}", "round",
+                                              (json_int_t)measured->round, "time", measured->time_s,
+                                              "energy", measured->energy_j, "baseline", baseline));
     }
     return list;
 }
@@ -263,22 +276,26 @@ static json_t *show_wishes(const harpe_online_wishes *wishes) {
 
 harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
     const harpe_perseus *self = state;
-    json_t *json = json_pack("{s:s,s:I,s:o,s:o}", "phase", PHASES[self->phase], "round",
-                             (json_int_t)self->round, "measured", show_history(self), "wishes",
-                             show_wishes(&self->wishes));
+    const harpe_perseus_saved *saved = &self->saved;
+    json_t *json =
+        json_pack("{s:s,s:I,s:o,s:{s:I,s:f,s:f},s:o}", "phase", PHASES[self->phase], "round",
+                  (json_int_t)self->round, "measured", show_history(self), "saved", "iterations",
+                  (json_int_t)saved->iterations, "energy", saved->energy_j, "time", saved->time_s,
+                  "wishes", show_wishes(&self->wishes));
     if (json && self->sweep)
         json_object_set_new(json, "sweep", show_sweep(harpe_perseus_sweep_under_way(self)));
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {
         json_t *plans =
-            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f],s:[f,f]}", "vertices",
+            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f],s:[f,f],s:f}", "vertices",
                       show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set),
                       "current", (json_int_t)self->running, "blocking_power",
                       self->blocking_power_w, "all_maximum", show_plan(&self->plans->all_maximum),
                       "outside", self->outside_time_s + self->shift_time_s,
                       self->outside_energy_j + self->shift_energy_j, "wish_outside",
-                      harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j);
+                      harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
+                      "undisturbed_time", self->plans->undisturbed_s);
         json_object_update(json, plans);
         json_decref(plans);
     }
