@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/side_process.h"
+#include "gpu/gpus.h"
 
 #define TRY_AGAIN_NS 20000000
 #define TRY_FOR_S 30.0
@@ -105,23 +106,6 @@ static void remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slo
     atomic_store(&slot->is_found, 1);
 }
 
-static harpe_status list_highest(const harpe_controller_gpu *gpu, uint32_t *memory_mhz,
-                                 uint32_t *graphics_mhz, harpe_error *error) {
-    uint32_t *clocks = NULL;
-    size_t count = 0;
-    harpe_status status = harpe_gpu_memory_clocks(gpu->gpus, gpu->index, &clocks, &count, error);
-    if (status != HARPE_OK) return status;
-    *memory_mhz = count > 0 ? clocks[0] : 0;
-    free(clocks);
-    status = harpe_gpu_graphics_clocks(gpu->gpus, gpu->index, *memory_mhz, &clocks, &count, error);
-    if (status != HARPE_OK) return status;
-    *graphics_mhz = count > 0 ? clocks[0] : 0;
-    free(clocks);
-    if (*graphics_mhz > 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d lists no clocks",
-                      harpe_gpu_info_at(gpu->gpus, gpu->index)->driver_index);
-}
-
 static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t value,
                              harpe_error *error) {
     switch (what) {
@@ -161,8 +145,13 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
     uint32_t default_mw = 0;
     uint32_t memory_mhz = 0;
     uint32_t graphics_mhz = 0;
-    harpe_status status = list_highest(gpu, &memory_mhz, &graphics_mhz, error);
+    uint32_t *clocks = NULL;
+    size_t count = 0;
+    harpe_status status =
+        harpe_gpus_full_speed_clocks(gpu->gpus, gpu->index, &memory_mhz, &clocks, &count, error);
     if (status != HARPE_OK) return status;
+    graphics_mhz = clocks[0];
+    free(clocks);
     remember(gpu, slot);
     if (slot->found_power_limit_mw > 0 &&
         harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK) {

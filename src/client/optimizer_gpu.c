@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "client/controller.h"
 #include "client/optimizer_parts.h"
+#include "gpu/gpus.h"
 
 #define FIRST_PAUSE_S 1.0
 #define LONGEST_PAUSE_S 30.0
@@ -15,28 +16,18 @@
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
 static harpe_status list_clocks(harpe_pipeline *optimizer, harpe_error *error) {
-    int gpu = optimizer->options.device_id;
-    uint32_t *memory = NULL, *graphics = NULL;
+    uint32_t memory_mhz;
+    uint32_t *graphics = NULL;
     size_t count = 0;
-    harpe_status status = harpe_gpu_memory_clocks(optimizer->gpus, gpu, &memory, &count, error);
-    if (!status && count == 0) {
-        status = harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d lists no memory clocks", gpu);
-    }
-    if (!status) {
-        status =
-            harpe_gpu_graphics_clocks(optimizer->gpus, gpu, memory[0], &graphics, &count, error);
-    }
-    int *clocks = NULL;
-    if (!status) {
-        clocks = harpe_calloc(count, sizeof *clocks);
-        if (!clocks) status = harpe_fail_memory(error);
-    }
+    harpe_status status = harpe_gpus_full_speed_clocks(
+        optimizer->gpus, optimizer->options.device_id, &memory_mhz, &graphics, &count, error);
+    if (status) return status;
+    int *clocks = harpe_calloc(count, sizeof *clocks);
     for (size_t i = 0; clocks && i < count; i++) {
         clocks[i] = (int)graphics[i];
     }
-    free(memory);
     free(graphics);
-    if (status) return status;
+    if (!clocks) return harpe_fail_memory(error);
     optimizer->clocks_mhz = clocks;
     optimizer->clock_count = count;
     return HARPE_OK;

@@ -343,3 +343,25 @@ harpe_status harpe_gpu_graphics_clocks(harpe_gpus *gpus, int gpu, uint32_t memor
     *clocks_mhz = clocks;
     return HARPE_OK;
 }
+
+harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *memory_mhz,
+                                          uint32_t **graphics_mhz, size_t *count,
+                                          harpe_error *error) {
+    uint32_t *memory = NULL, *graphics = NULL;
+    size_t memory_count = 0, graphics_count = 0;
+    harpe_status status = harpe_gpu_memory_clocks(gpus, gpu, &memory, &memory_count, error);
+    uint32_t highest = memory_count > 0 ? memory[0] : 0;
+    free(memory);
+    if (status == HARPE_OK && memory_count > 0)
+        status = harpe_gpu_graphics_clocks(gpus, gpu, highest, &graphics, &graphics_count, error);
+    if (status != HARPE_OK) return status;
+    if (graphics_count == 0) {
+        free(graphics);
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d lists no clocks",
+                          harpe_gpu_info_at(gpus, gpu)->driver_index);
+    }
+    *memory_mhz = highest;
+    *graphics_mhz = graphics;
+    *count = graphics_count;
+    return HARPE_OK;
+}

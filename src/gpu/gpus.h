@@ -69,6 +69,12 @@ harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options 
                                      harpe_backend_device **out, size_t *out_count,
                                      harpe_error *error);
 
+/* The highest memory clock, and the graphics clocks that it allows: at least one, highest first, to
+ * be freed with free(). */
+harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *memory_mhz,
+                                          uint32_t **graphics_mhz, size_t *count,
+                                          harpe_error *error);
+
 /* True when settings need the user root; otherwise CAP_SYS_ADMIN suffices. */
 bool harpe_gpus_need_root(const harpe_gpus *gpus);
 
