@@ -23,13 +23,20 @@ export function describePlan(frontier, index) {
              bound: plan.lower_bound + outside.energy };
 }
 
+/** A plan's name: the number in its file's name where it has one, else its place. */
+export const planNumber = (frontier, index) => frontier.plans[index].number ?? index;
+
 export function planInWords(frontier, index) {
     const plan = describePlan(frontier, index);
-    return `Plan ${index} of 0 to ${frontier.plans.length - 1}: ${seconds(plan.time)}, ${joules(plan.energy)}, ` +
+    const highest = Math.max(planNumber(frontier, 0), planNumber(frontier, frontier.plans.length - 1));
+    return `Plan ${planNumber(frontier, index)} of 0 to ${highest}: ${seconds(plan.time)}, ${joules(plan.energy)}, ` +
         `${percent(plan.slowdown - 1)} slower than the fastest, ` +
         `${change(-plan.saved, "more", "less")} energy than the highest clocks` +
         (index === frontier.current ? ", running" : "");
 }
+
+/** Rounds that were measured: a report has none. */
+const measuredOf = (frontier) => frontier.measured ?? [];
 
 function extent(values, room) {
     const low = Math.min(...values);
@@ -122,7 +129,7 @@ function drawData(frontier, scales, selected) {
     const baseline = baselineOf(frontier);
     const at = (time, energy) => [scales.x(time + outside.time), scales.y(energy + outside.energy)];
     const parts = [];
-    for (const one of frontier.measured.slice(-CLOUD_ROUNDS)) {
+    for (const one of measuredOf(frontier).slice(-CLOUD_ROUNDS)) {
         if (!(one.energy > 0) || one.time > scales.x1 || one.energy > scales.y1 || one.time < scales.x0 || one.energy < scales.y0) continue;
         const [x, y] = [scales.x(one.time), scales.y(one.energy)];
         parts.push(svg("path", { class: "measured", d: `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}` }));
@@ -145,24 +152,27 @@ function drawData(frontier, scales, selected) {
     return parts;
 }
 
-function legend() {
+/** What the signs mean that there can be. */
+function legendEntries(frontier) {
     const entry = (shape, text) => h("span", null, svg("svg", { width: 22, height: 14, "aria-hidden": "true" }, shape), text);
-    return h("div", { class: "legend" },
+    return [
         entry(svg("path", { class: "bound", d: "M1 7H21" }), "no plan can be below"),
         entry(svg("circle", { class: "plan", cx: 11, cy: 7, r: 3.2 }), "plan"),
-        entry(svg("circle", { class: "current", cx: 11, cy: 7, r: 5.5 }), "running"),
+        frontier.current === undefined ? null : entry(svg("circle", { class: "current", cx: 11, cy: 7, r: 5.5 }), "running"),
         entry(svg("path", { class: "selected", d: diamond(11, 7, 6) }), "selected"),
-        entry(svg("path", { class: "measured", d: "M8 4L14 10M8 10L14 4" }), "measured round"),
-        entry(svg("rect", { class: "maximum", x: 7, y: 3, width: 8, height: 8 }), "highest clocks"));
+        frontier.measured ? entry(svg("path", { class: "measured", d: "M8 4L14 10M8 10L14 4" }), "measured round") : null,
+        entry(svg("rect", { class: "maximum", x: 7, y: 3, width: 8, height: 8 }), "highest clocks"),
+    ].filter(Boolean);
 }
 
-/** `onSelect(index)` when another plan is chosen, `onRun(index)` on Enter. */
+/** `onSelect(index)` when another plan is chosen, `onRun(index)` on Enter, where plans can be run. */
 export function frontierChart(onSelect, onRun) {
     const paper = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
     const tip = h("div", { class: "tip", hidden: true });
     const plot = h("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": "Plans along the frontier",
                             "aria-valuemin": "0" }, paper, tip);
-    const element = h("div", { class: "chart" }, plot, legend());
+    const legend = h("div", { class: "legend" });
+    const element = h("div", { class: "chart" }, plot, legend);
     let frontier = null;
     let selected = 0;
     let scales = null;
@@ -198,7 +208,7 @@ export function frontierChart(onSelect, onRun) {
     function showTip(index) {
         const plan = describePlan(frontier, index);
         tip.replaceChildren(
-            h("strong", null, `Plan ${index}${index === frontier.current ? " (running)" : ""}`),
+            h("strong", null, `Plan ${planNumber(frontier, index)}${index === frontier.current ? " (running)" : ""}`),
             h("div", null, `${seconds(plan.time)} · ${joules(plan.energy)} · ${watts(plan.power)}`),
             h("div", null, `${percent(plan.slowdown - 1)} slower, ${change(-plan.saved, "more", "less")} energy`));
         tip.hidden = false;
@@ -220,7 +230,7 @@ export function frontierChart(onSelect, onRun) {
                     Home: -Infinity, End: Infinity };
     plot.addEventListener("keydown", (event) => {
         if (!frontier) return;
-        if (event.key === "Enter" && !event.repeat) onRun(selected);
+        if (event.key === "Enter" && !event.repeat) onRun?.(selected);
         else if (event.key in steps) choose(selected + steps[event.key]);
         else return;
         event.preventDefault();
@@ -238,6 +248,7 @@ export function frontierChart(onSelect, onRun) {
         set(next, index) {
             frontier = next;
             selected = Math.min(index, next.plans.length - 1);
+            if (!legend.hasChildNodes()) legend.append(...legendEntries(frontier));
             draw();
         },
         end: () => resize.disconnect(),

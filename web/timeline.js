@@ -17,9 +17,12 @@ function lettersOf(name) {
     return name.split(/[_\s-]+/).map((word) => word[0]?.toUpperCase() ?? "").join("");
 }
 
+/** A report may have instructions whose clock no plan sets. */
+const clockOf = (mhz) => mhz > 0 ? `${mhz} MHz` : "clock left alone";
+
 /** Arrays that the drawing loop runs through. */
 function prepare(pipeline) {
-    const powers = pipeline.ranks.flatMap((rank) => rank.power);
+    const powers = pipeline.power_range ?? pipeline.ranks.flatMap((rank) => rank.power);
     const low = powers.reduce((a, b) => Math.min(a, b), Infinity);
     const high = powers.reduce((a, b) => Math.max(a, b), 0);
     let offset = 0;
@@ -73,7 +76,7 @@ function drawLane(context, lane, view, y, height, colours) {
         if (right - left < LABEL_WIDTH || height < 12) continue;
         context.fillStyle = text;
         context.fillText(right - left < LONG_LABEL_WIDTH ? lane.letters[i]
-            : `${lane.letters[i]} · ${lane.rank.frequency[i]} MHz`, left + 4, y + height - 5);
+            : `${lane.letters[i]} · ${clockOf(lane.rank.frequency[i])}`, left + 4, y + height - 5);
     }
 }
 
@@ -218,7 +221,7 @@ export function timeline() {
         const entry = model.entries[rank.entry[index]];
         return [`${entry.instruction}${rank.microbatch[index] < 0 ? "" : ` of microbatch ${rank.microbatch[index]}`}`,
             `${letters[index]} · rank ${lane}, stage ${entry.stage}`,
-            `${rank.frequency[index]} MHz · ${watts(rank.power[index])}`,
+            `${clockOf(rank.frequency[index])} · ${watts(rank.power[index])}`,
             `${seconds(rank.duration[index])} from ${seconds(start[index])} on`];
     }
 

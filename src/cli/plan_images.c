@@ -134,6 +134,7 @@ static harpe_report_plan *collect_plans(const harpe_plan_result *result) {
             .compute_energy_j = row->compute_energy_j,
             .blocking_energy_j = row->blocking_energy_j,
             .average_power_w = row->average_power_w,
+            .frequency_mhz = harpe_plan_result_plan(result, row)->frequency_mhz,
         };
     }
     return plans;
@@ -164,6 +165,7 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
         .bound_count = pictures->frontier.bound_count,
         .pipelines = pictures->pipelines,
         .pipeline_count = pictures->pipeline_count,
+        .timeline = &pictures->timeline,
         .cost_models = pictures->cost_models,
         .cost_model_count = pictures->cost_model_count,
     };

@@ -338,6 +338,10 @@ harpe_status harpe_pictures_collect(const harpe_problem_input *input,
         status = collect_pipelines(input, result, pictures, error);
     }
     if (status == HARPE_OK) {
+        status = harpe_pictures_collect_timeline(input->problem, &pictures->arena,
+                                                 &pictures->timeline, error);
+    }
+    if (status == HARPE_OK) {
         status = collect_cost_models(input, pictures, error);
     }
     return status;

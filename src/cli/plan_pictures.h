@@ -10,6 +10,7 @@
 #include "cli/plan_result.h"
 #include "cli/problem_options.h"
 #include "draw/draw.h"
+#include "draw/report.h"
 
 enum {
     HARPE_PIPELINE_PICTURES_MAX = 2,
@@ -25,6 +26,7 @@ typedef struct harpe_pictures {
     size_t pipeline_count;
     harpe_pipeline_picture pipelines[HARPE_PIPELINE_PICTURES_MAX];
     const char *pipeline_names[HARPE_PIPELINE_PICTURES_MAX]; /* of their files */
+    harpe_report_timeline timeline;
     size_t cost_model_count;
     harpe_cost_model_picture cost_models[HARPE_COST_MODEL_PICTURES_MAX];
     int cost_model_stages[HARPE_COST_MODEL_PICTURES_MAX]; /* the first stage each one shows */
@@ -33,6 +35,9 @@ typedef struct harpe_pictures {
 harpe_status harpe_pictures_collect(const harpe_problem_input *input,
                                     const harpe_plan_result *result, harpe_pictures *pictures,
                                     harpe_error *error);
+/* plan_timeline.c. */
+harpe_status harpe_pictures_collect_timeline(const harpe_problem *problem, harpe_arena *arena,
+                                             harpe_report_timeline *timeline, harpe_error *error);
 void harpe_pictures_free(harpe_pictures *pictures);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page's frame and its sections, top to bottom. Tables are in report_tables.c, looks and
- * behaviour in report_style.c. The page is complete without its script. */
+/* The page's frame and its sections, top to bottom. Tables are in report_tables.c, data for the
+ * script in report_data.c, looks in report_style.c. The page is complete without its script. */
 #include "draw/report.h"
 
 #include <math.h>
@@ -15,6 +15,8 @@
 
 #define COST_PANELS_MAX 24 /* in the page; the rest is in files beside it */
 #define POINTS_MAX 1000000
+/* Where the script puts what takes the place of a section's pictures. */
+#define INTERACTIVE "<div class=\"interactive\"></div>\n"
 
 void harpe_report_put_text(harpe_text *out, const char *text) {
     size_t size = text ? strlen(text) + 4 : 4;
@@ -84,6 +86,7 @@ static void put_head(const harpe_report *report, harpe_text *out) {
     put_palette(out, false);
     put(out, "}}\n");
     put(out, harpe_report_style);
+    harpe_text_append(out, (const char *)harpe_report_chart_style, harpe_report_chart_style_size);
     put(out, "</style>\n</head>\n<body>\n<main>\n");
 }
 
@@ -160,7 +163,7 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
                                       .reference = report->reference,
                                       .width = 900.0,
                                       .height = 460.0};
-    put(out, "<section>\n<h2>Frontier</h2>\n<figure class=\"frontier wide\">\n");
+    put(out, "<section id=\"frontier\">\n<h2>Frontier</h2>\n<figure class=\"frontier wide\">\n");
     harpe_status status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
     picture.width = 400.0;
     picture.height = 380.0;
@@ -170,9 +173,7 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
     }
     put(out, "</figure>\n");
     free(points);
-    put(out, "<div class=\"chooser\" id=\"chooser\" hidden><label for=\"slider\">Pick a plan"
-             "</label><input id=\"slider\" type=\"range\" min=\"0\" step=\"1\">"
-             "<output id=\"chosen\" for=\"slider\" aria-live=\"polite\"></output></div>\n");
+    put(out, INTERACTIVE);
     harpe_report_put_tables(report, out);
     put(out, "</section>\n");
     return status;
@@ -183,15 +184,16 @@ static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, h
     if (report->pipeline_count == 0) {
         return status;
     }
-    put(out, "<section>\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an instruction, its "
-             "colour the power it draws. Instructions beside the critical path run slower and "
-             "cooler, and the iteration does not wait for them.</p>\n");
+    put(out,
+        "<section id=\"pipeline\">\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an "
+        "instruction, its colour the power it draws. Instructions beside the critical path run "
+        "slower and cooler, and the iteration does not wait for them.</p>\n");
     for (size_t i = 0; i < report->pipeline_count && status == HARPE_OK; i++) {
-        put(out, "<figure class=\"scroll\">\n");
+        put(out, "<figure class=\"scroll\" tabindex=\"0\" aria-label=\"Pipeline\">\n");
         status = harpe_draw_pipeline(&report->pipelines[i], HARPE_IMAGE_HTML, out, error);
         put(out, "</figure>\n");
     }
-    put(out, "</section>\n");
+    put(out, INTERACTIVE "</section>\n");
     return status;
 }
 
@@ -350,7 +352,7 @@ static harpe_status check_report(const harpe_report *report, harpe_error *error)
             }
         }
     }
-    return HARPE_OK;
+    return report->timeline ? harpe_report_check_timeline(report->timeline, error) : HARPE_OK;
 }
 
 static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_error *error) {
@@ -374,11 +376,11 @@ static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_
     put_reading(out);
     put_facts(report, out);
     put(out, "</main>\n");
-    harpe_report_put_data(report, out);
-    put(out, "<script>\n");
-    put(out, harpe_report_script);
+    status = harpe_report_put_data(report, out, error);
+    put(out, "<script type=\"module\">");
+    harpe_text_append(out, (const char *)harpe_report_script, harpe_report_script_size);
     put(out, "</script>\n</body>\n</html>\n");
-    return HARPE_OK;
+    return status;
 }
 
 harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error) {

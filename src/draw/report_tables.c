@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report's numbers: a short table of the plans one would choose among, a folded one of all, and
- * the same as data for the page's script. */
+/* The report's numbers: a short table of the plans one would choose among, and a folded one of
+ * all. */
 #include <math.h>
 #include <string.h>
 
 #include "draw/format.h"
 #include "draw/report.h"
 
-#define ROWS_MAX 400     /* of the folded table */
-#define SAMPLES_MAX 2000 /* plans that the script knows */
+#define ROWS_MAX 400 /* of the folded table */
 
 static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
 
 static void put_cell(harpe_text *out, double value, int decimals) {
     char number[HARPE_NUMBER_SIZE];
-    harpe_text_printf(out, "<td>%s%s</td>", value < 0.0 ? "\xe2\x88\x92" : "",
-                      harpe_format_fixed(number, fabs(value), decimals));
+    harpe_format_fixed(number, fabs(value), decimals);
+    bool is_negative = value < 0.0 && strpbrk(number, "123456789"); /* no minus before 0.00 */
+    harpe_text_printf(out, "<td>%s%s</td>", is_negative ? "\xe2\x88\x92" : "", number);
 }
 
-static void put_table_head(const harpe_report *report, harpe_text *out, bool named) {
-    put(out, "<div class=\"scroll\"><table>\n<thead><tr>");
-    if (named) {
-        put(out, "<th class=\"text\"></th>");
-    }
+/* A region that the keyboard can scroll. */
+static void put_table_head(const harpe_report *report, harpe_text *out, bool has_names) {
+    harpe_text_printf(out,
+                      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"
+                      "<table>\n<thead><tr>%s",
+                      has_names ? "Plans to choose from" : "Plans", has_names ? "<td></td>" : "");
     put(out, "<th>plan</th><th>time<br><small>s</small></th><th>energy<br><small>J</small></th>");
     if (report->has_reference) {
         put(out, "<th>slower<br><small>%</small></th><th>saved<br><small>%</small></th>");
@@ -104,30 +105,4 @@ void harpe_report_put_tables(const harpe_report *report, harpe_text *out) {
     if (report->plan_count > 1) {
         put_all_rows(report, out);
     }
-}
-
-void harpe_report_put_data(const harpe_report *report, harpe_text *out) {
-    size_t step = (report->plan_count + SAMPLES_MAX - 1) / SAMPLES_MAX;
-    put(out, "<script type=\"application/json\" id=\"data\">{\"reference\":");
-    if (report->has_reference) {
-        put(out, "[");
-        harpe_text_number(out, report->reference.time_s);
-        put(out, ",");
-        harpe_text_number(out, report->reference.energy_j);
-        put(out, "]");
-    } else {
-        put(out, "null");
-    }
-    put(out, ",\"plans\":[");
-    for (size_t i = 0; i < report->plan_count; i += step) {
-        const harpe_report_plan *plan = &report->plans[i];
-        harpe_text_printf(out, "%s[%d,", i > 0 ? "," : "", plan->number);
-        harpe_text_number(out, plan->time_s);
-        put(out, ",");
-        harpe_text_number(out, plan->energy_j);
-        put(out, ",");
-        harpe_text_number(out, plan->lower_bound_j);
-        put(out, "]");
-    }
-    put(out, "]}</script>\n");
 }

@@ -17,9 +17,9 @@
 #define HOSTILE "</script><script>alert(1)</script>'\"&\x01\xff"
 
 static harpe_report_plan plans[3] = {
-    {2, 1.00, 90.0, 89.9, 80.0, 10.0, 45.0},
-    {1, 1.04, 80.0, 79.9, 69.0, 11.0, 38.5},
-    {0, 1.20, 75.0, 74.9, 62.0, 13.0, 31.3},
+    {2, 1.00, 90.0, 89.9, 80.0, 10.0, 45.0, NULL},
+    {1, 1.04, 80.0, 79.9, 69.0, 11.0, 38.5, NULL},
+    {0, 1.20, 75.0, 74.9, 62.0, 13.0, 31.3, NULL},
 };
 
 static harpe_report make_report(void) {
@@ -95,6 +95,22 @@ static void report_admits_a_plan_that_costs_more(void **state) {
     harpe_text_free(&page);
 }
 
+static void report_writes_no_minus_before_nothing(void **state) {
+    (void)state;
+    harpe_report report = make_report();
+    report.reference.time_s = plans[0].time_s * (1.0 + 1e-9);
+    harpe_text page = write_report(&report);
+    assert_non_null(strstr(page.data, "<td>0.00</td>"));
+    assert_null(strstr(page.data, "\xe2\x88\x92"
+                                  "0.00<"));
+    harpe_text_free(&page);
+    report.reference.time_s = plans[0].time_s * 1.01;
+    page = write_report(&report);
+    assert_non_null(strstr(page.data, "<td>\xe2\x88\x92"
+                                      "0.99</td>"));
+    harpe_text_free(&page);
+}
+
 static void report_escapes_everything(void **state) {
     (void)state;
     harpe_report_fact fact = {HOSTILE, HOSTILE};
@@ -124,13 +140,119 @@ static void report_escapes_everything(void **state) {
     harpe_text_free(&page);
 }
 
+/* Two ranks, a forward each; the second waits for the first and leaves its clock alone. */
+static const harpe_report_point forward_points[] = {{1410, 0.1, 30.0}, {1200, 0.12, 25.0}};
+static const harpe_report_point other_points[] = {{0, 0.2, 10.0}};
+static const int32_t first_instruction[] = {0};
+static const size_t rank_offset[] = {0, 1, 2};
+static const int frequencies[2][2] = {{1410, 0}, {1200, 0}};
+static const harpe_pipeline_box only_box = {.duration_s = 1.0, .power_w = 300.0};
+static const harpe_pipeline_picture only_pipeline = {
+    .rank_count = 1, .panel_count = 1, .panels = {{NULL, NULL, &only_box, 1, 0, NULL, 0}}};
+
+static harpe_report make_report_with_timeline(harpe_report_timeline *timeline,
+                                              harpe_report_entry entries[2],
+                                              harpe_report_instruction instructions[2]) {
+    entries[0] = (harpe_report_entry){0, "forward", forward_points, 2};
+    entries[1] = (harpe_report_entry){1, HOSTILE, other_points, 1};
+    instructions[0] = (harpe_report_instruction){0, 7, NULL, 0};
+    instructions[1] = (harpe_report_instruction){1, -1, first_instruction, 1};
+    *timeline = (harpe_report_timeline){entries, 2, instructions, 2, rank_offset, 2};
+    static harpe_report_plan timed[2];
+    for (int i = 0; i < 2; i++) {
+        timed[i] = plans[i];
+        timed[i].frequency_mhz = frequencies[i];
+    }
+    harpe_report report = make_report();
+    report.plans = timed;
+    report.plan_count = 2;
+    report.pipelines = &only_pipeline;
+    report.pipeline_count = 1;
+    report.timeline = timeline;
+    return report;
+}
+
+static void report_holds_what_each_plan_changes(void **state) {
+    (void)state;
+    harpe_report_timeline timeline;
+    harpe_report_entry entries[2];
+    harpe_report_instruction instructions[2];
+    harpe_report report = make_report_with_timeline(&timeline, entries, instructions);
+    harpe_text page = write_report(&report);
+    assert_non_null(strstr(page.data, "\"points\":[[1410,0.1,30],[1200,0.12,25]]"));
+    assert_non_null(strstr(page.data, "{\"entry\":[1],\"microbatch\":[-1]}"));
+    assert_non_null(strstr(page.data, "\"waits\":[1,0]"));
+    /* the first runs at the highest frequencies; the second changes instruction 0 to point 1 */
+    assert_non_null(strstr(page.data, "\"plans\":[[],[0,1]]}"));
+    assert_non_null(strstr(page.data, "\\u003c/script>\\u003cscript>alert(1)"));
+    assert_null(strstr(page.data, "alert(1)</script>"));
+    harpe_text_free(&page);
+}
+
+static void report_refuses_a_timeline_that_does_not_fit(void **state) {
+    (void)state;
+    harpe_report_timeline timeline;
+    harpe_report_entry entries[2];
+    harpe_report_instruction instructions[2];
+    harpe_text page = {0};
+    harpe_error error = {0};
+    static const int32_t nobody[] = {2};
+    static const size_t too_many[] = {0, 1, 3};
+    for (int fault = 0; fault < 5; fault++) {
+        harpe_report report = make_report_with_timeline(&timeline, entries, instructions);
+        if (fault == 0) timeline.rank_offset = too_many;
+        if (fault == 1) instructions[1].entry = 2;
+        if (fault == 2) instructions[1].waits_for = nobody;
+        if (fault == 3) entries[0].point_count = 0;
+        if (fault == 4) timeline.rank_count = 0;
+        assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "timeline"));
+    }
+    assert_int_equal(page.length, 0);
+}
+
+static void report_of_many_changing_plans_stays_small(void **state) {
+    (void)state;
+    enum { PLANS = 600, INSTRUCTIONS = 2000 };
+    harpe_report_timeline timeline;
+    harpe_report_entry entries[2];
+    harpe_report_instruction first[2];
+    harpe_report report = make_report_with_timeline(&timeline, entries, first);
+    harpe_report_plan *many = calloc(PLANS, sizeof *many);
+    int *mhz = calloc((size_t)PLANS * INSTRUCTIONS, sizeof *mhz);
+    harpe_report_instruction *instructions = calloc(INSTRUCTIONS, sizeof *instructions);
+    assert_true(many && mhz && instructions);
+    for (size_t i = 0; i < PLANS; i++) {
+        many[i] = plans[0];
+        many[i].number = (int)(PLANS - i);
+        many[i].frequency_mhz = mhz + i * INSTRUCTIONS;
+        for (size_t k = 0; k < INSTRUCTIONS; k++)
+            mhz[i * INSTRUCTIONS + k] = (i + k) % 2 ? 1410 : 1200;
+    }
+    static const size_t one_rank[] = {0, INSTRUCTIONS};
+    timeline.instructions = instructions;
+    timeline.instruction_count = INSTRUCTIONS;
+    timeline.rank_offset = one_rank;
+    timeline.rank_count = 1;
+    report.plans = many;
+    report.plan_count = PLANS;
+    harpe_text page = write_report(&report);
+    assert_true(page.length < 1500000);
+    assert_non_null(strstr(page.data, ",null,")); /* some are left out */
+    harpe_text_free(&page);
+    free(instructions);
+    free(mhz);
+    free(many);
+}
+
 static void report_asks_nothing_of_a_network(void **state) {
     (void)state;
     harpe_report report = make_report();
     harpe_text page = write_report(&report);
     assert_null(strstr(page.data, "src=\"http"));
     assert_null(strstr(page.data, "@import"));
-    assert_null(strstr(page.data, "url("));
+    for (const char *at = page.data; (at = strstr(at, "url(")); at++)
+        assert_true(at[4] == '#');
     assert_null(strstr(page.data, "<link"));
     assert_non_null(strstr(page.data, "default-src 'none'"));
     harpe_text_free(&page);
@@ -159,7 +281,8 @@ static void report_of_many_plans_stays_small(void **state) {
                                       90.0,
                                       80.0,
                                       10.0,
-                                      50.0};
+                                      50.0,
+                                      NULL};
     }
     harpe_report report = make_report();
     report.plans = many;
@@ -177,7 +300,7 @@ static void report_refuses_what_it_cannot_show(void **state) {
     harpe_error error = {0};
     report.plan_count = 0;
     assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
-    harpe_report_plan broken = {0, (double)NAN, 1.0, 1.0, 1.0, 0.0, 1.0};
+    harpe_report_plan broken = {0, (double)NAN, 1.0, 1.0, 1.0, 0.0, 1.0, NULL};
     report.plans = &broken;
     report.plan_count = 1;
     assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
@@ -191,7 +314,11 @@ int main(void) {
         cmocka_unit_test(report_without_reference_gives_absolute_numbers),
         cmocka_unit_test(report_of_one_plan_says_it_once),
         cmocka_unit_test(report_admits_a_plan_that_costs_more),
+        cmocka_unit_test(report_writes_no_minus_before_nothing),
         cmocka_unit_test(report_escapes_everything),
+        cmocka_unit_test(report_holds_what_each_plan_changes),
+        cmocka_unit_test(report_refuses_a_timeline_that_does_not_fit),
+        cmocka_unit_test(report_of_many_changing_plans_stays_small),
         cmocka_unit_test(report_asks_nothing_of_a_network),
         cmocka_unit_test(report_is_the_same_every_time),
         cmocka_unit_test(report_of_many_plans_stays_small),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the dashboard share: `harpe serve` and `harpe train-sim` as processes in a
-// directory of their own, a browser that writes down what it should not see, and waits with a limit.
+// What the tests in a browser share: processes in a directory of their own, a browser that writes
+// down what it should not see, tests that go on after one that failed, and waits with a limit.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -60,6 +60,44 @@ export class World {
     }
 }
 
+/** What a file of tests needs. Whatever goes wrong, nothing is left behind. */
+export async function startTests() {
+    const world = new World();
+    for (const event of ["SIGTERM", "SIGINT", "uncaughtException"])
+        process.once(event, async (reason) => {
+            console.error(reason);
+            await world.end();
+            process.exit(1);
+        });
+    const browser = await chromium.launch({ executablePath: process.env.CHROMIUM,
+        args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
+    const pictures = process.env.HARPE_PICTURES;
+    if (pictures) mkdirSync(pictures, { recursive: true });
+    let failures = 0;
+
+    return {
+        world, browser,
+        async test(name, body) {
+            try {
+                const note = await body();
+                console.log(`ok      ${name}${note ? `: ${note}` : ""}`);
+            } catch (error) {
+                failures++;
+                console.log(`FAILED  ${name}\n${error.stack}`);
+            }
+        },
+        /** For docs, where HARPE_PICTURES names a folder. */
+        async picture(page, name, options) {
+            if (pictures) await page.screenshot({ path: join(pictures, `${name}.png`), ...options });
+        },
+        async end() {
+            await browser.close();
+            await world.end();
+            process.exitCode = failures ? 1 : 0;
+        },
+    };
+}
+
 export async function call(url, path, body) {
     const response = await fetch(url + path, body === undefined ? {} : {
         method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
@@ -67,16 +105,17 @@ export async function call(url, path, body) {
     return response.json();
 }
 
-/** A page that remembers console errors and requests to elsewhere. */
+/** A page that remembers console errors and requests to elsewhere. `url`: a server's, or a file's. */
 export async function openPage(browser, url, options = {}) {
+    const address = url.startsWith("file:") ? url : `${url}/`;
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
     const page = await context.newPage();
     const complaints = [];
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
     page.on("pageerror", (error) => complaints.push(error.stack));
-    page.on("request", (request) => request.url().startsWith(`${url}/`) || complaints.push(`asks ${request.url()}`));
+    page.on("request", (request) => request.url().startsWith(address) || complaints.push(`asks ${request.url()}`));
     page.setDefaultTimeout(LIMIT_MS);
-    await page.goto(`${url}/`);
+    await page.goto(address);
     return { page, complaints };
 }
 

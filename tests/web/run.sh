@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the packages that the dashboard's tests need into a folder of the build, once, and runs a
+# Fetches the packages that the browser tests need into a folder of the build, once, and runs a
 # test of this directory. Exits with 77, and a line, where node, npm, Chromium or the packages are not
 # to be had.
 #

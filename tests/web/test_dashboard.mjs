@@ -3,37 +3,11 @@
 // What is clicked, what is shown, what is sent; no console error, no request to elsewhere. With
 // HARPE_PICTURES=folder it also makes the pictures of docs/dashboard.md. Run by run.sh.
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessibilityProblems, call, chromium, openPage, sleep, until, World } from "./harness.mjs";
+import { accessibilityProblems, call, openPage, sleep, startTests, until } from "./harness.mjs";
 
-const world = new World();
-/* Whatever goes wrong, nothing is left behind. */
-for (const event of ["SIGTERM", "SIGINT", "uncaughtException"])
-    process.once(event, async (reason) => {
-        console.error(reason);
-        await world.end();
-        process.exit(1);
-    });
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM,
-    args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
-const pictures = process.env.HARPE_PICTURES;
-if (pictures) mkdirSync(pictures, { recursive: true });
-let failures = 0;
-
-async function test(name, body) {
-    try {
-        const note = await body();
-        console.log(`ok      ${name}${note ? `: ${note}` : ""}`);
-    } catch (error) {
-        failures++;
-        console.log(`FAILED  ${name}\n${error.stack}`);
-    }
-}
-
-async function picture(page, name, clip) {
-    if (pictures) await page.screenshot({ path: join(pictures, `${name}.png`), ...clip });
-}
+const { world, browser, test, picture, end } = await startTests();
 
 /* A job of 4 ranks of which 2 are there, and one that trains. */
 const online = await world.serve("online", "--scheduler", "Perseus", "--scheduler-args",
@@ -367,6 +341,4 @@ function makePipeline(stages, microbatches) {
             instruction: e & 1 ? "backward" : "forward", runs: microbatches, predicted: [1, 100], measured: null })) };
 }
 
-await browser.close();
-await world.end();
-process.exitCode = failures ? 1 : 0;
+await end();

@@ -11,24 +11,26 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"
 from server import SOURCE, ServerTest  # noqa: E402
 
 WEB = SOURCE / "web"
+FILES = sorted(file for file in WEB.iterdir() if file.is_file())  # web/report/ is for report.html
 
 
 class Pages(ServerTest):
     def test_every_file_is_served_as_it_is(self):
         server = self.start()
-        for file in sorted(WEB.iterdir()):
+        for file in FILES:
             path = "/" if file.name == "index.html" else f"/dashboard/{file.name}"
             plain = self.expect(server.get(path), 200)
             self.assertEqual(plain.body, file.read_bytes(), path)
             packed = self.expect(server.get(path, **{"Accept-Encoding": "br, gzip"}), 200)
             self.assertEqual(packed.headers["content-encoding"], "gzip")
             self.assertEqual(gzip.decompress(packed.body), file.read_bytes(), path)
+        self.expect(server.get("/dashboard/report.js"), 404)
 
     def test_the_page_asks_for_what_there_is_and_for_nothing_elsewhere(self):
-        names = {f"/dashboard/{file.name}" for file in WEB.iterdir()} - {"/dashboard/index.html"}
+        names = {f"/dashboard/{file.name}" for file in FILES} - {"/dashboard/index.html"}
         asked = set(re.findall(r'(?:src|href)="(/dashboard/[^"]*)"', (WEB / "index.html").read_text()))
         self.assertEqual(asked, names)
-        for file in WEB.iterdir():
+        for file in FILES + list((WEB / "report").iterdir()):
             strangers = set(re.findall(r"https?://[^\s\"'`)]*", file.read_text()))
             self.assertEqual(strangers - {"http://www.w3.org/2000/svg"}, set(), file.name)
 

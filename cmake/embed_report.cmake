@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# Writes the report's script and style as a C source: cmake -DWEB=web -DOUTPUT=report_files.c -P.
+# A single file cannot import modules, so they are joined into one, each after those that it imports;
+# `import` and `export` go. What joining could break stops the build: a module that is not here or
+# comes later, another name for an import, one name for two things.
+cmake_minimum_required(VERSION 3.25)
+set(modules format dom palette savings frontier_chart timeline report/layout report/report)
+
+set(script "\n")
+set(joined "")
+foreach(module IN LISTS modules)
+    file(READ ${WEB}/${module}.js text)
+    get_filename_component(name ${module} NAME)
+    if(text MATCHES "import {[^}]* as [^}]*}")
+        message(FATAL_ERROR "web/${module}.js: cannot join an import under another name")
+    endif()
+    string(REGEX MATCHALL "from \"[^\"]*/[a-z_]+\\.js\"" imports "${text}")
+    foreach(import IN LISTS imports)
+        string(REGEX REPLACE ".*/([a-z_]+)\\.js\"" "\\1" import "${import}")
+        if(NOT import IN_LIST joined)
+            message(FATAL_ERROR "web/${module}.js imports ${import}.js, which is not joined before it")
+        endif()
+    endforeach()
+    list(APPEND joined ${name})
+    string(REGEX REPLACE "import {[^}]*} from \"[^\"]*\";\n" "" text "\n${text}")
+    string(REGEX REPLACE "\nexport (async |function|const|let|class)" "\n\\1" text "${text}")
+    if(text MATCHES "\n(import|export)[ {][^\n]*")
+        message(FATAL_ERROR "web/${module}.js: cannot join this: ${CMAKE_MATCH_0}")
+    endif()
+    string(APPEND script "${text}")
+endforeach()
+
+string(REGEX MATCHALL "\n(async )?(function[*]?|const|let|class) [A-Za-z0-9_$]+" definitions "${script}")
+set(names "")
+foreach(definition IN LISTS definitions)
+    string(REGEX REPLACE ".* " "" name "${definition}")
+    if(name IN_LIST names)
+        message(FATAL_ERROR "two modules of the report define ${name}")
+    endif()
+    list(APPEND names ${name})
+endforeach()
+if(script MATCHES "</script|<!--")
+    message(FATAL_ERROR "the report's script may not hold '${CMAKE_MATCH_0}'")
+endif()
+
+# The dashboard's style, for what is within .interactive alone, its colours too.
+file(READ ${WEB}/style.css style)
+string(REPLACE ":root {" "& {" style "${style}")
+set(style ".interactive {\n${style}}\n")
+if(style MATCHES "</style|@import|url\\(")
+    message(FATAL_ERROR "the report's style may not hold '${CMAKE_MATCH_0}'")
+endif()
+
+function(put_array name text)
+    string(HEX "${text}" bytes)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+    file(APPEND ${OUTPUT}.new "\nconst unsigned char ${name}[] = {${bytes}};\n"
+         "const size_t ${name}_size = sizeof ${name};\n")
+endfunction()
+file(WRITE ${OUTPUT}.new "/* Made from web/ by cmake/embed_report.cmake. */\n#include \"draw/report.h\"\n")
+put_array(harpe_report_script "${script}")
+put_array(harpe_report_chart_style "${style}")
+file(RENAME ${OUTPUT}.new ${OUTPUT})

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline of any plan of a report, laid out in time as timeline() takes it. The page holds what
+// an iteration is made of (instructions, what waits for what, what each takes at each clock) and, for
+// each plan, only what it changes against the plan before it; starts are the earliest ones possible.
+
+/** [gap, value, gap, value ...] as [position, value] pairs. */
+function* places(list) {
+    let position = 0;
+    for (let i = 0; i < list.length; i += 2) {
+        position += list[i];
+        yield [position, list[i + 1]];
+    }
+}
+
+/** Instructions and what each waits for besides the one before it on its rank. */
+function unpack(data) {
+    const ranks = [];
+    let count = 0;
+    for (const { entry, microbatch } of data.ranks) {
+        ranks.push({ offset: count, count: entry.length, entry, microbatch });
+        count += entry.length;
+    }
+    const waits = Array.from({ length: count }, () => []);
+    for (const { offset, count: length } of ranks)
+        for (let i = 1; i < length; i++) waits[offset + i].push(offset + i - 1);
+    for (const [node, from] of places(data.waits)) waits[node].push(from);
+    return { ranks, count, waits, entry: ranks.flatMap((rank) => rank.entry) };
+}
+
+/** Instructions in an order in which each comes after what it waits for. */
+function orderOf({ ranks, count, waits }) {
+    const order = [];
+    const isDone = new Uint8Array(count);
+    const next = ranks.map((rank) => rank.offset);
+    for (let before = -1; before < order.length;) {
+        before = order.length;
+        ranks.forEach(({ offset, count: length }, r) => {
+            while (next[r] < offset + length && waits[next[r]].every((node) => isDone[node])) {
+                isDone[next[r]] = 1;
+                order.push(next[r]++);
+            }
+        });
+    }
+    return order;
+}
+
+function criticalPath(waits, end) {
+    const latest = (nodes) => nodes.reduce((best, node) => best < 0 || end[node] > end[best] ? node : best, -1);
+    const path = [];
+    for (let node = latest([...end.keys()]); node >= 0; node = latest(waits[node])) path.push(node);
+    return path.reverse();
+}
+
+/** Lowest and highest power of all plans and the highest clocks: one colour means one power everywhere. */
+function powersUsed(data, { entry }, points) {
+    const used = new Set(points.map((list) => list[0].power));
+    for (const changes of data.plans)
+        for (const [node, point] of places(changes ?? [])) used.add(points[entry[node]][point].power);
+    return [...used].reduce(([low, high], power) => [Math.min(low, power), Math.max(high, power)], [Infinity, 0]);
+}
+
+/** `data`: the report's "timeline". */
+export function planLayouts(data) {
+    const model = unpack(data);
+    const order = orderOf(model);
+    const points = data.entries.map((entry) => entry.points.map(
+        ([frequency, duration, energy]) => ({ frequency, duration, power: energy / duration })));
+    const power_range = powersUsed(data, model, points);
+
+    /** What each instruction takes; -1: all at their highest clocks. */
+    function pointsOf(index) {
+        const chosen = new Uint16Array(model.count);
+        for (const changes of data.plans.slice(0, index + 1))
+            for (const [node, point] of places(changes ?? [])) chosen[node] = point;
+        return model.entry.map((entry, node) => points[entry][chosen[node]]);
+    }
+
+    return {
+        /** The plan nearest to `index` that the page holds. */
+        nearest(index) {
+            for (let away = 0; ; away++)
+                for (const at of [index - away, index + away]) if (data.plans[at]) return at;
+        },
+        /** Every instruction at its highest clock: index -1. */
+        layout(index) {
+            const runs = pointsOf(index);
+            const start = new Float64Array(model.count);
+            const end = new Float64Array(model.count);
+            for (const node of order) {
+                for (const from of model.waits[node]) start[node] = Math.max(start[node], end[from]);
+                end[node] = start[node] + runs[node].duration;
+            }
+            return {
+                time: end.reduce((a, b) => Math.max(a, b), 0), power_range, entries: data.entries,
+                critical: criticalPath(model.waits, end),
+                ranks: model.ranks.map(({ offset, count, entry, microbatch }) => {
+                    const mine = runs.slice(offset, offset + count);
+                    return { entry, microbatch, start: [...start.subarray(offset, offset + count)],
+                             frequency: mine.map((run) => run.frequency), duration: mine.map((run) => run.duration),
+                             power: mine.map((run) => run.power) };
+                }),
+            };
+        },
+    };
+}
