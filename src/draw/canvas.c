@@ -97,10 +97,9 @@ harpe_status harpe_canvas_finish(harpe_canvas *canvas, harpe_text *out, harpe_er
     harpe_text made = {0};
     canvas->operations->finish(canvas, &made);
     cairo_status_t status = cairo_status(canvas->cairo);
-    bool failed = made.failed || canvas->body.failed || canvas->data.failed;
+    bool failed = made.failed || canvas->body.failed;
     cairo_destroy(canvas->cairo);
     harpe_text_free(&canvas->body);
-    harpe_text_free(&canvas->data);
     free(canvas);
     harpe_status result = HARPE_OK;
     if (failed || status == CAIRO_STATUS_NO_MEMORY) {
@@ -122,15 +121,6 @@ harpe_status harpe_canvas_finish(harpe_canvas *canvas, harpe_text *out, harpe_er
 
 bool harpe_canvas_has_tooltips(const harpe_canvas *canvas) {
     return canvas->format == HARPE_IMAGE_HTML || canvas->format == HARPE_IMAGE_SVG;
-}
-
-void harpe_canvas_data(harpe_canvas *canvas, const char *name, double value) {
-    if (canvas->format != HARPE_IMAGE_HTML) {
-        return;
-    }
-    harpe_text_printf(&canvas->data, " data-%s=\"", name);
-    harpe_text_number(&canvas->data, value);
-    harpe_text_printf(&canvas->data, "\"");
 }
 
 void harpe_canvas_rect(harpe_canvas *canvas, double x, double y, double width, double height,

@@ -52,8 +52,6 @@ harpe_status harpe_canvas_finish(harpe_canvas *canvas, harpe_text *out, harpe_er
 
 /* True where hovering can show something, so that tooltips are worth their bytes. */
 bool harpe_canvas_has_tooltips(const harpe_canvas *canvas);
-/* A number that a page's script finds on the picture as data-<name>. Ignored elsewhere. */
-void harpe_canvas_data(harpe_canvas *canvas, const char *name, double value);
 
 void harpe_canvas_rect(harpe_canvas *canvas, double x, double y, double width, double height,
                        harpe_color fill, const char *tooltip);
@@ -92,7 +90,6 @@ struct harpe_canvas {
     double width, height;
     cairo_t *cairo;  /* draws PNG and PDF; only measures text for SVG */
     harpe_text body; /* bytes made so far */
-    harpe_text data; /* attributes of the outermost element */
     char description[400];
 };
 

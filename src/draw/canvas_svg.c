@@ -164,9 +164,6 @@ static void finish(harpe_canvas *canvas, harpe_text *out) {
                            " aria-label=\"");
     harpe_text_html(out, canvas->description);
     harpe_text_printf(out, "\"");
-    if (canvas->data.length > 0) {
-        harpe_text_append(out, canvas->data.data, canvas->data.length);
-    }
     harpe_text_printf(out, ">\n");
     if (!in_page) {
         harpe_text_printf(out, "<title>");

@@ -362,18 +362,6 @@ static void draw_marks(drawing *d) {
     }
 }
 
-static void tell_scales(drawing *d) {
-    const harpe_frame *frame = &d->frame;
-    harpe_canvas_data(d->canvas, "left", frame->left);
-    harpe_canvas_data(d->canvas, "right", frame->right);
-    harpe_canvas_data(d->canvas, "top", frame->top);
-    harpe_canvas_data(d->canvas, "bottom", frame->bottom);
-    harpe_canvas_data(d->canvas, "time-low", frame->x.low / d->time.per_si);
-    harpe_canvas_data(d->canvas, "time-high", frame->x.high / d->time.per_si);
-    harpe_canvas_data(d->canvas, "energy-low", frame->y.low / d->energy.per_si);
-    harpe_canvas_data(d->canvas, "energy-high", frame->y.high / d->energy.per_si);
-}
-
 static harpe_status draw_all(drawing *d, harpe_error *error) {
     const harpe_frontier_picture *picture = d->picture;
     char x_title[64];
@@ -400,7 +388,6 @@ static harpe_status draw_all(drawing *d, harpe_error *error) {
     }
     draw_key(d);
     draw_marks(d);
-    tell_scales(d);
     return HARPE_OK;
 }
 

@@ -167,6 +167,7 @@ for (const colorScheme of ["light", "dark"]) {
         await page.getByRole("link", { name: "All jobs" }).click();
         await page.getByRole("heading", { name: "Jobs" }).waitFor();
         await page.getByText("not registered: 1, 3").waitFor();
+        await page.getByRole("row", { name: "train-sim" }).getByText(/^-?\d+\.\d %$/).waitFor();
         assert.deepEqual(await accessibilityProblems(page), []);
         await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 320 } });
         await page.goBack();
