@@ -82,8 +82,8 @@ export function showJobs(content, tell) {
     const table = h("table", { class: "jobs" },
         h("thead", null, h("tr", null, ["Job", "State", "Ranks", "Round", "Saves", "Last seen"].map(
             (name, i) => h("th", { scope: "col", class: i > 2 ? "number" : null }, name)))), body);
-    const empty = h("p", { class: "empty", hidden: true }, "No job is registered. A training process finds this server through ",
-        h("code", null, "ZEUS_PFO_SERVER"), "; to see one at work: ", h("code", null, "harpe train-sim --server URL"));
+    const empty = h("p", { class: "empty", hidden: true }, "No job is registered. A training process is given this server as its ",
+        h("code", null, "server_url"), "; to see one at work: ", h("code", null, `harpe train-sim --server ${location.origin}`));
     content.append(h("h1", null, "Jobs"), h("div", { class: "toolbar" },
         h("label", { for: "filter" }, "Show"), filter, count), table, empty);
     document.title = "Harpe: jobs";

@@ -129,6 +129,20 @@ class Megatron(unittest.TestCase):
         one.uninstall()
         self.assertTrue(one.optimizer.has_ended)
 
+    def test_a_second_call_changes_nothing(self):
+        recorder = Recorder()
+        with megatron.install(self.timers, recorder) as one:
+            self.assertIs(megatron.install(self.config, recorder), one)
+            self.assertIs(megatron.install(self.config, server_url="http://head"), one)
+            with self.assertRaisesRegex(InvalidArgumentError, "uninstall that one first"):
+                megatron.install(self.timers, Recorder())
+            self.step()
+            self.assertEqual(recorder.take(), TRAINED)
+        again = Recorder()
+        with megatron.install(self.timers, again):
+            self.step()
+        self.assertEqual((recorder.take(), again.take()), ([], TRAINED))
+
     def test_without_timers_it_says_what_it_wants(self):
         for wrong in (None, types.SimpleNamespace(timers=None), len):
             with self.assertRaisesRegex(InvalidArgumentError, "get_timers"):

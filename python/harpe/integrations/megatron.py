@@ -93,6 +93,9 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
     optimizer: who is told; None: a PipelineFrequencyOptimizer for this rank of Megatron's.
     server_url, options: of that optimizer; see its class.
 
+    A model_provider is called once for each virtual stage: where timers mark already, what the
+    first call installed is returned.
+
     Returns what uninstalls it. Raises InvalidArgumentError if there are no timers, and what the
     optimizer's construction raises.
     """
@@ -102,8 +105,15 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
         raise InvalidArgumentError(
             f"install: {timers!r} are no timers: expected get_timers(), or a config whose `timers` "
             "are set", b.HARPE_INVALID_ARGUMENT)
+    before: Optional[Installed] = getattr(kind, "_harpe_installed", None)
+    if before is not None and optimizer in (None, before.optimizer):
+        return before
+    if before is not None:
+        raise InvalidArgumentError("install: these timers mark already, for another optimizer: "
+                                   "uninstall that one first", b.HARPE_INVALID_ARGUMENT)
     one = installed(optimizer, server_url, _ranks, options)
     marked = _marked_class(kind, _marks(one))
+    marked._harpe_installed = one
     timers.__class__ = marked
 
     def undo() -> None:
