@@ -128,7 +128,7 @@ typedef enum harpe_pipeline_frequency_state {
 typedef struct harpe_pipeline_frequency_status {
     harpe_pipeline_frequency_state state;
     char job_id[256];    /* "" until registered */
-    int64_t round;       /* of the schedule, which is run from the next step on; -1: none */
+    int64_t round;       /* of this job's schedule, which is run from the next step on; -1: none */
     uint64_t steps;      /* begun */
     uint64_t misfits;    /* steps that did not fit their schedule */
     uint64_t reconnects; /* times that the server was away and came back */

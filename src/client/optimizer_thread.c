@@ -143,6 +143,7 @@ static void tell_recovery(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     if (talk->trouble == HARPE_TROUBLE_NONE) return;
     talk->trouble = HARPE_TROUBLE_NONE;
+    talk->pause_s = FIRST_PAUSE_S; /* it serves again: what else it may want is done soon */
     pthread_mutex_lock(&optimizer->lock);
     optimizer->reconnects++;
     pthread_mutex_unlock(&optimizer->lock);
@@ -167,6 +168,7 @@ static void register_anew(harpe_pipeline *optimizer, const char *reason) {
     talk->report = NULL;
     pthread_mutex_lock(&optimizer->lock);
     optimizer->job_id[0] = '\0';
+    optimizer->round = -1; /* the next job counts its own */
     optimizer->state = HARPE_PFO_REGISTERING;
     pthread_mutex_unlock(&optimizer->lock);
     pause_and_try_again(optimizer);
