@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A stream is asking (its call waits for a change), sending (an event, or a sign of life), or both;
+ * an event that comes while something is being sent waits for it. */
 #include "server/events.h"
 
 #include <stdlib.h>

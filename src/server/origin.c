@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Browsers say where a page comes from in Origin, and whom they believe to talk to in Host. */
 #include "server/origin.h"
 
 #include <string.h>
