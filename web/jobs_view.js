@@ -114,8 +114,9 @@ export function showJobs(content, tell) {
     }
 
     /* Newest first, as the list is: each new one goes above those that came before it. */
-    function show({ whole, jobs }) {
+    function show({ whole, jobs, gone }) {
         tell(null);
+        for (const id of gone) if (rows.has(id)) forget(id);
         if (whole) {
             const known = new Set(jobs.map((job) => job.job_id));
             for (const id of [...rows.keys()]) if (!known.has(id)) forget(id);
@@ -139,12 +140,13 @@ export function showJobs(content, tell) {
 
     async function askRow(row, signal) {
         const { job_id: id, round, failure } = row.job;
-        row.askedIn = round;
-        if (round < 0 || failure || row.hasNoFrontier) return;
         try {
-            row.setSavings(await get(`${jobPath(id)}/frontier`, signal));
+            if (round >= 0 && !failure && !row.hasNoFrontier)
+                row.setSavings(await get(`${jobPath(id)}/frontier`, signal));
+            row.askedIn = round;
         } catch (error) {
             row.hasNoFrontier = error.status === 409;
+            if (!row.hasNoFrontier && !signal.aborted) row.askedIn = round; // whatever it is, it is no matter of time
         }
     }
 
@@ -154,6 +156,7 @@ export function showJobs(content, tell) {
         await Promise.all(Array.from({ length: SAVINGS_AT_ONCE }, async () => {
             for (const row of old) await askRow(row, AbortSignal.any([signal, AbortSignal.timeout(SAVINGS_WITHIN_MS)]));
         }));
+        if ([...rows.values()].some((row) => isShown(row) && row.askedIn !== row.job.round)) savings(); // later
     }
     const savings = onDemand(loadSavings, () => {}, () => {}, SAVINGS_EVERY_MS);
     const clock = setInterval(() => {

@@ -8,6 +8,16 @@ const FOR_GOOD = [401, 404, 410]; // trying again would not help
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
+/** A view that cannot show something goes on with what comes next. */
+function attempt(show, value, fail) {
+    try {
+        show(value);
+    } catch (error) {
+        console.error(error);
+        fail(new Error(`this page cannot show what the server says: ${error.message}`));
+    }
+}
+
 /** Follows the events of `path`: `show(data)` with each, `fail(error)` when they cannot be had; then
  * tries again, unless what they tell of is gone for good. Answers a function that ends it. */
 export function follow(path, show, fail) {
@@ -26,7 +36,7 @@ export function follow(path, show, fail) {
                 if (FOR_GOOD.includes(next.error?.status)) return;
                 if (next.error || next.done) break;
                 if (next.value.name === "end") fail(new Error(next.value.data.detail));
-                else show(next.value.data);
+                else attempt(show, next.value.data, fail);
             }
             await pause(AGAIN_AFTER_MS);
         }
@@ -69,7 +79,7 @@ export function onDemand(load, show, fail, interval = 0) {
                 isWanted ||= !(error.status >= 400 && error.status < 500);
                 await pause(AGAIN_AFTER_MS);
             } else {
-                show(value);
+                attempt(show, value, fail);
             }
             await pause(interval);
         }

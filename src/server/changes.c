@@ -2,14 +2,30 @@
 /* Who looks on: calls that are held until something of a job, or of any, has changed. Every change
  * gives its job the next version; a call says which version it has seen and is answered with what
  * is newer, not at once but after a moment, so that a burst is told as one. Versions begin anywhere
- * in each engine: one of an earlier engine, or of another server's, is not taken for its own. */
+ * in each engine: one of an earlier engine, or of another server's, is not taken for its own.
+ *
+ * Nobody who trains waits for it: what many want to hear is written once, and after some
+ * milliseconds the rest has to wait for the next turn. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "server/job.h"
 
-enum { TELL_AFTER_MS = 200 };
+enum {
+    TELL_AFTER_MS = 200,
+    TELL_ON_AFTER_MS = 20, /* those for whom there was no time */
+};
+static const int64_t turn_ns = 5000000;
+
+/* What was told last. */
+typedef struct telling {
+    harpe_job *job; /* NULL: all */
+    int64_t since;
+    char *text; /* NULL: nothing yet */
+    size_t length;
+} telling;
 
 static void tell(void *user);
 
@@ -19,15 +35,15 @@ void harpe_changes_begin(harpe_jobs *jobs) {
     jobs->first_version = jobs->version = (int64_t)(seed >> 2) << 32;
 }
 
-static void tell_soon(harpe_jobs *jobs) {
+static void tell_after(harpe_jobs *jobs, int64_t delay_ms) {
     if (!jobs->onlookers || jobs->tell_timer || jobs->is_stopping) return;
     /* Out of memory: the next change tries again. */
-    (void)harpe_loop_after(jobs->options.loop, TELL_AFTER_MS, tell, jobs, &jobs->tell_timer, NULL);
+    (void)harpe_loop_after(jobs->options.loop, delay_ms, tell, jobs, &jobs->tell_timer, NULL);
 }
 
 void harpe_job_changed(harpe_job *job) {
     job->version = ++job->jobs->version;
-    tell_soon(job->jobs);
+    tell_after(job->jobs, TELL_AFTER_MS);
 }
 
 /* ---- Answering ---------------------------------------------------------------------------- */
@@ -36,24 +52,38 @@ static bool is_known(const harpe_jobs *jobs, int64_t version) {
     return version >= jobs->first_version && version <= jobs->version;
 }
 
-static void hold(harpe_jobs *jobs, harpe_call *call) {
-    call->next = jobs->onlookers;
-    jobs->onlookers = call;
+static int64_t version_of(const harpe_jobs *jobs, const harpe_job *job) {
+    return job ? job->version : jobs->version;
 }
 
-static void reply(harpe_jobs *jobs, const harpe_job *job, harpe_call *call) {
+/* The first in the list waits least. */
+static void hold(harpe_jobs *jobs, harpe_call *call) {
+    harpe_call **end = &jobs->onlookers;
+    while (*end)
+        end = &(*end)->next;
+    call->next = NULL;
+    *end = call;
+}
+
+static void reply(harpe_jobs *jobs, harpe_job *job, harpe_call *call, telling *last) {
     int64_t since = is_known(jobs, call->round) ? call->round : -1;
-    char *text = job ? harpe_job_row(job) : harpe_jobs_rows(jobs, since);
-    harpe_reply(call, text ? 200 : 503, text, text ? strlen(text) : 0, jobs->version);
+    if (!last->text || last->job != job || (!job && last->since != since)) {
+        free(last->text);
+        *last = (telling){job, since, job ? harpe_job_row(job) : harpe_jobs_rows(jobs, since), 0};
+        last->length = last->text ? strlen(last->text) : 0;
+    }
+    char *text = last->text ? malloc(last->length + 1) : NULL;
+    if (text) memcpy(text, last->text, last->length + 1);
+    harpe_reply(call, text ? 200 : 503, text, last->length, jobs->version);
 }
 
 /* Answers it or holds it again. */
-static void look_again(harpe_jobs *jobs, harpe_call *call) {
-    const harpe_job *job = call->job_id ? harpe_job_table_find(&jobs->table, call->job_id) : NULL;
+static void look_again(harpe_jobs *jobs, harpe_call *call, telling *last) {
+    harpe_job *job = call->job_id ? harpe_job_table_find(&jobs->table, call->job_id) : NULL;
     if (call->job_id && (!job || job->is_evicted))
         harpe_reply_evicted(call, call->job_id);
-    else if ((job ? job->version : jobs->version) > call->round)
-        reply(jobs, job, call);
+    else if (version_of(jobs, job) > call->round)
+        reply(jobs, job, call, last);
     else
         hold(jobs, call);
 }
@@ -61,22 +91,35 @@ static void look_again(harpe_jobs *jobs, harpe_call *call) {
 /* No answer brings a call or the loss of one before this is over. */
 static void tell(void *user) {
     harpe_jobs *jobs = user;
+    int64_t end_ns = harpe_clock_ns() + turn_ns;
+    telling last = {0};
     jobs->tell_timer = NULL;
     harpe_call *call = jobs->onlookers;
     jobs->onlookers = NULL;
-    for (harpe_call *next; call; call = next) {
-        next = call->next;
-        look_again(jobs, call);
+    while (call && harpe_clock_ns() < end_ns) {
+        harpe_call *next = call->next;
+        look_again(jobs, call, &last);
+        call = next;
     }
+    free(last.text);
+    if (!call) return;
+    harpe_call *held = jobs->onlookers;
+    jobs->onlookers = call;
+    while (call->next)
+        call = call->next;
+    call->next = held;
+    tell_after(jobs, TELL_ON_AFTER_MS);
 }
 
-void harpe_ask_for_changes(harpe_jobs *jobs, const harpe_job *job, harpe_call *call) {
+void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
     if (!is_known(jobs, call->round)) {
-        reply(jobs, job, call);
+        telling once = {0};
+        reply(jobs, job, call, &once);
+        free(once.text);
         return;
     }
     hold(jobs, call);
-    if ((job ? job->version : jobs->version) > call->round) tell_soon(jobs);
+    if (version_of(jobs, job) > call->round) tell_after(jobs, TELL_AFTER_MS);
 }
 
 void harpe_changes_end(harpe_jobs *jobs) {

@@ -10,7 +10,8 @@
 #include "base/text.h"
 
 enum {
-    STREAMS_MAX = 100,
+    STREAMS_MAX = 50,
+    TURN_AFTER_MS = 20,     /* lists of all jobs are long: one at a time, with pauses for others */
     ALIVE_EVERY_MS = 15000, /* proxies close what is silent for long */
 };
 
@@ -21,7 +22,8 @@ typedef struct stream {
     harpe_http_request *request;
     harpe_text waiting; /* an event that waits for the piece before it to be out */
     bool is_asking, has_begun, is_sending;
-    bool is_over; /* to be ended once all is out */
+    bool has_turn; /* to be told of all jobs; without one it waits */
+    bool is_over;  /* to be ended once all is out */
 } stream;
 
 struct harpe_events {
@@ -30,12 +32,40 @@ struct harpe_events {
     harpe_timer *alive_timer;
     stream *first;
     int count;
+    bool is_turn_taken;
+    harpe_timer *turn_timer;
 };
+
+/* ---- Turns -------------------------------------------------------------------------------- */
+
+static void ask(stream *self);
+
+static bool wants_all(const stream *self) { return !self->call.job_id && self->call.round < 0; }
+
+static void give_turn(void *user) {
+    harpe_events *events = user;
+    events->turn_timer = NULL;
+    events->is_turn_taken = false;
+    for (stream *next = events->first; next; next = next->next) {
+        if (next->is_asking || next->has_begun || !wants_all(next)) continue;
+        ask(next);
+        return;
+    }
+}
+
+static void end_turn(stream *self) {
+    harpe_events *events = self->events;
+    if (!self->has_turn) return;
+    self->has_turn = false;
+    if (harpe_loop_after(events->loop, TURN_AFTER_MS, give_turn, events, &events->turn_timer, NULL))
+        events->is_turn_taken = false; /* out of memory: whoever comes next has one */
+}
 
 /* ---- Answering ---------------------------------------------------------------------------- */
 
 static void free_stream(stream *self) {
     harpe_events *events = self->events;
+    end_turn(self);
     if (self->previous)
         self->previous->next = self->next;
     else
@@ -109,6 +139,10 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
 }
 
 static void ask(stream *self) {
+    if (wants_all(self)) {
+        if (self->events->is_turn_taken) return;
+        self->events->is_turn_taken = self->has_turn = true;
+    }
     self->is_asking = true;
     if (self->events->peers)
         harpe_peers_handle(self->events->peers, &self->call);
@@ -119,6 +153,7 @@ static void ask(stream *self) {
 void harpe_events_sent(void *data) {
     stream *self = data;
     self->is_sending = false;
+    end_turn(self);
     if (self->waiting.data && !self->waiting.failed)
         send_piece(self, &self->waiting);
     else if (self->is_over)
@@ -140,17 +175,18 @@ bool harpe_events_owns(const void *data) {
 
 /* ---- Signs of life ------------------------------------------------------------------------ */
 
+static void send_life(stream *self) {
+    harpe_text comment = {0};
+    harpe_text_append(&comment, ":\n\n", 3);
+    if (comment.failed || !harpe_http_wants_body(self->request)) harpe_text_free(&comment);
+    send_piece(self, &comment);
+}
+
 static void show_life(void *user) {
     harpe_events *events = user;
     events->alive_timer = NULL;
     for (stream *self = events->first; self; self = self->next) {
-        harpe_text comment = {0};
-        if (self->is_sending || !self->has_begun) continue;
-        harpe_text_append(&comment, ":\n\n", 3);
-        if (comment.failed)
-            harpe_text_free(&comment);
-        else
-            send_piece(self, &comment);
+        if (!self->is_sending && self->has_begun) send_life(self);
     }
     if (events->first)
         (void)harpe_loop_after(events->loop, ALIVE_EVERY_MS, show_life, events,
@@ -180,10 +216,6 @@ static stream *add_stream(harpe_events *events, harpe_http_request *request, con
 
 void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id) {
     static char many[] = "{\"detail\":\"too many look on already: close one or try again later\"}";
-    if (!harpe_http_wants_body(request)) {
-        harpe_http_answer(request, 200, "text/event-stream", NULL, 0, false, NULL);
-        return;
-    }
     stream *self = events->count < STREAMS_MAX ? add_stream(events, request, job_id) : NULL;
     if (!self) {
         harpe_http_answer(request, 503, "application/json", many, strlen(many), false, NULL);
@@ -195,7 +227,11 @@ void harpe_events_open(harpe_events *events, harpe_http_request *request, const 
     if (!events->alive_timer)
         (void)harpe_loop_after(events->loop, ALIVE_EVERY_MS, show_life, events,
                                &events->alive_timer, NULL);
-    ask(self);
+    bool wants_body = harpe_http_wants_body(request);
+    self->is_over = !wants_body;
+    /* Who knows all may hear nothing for long, but shall know that it listens. */
+    if (!wants_body || self->call.round >= 0) send_life(self);
+    if (wants_body) ask(self);
 }
 
 harpe_events *harpe_events_new(harpe_loop *loop, harpe_peers *peers) {
@@ -211,5 +247,6 @@ void harpe_events_leave_peers(harpe_events *events) { events->peers = NULL; }
 void harpe_events_free(harpe_events *events) {
     if (!events) return;
     harpe_timer_cancel(events->alive_timer);
+    harpe_timer_cancel(events->turn_timer);
     free(events);
 }

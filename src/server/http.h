@@ -4,9 +4,10 @@
  * thread; no callback is made from inside harpe_http_answer.
  *
  * It guards the door: connections accepted by ourselves and limited in number (when full the one
- * that has been idle, sending or looking on longest gives way, never a held request), time to send
- * a whole request, header and body size, memory for all bodies together, TLS, bearer token in
- * constant time. A client that goes away while its request is held is noticed (EPOLLRDHUP). */
+ * that only looks on gives way, or that has been idle or sending longest, never a held request),
+ * time to send a whole request, header and body size, memory for all bodies together, TLS, bearer
+ * token in constant time. A client that goes away while its request is held is noticed
+ * (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 

@@ -151,6 +151,7 @@ void harpe_http_stream(harpe_http_request *request, const char *content_type, ch
     if (!connection->is_stream) {
         connection->is_stream = true;
         connection->keep_alive = false;
+        harpe_http_request_drop_body(request);
         head = make_head(connection, 200, content_type, NO_LENGTH, headers);
     }
     send_soon(connection, &head, piece, length);

@@ -128,11 +128,13 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
 }
 
 bool harpe_http_evict(harpe_http *http) {
+    /* Whoever only looks on goes first. */
+    harpe_http_connection *longest = http->states[HARPE_HTTP_STREAMING].oldest;
     static const harpe_http_state may_give_way[] = {HARPE_HTTP_HANDSHAKING, HARPE_HTTP_IDLE,
                                                     HARPE_HTTP_RECEIVING,   HARPE_HTTP_SENDING,
                                                     HARPE_HTTP_STREAMING,   HARPE_HTTP_LINGERING};
-    harpe_http_connection *longest = NULL;
-    for (size_t i = 0; i < sizeof may_give_way / sizeof *may_give_way; i++) {
+    bool is_stream = longest != NULL;
+    for (size_t i = 0; i < sizeof may_give_way / sizeof *may_give_way && !is_stream; i++) {
         harpe_http_connection *oldest = http->states[may_give_way[i]].oldest;
         if (oldest != NULL && (longest == NULL || oldest->since_ns < longest->since_ns))
             longest = oldest;

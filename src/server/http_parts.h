@@ -105,8 +105,8 @@ int64_t harpe_http_run_queue(void *user); /* a harpe_http */
 bool harpe_http_connection_open(harpe_http *http, int fd);
 /* Tells the handler (`gone`, `sent`) and frees it, now or when its turn in the queue comes. */
 void harpe_http_connection_close(harpe_http_connection *connection);
-/* Closes the one that has been idle, receiving, sending or streaming longest; false: there is none.
- */
+/* Closes a stream, or the one that has been idle, receiving or sending longest; false: there is
+ * none. */
 bool harpe_http_evict(harpe_http *http);
 
 /* ---- http_exchange.c ------------------------------------------------------------------------ */
@@ -122,6 +122,7 @@ void harpe_http_refuse(harpe_http_connection *connection, int status, const char
 int harpe_http_request_new(harpe_http_connection *connection, const char *head, size_t length,
                            harpe_http_request **out, const char **why);
 void harpe_http_request_free(harpe_http_request *request);
+void harpe_http_request_drop_body(harpe_http_request *request);
 /* False: out of memory. */
 bool harpe_http_request_append(harpe_http_request *request, const char *bytes, size_t length);
 

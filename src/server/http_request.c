@@ -38,9 +38,15 @@ int harpe_http_request_new(harpe_http_connection *connection, const char *head, 
     return 0;
 }
 
-void harpe_http_request_free(harpe_http_request *request) {
-    if (request->body_memory > 0) request->connection->http->body_memory -= request->body_memory;
+void harpe_http_request_drop_body(harpe_http_request *request) {
+    request->connection->http->body_memory -= request->body_memory;
+    request->body_memory = request->body_length = request->body_capacity = 0;
     free(request->body);
+    request->body = NULL;
+}
+
+void harpe_http_request_free(harpe_http_request *request) {
+    harpe_http_request_drop_body(request);
     free(request);
 }
 

@@ -18,7 +18,6 @@ static void remove_job(harpe_job *job) {
     jobs->counts.failed -= job->failure != NULL;
     jobs->counts.evicted++;
     harpe_job_changed(job);
-    jobs->evicted_version = job->version;
     harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: evicted", job->id);
     char detail[600];
     (void)snprintf(detail, sizeof detail, "job %.512s was evicted: register it anew", job->id);

@@ -80,8 +80,7 @@ typedef enum harpe_job_state {
 struct harpe_job {
     harpe_jobs *jobs;
     char *id;
-    harpe_job *same_bucket, *older, *newer; /* the table's; of an evicted job `newer` alone: the
-                                             * next one that was evicted */
+    harpe_job *same_bucket, *older, *newer; /* the table's; of evicted jobs by time of eviction */
 
     harpe_job_info info;
     int64_t registered_s; /* wall clock, s since 1970 */
@@ -209,7 +208,6 @@ struct harpe_jobs {
     harpe_timer *idle_timer;
     int64_t started_s;
     int64_t version, first_version; /* of all jobs; what this engine began with */
-    int64_t evicted_version;        /* when the last one was evicted */
     harpe_call *onlookers;          /* calls that wait for a change */
     harpe_timer *tell_timer;
     bool is_loading, is_stopping;
@@ -292,13 +290,13 @@ void harpe_changes_begin(harpe_jobs *jobs);
  * wishes. */
 void harpe_job_changed(harpe_job *job);
 /* `job` NULL: all. */
-void harpe_ask_for_changes(harpe_jobs *jobs, const harpe_job *job, harpe_call *call);
+void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
 /* Answers 503 to all who wait. */
 void harpe_changes_end(harpe_jobs *jobs);
 /* One job as JSON, its ranks by state. NULL: out of memory (job_view.c). */
 char *harpe_job_row(const harpe_job *job);
-/* Rows of all jobs that changed after version `since`, newest job first; all, and "whole", where
- * one was evicted since, or `since` is -1. */
+/* Rows of all jobs that changed after version `since`, newest job first, and the ids of those that
+ * are gone; -1: all, and "whole". */
 char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since);
 
 /* ---- What calls do ------------------------------------------------------------------------ */

@@ -78,6 +78,7 @@ static void forget_first_evicted(harpe_job_table *table) {
     while (table->evicted_count > HARPE_EVICTED_KEPT && !is_in_use(table->first_evicted)) {
         harpe_job *job = table->first_evicted;
         table->first_evicted = job->newer;
+        if (job->newer) job->newer->older = NULL;
         table->evicted_count--;
         take_out_of_bucket(table, job);
         harpe_job_free(job);
@@ -85,6 +86,7 @@ static void forget_first_evicted(harpe_job_table *table) {
 }
 
 static void link_evicted(harpe_job_table *table, harpe_job *job) {
+    job->older = table->evicted_count > 0 ? table->last_evicted : NULL;
     if (table->evicted_count++ > 0)
         table->last_evicted->newer = job;
     else

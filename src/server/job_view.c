@@ -31,8 +31,21 @@ static void append_string(harpe_text *text, const char *name, const char *value)
     json_decref(string);
 }
 
+/* At most `limit` bytes of it, and whether there was more. */
+static void append_beginning(harpe_text *text, const char *name, const char *value, size_t limit) {
+    char beginning[256];
+    if (!value || strlen(value) <= limit) {
+        append_string(text, name, value);
+        return;
+    }
+    while (limit > 0 && ((unsigned char)value[limit] & 0xC0) == 0x80)
+        limit--; /* not within a character */
+    (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)limit, value);
+    append_string(text, name, beginning);
+}
+
 /* What the list says of a job, without the closing brace. */
-static void append_summary(harpe_text *text, const harpe_job *job) {
+static void append_summary(harpe_text *text, const harpe_job *job, size_t metadata_limit) {
     const harpe_job_info *info = &job->info;
     append_string(text, "{\"job_id\":", job->id);
     append_string(text, ",\"state\":", harpe_job_state_name(harpe_job_state_of(job)));
@@ -40,7 +53,7 @@ static void append_summary(harpe_text *text, const harpe_job *job) {
     append_int(text, ",\"pp_degree\":", info->pp_degree);
     append_int(text, ",\"dp_degree\":", info->dp_degree);
     append_int(text, ",\"tp_degree\":", info->tp_degree);
-    append_string(text, ",\"job_metadata\":", info->job_metadata);
+    append_beginning(text, ",\"job_metadata\":", info->job_metadata, metadata_limit);
     append_int(text, ",\"ranks_registered\":", job->registered);
     append_int(text, ",\"ranks_waiting\":", job->asking);
     append_int(text, ",\"ranks_reported\":", job->reported);
@@ -65,7 +78,7 @@ static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
 
 void harpe_show_job(const harpe_job *job, harpe_call *call) {
     harpe_text text = {0};
-    append_summary(&text, job);
+    append_summary(&text, job, SIZE_MAX);
     append_string(&text,
                   ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
@@ -86,39 +99,54 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
 
 /* ---- Rows --------------------------------------------------------------------------------- */
 
-/* Ranks in this state, "0-3,7"; the first of them, where there are many gaps. */
-static void append_ranks(harpe_text *text, const harpe_job *job, const char *state) {
-    enum { RANGES_MAX = 64 };
+enum { RANGES_MAX = 64, ROW_METADATA_BYTES = 200 };
+
+static const char *const RANK_STATES[] = {"unknown", "registered", "asking", "served", "reported"};
+enum { RANK_STATE_COUNT = sizeof RANK_STATES / sizeof *RANK_STATES };
+
+typedef struct rank_ranges {
+    harpe_text text; /* "0-3,7" */
+    int count;
+} rank_ranges;
+
+static void append_range(rank_ranges *ranges, int first, int last) {
+    if (++ranges->count > RANGES_MAX + 1) return;
+    if (ranges->count == RANGES_MAX + 1) {
+        append(&ranges->text, ",...");
+        return;
+    }
+    append_int(&ranges->text, ranges->count > 1 ? "," : "", first);
+    if (last > first) append_int(&ranges->text, "-", last);
+}
+
+/* Which ranks are in which state; the first ranges of them, where there are many. */
+static void append_rank_states(harpe_text *text, const harpe_job *job) {
+    rank_ranges all[RANK_STATE_COUNT] = {0};
     int count = job->ranks ? job->info.world_size : 0;
-    int ranges = 0;
-    for (int first = 0; first < count && ranges <= RANGES_MAX; first++) {
-        if (strcmp(harpe_rank_state_name(job, first), state) != 0) continue;
-        int last = first;
-        while (last + 1 < count && strcmp(harpe_rank_state_name(job, last + 1), state) == 0)
+    for (int first = 0, last; first < count; first = last + 1) {
+        const char *name = harpe_rank_state_name(job, first);
+        for (last = first; last + 1 < count && harpe_rank_state_name(job, last + 1) == name;)
             last++;
-        if (ranges == RANGES_MAX)
-            append(text, ",...");
-        else
-            append_int(text, ranges > 0 ? "," : "", first);
-        if (last > first && ranges < RANGES_MAX) append_int(text, "-", last);
-        ranges++;
-        first = last;
+        for (int s = 0; s < RANK_STATE_COUNT; s++)
+            if (strcmp(RANK_STATES[s], name) == 0) append_range(&all[s], first, last);
+    }
+    for (int s = 0; s < RANK_STATE_COUNT; s++) {
+        append(text, s > 0 ? ",\"" : "\"");
+        append(text, RANK_STATES[s]);
+        append(text, "\":\"");
+        if (all[s].text.length > 0) append(text, all[s].text.data);
+        append(text, "\"");
+        text->failed = text->failed || all[s].text.failed;
+        harpe_text_free(&all[s].text);
     }
 }
 
 static void append_row(harpe_text *text, const harpe_job *job) {
-    static const char *const states[] = {"unknown", "registered", "asking", "served", "reported"};
-    append_summary(text, job);
+    append_summary(text, job, ROW_METADATA_BYTES);
     append_string(text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     append_string(text, ",\"failure\":", job->failure);
     append(text, ",\"rank_states\":{");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        append(text, i > 0 ? ",\"" : "\"");
-        append(text, states[i]);
-        append(text, "\":\"");
-        append_ranks(text, job, states[i]);
-        append(text, "\"");
-    }
+    append_rank_states(text, job);
     append(text, "}}");
 }
 
@@ -136,14 +164,20 @@ char *harpe_job_row(const harpe_job *job) {
 
 char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
     harpe_text text = {0};
-    bool is_whole = since < jobs->evicted_version || since < 0;
-    append(&text, is_whole ? "{\"whole\":true,\"jobs\":[" : "{\"whole\":false,\"jobs\":[");
-    bool is_first = true;
+    const char *comma = "";
+    append(&text, since < 0 ? "{\"whole\":true,\"jobs\":[" : "{\"whole\":false,\"jobs\":[");
     for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
-        if (!job->is_stored || (!is_whole && job->version <= since)) continue;
-        if (!is_first) append(&text, ",");
-        is_first = false;
+        if (!job->is_stored || (since >= 0 && job->version <= since)) continue;
+        append(&text, comma);
         append_row(&text, job);
+        comma = ",";
+    }
+    append(&text, "],\"gone\":[");
+    comma = "";
+    for (const harpe_job *job = jobs->table.evicted_count > 0 ? jobs->table.last_evicted : NULL;
+         job && since >= 0 && job->version > since; job = job->older) {
+        append_string(&text, comma, job->id);
+        comma = ",";
     }
     append(&text, "]}");
     return finish(&text);
@@ -160,7 +194,7 @@ char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit) {
             continue;
         }
         if (shown++ > 0) append(&text, ",");
-        append_summary(&text, job);
+        append_summary(&text, job, SIZE_MAX);
         append(&text, "}");
     }
     append_int(&text, "],\"count\":", (int64_t)jobs->counts.jobs);

@@ -7,9 +7,13 @@
 
 #include "server/http.h"
 
-/* Why the request is refused (a line), or NULL. `is_local`: the server listens to its own machine
- * only. */
-const char *harpe_origin_fault(const harpe_http_request *request, bool is_local);
+typedef struct harpe_origin_rules {
+    bool is_local;  /* the server listens to its own machine only */
+    bool changes;   /* the request may change something */
+    bool for_ranks; /* it is of a training process, which it makes wait */
+} harpe_origin_rules;
+/* Why a browser's request is refused (a line), or NULL; whatever else asks is never refused. */
+const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules);
 /* Is this an address that only its own machine reaches? Numeric. */
 bool harpe_address_is_local(const char *address);
 

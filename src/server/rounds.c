@@ -145,6 +145,7 @@ void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_
     /* It may have come back before its loss was noticed. */
     harpe_call *call = slot->asking;
     if (!call || call->round >= 0) return;
+    harpe_job_changed(job);
     harpe_job_unhold(job, call);
     reply_schedule(job, call);
 }
@@ -239,6 +240,13 @@ static void begin_hand_out(harpe_job *job) {
                 harpe_dumps_first_round(job, job->round + 1), round_is_stored);
 }
 
+static bool has_wish(const harpe_job *job) {
+    for (const harpe_call *call = job->queue; call; call = call->next) {
+        if (!harpe_call_only_looks(call)) return true;
+    }
+    return false;
+}
+
 /* ---- What next ---------------------------------------------------------------------------- */
 
 void harpe_job_advance(harpe_job *job) {
@@ -256,8 +264,8 @@ void harpe_job_advance(harpe_job *job) {
         harpe_begin_prepare(job);
     } else if (is_over && !job->next) {
         harpe_begin_observe(job);
-    } else if (job->queue && !(waits_for_round && harpe_call_only_looks(job->queue))) {
-        harpe_begin_queued(job); /* a wish counts from the next round on */
+    } else if (job->queue && (!waits_for_round || has_wish(job))) {
+        harpe_begin_queued(job); /* a wish counts from the next round on; looks can wait */
     } else if (waits_for_round) {
         begin_hand_out(job);
     }

@@ -260,21 +260,31 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
     return index == harpe_http_segment_count(request);
 }
 
-static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request) {
+/* Why this request is not for whoever makes it; NULL: it is. */
+static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
+                            const harpe_route *route) {
     const harpe_settings *settings = routes->options.settings;
-    if (*settings->token_file) return NULL;
-    return harpe_origin_fault(request, harpe_address_is_local(settings->listen));
+    if (*settings->token_file || route->page == HARPE_PAGE_HEALTH) return NULL;
+    harpe_origin_rules rules = {.is_local = harpe_address_is_local(settings->listen),
+                                .changes = strcmp(route->method, "GET") != 0,
+                                .for_ranks = route->needs_rank};
+    return harpe_origin_fault(request, rules);
+}
+
+static void serve(harpe_routes *routes, harpe_http_request *request, const harpe_route *route) {
+    const char *fault = fault_of(routes, request, route);
+    if (fault)
+        answer_detail(request, 403, fault, NULL);
+    else if (route->page)
+        answer_page(routes, request, route);
+    else
+        start_call(routes, request, route);
 }
 
 static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
-    const char *fault = fault_of(routes, request);
     harpe_text allowed = {0};
-    if (fault) {
-        answer_detail(request, 403, fault, NULL);
-        return;
-    }
     if (harpe_is_page(method, harpe_http_path(request))) {
         harpe_page_answer(request);
         return;
@@ -283,11 +293,7 @@ static void on_request(void *user, harpe_http_request *request) {
         if (!matches(route, request)) continue;
         if (strcmp(route->method, method) == 0) {
             harpe_text_free(&allowed);
-            if (route->page) {
-                answer_page(routes, request, route);
-            } else {
-                start_call(routes, request, route);
-            }
+            serve(routes, request, route);
             return;
         }
         harpe_text_printf(&allowed, "%s%s", allowed.length ? ", " : "", route->method);

@@ -90,8 +90,11 @@ class Events(ServerTest):
         self.assertEqual(name, "end")
         self.assertIn("evicted", end["detail"])
         self.assertTrue(of_job.is_closed())
-        whole, _ = of_all.until(lambda data: data["whole"])
-        self.assertEqual([one["job_id"] for one in whole["jobs"]], [stays.id])
+        gone, _ = of_all.until(lambda data: data["gone"])
+        self.assertEqual((gone["whole"], gone["gone"]), (False, [job.id]))
+        again = self.follow(server, last_id=of_all.last_id)
+        self.expect(server.post(f"/register_rank/{stays.id}", stays.rank(0)), 200)
+        self.assertEqual(again.next()[1]["gone"], [])
         self.expect_detail(server.get(f"/jobs/{job.id}/events"), 410, "evicted")
         self.expect_detail(server.get("/jobs/nobody/events"), 404, "nobody")
 
@@ -122,29 +125,48 @@ class Events(ServerTest):
 
     def test_only_so_many_look_on_and_training_goes_on(self):
         server = self.start()
-        streams = [self.follow(server) for _ in range(100)]
+        self.assertNotIn("content-length", server.call("HEAD", "/events").headers)
+        streams = [self.follow(server) for _ in range(50)]
         self.expect_detail(server.get("/events"), 503, "too many")
-        self.expect(server.call("HEAD", "/events"), 200)
         job = register(server)
         self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
         for stream in streams:
             stream.until(lambda data: data["jobs"])
-        self.assertIn("\nharpe_http_streams 100\n", server.get("/metrics").body.decode())
+        self.assertIn("\nharpe_http_streams 50\n", server.get("/metrics").body.decode())
         streams.pop().connection.close()
-        self.wait_until(lambda: "\nharpe_http_streams 99\n" in server.get("/metrics").body.decode(),
+        self.wait_until(lambda: "\nharpe_http_streams 49\n" in server.get("/metrics").body.decode(),
                         "the stream is forgotten")
         self.follow(server)
+
+    def test_a_body_is_not_kept_with_its_stream(self):
+        server = self.start()
+        for _ in range(3):
+            connection = self.connect(server)
+            connection.send("GET", "/events", b" " * (8 << 20))
+            self.expect(connection.receive(), 200)
+        self.assertIn("\nharpe_http_body_bytes 0\n", server.get("/metrics").body.decode())
+
+    def test_long_metadata_is_cut_between_characters(self):
+        server = self.start()
+        job = register(server, ranks=False, job_metadata="é" * 150)
+        shown = self.follow_job(server, job).next()[1]["job_metadata"]
+        self.assertEqual(shown, "é" * 100 + "...")
+        self.assertEqual(len(server.get(f"/jobs/{job.id}").json["job_metadata"]), 150)
 
     def test_a_reader_that_reads_nothing_is_let_go(self):
         server = self.start("--set", "request_timeout=1")
         connection = self.connect(server)
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.send("GET", "/events")
-        for _ in range(150):
-            self.expect(server.post("/register_job", job_info(job_metadata="x" * 60000)), 200)
-            time.sleep(0.005)
-        self.wait_until(lambda: "\nharpe_http_connections 1\n" in server.get("/metrics").body.decode(),
-                        "the stream is closed")
+        jobs = [register(server, ranks=False) for _ in range(200)]
+        writer = self.connect(server)
+
+        def is_let_go():
+            for job in jobs:
+                writer.send("POST", f"/register_rank/{job.id}", job.rank(0)).receive()
+            time.sleep(0.2)
+            return "\nharpe_http_connections 2\n" in server.get("/metrics").body.decode()
+        self.wait_until(is_let_go, "the stream is closed")
         register(server)
 
 

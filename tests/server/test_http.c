@@ -266,17 +266,21 @@ static void a_client_that_leaves_its_stream_is_noticed(void **state) {
 
 static void streams_give_way_to_others(void **state) {
     (void)state;
-    world *w = open_world((harpe_http_options){.max_connections = 2});
-    int held = dial(w);
+    world *w = open_world((harpe_http_options){.max_connections = 3});
+    int held = dial(w), idle = dial(w);
     say(held, GET("/hold"));
     expect_soon("held", &w->kept, 1);
+    say(idle, GET("/a"));
+    expect_answer(idle, 200, NULL);
     int stream = dial(w);
     say(stream, GET("/stream"));
     free(hear_answer(stream, false).body);
     expect_once(w, GET("/a"), 200, NULL);
     expect_soon("gone", &w->gone, 1);
-    expect_once(w, GET("/release"), 200, "done");
+    say(idle, GET("/release")); /* it has been idle longer, and is there */
+    expect_answer(idle, 200, "done");
     expect_answer(held, 200, "released");
+    close(idle);
     close(held);
     close(stream);
     close_world(w);

@@ -295,6 +295,29 @@ static void round_is_handed_out_before_more_is_looked_at(void **state) {
     free(job);
 }
 
+static void wish_behind_a_look_counts_in_the_next_round(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, 1);
+    asked *first = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
+    asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
+    asked *wish = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
+    asked *asks[2];
+    for (int r = 0; r < 2; r++) {
+        asks[r] = ask_schedule(e, job, r, 1);
+    }
+    await(asks[1]);
+    assert_true(wish->is_answered);
+    for (int r = 0; r < 2; r++) {
+        expect(asks[r], 200, "forward");
+    }
+    expect(first, 200, "observed");
+    expect(second, 200, "observed");
+    expect(wish, 200, "null");
+    free(job);
+}
+
 /* ---- Many --------------------------------------------------------------------------------- */
 
 enum { MANY = 2048 };
@@ -340,6 +363,7 @@ int main(void) {
         ENGINE_TEST(scheduler_without_wishes_refuses_them),
         ENGINE_TEST(forgotten_wish_harms_nobody),
         ENGINE_TEST(round_is_handed_out_before_more_is_looked_at),
+        ENGINE_TEST(wish_behind_a_look_counts_in_the_next_round),
         ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

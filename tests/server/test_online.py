@@ -187,7 +187,8 @@ class Online(ServerTest):
         planned = [one for one in frontier["measured"] if one["baseline"]]
         self.assertEqual(len(planned), len(frontier["measured"]) - swept["rounds"] - 1)
         per_round = swept["iterations"] / swept["rounds"]
-        saved = {"iterations": swept["iterations"], "time": swept["extra_time"],
+        # And one round at the highest frequency, which starts the planner.
+        saved = {"iterations": swept["iterations"] + per_round, "time": swept["extra_time"],
                  "energy": -swept["extra_energy"]}
         for one in planned:
             time_s, energy_j = one["baseline"]
@@ -202,6 +203,37 @@ class Online(ServerTest):
         for name, value in saved.items():
             self.assertAlmostEqual(frontier["saved"][name], value, delta=1e-6 * abs(value) + 1e-9)
         self.assertGreater(frontier["saved"]["energy"], 0)
+
+    def test_what_was_not_measured_is_not_saved(self):
+        server = self.start_online(num_microbatches=4)
+        whole, lacking = self.pipeline(server, 2, 4), self.pipeline(server, 2, 4)
+        whole.run_until_planned()
+        results = lacking.results
+        lacking.results = lambda schedules: [
+            dict(result, iter_energy=[] if lacking.round in (3, 4) else result["iter_energy"])
+            for result in results(schedules)]
+        lacking.run_until_planned()
+        a, b = whole.frontier()["saved"], lacking.frontier()["saved"]
+        per_iteration = whole.frontier()["sweep"]["extra_energy"] / a["iterations"]
+        self.assertEqual(b["iterations"], a["iterations"])
+        self.assertLess(abs(b["energy"] - a["energy"]), abs(8 * per_iteration))
+        self.assertAlmostEqual(b["time"], a["time"], delta=1e-6 * a["time"])
+
+    def test_steps_that_the_plan_is_not_made_for_save_nothing(self):
+        server = self.start_online(num_microbatches=4)
+        job = self.pipeline(server, 2, 4)
+        job.run_until_planned()
+        job.run_round()
+        before = job.frontier()["saved"]
+        results = job.results
+        job.results = lambda schedules: results(
+            [dict(schedule, frequencies=2 * schedule["frequencies"]) for schedule in schedules])
+        job.iteration_time = lambda costs: max(sum(s for _, s in entries) for entries in costs)
+        for _ in range(2):
+            job.run_round()
+        frontier = job.frontier()
+        self.assertEqual(frontier["saved"], before)
+        self.assertEqual([one["baseline"] for one in frontier["measured"][-2:]], [None, None])
 
     def test_a_kill_in_the_middle_of_the_sweep_changes_nothing(self):
         server = self.start_online(num_microbatches=4)

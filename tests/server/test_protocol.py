@@ -40,15 +40,28 @@ class OtherSites(ServerTest):
         self.expect(server.post("/register_job", job_info(), Origin="http://localhost"), 200)
         self.assertEqual(len(server.get("/jobs").json["jobs"]), 2)
 
-    def test_a_foreign_name_of_this_machine_is_refused(self):
+    def test_a_foreign_name_is_refused_to_browsers_alone(self):
         server = self.start()
         for host, status in (("evil.example", 403), ("evil.example:7787", 403), ("10.0.0.1", 403),
                              ("localhost.evil.example", 403), ("notlocalhost", 403),
                              ("127.0.0.1:1", 200), ("LocalHost:7787", 200), ("pfo.localhost", 200),
-                             ("[::1]:7787", 200), ("", 200)):
-            connection = self.connect(server)
-            connection.socket.sendall(f"GET /jobs HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            self.expect(connection.receive(), status)
+                             ("[::1]:7787", 200), ("0.0.0.0:7787", 200), ("", 200)):
+            for agent, expected in ("Mozilla/5.0 (X11)", status), ("python-httpx/0.27", 200):
+                connection = self.connect(server)
+                connection.socket.sendall(f"GET /jobs HTTP/1.1\r\nHost: {host}\r\n"
+                                          f"User-Agent: {agent}\r\n\r\n".encode())
+                self.expect(connection.receive(), expected)
+                connection.close()
+        self.expect(server.get("/healthz", **{"User-Agent": "Mozilla/5.0", "Sec-Fetch-Site": "none"}), 200)
+
+    def test_no_browser_takes_a_ranks_place(self):
+        server = self.start()
+        job = register(server, pp=1)
+        for name, value in (("User-Agent", "Mozilla/5.0"), ("Sec-Fetch-Site", "cross-site"),
+                            ("Origin", "http://evil.example")):
+            answer = server.call("GET", f"/schedule/{job.id}?rank=0", None, {name: value})
+            self.expect_detail(answer, 403, "training processes")
+        self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
 
     def test_with_a_token_any_name_and_any_page_will_do(self):
         (self.path / "token").write_text("secret\n")

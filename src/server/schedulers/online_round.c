@@ -95,10 +95,11 @@ static double typical_total(const harpe_breakdown *breakdown, double *scratch) {
 
 static void tell_problem(harpe_online_round *round, int rank, const char *what,
                          const harpe_online_name *name, const harpe_breakdown *breakdown) {
-    if (round->problem[0]) return;
     size_t runs = 0;
     for (size_t i = 0; breakdown && i < breakdown->iteration_count && runs == 0; i++)
         runs = breakdown->counts[i];
+    if (runs > 0 && runs != name->run_count) round->ran_other_steps = true;
+    if (round->problem[0]) return;
     if (runs == 0) {
         (void)snprintf(round->problem, sizeof round->problem, "rank %d reported no %s of '%.64s'",
                        rank, what, name->instruction);

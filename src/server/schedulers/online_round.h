@@ -20,7 +20,8 @@ typedef struct harpe_online_round {
     /* Iterations less all that the ranks have in their breakdowns: summed over ranks, of one
      * iteration; both 0 when not all ranks tell. */
     double waiting_time_s, waiting_energy_j;
-    char problem[256]; /* why an entry was not measured, for people; "": all were */
+    bool ran_other_steps; /* an instruction more or less often than the schedule has it */
+    char problem[256];    /* why an entry was not measured, for people; "": all were */
 } harpe_online_round;
 
 /* `results` has one per rank, in the order of `ranks`. Over iterations the median is taken, or the

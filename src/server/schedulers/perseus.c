@@ -181,6 +181,7 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                                   harpe_error *error) {
     harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     if (harpe_sweep_is_over(sweep)) {
+        self->saved.iterations += (int64_t)round->iterations; /* at the highest frequency */
         harpe_perseus_plan_swept(self);
         return HARPE_OK;
     }
@@ -216,6 +217,9 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
                       pipeline->microbatches);
     harpe_perseus_put_sweep_off(self);
     harpe_perseus before = *self;
+    if (self->phase == HARPE_PERSEUS_SWEEP &&
+        !harpe_sweep_is_over(harpe_perseus_sweep_under_way(self)))
+        count_sweep(self, harpe_perseus_sweep_under_way(self));
     self->seen = (harpe_perseus_seen){0};
     self->plans = NULL;
     self->sweep = self->sweep_again = NULL;
@@ -255,7 +259,7 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
 static void count_savings(harpe_perseus *self, const harpe_online_round *round,
                           harpe_perseus_measured *measured) {
     harpe_perseus_see(self, round);
-    if (!(measured->time_s > 0 && measured->energy_j > 0)) return;
+    if (!(measured->time_s > 0 && measured->energy_j > 0) || round->ran_other_steps) return;
     harpe_perseus_find_baseline(self, round, measured);
     double iterations = (double)round->iterations;
     self->saved.iterations += (int64_t)round->iterations;

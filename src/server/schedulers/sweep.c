@@ -129,6 +129,8 @@ static void count_cost(harpe_sweep *sweep, const harpe_online_round *round) {
     cost->iterations += round->iterations;
     cost->time_s += iterations * round->iteration_time_s;
     cost->energy_j += iterations * round->iteration_energy_j;
+    if (round->iteration_time_s > 0) cost->timed_iterations += round->iterations;
+    if (round->iteration_energy_j > 0) cost->metered_iterations += round->iterations;
     if (round->waiting_energy_j == 0) return;
     cost->waiting_time_s += round->waiting_time_s;
     cost->waiting_energy_j += round->waiting_energy_j;
@@ -186,13 +188,13 @@ harpe_status harpe_sweep_observe(harpe_sweep *sweep, const harpe_online_round *r
 double harpe_sweep_extra_time_s(const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
     if (!(cost->first_time_s > 0)) return 0;
-    return cost->time_s - (double)cost->iterations * cost->first_time_s;
+    return cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
 }
 
 double harpe_sweep_extra_energy_j(const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
     if (!(cost->first_energy_j > 0)) return 0;
-    return cost->energy_j - (double)cost->iterations * cost->first_energy_j;
+    return cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
 }
 
 double harpe_sweep_blocking_power_w(const harpe_sweep *sweep) {

@@ -34,12 +34,12 @@ json_t *harpe_sweep_save(const harpe_sweep *sweep) {
     json_t *lists = json_array();
     for (size_t e = 0; e < sweep->pipeline->entry_count; e++)
         json_array_append_new(lists, save_list(&sweep->lists[e]));
-    return json_pack("{s:o,s:I,s:i,s:o,s:[I,I,f,f,f,f,f,f,f]}", "frequencies",
-                     save_frequencies(sweep), "position", (json_int_t)sweep->position, "misses",
-                     sweep->misses, "lists", lists, "cost", (json_int_t)cost->rounds,
-                     (json_int_t)cost->iterations, cost->time_s, cost->energy_j, cost->first_time_s,
-                     cost->first_energy_j, cost->waiting_time_s, cost->waiting_energy_j,
-                     cost->watched_time_s);
+    return json_pack(
+        "{s:o,s:I,s:i,s:o,s:[I,I,I,I,f,f,f,f,f,f,f]}", "frequencies", save_frequencies(sweep),
+        "position", (json_int_t)sweep->position, "misses", sweep->misses, "lists", lists, "cost",
+        (json_int_t)cost->rounds, (json_int_t)cost->iterations, (json_int_t)cost->timed_iterations,
+        (json_int_t)cost->metered_iterations, cost->time_s, cost->energy_j, cost->first_time_s,
+        cost->first_energy_j, cost->waiting_time_s, cost->waiting_energy_j, cost->watched_time_s);
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -79,17 +79,19 @@ static bool load_list(const harpe_sweep *into, harpe_sweep_list *list, const jso
 }
 
 static bool load_cost(harpe_sweep_cost *cost, const json_t *saved) {
-    double numbers[9];
-    if (json_array_size(saved) != 9) return false;
-    for (size_t i = 0; i < 9; i++) {
+    enum { COUNTS = 4, NUMBERS = 11 };
+    double numbers[NUMBERS];
+    if (json_array_size(saved) != NUMBERS) return false;
+    for (size_t i = 0; i < NUMBERS; i++) {
         numbers[i] = json_number_value(json_array_get(saved, i));
         if (!isfinite(numbers[i]) || fabs(numbers[i]) > 1e300) return false;
     }
-    if (!(numbers[0] >= 0 && numbers[0] < 1e15 && numbers[1] >= 0 && numbers[1] < 1e15))
-        return false;
-    *cost = (harpe_sweep_cost){(size_t)numbers[0], (size_t)numbers[1], numbers[2],
-                               numbers[3],         numbers[4],         numbers[5],
-                               numbers[6],         numbers[7],         numbers[8]};
+    for (size_t i = 0; i < COUNTS; i++)
+        if (!(numbers[i] >= 0 && numbers[i] < 1e15)) return false;
+    *cost = (harpe_sweep_cost){(size_t)numbers[0], (size_t)numbers[1], (size_t)numbers[2],
+                               (size_t)numbers[3], numbers[4],         numbers[5],
+                               numbers[6],         numbers[7],         numbers[8],
+                               numbers[9],         numbers[10]};
     return true;
 }
 
