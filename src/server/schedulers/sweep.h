@@ -25,7 +25,8 @@ typedef struct harpe_sweep_list {
  * everything ran at the highest frequency. */
 typedef struct harpe_sweep_cost {
     size_t rounds, iterations;
-    size_t timed_iterations, metered_iterations; /* those whose time and energy are in what follows */
+    size_t timed_iterations,
+        metered_iterations; /* those whose time and energy are in what follows */
     double time_s, energy_j;
     double first_time_s, first_energy_j;                     /* 0: not reported */
     double waiting_time_s, waiting_energy_j, watched_time_s; /* summed over rounds and ranks */
