@@ -23,8 +23,8 @@ export function describePlan(frontier, index) {
              bound: plan.lower_bound + outside.energy };
 }
 
-/** A plan's name: the number in its file's name where it has one, else its place. */
-export const planNumber = (frontier, index) => frontier.plans[index].number ?? index;
+/** A plan's name, as in a plan directory: 0 is the slowest. */
+export const planNumber = (frontier, index) => frontier.plans[index].number ?? frontier.plans.length - 1 - index;
 
 export function planInWords(frontier, index) {
     const plan = describePlan(frontier, index);

@@ -4,7 +4,7 @@
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { ago, change, joules, percent, ranges, seconds, watts } from "./format.js";
-import { describePlan, frontierChart } from "./frontier_chart.js";
+import { describePlan, frontierChart, planNumber } from "./frontier_chart.js";
 import { missingRanks, stateBadge } from "./jobs_view.js";
 import { follow, onDemand } from "./live.js";
 import { roundChart } from "./round_chart.js";
@@ -84,7 +84,7 @@ function rankList() {
 
 function selectionFacts(list, frontier, index) {
     const plan = describePlan(frontier, index);
-    list.set("Plan", `${index} of 0–${frontier.plans.length - 1}${index === frontier.current ? ", running" : ""}`);
+    list.set("Plan", `${planNumber(frontier, index)} of 0–${frontier.plans.length - 1}${index === frontier.current ? ", running" : ""}`);
     list.set("Iteration", `${seconds(plan.time)}, ${percent(plan.slowdown - 1)} slower than the fastest`);
     list.set("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`);
     list.set("Average power", watts(plan.power));
@@ -136,7 +136,7 @@ export function showJob(content, id, tell) {
     function showFacts(job) {
         tell(null);
         known = job;
-        state.set(job.state);
+        state.set(job.state, job.last_seen);
         now.set("Round", job.round < 0 ? "none yet" : `${job.round}`);
         now.set("Ranks", `${job.ranks_registered} of ${job.world_size} (PP ${job.pp_degree}, DP ${job.dp_degree}, TP ${job.tp_degree})`);
         const missing = missingRanks(job);
@@ -160,7 +160,7 @@ export function showJob(content, id, tell) {
     }, (answer) => {
         if (!answer) return;
         const { pipeline, index } = answer;
-        setText(pipelineNote, `Plan ${index}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)} in the pipeline. ` +
+        setText(pipelineNote, `Plan ${planNumber(frontier, index)}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)}, without what lies outside of the pipeline. ` +
             "Colour and height of a box tell its power; the line through them is a critical path.");
         const drawn = `${index} ${pipeline.time} ${pipeline.energy}`;
         if (isPipelineShown !== drawn) picture.set(pipeline);
@@ -244,7 +244,11 @@ export function showJob(content, id, tell) {
         tell(error);
         if (error.status === 404 || error.status === 410) isGone(error);
     });
-    const clock = setInterval(() => { if (known) now.set("Last seen", ago(known.last_seen)); }, 1000);
+    const clock = setInterval(() => {
+        if (!known || failure.textContent) return;
+        now.set("Last seen", ago(known.last_seen));
+        state.set(known.state, known.last_seen);
+    }, 1000);
 
     return () => {
         endEvents();

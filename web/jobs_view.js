@@ -14,13 +14,19 @@ const SAVINGS_AT_ONCE = 2;
 
 /** Signs that differ by shape; the word stands beside them. */
 const SIGNS = { registering: "◌", preparing: "◔", gathering: "◑", running: "▶", observing: "◕",
-                failed: "✖", evicted: "∅" };
+                failed: "✖", evicted: "∅", quiet: "⏸" };
+/** A job cannot say that it has ended; one that is not heard of for so long has, or waits. */
+const QUIET_AFTER_S = 300;
+/** Before there are savings. */
+const PHASE_WORDS = { count: "counting", sweep: "measuring", plan: "not measured yet", hold: "holds its clocks" };
 
 export function stateBadge() {
     const sign = h("span", { "aria-hidden": "true" });
     const word = h("span");
     const badge = h("span", { class: "state" }, sign, " ", word);
-    return { badge, set(state) {
+    return { badge, set(told, lastSeen = Infinity) {
+        const isSilent = Date.now() / 1000 - lastSeen > QUIET_AFTER_S;
+        const state = isSilent && ["running", "gathering", "registering"].includes(told) ? "quiet" : told;
         setText(sign, SIGNS[state] ?? "?");
         setText(word, state);
         badge.dataset.state = state;
@@ -59,17 +65,19 @@ function makeRow(job) {
         matches: (words) => words.every((word) => text.includes(word) || shown.state.includes(word)),
         set(next) {
             shown = next;
-            state.set(next.state);
             setText(ranks, `${next.ranks_registered} of ${next.world_size}` + (next.state === "running"
                 ? `, ${next.ranks_reported} reported` : `, ${next.ranks_waiting} waiting`));
             setText(cells.round, next.round < 0 ? "–" : `${next.round}`);
             setText(missing, missingRanks(next));
             this.age();
         },
-        age() { setText(cells.seen, ago(shown.last_seen)); },
+        age() {
+            setText(cells.seen, ago(shown.last_seen));
+            state.set(shown.state, shown.last_seen);
+        },
         setSavings(frontier) {
             const recent = recentSavings(frontier);
-            setText(savings, recent ? percent(recent.energy) : frontier.phase);
+            setText(savings, recent ? percent(recent.energy) : PHASE_WORDS[frontier.phase] ?? frontier.phase);
             setText(soFar, frontier.saved?.energy > 0 ? `${joules(frontier.saved.energy)} so far` : "");
         },
     };

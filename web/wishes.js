@@ -4,7 +4,7 @@
 import { jobPath, post } from "./api.js";
 import { h, setText } from "./dom.js";
 import { joules, seconds, watts } from "./format.js";
-import { describePlan } from "./frontier_chart.js";
+import { describePlan, planNumber } from "./frontier_chart.js";
 import { outsideOf, wishOutsideOf } from "./savings.js";
 
 /** Asks; answers whether to do it. */
@@ -33,7 +33,7 @@ const KINDS = {
             : "No plan is wished for any more: the one that the server was set up for runs again.",
     },
     straggler: {
-        label: "Straggler", unit: "× T_min", button: "Tell of a straggler", path: "/straggler", field: "slowdown", min: 1,
+        label: "Straggler", unit: "× the fastest iteration", button: "Tell of a straggler", path: "/straggler", field: "slowdown", min: 1,
         say: (value) => value > 1
             ? `Iterations are said to take ${value} times the shortest time anyway: the job slows down to save energy.`
             : "There is no straggler any more.",
@@ -94,9 +94,9 @@ export function wishForms(jobId, afterwards) {
             send(kind, Number(inputs[kind].value));
         } }, h("label", { for: id }, `${label} (${unit})`), inputs[kind], h("button", null, button));
     }), h("div", { class: "buttons" },
-        h("button", { type: "button", onclick: () => send("plan", 0) }, "No wish for a plan"),
-        h("button", { type: "button", onclick: () => send("straggler", 1) }, "No straggler"),
-        h("button", { type: "button", onclick: () => send("cap", 0) }, "No cap")), status);
+        h("button", { type: "button", onclick: () => send("plan", 0) }, "Drop the plan wish"),
+        h("button", { type: "button", onclick: () => send("straggler", 1) }, "Drop the straggler"),
+        h("button", { type: "button", onclick: () => send("cap", 0) }, "Lift the cap")), status);
 
     return {
         element,
@@ -109,11 +109,12 @@ export function wishForms(jobId, afterwards) {
         },
         async runPlan(frontier, index) {
             const plan = describePlan(frontier, index);
-            if (!await confirmed(`Run plan ${index}?`, `Job ${jobId}. From the next round on: ${seconds(plan.time)} and ` +
+            const number = planNumber(frontier, index);
+            if (!await confirmed(`Run plan ${number}?`, `Job ${jobId}. From the next round on: ${seconds(plan.time)} and ` +
                 `${joules(plan.energy)} an iteration, by prediction.`)) return;
             try {
                 await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: valuesFor(frontier, index).plan * (1 + 1e-9) });
-                setText(status, `✔ Plan ${index} was asked for; a straggler or a cap may still choose another.`);
+                setText(status, `✔ Plan ${number} was asked for; a straggler or a cap may still choose another.`);
                 touched.delete("plan");
                 afterwards();
             } catch (error) {
