@@ -279,8 +279,9 @@ static void put_use(const harpe_report *report, harpe_text *out) {
     put(out, "<section>\n<h2>Use a plan</h2>\n<p>Let Harpe choose one, for example the plan of "
              "least energy that is at most 5 % slower:</p>\n<pre>harpe choose ");
     put_argument(out, directory);
-    put(out, " --max-slowdown 1.05</pre>\n<p>or hand a plan's file to the training job's frequency "
-             "optimizer, for example</p>\n<pre>");
+    put(out,
+        " --max-slowdown 1.05</pre>\n<p>or have <code>harpe serve</code> hand one to a training "
+        "job, with a plan's file as its <code>solution_path</code>, for example</p>\n<pre>");
     /* the directory and the name in one argument */
     harpe_text path = {0};
     harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory, report->plans[best].number);

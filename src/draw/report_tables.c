@@ -24,11 +24,12 @@ static void put_table_head(const harpe_report *report, harpe_text *out, bool has
                       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"
                       "<table>\n<thead><tr>%s",
                       has_names ? "Plans to choose from" : "Plans", has_names ? "<td></td>" : "");
-    put(out, "<th>plan</th><th>time<br><small>s</small></th><th>energy<br><small>J</small></th>");
-    if (report->has_reference) {
-        put(out, "<th>slower<br><small>%</small></th><th>saved<br><small>%</small></th>");
+    put(out, "<th>plan</th>");
+    if (report->has_reference) { /* what a narrow screen shows first */
+        put(out, "<th>saved<br><small>%</small></th><th>slower<br><small>%</small></th>");
     }
-    put(out, "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
+    put(out, "<th>time<br><small>s</small></th><th>energy<br><small>J</small></th>"
+             "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
              "<th>waiting<br><small>J</small></th><th>per GPU<br><small>W</small></th></tr>"
              "</thead>\n<tbody>\n");
 }
@@ -41,12 +42,12 @@ static void put_row(const harpe_report *report, harpe_text *out, const char *nam
         harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
     }
     harpe_text_printf(out, "<td>%d</td>", plan->number);
+    if (report->has_reference) {
+        put_cell(out, harpe_report_savings(report, plan), 2);
+        put_cell(out, harpe_report_slowdown(report, plan), 2);
+    }
     put_cell(out, plan->time_s, plan->time_s < 1.0 ? 5 : 4);
     put_cell(out, plan->energy_j, energy_decimals);
-    if (report->has_reference) {
-        put_cell(out, harpe_report_slowdown(report, plan), 2);
-        put_cell(out, harpe_report_savings(report, plan), 2);
-    }
     put_cell(out, plan->lower_bound_j, energy_decimals);
     put_cell(out, harpe_report_gap(plan), 3);
     put_cell(out, plan->blocking_energy_j, energy_decimals);
