@@ -16,6 +16,11 @@ class Events(ServerTest):
     def follow_job(self, server, job, **more):
         return self.follow(server, f"/jobs/{job.id}/events", **more)
 
+    def drain(self, stream):
+        """Until nothing happens any more: schedulers are made behind the last registration."""
+        while stream.next(1):
+            pass
+
     def test_all_jobs_come_first_and_then_only_those_that_change(self):
         server = self.start(plan=plan_for(2))
         old, other = register(server, pp=2), register(server, pp=2, ranks=False, job_metadata="b")
@@ -23,6 +28,7 @@ class Events(ServerTest):
         name, first = stream.next()
         self.assertEqual((name, first["whole"]), ("jobs", True))
         self.assertEqual([job["job_id"] for job in first["jobs"]], [other.id, old.id])
+        self.drain(stream)
         self.expect(server.post(f"/register_rank/{other.id}", other.rank(1)), 200)
         _, changed = stream.next()
         self.assertFalse(changed["whole"])
@@ -74,8 +80,7 @@ class Events(ServerTest):
         server = self.start()
         job = register(server)
         stream = self.follow(server)
-        while stream.next(1):
-            pass
+        self.drain(stream)
         for target in ("/jobs", f"/jobs/{job.id}", f"/jobs/{job.id}/frontier", "/metrics"):
             server.get(target)
         self.assertIsNone(stream.next(0.6))
@@ -102,7 +107,7 @@ class Events(ServerTest):
         server = self.start()
         known, changes = register(server), register(server, ranks=False)
         stream = self.follow(server)
-        stream.next()
+        self.drain(stream)
         stream.connection.close()
         self.expect(server.post(f"/register_rank/{changes.id}", changes.rank(0)), 200)
         again = self.follow(server, last_id=stream.last_id)
