@@ -1,8 +1,9 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench gpu-check fuzz format tidy install deb reproducible clean help \
-        bootstrap configure
+.PHONY: build demo check bench gpu-check fuzz format tidy install uninstall deb reproducible clean help \
+        bootstrap bootstrap-all configure
+.NOTPARALLEL:
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -14,45 +15,52 @@ export PROFILE
 bootstrap:
 	@scripts/bootstrap.sh
 
+bootstrap-all:
+	@scripts/bootstrap.sh all
+
 configure: bootstrap
 	@cmake --preset release --log-level=WARNING >/dev/null
 
 build: configure ## build/release/harpe and libharpe (installs missing packages first)
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build ## plan an 8-stage pipeline, or your own profile: PROFILE=file.csv
+demo: build ## an emulated training job learns to save energy; PROFILE=file.csv: plan your own
 	@scripts/demo.sh
 
-check: bootstrap ## all tests: gcc, clang, sanitizers, style, installation
+check: bootstrap-all ## all tests: gcc, clang, sanitizers, style, installation
 	@scripts/check.sh
 
-bench: build ## measure the planner; results are printed
+bench: bootstrap-all build ## measure the planner; results are printed
 	@bench/run
 
 gpu-check: build ## check this machine's GPUs; reads only, changes nothing
 	@bench/gpu_check
 
-fuzz: bootstrap ## fuzz every parser for FUZZ_SECONDS (300) each
+fuzz: bootstrap-all ## fuzz every parser for FUZZ_SECONDS (300) each
 	@scripts/fuzz.sh
 
-format: bootstrap ## rewrite all C files in the project's style
+format: bootstrap-all ## rewrite all C files in the project's style
 	@scripts/c_files.sh | xargs clang-format -i --style=file
 
-tidy: configure ## clang-tidy over src/
+tidy: bootstrap-all configure ## clang-tidy over src/
 	@tests/house/clang_tidy.sh build/release
 
 install: build ## into PREFIX (/usr/local), below DESTDIR where set
-	@cmake --install build/release --prefix "$(PREFIX)"
+	@scripts/install.sh build/release "$(PREFIX)"
+
+uninstall: ## remove from PREFIX what `make install` put there
+	@scripts/uninstall.sh build/release "$(PREFIX)"
 
 deb: ## Debian packages in build/deb, checked by lintian and by trying them
 	@packaging/make_deb.sh
 	@tests/house/deb.sh
+	@echo 'To install them: apt install ./build/deb/*.deb (debug symbols are in build/deb/debug)'
 
 reproducible: ## make the packages twice, elsewhere and otherwise, and compare every byte
 	@tests/house/reproducible.sh
 
 clean: ## remove everything that was built
-	@rm -rf build
+	@rm -rf build python/build python/harpe.egg-info
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \

@@ -12,9 +12,27 @@ install(DIRECTORY include/harpe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MA
 
 # ---- Python --------------------------------------------------------------------------------
 
-# Pure Python, which finds libharpe from where it lies. Debian's own Python looks here below /usr;
-# for another prefix or Python PYTHONPATH names the folder.
-install(DIRECTORY python/harpe DESTINATION lib/python3/dist-packages
+# Pure Python, which finds libharpe from where it lies. Below /usr it goes where Debian's packages put
+# such; elsewhere where the system's Python looks below /usr/local: lib/python3.11/dist-packages on
+# Debian 12, lib/python3.12/site-packages on others.
+set(HARPE_PYTHON_DIR "" CACHE STRING "The Python package's place below the prefix; empty: the system Python's")
+set(HARPE_PYTHON_ELSEWHERE ${HARPE_PYTHON_DIR})
+if(NOT HARPE_PYTHON_DIR)
+    find_program(HARPE_SYSTEM_PYTHON3 python3 PATHS /usr/bin NO_DEFAULT_PATH)
+    set(HARPE_PYTHON_ELSEWHERE lib/python3/dist-packages)
+    if(HARPE_SYSTEM_PYTHON3)
+        execute_process(COMMAND ${HARPE_SYSTEM_PYTHON3} -c "import os, site, sys
+print('lib/python%d.%d/' % sys.version_info[:2] + os.path.basename(site.getsitepackages()[0]), end='')"
+                        OUTPUT_VARIABLE HARPE_PYTHON_ELSEWHERE COMMAND_ERROR_IS_FATAL ANY)
+    endif()
+endif()
+# The prefix is only known at install time.
+install(CODE "
+    set(HARPE_PYTHON_DIR \"${HARPE_PYTHON_ELSEWHERE}\")
+    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\" AND \"${HARPE_PYTHON_DIR}\" STREQUAL \"\")
+        set(HARPE_PYTHON_DIR lib/python3/dist-packages)
+    endif()")
+install(DIRECTORY python/harpe DESTINATION "\${HARPE_PYTHON_DIR}"
         FILES_MATCHING PATTERN *.py PATTERN py.typed PATTERN __pycache__ EXCLUDE)
 
 # ---- pkg-config and CMake ------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make deb`: Debian packages of the source tree as it is, in build/deb or the folder given, and what
-# lintian says about them. Installs what packaging/debian/control builds with, and lintian, where they
+# `make deb`: Debian packages of the source tree as it is, in build/deb or the folder given (those with
+# debug symbols in debug/ there), and what lintian says about them. Installs what packaging/debian/control builds with, and lintian, where they
 # are missing. The same tree gives the same packages, byte for byte, wherever it lies.
 #
 # Usage: make_deb.sh [folder]
@@ -21,7 +21,7 @@ list_sources() {
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files -z --cached --others --exclude-standard
     else
-        find . \( -path ./build -o -path ./demo -o -path ./.git \) -prune -o -type f -print0
+        find . \( -path ./build -o -path ./demo -o -path ./.git -o -path ./python/build -o -name '*.egg-info' \) -prune -o -type f -print0
     fi
 }
 
@@ -44,7 +44,7 @@ install_missing() {
 }
 
 command -v apt-get >/dev/null || fail 'this is not a Debian system, but make install works everywhere'
-rm -rf -- "$tree" "$folder"/*harpe*_"$version"-*
+rm -rf -- "$tree" "$folder"/*harpe*_"$version"-* "$folder"/*harpe*_*.deb "$folder/debug"
 mkdir -p "$tree"
 # A file may have been deleted that git still lists.
 list_sources | while IFS= read -r -d '' file; do
@@ -59,4 +59,6 @@ rm -rf -- "$tree"
 # They are not on their way to Debian's archive, where a first package answers a request for it.
 lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs \
     "$folder"/harpe_*.changes
+mkdir -p "$folder/debug"
+mv -- "$folder"/*-dbgsym_*.deb "$folder/debug"
 printf '%s\n' "$folder"/*.deb

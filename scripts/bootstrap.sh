@@ -1,28 +1,58 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of scripts/packages.txt that are missing. Silent and quick when none
-# is. HARPE_NO_BOOTSTRAP=1 skips it, for those who provide the packages in another way.
+# Installs the Debian packages of scripts/packages.txt that are missing: those that building needs, or
+# all. Says before how much that is; silent and quick when nothing is missing. HARPE_NO_BOOTSTRAP=1
+# skips it, for those who provide the packages in another way.
+#
+# Usage: bootstrap.sh [all]
 set -u
 
 readonly list="$(dirname -- "${BASH_SOURCE[0]}")/packages.txt"
+readonly wanted=${1:-build}
 
 fail() {
     printf 'bootstrap: %s\n' "$*" >&2
     exit 1
 }
 
-# Prints the packages of the list that are not installed.
+# Prints the lines of the list that are wanted, without comments.
+wanted_packages() {
+    local line
+    while read -r line; do
+        case $line in
+        '# ---- Development'*) [ "$wanted" = all ] || return 0 ;;
+        '' | '#'*) ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done <"$list"
+}
+
+# Prints the wanted packages that are not installed.
 missing_packages() {
     local installed package command
     installed=" $(dpkg-query -W -f '${Package}:${db:Status-Status} ' 2>/dev/null)"
     while read -r package command; do
-        case $package in
-        '' | '#'*) continue ;;
-        esac
         case $installed in
         *" $package:installed "*) continue ;;
         esac
         [ -n "$command" ] && command -v "$command" >/dev/null || printf '%s ' "$package"
-    done <"$list"
+    done < <(wanted_packages)
+}
+
+# Says what installing the given packages means, in apt's words: how many, to fetch, on the disk.
+announce() {
+    local line purpose='to build' packages='' fetch='' disk=''
+    [ "$wanted" = build ] || purpose='for all tests; building alone needs far fewer'
+    while read -r line; do
+        case $line in
+        *' newly installed,'*) packages=${line#*, } packages=${packages%% *} ;;
+        'Need to get '*) fetch=${line#Need to get } fetch=${fetch%% of *} ;;
+        'After this operation, '*) disk=${line#After this operation, } disk=${disk%% of *} ;;
+        esac
+    done < <("${become_root[@]}" env LC_ALL=C \
+        apt-get install --assume-no --no-install-recommends "$@" </dev/null 2>/dev/null)
+    printf 'bootstrap: installing %s (%s)\n' "$*" "$purpose"
+    [ -z "$disk" ] || printf 'bootstrap: with what they need: %s packages, %s to fetch, %s on the disk\n' \
+        "$packages" "$fetch" "${disk% additional disk space*}"
 }
 
 main() {
@@ -30,7 +60,7 @@ main() {
     [ -r "$list" ] || fail "cannot read $list"
 
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-        fail "this is not a Debian system (no apt-get): install the counterparts of $(grep -v '^#' "$list" | cut -d ' ' -f 1 | tr '\n' ' ')by hand, then set HARPE_NO_BOOTSTRAP=1"
+        fail "this is not a Debian system (no apt-get): install the counterparts of $(wanted_packages | cut -d ' ' -f 1 | tr '\n' ' ')by hand, then set HARPE_NO_BOOTSTRAP=1"
     fi
 
     local -a missing become_root=()
@@ -43,9 +73,9 @@ main() {
         become_root=(sudo)
     fi
 
-    printf 'bootstrap: installing %s\n' "${missing[*]}"
     "${become_root[@]}" apt-get update -q ||
         fail "apt-get update failed (is the network there?); needed: ${missing[*]}"
+    announce "${missing[@]}"
     "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null ||
         fail "apt-get install failed; needed: ${missing[*]}"

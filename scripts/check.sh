@@ -6,6 +6,9 @@ set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
 
+# Without it no test would be built.
+pkg-config --exists cmocka || { echo 'check: no cmocka (see scripts/packages.txt)' >&2; exit 1; }
+
 build() {
     printf '== build: %s\n' "$1"
     cmake --preset "$1" --log-level=WARNING >/dev/null

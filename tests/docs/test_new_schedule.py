@@ -11,7 +11,7 @@ import unittest
 
 from test_documents import SOURCE, marked_blocks
 
-COPIED = ["CMakeLists.txt", "LICENSE", "cmake", "include", "packaging", "src", "docs/man"]
+COPIED = ["CMakeLists.txt", "LICENSE", "cmake", "include", "packaging", "src", "web", "docs/man"]
 OFF = ["TESTS", "HOUSE_TESTS", "FUZZ", "BENCH", "EXAMPLES"]
 
 

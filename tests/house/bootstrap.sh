@@ -9,6 +9,7 @@ list=$1/scripts/packages.txt
 folder=$(mktemp -d)
 trap 'rm -rf -- "$folder"' EXIT
 log=$folder/log
+kind=all
 status=0
 
 # pretend <command> <shell text>: puts a stand-in on the pretended system's PATH.
@@ -25,14 +26,14 @@ new_system() {
     for tool in bash dirname grep tr env cat cut; do
         ln -s "$(command -v "$tool")" "$folder/bin/$tool"
     done
-    installed=$(grep -v '^#' "$list" | cut -d ' ' -f 1 | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
+    installed=$(grep -v '^#' "$list" | grep . | cut -d ' ' -f 1 | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
     pretend dpkg-query "printf '%s' '$installed'"
     pretend apt-get "echo \"apt-get \$* [\${DEBIAN_FRONTEND:-}]\" >>'$log'"
     pretend id 'echo 0'
 }
 
 run() {
-    env -u HARPE_NO_BOOTSTRAP PATH="$folder/bin" "$@" "$bootstrap" >"$folder/out" 2>"$folder/err"
+    env -u HARPE_NO_BOOTSTRAP PATH="$folder/bin" "$@" "$bootstrap" $kind >"$folder/out" 2>"$folder/err"
 }
 
 expect() {
@@ -56,6 +57,25 @@ expect 'installs exactly what is missing' grep -q \
     '^apt-get install -y -q --no-install-recommends cmake scdoc \[noninteractive\]$' "$log"
 expect 'updates once' test "$(grep -c '^apt-get update' "$log")" -eq 1
 expect 'announces what it installs' grep -q 'installing cmake scdoc' "$folder/out"
+
+new_system cmake clang
+pretend apt-get "echo \"apt-get \$*\" >>'$log'; case \$* in *--assume-no*)
+echo '0 upgraded, 12 newly installed, 0 to remove and 3 not upgraded.'
+echo 'Need to get 3,456 kB/1,234 MB of archives.'
+echo 'After this operation, 2,771 MB of additional disk space will be used.'
+exit 1 ;; esac"
+expect 'installs all for tests' run env
+expect 'installs what only tests need' grep -q '^apt-get install -y .* cmake clang$' "$log"
+expect 'says how much that is' grep -qx \
+    'bootstrap: with what they need: 12 packages, 3,456 kB/1,234 MB to fetch, 2,771 MB on the disk' "$folder/out"
+expect 'says what for' grep -q '(for all tests' "$folder/out"
+kind= expect 'installs what building needs' run env
+expect 'installs nothing that only tests need' grep -q '^apt-get install -y .* cmake$' "$log"
+expect 'says that it is to build' grep -q '(to build)' "$folder/out"
+
+new_system clang chromium
+kind= expect 'misses nothing for building' run env
+expect 'calls no apt-get for what only tests need' test ! -e "$log"
 
 new_system nodejs
 pretend node true

@@ -6,17 +6,47 @@
 set -eu
 build=$(cd -- "$1" && pwd)
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source=$(dirname -- "$(dirname -- "$here")")
 folder=$(mktemp -d)
 trap 'rm -rf -- "$folder"' EXIT
 prefix=$folder/usr
+unset DESTDIR HARPE_LIBRARY PYTHONPATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 
-cmake --install "$build" --prefix "$prefix" >"$folder/install.log" ||
+# Runs the unit's command with its environment, but another configuration and port, until it listens.
+starts_as_service() {
+    local command=() program
+    read -r -a command <<<"$(sed -n 's/^ExecStart=//p' "$1")"
+    [ "${command[-1]}" = --config=-/etc/harpe/serve.conf ] || { echo "${command[*]}?"; return 1; }
+    mkdir -p "$folder/state"
+    (cd "$folder/state" && exec env -i PATH="$PATH" LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \
+        "$(sed -n 's/^Environment=//p' "$1")" HARPE_PFO_PORT=0 \
+        "${command[@]:0:${#command[@]}-1}" --config=-"$2") >"$folder/serve.log" 2>&1 &
+    program=$!
+    for _ in $(seq 300); do
+        grep -q 'http://127' "$folder/serve.log" && break
+        kill -0 "$program" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill "$program" 2>/dev/null || true
+    wait "$program" && grep -q 'http://127' "$folder/serve.log" ||
+        { cat "$folder/serve.log"; echo "the unit's command does not start"; return 1; }
+}
+
+"$source/scripts/install.sh" "$build" "$prefix" >"$folder/install.log" ||
     { cat "$folder/install.log"; exit 1; }
+trap '"$source/scripts/uninstall.sh" "$build" "$prefix" >/dev/null; rm -rf -- "$folder"' EXIT
 
+echo '== what install.sh says is enough'
+grep -v '^-- ' "$folder/install.log" >"$folder/said"
+[ "$(wc -l <"$folder/said")" -le 3 ] || { cat "$folder/said"; exit 1; }
+eval "$(grep '^export ' "$folder/said")"
 pc=$(find "$prefix" -name harpe.pc)
 [ -n "$pc" ] || { echo 'no harpe.pc was installed'; exit 1; }
-lib=$(dirname -- "$(dirname -- "$pc")")
-export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
+(cd / && PYTHONDONTWRITEBYTECODE=1 python3 -c '
+import sys, harpe
+from harpe._library import lib
+print(harpe.version(), lib.path)
+assert lib.path.startswith(sys.argv[1]), lib.path' "$prefix")
 
 echo '== pkg-config'
 # shellcheck disable=SC2046
@@ -27,8 +57,7 @@ gcc -std=c17 -Wall -Werror $(pkg-config --cflags harpe) \
     { echo 'harpe.pc and library disagree on the version'; exit 1; }
 
 echo '== find_package'
-cmake -S "$here/consumer" -B "$folder/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
-    --log-level=WARNING >/dev/null
+cmake -S "$here/consumer" -B "$folder/build" -G Ninja --log-level=WARNING >/dev/null
 cmake --build "$folder/build" >/dev/null
 "$folder/build/consumer"
 
@@ -46,5 +75,21 @@ if [ -x "$build/harpe" ]; then
     fi
     "$prefix/bin/harpe" serve --config "$prefix/share/doc/harpe/serve.conf.example" \
         --print-settings >/dev/null
+    starts_as_service "$unit" "$folder/no.conf"
+    starts_as_service "$unit" "$prefix/share/doc/harpe/serve.conf.example"
 fi
 [ -e "$prefix/share/doc/harpe/LICENSE" ] || { echo 'the licence was not installed'; exit 1; }
+
+echo '== uninstall'
+(umask 022 && python3 -m compileall -q "$prefix"/lib/python*/*-packages/harpe)
+touch "$prefix/bin/another"
+"$source/scripts/uninstall.sh" "$build" "$prefix"
+[ "$(find "$prefix" ! -type d)" = "$prefix/bin/another" ] ||
+    { find "$prefix" ! -type d; echo 'these were left, or too much was removed'; exit 1; }
+[ -z "$(find "$prefix" -iname '*harpe*')" ] || { find "$prefix" -iname '*harpe*'; exit 1; }
+"$source/scripts/uninstall.sh" "$build" "$prefix" | grep -q 'nothing was installed'
+DESTDIR=$folder/stage "$source/scripts/install.sh" "$build" /usr >/dev/null
+[ -e "$folder/stage/usr/lib/python3/dist-packages/harpe/__init__.py" ] ||
+    { echo 'below /usr the Python package is not where Debian has it'; exit 1; }
+DESTDIR=$folder/stage "$source/scripts/uninstall.sh" "$build" /usr
+[ -z "$(find "$folder/stage" ! -type d)" ] || { echo 'DESTDIR was not emptied'; exit 1; }

@@ -10,9 +10,10 @@ packaging/make_deb.sh "$folder/here" >/dev/null
 (umask 077 && TZ=Asia/Kolkata LC_ALL=C.UTF-8 packaging/make_deb.sh "$folder/some/where/else") >/dev/null
 
 status=0
-for first in "$folder"/here/*.deb; do
-    if cmp "$first" "$folder/some/where/else/${first##*/}"; then
-        printf 'the same: %s  %s\n' "$(sha256sum <"$first" | cut -c 1-16)" "${first##*/}"
+for first in "$folder"/here/*.deb "$folder"/here/debug/*.deb; do
+    name=${first#"$folder/here/"}
+    if cmp "$first" "$folder/some/where/else/$name"; then
+        printf 'the same: %s  %s\n' "$(sha256sum <"$first" | cut -c 1-16)" "$name"
     else
         status=1
     fi

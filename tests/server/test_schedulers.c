@@ -58,6 +58,7 @@ static void refused_arguments_are_named(void **state) {
         const char *name, *args, *message;
     } cases[] = {
         {"PointSolution", "{}", "'solution_path'"},
+        {"PointSolution", "{}", "--scheduler Perseus needs none"},
         {"PointSolution", "[]", "must be a JSON object"},
         {"PointSolution", "{\"solution_path\": 3}", "solution_path of PointSolution"},
         {"PointSolution", "{\"solution_path\": \"x.py\", \"colour\": 1}", "no argument 'colour'"},

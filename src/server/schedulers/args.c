@@ -45,7 +45,8 @@ static harpe_status check(const char *scheduler, json_t *args,
     for (; known->name; known++) {
         if (known->is_optional || json_object_get(args, known->name)) continue;
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s needs the argument '%s', for example {\"%s\": %s}",
+                          "scheduler_args: %s needs the argument '%s', for example {\"%s\": %s}; "
+                          "--scheduler Perseus needs none",
                           scheduler, known->name, known->name, known->is_text ? "\"...\"" : "8");
     }
     return HARPE_OK;
