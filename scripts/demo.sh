@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make demo`: a training job on emulated GPUs learns to save energy in front of your eyes, and the
-# report of its whole frontier is there to open. About a minute. Everything it makes is in demo/,
+# report of its whole frontier is there to open. About two minutes. Everything it makes is in demo/,
 # replaced on every run.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
@@ -33,15 +33,18 @@ show() {
     return "${PIPESTATUS[0]}"
 }
 
-[ -x "$harpe" ] || { say "demo: $harpe is not there: run make build" >&2; exit 1; }
-mkdir -p demo
-
 if [ -n "${PROFILE:-}" ]; then
     profile=$PROFILE
     case $profile in
     /*) ;;
     *) [ "$start" = "$PWD" ] || profile=$start/$profile ;;
     esac
+    [ -r "$profile" ] || { say "demo: PROFILE=$PROFILE: there is no such file" >&2; exit 1; }
+fi
+[ -x "$harpe" ] || { say "demo: $harpe is not there: run make build" >&2; exit 1; }
+mkdir -p demo
+
+if [ -n "${PROFILE:-}" ]; then
     title "1. The profile: $PROFILE"
     if [ -z "$power" ]; then
         power=75
@@ -62,6 +65,7 @@ if [ -z "${PROFILE:-}" ]; then
     title '2. A training job on those GPUs, and nobody tells it anything'
     say '  Eight ranks, a controller for each GPU and a server, as processes. The scheduler tries'
     say '  frequencies while the job trains, plans with what it measured, and runs the plan.'
+    [ -t 2 ] || say '  This takes about a minute and a half.'
     say
     show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \
         --time-scale 10 --scheduler-args '{"frequency_stride": 8}' --steps 5

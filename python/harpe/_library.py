@@ -40,6 +40,10 @@ class UnavailableError(HarpeError):
     """No driver library, driver or GPU on this machine, or it cannot do what was asked."""
 
 
+for _public in (HarpeError, InvalidArgumentError, NotFoundError, PermissionDeniedError,
+                UnavailableError):
+    _public.__module__ = "harpe"  # where users find them: tracebacks say so, too
+
 _EXCEPTIONS = {
     b.HARPE_INVALID_ARGUMENT: InvalidArgumentError,
     b.HARPE_INVALID_INPUT: InvalidArgumentError,

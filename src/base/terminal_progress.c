@@ -40,7 +40,8 @@ static void draw(harpe_terminal_progress *state, const char *phase, double fract
         return;
     }
     double percent = fraction >= 1.0 ? 100.0 : fraction > 0.0 ? fraction * 100.0 : 0.0;
-    (void)fprintf(stderr, "\r\033[K%.40s %3d %%", phase ? phase : "working", (int)percent);
+    (void)fprintf(stderr, "\r\033[K%.40s", phase ? phase : "working");
+    if (fraction >= 0) (void)fprintf(stderr, " %3d %%", (int)percent);
     (void)fflush(stderr);
     state->drawn = true;
     state->next_draw_ns = now_ns + draw_interval_ns;

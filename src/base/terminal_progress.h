@@ -16,7 +16,8 @@ typedef struct harpe_terminal_progress {
 } harpe_terminal_progress;
 
 /* Installs the signal handlers and returns callbacks that draw (unless `quiet` or stderr is no
- * terminal) and that return false once a signal has come. One per program. */
+ * terminal; a fraction below 0 is not known and not shown) and that return false once a signal has
+ * come. One per program. */
 harpe_progress harpe_terminal_progress_start(harpe_terminal_progress *state, bool quiet);
 void harpe_terminal_progress_clear(harpe_terminal_progress *state); /* wipes the line */
 /* The signal that asked to stop, or 0. */

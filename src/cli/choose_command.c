@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe choose`: picks one plan out of a plan directory by what somebody wants of it: a time, a
  * power, a straggler to wait for. Solves nothing and runs nothing. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,9 @@ static void check_complete(const struct argp_state *state) {
     const choose_arguments *arguments = state->input;
     if (!arguments->directory) {
         harpe_flag_fail(state, "the plan directory is missing: harpe choose DIR --min-energy");
+    }
+    if (!arguments->criterion && access(arguments->directory, F_OK) != 0) {
+        harpe_flag_fail(state, "%s: %s", arguments->directory, strerror(errno));
     }
     if (!arguments->criterion) {
         harpe_flag_fail(state, "say what to choose by: --time, --deadline, --max-slowdown, "
@@ -171,12 +175,15 @@ static const harpe_frontier_row *fastest_under(const harpe_plan_directory *plans
     return best;
 }
 
+/* For people, and still enough when it is given back as a limit. */
+static double rounded_up(double value, double unit) { return ceil(value / unit) * unit; }
+
 static harpe_status fail_too_slow(const harpe_plan_directory *plans, double allowed_s,
                                   harpe_error *error) {
     const harpe_frontier_row *row = fastest(plans);
     return harpe_fail(error, HARPE_INFEASIBLE,
-                      "no plan takes at most %.9g s; the fastest, plan %d, takes %.9g s", allowed_s,
-                      row->plan, row->time_s);
+                      "no plan takes at most %.6g s; the fastest, plan %d, takes %.9g s", allowed_s,
+                      row->plan, rounded_up(row->time_s, 1e-6));
 }
 
 static harpe_status fail_too_hungry(const harpe_plan_directory *plans, double allowed_w,
@@ -188,8 +195,8 @@ static harpe_status fail_too_hungry(const harpe_plan_directory *plans, double al
         }
     }
     return harpe_fail(error, HARPE_INFEASIBLE,
-                      "no plan draws at most %.9g W per GPU; the least, plan %d, draws %.9g W",
-                      allowed_w, least->plan, least->average_power_w);
+                      "no plan draws at most %.6g W per GPU; the least, plan %d, draws %.9g W",
+                      allowed_w, least->plan, rounded_up(least->average_power_w, 0.01));
 }
 
 /* The row for a criterion that allows a time, any time for least energy. */

@@ -141,6 +141,9 @@ static harpe_status tell_transfer(const harpe_jobs_client *client, CURLcode code
     if (code == CURLE_URL_MALFORMAT)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--server: expected http://HOST:PORT, found '%.200s'", server);
+    if (code == CURLE_COULDNT_CONNECT)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "nobody answers at %.200s; is harpe serve running there?", server);
     const char *reason = *client->reason ? client->reason : curl_easy_strerror(code);
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return harpe_fail(error, HARPE_PERMISSION_DENIED,

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
+#include "cli/plan_notes.h"
 #include "cli/plan_output.h"
 #include "cli/plan_result.h"
 #include "cli/problem_options.h"
@@ -69,7 +70,7 @@ static const struct argp_option flags[] = {
     {"verify", FLAG_VERIFY, NULL, 0, "Prove frontier and plans by a second, independent way", 3},
     {"no-pictures", FLAG_NO_PICTURES, NULL, 0, "Leave out pictures and report.html", 3},
     {"json", FLAG_JSON, NULL, 0, "Print the summary as one JSON object", 3},
-    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress on stderr", 3},
+    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no notes on stderr", 3},
     {0},
 };
 
@@ -284,6 +285,9 @@ int harpe_plan_command(int argc, char **argv) {
     }
     harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
+    if (status == HARPE_OK && !arguments.quiet) {
+        harpe_plan_notes_print(&arguments.input);
+    }
     if (status == HARPE_OK) {
         status = print_result(&arguments, &result, &error);
     }

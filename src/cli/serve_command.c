@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "pfo/settings.h"
+#include "server/scheduler_kind.h"
 #include "server/server.h"
 
 /* A setting given by a flag; applied after environment and file. */
@@ -114,11 +115,26 @@ static void give_listen(serve_arguments *arguments, const struct argp_state *sta
     give(arguments, state, "listen", 6, text, "--listen");
 }
 
+/* What is neither built in nor looks like somebody's own is a mistyped name. */
+static void check_scheduler(const struct argp_state *state, const char *text) {
+    const char *names[64] = {NULL};
+    if (strpbrk(text, ":./")) return;
+    for (int i = 0; i < 63 && harpe_scheduler_name_at(i); i++) {
+        names[i] = harpe_scheduler_name_at(i);
+        if (strcmp(names[i], text) == 0) return;
+    }
+    const char *closest = harpe_closest_name(text, names);
+    if (!closest) return; /* the server says what there is */
+    harpe_flag_fail(state, "--scheduler: there is no scheduler '%s'; did you mean '%s'?", text,
+                    closest);
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     serve_arguments *arguments = state->input;
     if (key >= FLAG_SETTING && key < FLAG_SETTING + SIMPLE_COUNT) {
         const char *setting = SIMPLE[key - FLAG_SETTING].setting;
         char flag[80];
+        if (strcmp(setting, "scheduler") == 0) check_scheduler(state, argument);
         snprintf(flag, sizeof flag, "--%s", SIMPLE[key - FLAG_SETTING].flag);
         give(arguments, state, setting, strlen(setting), argument ? argument : "true", flag);
         return 0;

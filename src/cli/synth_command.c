@@ -184,6 +184,7 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
     if (status == HARPE_OK && arguments->json) {
         status = print_json(arguments, profile, blocking_power_w, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
+        fflush(stdout); /* both may go to one file; a failure is noticed at exit */
         fprintf(stderr, "Blocking power of this %s: plan with --p2p-power %g\n",
                 arguments->options.gpu_model, blocking_power_w);
     }

@@ -336,16 +336,25 @@ static harpe_status check_limits(const launcher *self, int failed, harpe_error *
     return HARPE_OK;
 }
 
+/* Of the frequencies that the scheduler wants to try, those that it has tried; -1 where it does not
+ * say. */
+static double fraction_learned(const launcher *self) {
+    json_t *sweep = json_object_get(self->story->frontier, "sweep");
+    json_int_t wanted = json_integer_value(json_object_get(sweep, "frequencies"));
+    json_int_t tried = json_integer_value(json_object_get(sweep, "done"));
+    return wanted > 0 ? (double)tried / (double)wanted : -1;
+}
+
 static void show(launcher *self) {
     char phase[80];
     const harpe_sim_story *story = self->story;
     int done = steps_done(self);
-    double fraction = story->steady_step < 0
-                          ? 0
-                          : (double)(done - story->steady_step) / self->run->options->steps;
+    bool is_learning = story->steady_step < 0;
+    double fraction = is_learning ? fraction_learned(self)
+                                  : (double)(done - story->steady_step) / self->run->options->steps;
     snprintf(phase, sizeof phase, "step %d, round %lld: %s", done, (long long)current_round(self),
              done < HARPE_SIM_BASELINE_STEPS ? "highest clocks"
-             : story->steady_step < 0        ? "learning"
+             : is_learning                   ? "learning"
              : story->straggler_step >= 0    ? "straggler"
                                              : "plan");
     (void)self->progress.report(self->progress.user, phase, fraction);

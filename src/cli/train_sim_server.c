@@ -153,6 +153,21 @@ static bool choose_scheduler(const harpe_sim_options *options, double blocking_p
     return server->scheduler_args;
 }
 
+/* Is anybody there, and would he let the ranks in? Health is told to all, the rest is not. */
+static harpe_status check_server(const harpe_sim_server *server, harpe_error *error) {
+    const char *token = getenv("HARPE_TOKEN");
+    json_t *answer = NULL;
+    if (!is_answering(server))
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "nobody answers at %.200s; is harpe serve running there?", server->url);
+    long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
+    json_decref(answer);
+    if (status != 401) return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s", server->url,
+                      token && *token ? "does not know the token in HARPE_TOKEN"
+                                      : "wants a token: set HARPE_TOKEN to it");
+}
+
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
                                     const char *directory, harpe_sim_server *out,
                                     harpe_error *error) {
@@ -163,10 +178,7 @@ harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blo
     harpe_status status = HARPE_OK;
     if (options->server_url) {
         snprintf(server.url, sizeof server.url, "%s", options->server_url);
-        if (!is_answering(&server))
-            status =
-                harpe_fail(error, HARPE_UNAVAILABLE,
-                           "nobody answers at %.200s; is harpe serve running there?", server.url);
+        status = check_server(&server, error);
     } else {
         server.port = free_port();
         snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);

@@ -84,8 +84,9 @@ static void exchange(harpe_connection *connection, const harpe_request *request,
         return;
     }
     reply->outcome = outcome_of(answer->http_status);
-    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s",
-                   answer->http_status, detail);
+    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s%s",
+                   answer->http_status, detail,
+                   answer->http_status == 401 ? " (the option token, or HARPE_TOKEN)" : "");
 }
 
 void harpe_reply_to(harpe_connection *connection, const harpe_request *request,

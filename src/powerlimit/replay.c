@@ -5,6 +5,7 @@
 #include "powerlimit/replay.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,7 +154,10 @@ static harpe_status read_rows(harpe_power_limit_replay *replay, harpe_csv *csv,
     harpe_status status = harpe_csv_next(csv, &has_record, error);
     if (status != HARPE_OK) return status;
     if (!has_record) {
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: the file is empty", csv->name);
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: the file is empty: expected a monitor's log with the columns "
+                          "window_name, elapsed_time and gpu0_energy",
+                          csv->name);
     }
     status = read_header(csv, columns, error);
     while (status == HARPE_OK) {
@@ -279,17 +283,36 @@ const harpe_power_limit_device *harpe_power_limit_replay_device(harpe_power_limi
     return &replay->device;
 }
 
-harpe_status harpe_power_limit_replay_check(const harpe_power_limit_replay *replay, int step_w,
-                                            harpe_error *error) {
+/* The first limit that is tried with this step and is not in the log; 0: none. */
+static int missing_limit_w(const harpe_power_limit_replay *replay, int step_w) {
     int minimum_w = replay->device.minimum_w;
     for (int limit_w = replay->device.maximum_w; limit_w > minimum_w; limit_w -= step_w) {
-        if (!find_row(replay, limit_w)) {
-            return harpe_fail(error, HARPE_INVALID_INPUT,
-                              "%s: with a step of %d W, %d W is tried, which the log does not have",
-                              replay->name, step_w, limit_w);
-        }
+        if (!find_row(replay, limit_w)) return limit_w;
     }
-    return HARPE_OK;
+    return 0;
+}
+
+/* How far apart the limits of the log are; 0: they differ in that. */
+static int recorded_step_w(const harpe_power_limit_replay *replay) {
+    int range_w = replay->device.maximum_w - replay->device.minimum_w;
+    int step_count = (int)replay->row_count - 1; /* each limit is there once */
+    if (step_count == 0 || range_w % step_count != 0) return 0;
+    int step_w = range_w / step_count;
+    return missing_limit_w(replay, step_w) == 0 ? step_w : 0;
+}
+
+harpe_status harpe_power_limit_replay_check(const harpe_power_limit_replay *replay, int step_w,
+                                            harpe_error *error) {
+    char advice[80] = "give --pl-step as the log was made with";
+    int limit_w = missing_limit_w(replay, step_w);
+    int recorded_w = recorded_step_w(replay);
+    if (limit_w == 0) return HARPE_OK;
+    if (recorded_w > 0)
+        (void)snprintf(advice, sizeof advice, "its limits are %d W apart, give --pl-step %d",
+                       recorded_w, recorded_w);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s: with a step of %d W, %d W is tried, which the log does not have; %s",
+                      replay->name, step_w, limit_w, advice);
 }
 
 const int *harpe_power_limit_replay_sets(const harpe_power_limit_replay *replay, size_t *count) {

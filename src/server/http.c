@@ -169,9 +169,18 @@ static int bound_port(int fd) {
     return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
 }
 
-static harpe_status listen_on(harpe_http *http, harpe_error *error) {
-    const char *text = http->address;
-    int port = http->options.port, on = 1;
+static harpe_status fail_to_listen(int failed, const char *text, int port, harpe_error *error) {
+    if (failed == EADDRINUSE)
+        return harpe_fail(error, HARPE_IO_ERROR,
+                          "cannot listen on %s, port %d: it is taken; choose another with --port "
+                          "(0: any free one)",
+                          text, port);
+    return harpe_fail_errno(error, failed, "cannot listen on %s, port %d", text, port);
+}
+
+/* A socket that is bound there and does not listen yet. */
+static harpe_status bind_to(const char *text, int port, int *out, harpe_error *error) {
+    int on = 1;
     struct sockaddr_storage address;
     socklen_t length;
     if (port < 0 || port > 65535 || !parse_address(text, port, &address, &length))
@@ -183,14 +192,34 @@ static harpe_status listen_on(harpe_http *http, harpe_error *error) {
     if (fd < 0) return harpe_fail_errno(error, errno, "cannot make a socket for %s", text);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* connections inherit it */
-    if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) {
+    if (bind(fd, (struct sockaddr *)&address, length) != 0) {
         int failed = errno;
         close(fd);
-        return harpe_fail_errno(error, failed, "cannot listen on %s, port %d", text, port);
+        return fail_to_listen(failed, text, port, error);
+    }
+    *out = fd;
+    return HARPE_OK;
+}
+
+static harpe_status listen_on(harpe_http *http, harpe_error *error) {
+    int fd;
+    harpe_status status = bind_to(http->address, http->options.port, &fd, error);
+    if (status != HARPE_OK) return status;
+    if (listen(fd, BACKLOG) != 0) {
+        int failed = errno;
+        close(fd);
+        return fail_to_listen(failed, http->address, http->options.port, error);
     }
     http->listen_fd = fd;
     http->port = bound_port(fd);
     return harpe_loop_watch(http->loop, fd, EPOLLIN, accept_some, http, &http->listen_watch, error);
+}
+
+harpe_status harpe_http_check_address(const char *address, int port, harpe_error *error) {
+    int fd;
+    harpe_status status = bind_to(address, port, &fd, error);
+    if (status == HARPE_OK) close(fd);
+    return status;
 }
 
 /* As many descriptors as connections may want, or fewer connections. */
@@ -212,7 +241,7 @@ static void make_room_for_files(harpe_http *http) {
              "(ulimit -Hn)",
              most, asked, (unsigned long long)limit.rlim_cur);
     /* Nobody asked for as many as the default: then nothing is wrong. */
-    log_line(http, asked == DEFAULT_CONNECTIONS ? HARPE_LOG_INFO : HARPE_LOG_WARNING, line);
+    log_line(http, asked == DEFAULT_CONNECTIONS ? HARPE_LOG_DEBUG : HARPE_LOG_WARNING, line);
     http->options.max_connections = most;
 }
 
@@ -256,14 +285,12 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
             harpe_fail(error, HARPE_INVALID_ARGUMENT, "TLS needs both a certificate and its key");
     if (status == HARPE_OK && options->tls_cert_pem != NULL)
         status = harpe_http_tls_new(options->tls_cert_pem, options->tls_key_pem, &http->tls, error);
-    if (status == HARPE_OK) {
-        make_room_for_files(http);
-        status = listen_on(http, error);
-    }
+    if (status == HARPE_OK) status = listen_on(http, error);
     if (status != HARPE_OK) {
         harpe_http_free(http);
         return status;
     }
+    make_room_for_files(http); /* where it does not listen, its limits are not of interest */
     harpe_loop_before_wait(loop, harpe_http_run_queue, http);
     *out = http;
     return HARPE_OK;

@@ -56,6 +56,9 @@ typedef struct harpe_http_options {
     harpe_log log;
 } harpe_http_options;
 
+/* Would a server be able to listen there now? For what must not be begun otherwise. */
+harpe_status harpe_http_check_address(const char *address, int port, harpe_error *error);
+
 /* Options' texts are copied. Fails with a line that names address and port when they are taken. */
 harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
                             const harpe_http_handler *handler, harpe_http **out,

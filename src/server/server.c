@@ -105,6 +105,8 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
                                            (int)settings->scheduler_timeout_s, server->log,
                                            &server->scheduler, error);
     free(json);
+    /* A server that cannot listen leaves no new store behind. */
+    if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
     if (!status)
         status =
             harpe_store_open(settings->store, server->loop, server->log, &server->store, error);

@@ -49,6 +49,15 @@ static int report_loudly(void) { return report_for_a_while(false); }
 
 static int report_quietly(void) { return report_for_a_while(true); }
 
+static int report_what_has_no_known_end(void) {
+    harpe_terminal_progress state;
+    harpe_progress progress = harpe_terminal_progress_start(&state, false);
+    usleep(400000);
+    progress.report(progress.user, "round 7", -1);
+    harpe_terminal_progress_clear(&state);
+    return 0;
+}
+
 static int report_quickly(void) {
     harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, false);
@@ -85,6 +94,12 @@ static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
     assert_non_null(strstr(drawn, " %"));
     const char *end = drawn + strlen(drawn) - strlen("\r\033[K");
     assert_string_equal(end, "\r\033[K");
+}
+
+static void unknown_fraction_is_left_out(void **state) {
+    (void)state;
+    assert_string_equal(drawn_on_terminal(report_what_has_no_known_end, "xterm"),
+                        "\r\033[Kround 7\r\033[K");
 }
 
 static void nothing_is_drawn_where_it_would_disturb(void **state) {
@@ -155,6 +170,7 @@ static void ignored_signal_stays_ignored(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(terminal_shows_phase_and_percent_and_is_wiped),
+        cmocka_unit_test(unknown_fraction_is_left_out),
         cmocka_unit_test(nothing_is_drawn_where_it_would_disturb),
         cmocka_unit_test(pipe_stays_clean),
         cmocka_unit_test(first_signal_asks_to_stop),

@@ -64,6 +64,13 @@ class Synth(ProgramTest):
         self.assertRegex(self.succeed("synth").err, r"--p2p-power \d")
         self.assertEqual(self.succeed("synth", "--quiet").err, "")
 
+    def test_the_hint_comes_after_the_rows_in_one_file(self):
+        with open(self.path / "both", "w", encoding="utf-8") as both:
+            subprocess.run([HARPE, "synth"], stdout=both, stderr=both, env=environment(), check=True)
+        lines = (self.path / "both").read_text().splitlines()
+        self.assertRegex(lines[-1], "^Blocking power")
+        self.assertEqual({line.count(",") for line in lines[:-1]}, {4})
+
     def test_a_file_is_replaced_only_with_force(self):
         self.write("p.csv", "mine")
         self.refuse(1, "already exists", "synth", "--output", "p.csv")
@@ -222,6 +229,23 @@ class Plan(ProgramTest):
         self.assertNotIn("\x1b", result.out + result.err)
         self.assertEqual(result.err, "")
 
+    def test_rows_that_the_schedule_does_not_run_are_told(self):
+        rows = (self.path / "profile.csv").read_text().splitlines(keepends=True)
+        for stages, message in (("0", "stage 0 'foreward' is not in schedule 1f1b: left out\n"),
+                                ("01", "stage 0 'foreward' and 1 more are not in schedule")):
+            more = [row.replace("forward", "foreward") for row in rows
+                    if row[0] in stages and "forward" in row]
+            (self.path / "profile.csv").write_text("".join(rows + more))
+            result = self.plan("--no-pictures", "--force")
+            self.assertIn("profile.csv: " + message, result.err)
+            self.assertEqual(result.err.count("\n"), 1, result)
+            self.assertEqual(self.plan("--no-pictures", "--force", "--quiet").err, "")
+
+    def test_a_blocking_power_above_all_work_is_doubted(self):
+        err = self.plan("--no-pictures", "--p2p-power", 8400).err
+        self.assertIn("warning: --p2p-power 8400: no instruction of profile.csv draws more", err)
+        self.assertEqual(err.count("\n"), 1, err)
+
     def test_force_replaces_the_whole_directory(self):
         self.plan("--no-pictures", "--plans", "all")
         self.plan("--no-pictures", "--plans", 2, "--force")
@@ -333,11 +357,15 @@ class Choose(ProgramTest):
 
     def test_what_cannot_be_had_names_the_nearest(self):
         self.refuse(1, "the fastest, plan", "choose", "plans", "--time", "0.001")
-        self.refuse(1, "the fastest, plan", "choose", "plans", "--max-slowdown", "0.5")
+        refused = self.refuse(1, "the fastest, plan", "choose", "plans", "--max-slowdown", "0.5")
+        self.assertLessEqual(max(map(len, re.findall(r"\.(\d+)", refused.err))), 6, refused)
+        fastest_s = re.search(r"takes ([0-9.]+) s$", refused.err.strip())[1]
+        self.succeed("choose", "plans", "--time", fastest_s)
         self.refuse(1, "the least, plan 0, draws", "choose", "plans", "--power-cap", "1")
 
     def test_usage(self):
         self.refuse(2, "say what to choose by", "choose", "plans")
+        self.refuse(2, "nowhere: No such file", "choose", "nowhere")
         self.refuse(2, "give only one", "choose", "plans", "--time", 3, "--min-energy")
         self.refuse(2, "plan directory is missing", "choose", "--min-energy")
         self.refuse(2, "'more' is a second", "choose", "plans", "more", "--min-energy")

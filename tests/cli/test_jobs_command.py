@@ -111,7 +111,9 @@ class Failures(JobsTest):
     def test_no_server_says_what_to_run(self):
         server = self.start()
         server.stop()
-        self.refused(1, f"is harpe serve running at http://127.0.0.1:{server.port}?")
+        refused = self.refused(1, f"nobody answers at http://127.0.0.1:{server.port}; "
+                                  "is harpe serve running there?")
+        self.assertNotIn(" ms", refused.err)
 
     def test_missing_and_wrong_tokens_point_to_the_flag(self):
         self.write("token", "secret\n")

@@ -2,10 +2,17 @@
 """`harpe train-sim`: the whole way from a measurement to a GPU's clock, with real processes, and
 everything that can go wrong on it. Each run has a temporary directory of its own, and nothing of it
 may be left: no file, no memory, no process."""
+import pty
+import re
 import shutil
+import sys
 import time
 
 from program import HARPE, ProgramTest, environment, json, os, pathlib, signal, subprocess, unittest
+from program import SOURCE
+
+sys.path.insert(0, str(SOURCE / "tests" / "server"))
+from server import Server  # noqa: E402
 
 LIMIT_S = 100
 
@@ -32,10 +39,10 @@ class Simulation(ProgramTest):
         name, value = self.mark.split("=")
         self.variables = environment(TMPDIR=str(self.path), **{name: value})
 
-    def sim(self, *arguments, before=()):
+    def sim(self, *arguments, before=(), stderr=subprocess.PIPE):
         self.process = subprocess.Popen([*before, HARPE, "train-sim", *map(str, arguments)],
                                         env=self.variables, text=True, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdout=subprocess.PIPE, stderr=stderr)
         self.addCleanup(self.process.communicate)
         self.addCleanup(self.process.kill)
         return self.process
@@ -178,6 +185,34 @@ class Ending(Simulation):
             self.refuse(2, message, "train-sim", *arguments)
         self.refuse(1, "did not start", "train-sim", "--scheduler", "Nobody", "--quiet")
         self.refuse(1, "nobody answers", "train-sim", "--server", "http://127.0.0.1:9")
+
+    def test_a_server_that_wants_a_token_is_told_of_at_once(self):
+        self.write("token", "secret\n")
+        server = Server(self.path, "--store", "memory", "--no-dump", "--token-file", "token",
+                        "--scheduler", "AllMaxFrequency", "--scheduler-args",
+                        '{"num_microbatches": 8}')
+        self.addCleanup(server.kill)
+        for token, message in (("", "set HARPE_TOKEN"), ("guess", "does not know the token")):
+            self.refuse(1, message, "train-sim", "--server", f"http://127.0.0.1:{server.port}",
+                        env=environment(HARPE_TOKEN=token))
+
+    def test_progress_of_learning_is_seen_on_a_terminal(self):
+        self.variables["TERM"] = "xterm"
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.sim("--time-scale", 20, "--scheduler-args", '{"frequency_stride": 16}', "--steps", 3,
+                 stderr=theirs)
+        os.close(theirs)
+        text = ""
+        try:
+            while more := os.read(ours, 4096):
+                text += more.decode()
+        except OSError:  # nobody is at the other end any more
+            pass
+        self.assertEqual(self.process.wait(LIMIT_S), 0, text)
+        self.nothing_is_left()
+        seen = {int(percent) for percent in re.findall(r"learning +(\d+) %", text)}
+        self.assertGreater(len(seen), 2, text)
 
 
 @unittest.skipUnless(shutil.which("mpirun") and os.environ.get("HARPE_MPI_MODULE"), "no MPI")

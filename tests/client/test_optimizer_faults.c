@@ -220,7 +220,7 @@ static void a_server_that_wants_a_token_gets_it(void **state) {
     write_plan(files->root, 1);
     server one = start_server(files->root, "jobs.db", 0, more);
     training *stranger = start_training(one.url, 0, 1);
-    WAIT_UNTIL(stranger, count_lines(stranger, "token") == 1);
+    WAIT_UNTIL(stranger, count_lines(stranger, "HARPE_TOKEN") == 1);
     end_with_warnings(stranger, 1);
     training *friend = new_training(one.url, 0, 1);
     friend->options.token = "open sesame";

@@ -60,7 +60,7 @@ class Replay(ProgramTest):
 
     def test_bad_logs_and_flags_are_refused(self):
         self.write("log.csv", SMALL)
-        for content, message in [("", "empty"), ("a,b\n1,2\n", "not a monitor's log"),
+        for content, message in [("", "empty: expected a monitor's log"), ("a,b\n1,2\n", "not a monitor's log"),
                                  (HEADER, "no window"), (HEADER + "1,epoch,1,1,1\n", "no window"),
                                  (log((200, 0, 1)), "above 0"), (log((200, 1, "x")), "energy"),
                                  (log(("x", 1, 1)), "watts"), (log((200, 1, -1)), "below 0"),
@@ -68,6 +68,10 @@ class Replay(ProgramTest):
             self.write("bad.csv", content)
             self.refuse(1, message, "power-limit", "replay", "bad.csv")
         self.refuse(1, "180 W", "power-limit", "replay", "log.csv", "--pl-step", 20)
+        self.write("wide.csv", log((200, 10, 900), (150, 11, 800), (100, 20, 700)))
+        self.refuse(1, "give --pl-step 50", "power-limit", "replay", "wide.csv")
+        self.write("uneven.csv", log((200, 10, 900), (150, 11, 800), (110, 20, 700)))
+        self.refuse(1, "as the log was made with", "power-limit", "replay", "uneven.csv")
         self.refuse(1, "nowhere.csv", "power-limit", "replay", "nowhere.csv")
         self.refuse(2, "--eta", "power-limit", "replay", "log.csv", "--eta", 1.5)
         self.refuse(2, "--factor", "power-limit", "replay", "log.csv", "--factor", 1.5)

@@ -31,6 +31,17 @@ class Import(unittest.TestCase):
         for library in ("libharpe", "libnvidia-ml", "libcuda"):
             self.assertNotIn(library, maps)
 
+    def test_errors_have_the_name_that_users_catch_and_can_be_pickled(self):
+        result = world.python("import harpe, pickle\n"
+                              "for name in harpe.__all__:\n"
+                              "    kind = getattr(harpe, name)\n"
+                              "    if not isinstance(kind, type): continue\n"
+                              "    copy = pickle.loads(pickle.dumps(kind('gone', 3, 4)))\n"
+                              "    assert type(copy) is kind, name\n"
+                              "    assert (str(copy), copy.status, copy.vendor_code) == ('gone', 3, 4)\n"
+                              "raise harpe.NotFoundError('gone')\n")
+        self.assertRegex(result.stderr, "(?m)^harpe.NotFoundError: gone$")
+
     def test_the_first_call_loads_the_library_or_says_what_to_do(self):
         result = world.python("import harpe; print(harpe.version())")
         self.assertRegex(result.stdout, r"^\d+\.\d+\.\d+")

@@ -661,6 +661,8 @@ class Life(ServerTest):
         line = self.refuse_to_start(*self.plan_arguments(), "--port", server.port,
                                     exit_code=1)
         self.assertIn(str(server.port), line)
+        self.assertIn("choose another with --port", line)
+        self.assertFalse((self.path / "other.db").exists())
 
     def test_other_addresses_need_a_token_or_a_word(self):
         line = self.refuse_to_start(*self.plan_arguments(), "--listen", "0.0.0.0")
@@ -679,6 +681,7 @@ class Life(ServerTest):
         wrong = json.dumps({"solution_path": str(self.path / "plan.txt")})
         self.assertIn(".py", self.refuse_to_start("--scheduler-args", wrong))
         self.assertIn("NoSuch", self.refuse_to_start("--scheduler", "NoSuch"))
+        self.assertIn("did you mean 'Perseus'?", self.refuse_to_start("--scheduler", "perseus"))
 
     def test_what_starting_again_does_not_cure_exits_with_2(self):
         plan = self.plan_arguments()
