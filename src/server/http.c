@@ -28,6 +28,7 @@ enum {
     LINGER_MS = 2000,     /* for a refused client to read why */
     OTHER_FILES = 256,    /* descriptors that are not connections */
     DEFAULT_CONNECTIONS = 65536,
+    ENOUGH_CONNECTIONS = 4096, /* to say nothing of fewer than the default */
     MOST_TICK_MS = 1000,
     LEAST_TICK_MS = 10,
 };
@@ -235,14 +236,15 @@ static void make_room_for_files(harpe_http *http) {
     int asked = http->options.max_connections;
     int most = (int)limit.rlim_cur - OTHER_FILES;
     if (most < 1) most = (int)limit.rlim_cur / 2;
+    http->options.max_connections = most;
+    /* Nobody asked for as many as the default: then nothing is wrong. */
+    if (asked == DEFAULT_CONNECTIONS && most >= ENOUGH_CONNECTIONS) return;
     char line[200];
     snprintf(line, sizeof line,
              "only %d connections at once instead of %d: the limit of open files is %llu "
              "(ulimit -Hn)",
              most, asked, (unsigned long long)limit.rlim_cur);
-    /* Nobody asked for as many as the default: then nothing is wrong. */
-    log_line(http, asked == DEFAULT_CONNECTIONS ? HARPE_LOG_DEBUG : HARPE_LOG_WARNING, line);
-    http->options.max_connections = most;
+    log_line(http, HARPE_LOG_WARNING, line);
 }
 
 /* ---- The server --------------------------------------------------------------------------- */
