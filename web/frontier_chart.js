@@ -35,9 +35,6 @@ export function planInWords(frontier, index) {
         (index === frontier.current ? ", running" : "");
 }
 
-/** Rounds that were measured: a report has none. */
-const measuredOf = (frontier) => frontier.measured ?? [];
-
 function extent(values, room) {
     const low = Math.min(...values);
     const high = Math.max(...values);
@@ -129,11 +126,6 @@ function drawData(frontier, scales, selected) {
     const baseline = baselineOf(frontier);
     const at = (time, energy) => [scales.x(time + outside.time), scales.y(energy + outside.energy)];
     const parts = [];
-    for (const one of measuredOf(frontier).slice(-CLOUD_ROUNDS)) {
-        if (!(one.energy > 0) || one.time > scales.x1 || one.energy > scales.y1 || one.time < scales.x0 || one.energy < scales.y0) continue;
-        const [x, y] = [scales.x(one.time), scales.y(one.energy)];
-        parts.push(svg("path", { class: "measured", d: `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}` }));
-    }
     frontier.plans.forEach((plan) => {
         const [x, y] = at(plan.time, plan.energy);
         parts.push(svg("circle", { class: "plan", cx: x, cy: y, r: 3.2 }));
@@ -146,6 +138,11 @@ function drawData(frontier, scales, selected) {
         const [x, y] = at(current.time, current.energy);
         parts.push(svg("circle", { class: "current", cx: x, cy: y, r: 9 }),
             svg("text", { class: "strong", x: x + 12, y: y - 8 }, "running"));
+    }
+    for (const one of plannedRounds(frontier).slice(-CLOUD_ROUNDS)) {
+        if (one.time > scales.x1 || one.energy > scales.y1 || one.time < scales.x0 || one.energy < scales.y0) continue;
+        const [x, y] = [scales.x(one.time), scales.y(one.energy)];
+        parts.push(svg("path", { class: "measured", d: `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}` }));
     }
     const [sx, sy] = at(frontier.plans[selected].time, frontier.plans[selected].energy);
     parts.push(svg("path", { class: "selected", d: diamond(sx, sy, 6.5) }));
@@ -160,7 +157,7 @@ function legendEntries(frontier) {
         entry(svg("circle", { class: "plan", cx: 11, cy: 7, r: 3.2 }), "plan"),
         frontier.current === undefined ? null : entry(svg("circle", { class: "current", cx: 11, cy: 7, r: 5.5 }), "running"),
         entry(svg("path", { class: "selected", d: diamond(11, 7, 6) }), "selected"),
-        frontier.measured ? entry(svg("path", { class: "measured", d: "M8 4L14 10M8 10L14 4" }), "measured round") : null,
+        frontier.measured ? entry(svg("path", { class: "measured", d: "M8 4L14 10M8 10L14 4" }), "measured round of a plan") : null,
         entry(svg("rect", { class: "maximum", x: 7, y: 3, width: 8, height: 8 }), "highest clocks"),
     ].filter(Boolean);
 }

@@ -39,7 +39,7 @@ int harpe_http_request_new(harpe_http_connection *connection, const char *head, 
 }
 
 void harpe_http_request_drop_body(harpe_http_request *request) {
-    request->connection->http->body_memory -= request->body_memory;
+    if (request->body_memory > 0) request->connection->http->body_memory -= request->body_memory;
     request->body_memory = request->body_length = request->body_capacity = 0;
     free(request->body);
     request->body = NULL;
