@@ -37,7 +37,7 @@ complete -c harpe -n '__fish_seen_subcommand_from plan' -l min-dwell -x -d 'Take
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l no-pictures -d 'Leave out pictures and report.html'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'o' -l output-dir -x -a '(__fish_complete_directories)' -d 'Directory to create, whole or not at all'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l plans -x -a 'all none' -d 'Plans to make'
-complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'q' -l quiet -d 'Show no progress on stderr'
+complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'q' -l quiet -d 'Show no progress and no notes on stderr'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l switch-energy -x -d 'Energy of one change of clock'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l switch-latency -x -d 'Seconds from the wish to the new clock'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l verify -d 'Prove frontier and plans by a second, independent way'

@@ -65,8 +65,8 @@ _harpe() {
                 '(-o --output-dir)-o+[Directory to create, whole or not at all]:DIR:_files -/' \
                 '(-o --output-dir)--output-dir=[Directory to create, whole or not at all]:DIR:_files -/' \
                 '(--plans)--plans=[Plans to make]:all|N|none:(all none)' \
-                '(-q --quiet)-q[Show no progress on stderr]' \
-                '(-q --quiet)--quiet[Show no progress on stderr]' \
+                '(-q --quiet)-q[Show no progress and no notes on stderr]' \
+                '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
                 '(--switch-latency)--switch-latency=[Seconds from the wish to the new clock]:S: ' \
                 '(--verify)--verify[Prove frontier and plans by a second, independent way]' \
