@@ -9,7 +9,7 @@ function digits(value, count) {
     return value.toFixed(Math.min(decimals, 12));
 }
 
-export function quantity(value, unit, count = 4) {
+function quantity(value, unit, count = 4) {
     if (!Number.isFinite(value)) return "–";
     const [scale, prefix] = PREFIXES.find(([size]) => Math.abs(value) >= size * 0.99995)
         ?? (value === 0 ? [1, ""] : PREFIXES[PREFIXES.length - 1]);

@@ -19,14 +19,13 @@ export function describePlan(frontier, index) {
     const energy = plan.energy + outside.energy;
     const fastest = frontier.plans[0].time + outside.time;
     return { index, time, energy, slowdown: time / fastest, power: energy / time,
-             saved: 1 - energy / baseline.energy, gap: plan.energy / plan.lower_bound - 1,
-             bound: plan.lower_bound + outside.energy };
+             saved: 1 - energy / baseline.energy, gap: plan.energy / plan.lower_bound - 1 };
 }
 
 /** A plan's name, as in a plan directory: 0 is the slowest. */
 export const planNumber = (frontier, index) => frontier.plans[index].number ?? frontier.plans.length - 1 - index;
 
-export function planInWords(frontier, index) {
+function planInWords(frontier, index) {
     const plan = describePlan(frontier, index);
     const highest = Math.max(planNumber(frontier, 0), planNumber(frontier, frontier.plans.length - 1));
     return `Plan ${planNumber(frontier, index)} of 0 to ${highest}: ${seconds(plan.time)}, ${joules(plan.energy)}, ` +
