@@ -84,8 +84,10 @@ static inline void become_postgres(const char *log_path) {
     (void)prctl(PR_SET_PDEATHSIG, SIGQUIT);
 }
 
+/* The program's whole path is its first argument: initdb looks for postgres beside itself, and for
+ * itself in PATH, where Debian does not have it. */
 static inline pid_t spawn_postgres(const postgres_server *server, const char *program,
-                                   char *const arguments[]) {
+                                   char *arguments[]) {
     char path[PATH_MAX];
     char log_path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", server->programs, program);
@@ -93,6 +95,7 @@ static inline pid_t spawn_postgres(const postgres_server *server, const char *pr
     pid_t pid = fork();
     if (pid != 0) return pid;
     become_postgres(log_path);
+    arguments[0] = path;
     (void)execv(path, arguments);
     _exit(127);
 }
