@@ -68,8 +68,9 @@ main() {
     [ ${#missing[@]} -gt 0 ] || return 0
 
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null ||
-            fail "not root and no sudo: as root, run: apt-get install ${missing[*]}"
+        local by_hand="as root, run: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+        command -v sudo >/dev/null || fail "not root and no sudo: $by_hand"
+        sudo true || fail "sudo refuses: $by_hand"
         become_root=(sudo)
     fi
 

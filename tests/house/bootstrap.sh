@@ -23,8 +23,8 @@ new_system() {
     local installed
     rm -rf -- "$folder/bin" "$log"
     mkdir -p "$folder/bin"
-    for tool in bash dirname grep tr env cat cut; do
-        ln -s "$(command -v "$tool")" "$folder/bin/$tool"
+    for tool in bash dirname grep tr env cat cut true; do
+        ln -s "$(type -P "$tool")" "$folder/bin/$tool"
     done
     installed=$(grep -v '^#' "$list" | grep . | cut -d ' ' -f 1 | grep -vxF -f <(printf '%s\n' "$@") | sed 's/$/:installed /' | tr -d '\n')
     pretend dpkg-query "printf '%s' '$installed'"
@@ -93,7 +93,14 @@ expect 'HARPE_NO_BOOTSTRAP installs nothing' test ! -e "$log"
 new_system cmake
 pretend id 'echo 1000'
 expect 'fails without root and sudo' eval '! run env'
-expect 'names the command to run as root' grep -q 'apt-get install cmake' "$folder/err"
+expect 'names the commands to run as root' grep -q \
+    'as root, run: apt-get update && apt-get install --no-install-recommends cmake$' "$folder/err"
+expect 'says it in one line' test "$(wc -l <"$folder/err")" -eq 1
+pretend sudo "echo 'tester is not in the sudoers file.' >&2; exit 1"
+expect 'fails where sudo refuses' eval '! run env'
+expect 'says that sudo refuses, and the commands' grep -q \
+    'sudo refuses: as root, run: apt-get update && apt-get install --no-install-recommends cmake$' "$folder/err"
+expect 'calls no apt-get without sudo' test ! -e "$log"
 pretend sudo "echo sudo >>'$log'; exec \"\$@\""
 expect 'uses sudo when not root' run env
 expect 'really uses sudo' grep -q '^sudo$' "$log"
