@@ -1,8 +1,8 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench gpu-check fuzz format tidy install uninstall deb reproducible clean help \
-        bootstrap bootstrap-all configure
+.PHONY: build demo check bench gpu-check fuzz format tidy install uninstall deb \
+        reproducible clean help bootstrap bootstrap-all configure
 .NOTPARALLEL:
 
 JOBS ?= $(shell nproc)
@@ -24,11 +24,11 @@ configure: bootstrap
 build: configure ## build/release/harpe and libharpe (installs missing packages first)
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build ## an emulated training job learns to save energy; PROFILE=file.csv: plan your own
-	@scripts/demo.sh
+demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan your own
+	@./demo
 
-check: bootstrap-all ## all tests: gcc, clang, sanitizers, style, installation
-	@scripts/check.sh
+check: ## all tests: gcc, clang, sanitizers, style, installation
+	@./check
 
 bench: bootstrap-all build ## measure the planner; results are printed
 	@bench/run

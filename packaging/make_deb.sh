@@ -21,7 +21,7 @@ list_sources() {
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files -z --cached --others --exclude-standard
     else
-        find . \( -path ./build -o -path ./demo -o -path ./.git -o -path ./python/build -o -name '*.egg-info' \) -prune -o -type f -print0
+        find . \( -path ./build -o -path ./.git -o -path ./python/build -o -name '*.egg-info' \) -prune -o -type f -print0
     fi
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `make demo`: a training job on emulated GPUs learns to save energy in front of your eyes, and the
-# report of its whole frontier is there to open. About two minutes. Everything it makes is in demo/,
-# replaced on every run.
+# `./demo`: a training job on emulated GPUs learns to save energy in front of your eyes, and the
+# report of its whole frontier is there to open. About two minutes. Everything it makes is in
+# build/demo, replaced on every run.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
 #   P2P_POWER=watts    its blocking power (default 75 W for your own profile: measure it)
@@ -41,8 +41,8 @@ if [ -n "${PROFILE:-}" ]; then
     esac
     [ -r "$profile" ] || { say "demo: PROFILE=$PROFILE: there is no such file" >&2; exit 1; }
 fi
-[ -x "$harpe" ] || { say "demo: $harpe is not there: run make build" >&2; exit 1; }
-mkdir -p demo
+[ -x "$harpe" ] || { say "demo: $harpe is not there: run ./demo" >&2; exit 1; }
+mkdir -p build/demo
 
 if [ -n "${PROFILE:-}" ]; then
     title "1. The profile: $PROFILE"
@@ -54,11 +54,11 @@ if [ -n "${PROFILE:-}" ]; then
         say "  Blocking power: $power W."
     fi
 else
-    profile=demo/profile.csv
+    profile=build/demo/profile.csv
     title '1. A made-up profile: time and energy of every instruction at every frequency'
     show synth --gpu A100 --stages 8 --force --quiet --output "$profile"
     power=${power:-84}
-    say '  8 stages of A100-like GPUs. Use your own: make demo PROFILE=file.csv'
+    say '  8 stages of A100-like GPUs. Use your own: ./demo PROFILE=file.csv'
 fi
 
 if [ -z "${PROFILE:-}" ]; then
@@ -76,10 +76,10 @@ fi
 
 title '3. The whole frontier of that pipeline, and plans along it'
 show plan --inst-profile "$profile" --num-mbs "$microbatches" --p2p-power "$power" \
-    --output-dir demo/plans --force
+    --output-dir build/demo/plans --force
 
 title '4. One plan: least energy, at most 5 % slower'
-show choose demo/plans --max-slowdown 1.05
+show choose build/demo/plans --max-slowdown 1.05
 
 title '5. The power limit optimizer in a training loop, on an emulated GPU'
 loop=$(dirname -- "$harpe")/examples/example_power_limit_loop
@@ -94,5 +94,5 @@ else
     say '  Skipped: the examples are not built.'
 fi
 
-printf '\nOpen %sdemo/plans/report.html%s: frontier, pipeline before and after, all plans.\n' \
+printf '\nOpen %sbuild/demo/plans/report.html%s: frontier, pipeline before and after, all plans.\n' \
     "$bold" "$plain"

@@ -15,7 +15,7 @@ while read -r file; do
     fi
 done < <(scripts/c_files.sh)
 
-for script in .ci/run bench/run scripts/**/*.sh tests/**/*.sh packaging/**/*.sh; do
+for script in demo check .ci/run bench/run scripts/**/*.sh tests/**/*.sh packaging/**/*.sh; do
     [ -e "$script" ] || continue
     bash -n "$script" || status=1
     if [ ! -x "$script" ]; then
