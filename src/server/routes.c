@@ -281,6 +281,13 @@ static void serve(harpe_routes *routes, harpe_http_request *request, const harpe
         start_call(routes, request, route);
 }
 
+/* HEAD counts as GET, except where GET takes a rank's schedule: the published server refuses it
+ * there, and nobody may take a schedule without reading it. */
+static bool takes_method(const harpe_route *route, const harpe_http_request *request) {
+    if (strcmp(route->method, harpe_http_method(request)) != 0) return false;
+    return !route->needs_rank || harpe_http_wants_body(request);
+}
+
 static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
@@ -291,7 +298,7 @@ static void on_request(void *user, harpe_http_request *request) {
     }
     for (const harpe_route *route = harpe_route_table; route->method; route++) {
         if (!matches(route, request)) continue;
-        if (strcmp(route->method, method) == 0) {
+        if (takes_method(route, request)) {
             harpe_text_free(&allowed);
             serve(routes, request, route);
             return;
