@@ -19,6 +19,7 @@
 #include "server/latencies.h"
 #include "server/origin.h"
 #include "server/pages.h"
+#include "server/published_client.h"
 
 struct harpe_routes {
     harpe_routes_options options;
@@ -34,6 +35,7 @@ typedef struct exchange {
     const harpe_route *route;
     harpe_http_request *request; /* NULL once it was answered */
     int64_t answered_round;
+    bool is_withheld; /* the schedule was not sent: the asker cannot run it */
 } exchange;
 
 static const char JSON_TYPE[] = "application/json";
@@ -86,6 +88,13 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     self->request = NULL;
     self->answered_round = answer->round;
     harpe_http_set_data(request, is_schedule ? self : NULL);
+    char fault[512];
+    if (is_schedule && harpe_published_client_fault(request, answer, fault, sizeof fault)) {
+        self->is_withheld = true;
+        free(answer->body);
+        answer_detail(request, 400, fault, NULL);
+        return;
+    }
     harpe_http_answer(request, answer->http_status, JSON_TYPE, answer->body, answer->length, true,
                       answer->round >= 0 ? headers : NULL);
     if (!is_schedule) free_exchange(self);
@@ -99,7 +108,8 @@ static void on_sent(void *user, void *data, bool delivered) {
         return;
     }
     if (routes->options.peers) {
-        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round, delivered);
+        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round,
+                              delivered && !self->is_withheld);
     }
     free_exchange(self);
 }
