@@ -7,6 +7,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict, List, Optional, Union
 
+from harpe import _bindings as b
+from harpe._library import InvalidArgumentError
+
 Synchronizer = Callable[[List[int]], Any]
 
 
@@ -31,19 +34,27 @@ def _jax(gpu_indices: List[int]) -> None:
     jax.block_until_ready([jax.device_put(0.0, device) + 0 for device in devices])
 
 
-_FRAMEWORKS: Dict[str, Synchronizer] = {"torch": _torch, "jax": _jax}
+def _cupy(gpu_indices: List[int]) -> None:
+    cuda = getattr(sys.modules.get("cupy"), "cuda", None)
+    if cuda is not None:
+        for gpu in gpu_indices:
+            cuda.Device(gpu).synchronize()
+
+
+_FRAMEWORKS: Dict[str, Synchronizer] = {"torch": _torch, "jax": _jax, "cupy": _cupy}
 
 
 def synchronizer(of_what: Union[str, Synchronizer, None]) -> Optional[Synchronizer]:
-    """What waits for the GPUs whose indices it is given: `of_what` is "torch", "jax", a callable
-    that does it itself, or None for no waiting. Raises ValueError for anything else."""
+    """What waits for the GPUs whose indices it is given: `of_what` is "torch", "jax", "cupy", a
+    callable that does it itself, or None for no waiting. Raises ValueError for anything else."""
     if of_what is None or callable(of_what):
         return of_what
     try:
         return _FRAMEWORKS[of_what]
     except (KeyError, TypeError):
-        raise ValueError("sync_execution_with: expected \"torch\", \"jax\", a callable or None, "
-                         f"not {of_what!r}") from None
+        raise InvalidArgumentError(
+            "sync_execution_with: expected \"torch\", \"jax\", \"cupy\", a callable or None, not "
+            f"{of_what!r}", b.HARPE_INVALID_ARGUMENT) from None
 
 
 def stream_address(stream: Any, device: int) -> Optional[int]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import ctypes as C
 import logging
 import math
+import operator
 import os
 import weakref
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from harpe import _bindings as b
 from harpe._cuda import Synchronizer, synchronizer
@@ -37,17 +38,32 @@ class Measurement:
     gpu_energy: J of each GPU, by its index.
     cpu_energy: J of each CPU package, by its index; None where it cannot be measured.
     dram_energy: J of the DRAM of those packages that measure it; None where none does.
+    soc_energy: always None: Harpe does not measure systems on a chip.
     """
 
     time: float
     gpu_energy: Dict[int, float]
     cpu_energy: Optional[Dict[int, float]] = None
     dram_energy: Optional[Dict[int, float]] = None
+    soc_energy: Optional[Any] = None
 
     @property
     def total_energy(self) -> float:
         """J of all GPUs together."""
         return sum(self.gpu_energy.values())
+
+
+class _NoSuchGpuError(InvalidArgumentError, IndexError):
+    """An index beyond the visible GPUs. Zeus raises IndexError."""
+
+
+class _NoGpusError(UnavailableError, ValueError):
+    """GPUs were asked for by index and none can be measured. Zeus raises ValueError."""
+
+
+for _private, _shown in ((_NoSuchGpuError, InvalidArgumentError), (_NoGpusError, UnavailableError)):
+    _private.__module__, _private.__name__ = _shown.__module__, _shown.__name__
+    _private.__qualname__ = _shown.__qualname__  # tracebacks name what users catch
 
 
 class _Windows:
@@ -57,6 +73,7 @@ class _Windows:
     def __init__(self) -> None:
         self.gpus: Optional[int] = None
         self.monitor: Optional[int] = None
+        self.names: Set[str] = set()  # of open windows
         abandon_in_children(self)
 
     def open_gpus(self, log: b.harpe_log) -> int:
@@ -74,6 +91,7 @@ class _Windows:
     def close(self) -> None:
         monitor, self.monitor = self.monitor, None
         gpus, self.gpus = self.gpus, None
+        self.names.clear()
         if monitor:
             lib.harpe_monitor_free(monitor)
         if gpus:
@@ -115,20 +133,23 @@ class ZeusMonitor:
                  cpu_indices: Optional[Sequence[int]] = None, approx_instant_energy: bool = False,
                  log_file: Union[str, "os.PathLike[str]", None] = None,
                  sync_execution_with: Union[str, Synchronizer, None] = "torch") -> None:
-        """gpu_indices: GPUs to measure, as the process counts them; None: all (none where the
-            machine has no GPU).
+        """gpu_indices: GPUs to measure, as the process counts them; None: all. Where none can be
+            measured, a warning in the log says why, and gpu_energy is empty.
         cpu_indices: CPU packages to measure (RAPL); None: all that can be read; []: none.
         approx_instant_energy: a window in which a GPU's energy counter did not move gets power *
             time for that GPU; otherwise 0 J and a warning in the log.
         log_file: CSV file, emptied first, that gets a line per ended window: start_time,
             window_name, elapsed_time, gpu0_energy, ... (s and J). Its folder is made if need be.
         sync_execution_with: who waits at a window's ends until the GPUs have done all work:
-            "torch", "jax", a callable that is given the list of GPU indices, or None.
+            "torch", "jax", "cupy", a callable that is given the list of GPU indices, or None.
 
-        Raises ValueError for indices that do not exist or are given twice, and for a
-        sync_execution_with that is not known; HarpeError for what the driver refuses.
+        Raises ValueError for indices that do not exist (an IndexError as well where they are
+        beyond the last GPU) or are given twice, where indices are given and no GPU can be
+        measured, and for a sync_execution_with that is not known; TypeError for indices that are
+        no whole numbers; HarpeError for what the driver refuses.
         """
         self._synchronize = synchronizer(sync_execution_with)
+        self.sync_with = sync_execution_with
         self.approx_instant_energy = approx_instant_energy
         log = log_to(_LOGGER)
         windows = self._windows = _Windows()
@@ -153,10 +174,19 @@ class ZeusMonitor:
             count = windows.open_gpus(log)
         except UnavailableError as error:
             if indices is not None:
-                raise
-            logging.getLogger(_LOGGER).info("no GPU is measured: %s", error)
+                raise _NoGpusError(str(error), error.status, error.vendor_code) from None
+            logging.getLogger(_LOGGER).warning(
+                "no GPU is measured, and energies of GPUs are left out: %s; pass gpu_indices=[] if "
+                "that is meant", error)
             return []
-        return list(range(count)) if indices is None else [int(index) for index in indices]
+        if indices is None:
+            return list(range(count))
+        chosen = [operator.index(index) for index in indices]
+        beyond = [index for index in chosen if index >= count]
+        if beyond:
+            raise _NoSuchGpuError(f"there is no GPU {beyond[0]} to monitor: {count} visible here",
+                                  b.HARPE_INVALID_ARGUMENT)
+        return chosen
 
     @staticmethod
     def _choose_cpus(indices: Optional[Sequence[int]], log: b.harpe_log) -> List[int]:
@@ -171,23 +201,27 @@ class ZeusMonitor:
                 "cpu_indices=[] to go without", b.HARPE_INVALID_ARGUMENT)
         return chosen
 
-    def _live(self) -> int:
+    def _live(self) -> _Windows:
         windows = self._windows
         if windows is None or windows.monitor is None:
             raise UnavailableError("this monitor was closed, or belongs to another process: make "
                                    "a new one here", b.HARPE_UNAVAILABLE)
-        return windows.monitor
+        return windows
 
-    def begin_window(self, key: str, restart: bool = False, sync_execution: bool = True) -> None:
+    def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
         """Begins the window named `key`.
 
-        restart: discards a window of that name that is open; otherwise that is a ValueError.
         sync_execution: waits first until the GPUs have done all work.
+        restart: discards a window of that name that is open; otherwise that is a ValueError.
         """
-        monitor = self._live()
+        windows = self._live()
+        if key in windows.names and not restart:
+            raise InvalidArgumentError(f"window {key!r} is open already: end it, cancel it or "
+                                       "restart it", b.HARPE_ALREADY_EXISTS)
         if sync_execution and self._synchronize is not None and self.gpu_indices:
             self._synchronize(self.gpu_indices)
-        call(lib.harpe_monitor_begin, monitor, encoded(key), restart)
+        call(lib.harpe_monitor_begin, windows.monitor, encoded(key), restart)
+        windows.names.add(key)
 
     def end_window(self, key: str, sync_execution: bool = True,
                    cancel: bool = False) -> Measurement:
@@ -199,12 +233,16 @@ class ZeusMonitor:
         Raises ValueError when no window of that name is open; HarpeError when its energy is not
         known (a GPU lost, a driver reloaded).
         """
-        monitor = self._live()
+        windows = self._live()
+        if key not in windows.names:
+            raise InvalidArgumentError(f"window {key!r} is not open: it was never begun, or has "
+                                       "ended", b.HARPE_NOT_FOUND)
         if sync_execution and self._synchronize is not None and self.gpu_indices:
             self._synchronize(self.gpu_indices)
         measured = b.harpe_window_measurement()
+        windows.names.discard(key)
         try:
-            call(lib.harpe_monitor_end, monitor, encoded(key), cancel, C.byref(measured))
+            call(lib.harpe_monitor_end, windows.monitor, encoded(key), cancel, C.byref(measured))
         except NotFoundError as error:
             raise InvalidArgumentError(str(error), error.status) from None
         if cancel:
@@ -214,6 +252,19 @@ class ZeusMonitor:
             return self._measurement(measured)
         finally:
             lib.harpe_window_measurement_clear(C.byref(measured))
+
+    def reset_windows(self) -> None:
+        """Discards all open windows, as end_window(cancel=True) does each of them."""
+        windows = self._live()
+        dropped = sorted(windows.names)
+        for key in dropped:
+            windows.names.discard(key)
+            measured = b.harpe_window_measurement()
+            try:
+                call(lib.harpe_monitor_end, windows.monitor, encoded(key), True, C.byref(measured))
+            except NotFoundError:  # another thread has ended it meanwhile
+                pass
+        logging.getLogger(_LOGGER).info("discarded the open windows: %s", dropped)
 
     def _measurement(self, measured: b.harpe_window_measurement) -> Measurement:
         gpu_energy = dict(zip(self.gpu_indices, measured.gpu_energy_j[:measured.gpu_count]))

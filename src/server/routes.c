@@ -19,6 +19,7 @@
 #include "server/latencies.h"
 #include "server/origin.h"
 #include "server/pages.h"
+#include "server/published_client.h"
 
 struct harpe_routes {
     harpe_routes_options options;
@@ -34,6 +35,7 @@ typedef struct exchange {
     const harpe_route *route;
     harpe_http_request *request; /* NULL once it was answered */
     int64_t answered_round;
+    bool is_withheld; /* the schedule was not sent: the asker cannot run it */
 } exchange;
 
 static const char JSON_TYPE[] = "application/json";
@@ -86,6 +88,13 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     self->request = NULL;
     self->answered_round = answer->round;
     harpe_http_set_data(request, is_schedule ? self : NULL);
+    char fault[512];
+    if (is_schedule && harpe_published_client_fault(request, answer, fault, sizeof fault)) {
+        self->is_withheld = true;
+        free(answer->body);
+        answer_detail(request, 400, fault, NULL);
+        return;
+    }
     harpe_http_answer(request, answer->http_status, JSON_TYPE, answer->body, answer->length, true,
                       answer->round >= 0 ? headers : NULL);
     if (!is_schedule) free_exchange(self);
@@ -99,7 +108,8 @@ static void on_sent(void *user, void *data, bool delivered) {
         return;
     }
     if (routes->options.peers) {
-        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round, delivered);
+        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round,
+                              delivered && !self->is_withheld);
     }
     free_exchange(self);
 }
@@ -281,6 +291,13 @@ static void serve(harpe_routes *routes, harpe_http_request *request, const harpe
         start_call(routes, request, route);
 }
 
+/* HEAD counts as GET, except where GET takes a rank's schedule: the published server refuses it
+ * there, and nobody may take a schedule without reading it. */
+static bool takes_method(const harpe_route *route, const harpe_http_request *request) {
+    if (strcmp(route->method, harpe_http_method(request)) != 0) return false;
+    return !route->needs_rank || harpe_http_wants_body(request);
+}
+
 static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
@@ -291,7 +308,7 @@ static void on_request(void *user, harpe_http_request *request) {
     }
     for (const harpe_route *route = harpe_route_table; route->method; route++) {
         if (!matches(route, request)) continue;
-        if (strcmp(route->method, method) == 0) {
+        if (takes_method(route, request)) {
             harpe_text_free(&allowed);
             serve(routes, request, route);
             return;

@@ -166,6 +166,46 @@ class Monitor(unittest.TestCase):
         self.assertEqual(result.stdout, "{}\n", result.stderr)
         self.assertIn("UnavailableError", result.stderr)
 
+    def test_no_gpu_is_told_unless_none_was_asked_for(self):
+        script = ("from harpe.monitor import ZeusMonitor\n"
+                  "m = ZeusMonitor({})\n"
+                  "m.begin_window('a'); print(m.end_window('a').total_energy)")
+        for arguments, lines in (("cpu_indices=[]", 1), ("", 1), ("gpu_indices=[]", 0)):
+            result = world.python(script.format(arguments),
+                                  HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1")
+            self.assertEqual((result.returncode, result.stdout), (0, "0\n"), result.stderr)
+            told = [line for line in result.stderr.splitlines() if "no GPU is measured" in line]
+            self.assertEqual(len(told), lines, result.stderr)
+            for line in told:
+                self.assertIn("/nowhere/libnvidia-ml.so.1", line)
+                self.assertIn("gpu_indices=[]", line)
+
+    def test_a_reset_discards_what_is_open(self):
+        path = self.folder / "log.csv"
+        monitor = ZeusMonitor(cpu_indices=[], log_file=path)
+        for name in ("a", "b"):
+            monitor.begin_window(name)
+        monitor.reset_windows()
+        for name in ("a", "b"):
+            with self.assertRaises(ValueError):
+                monitor.end_window(name)
+        monitor.begin_window("a")
+        time.sleep(0.02)
+        measured = monitor.end_window("a")
+        self.assertGreater(measured.total_energy, 0)
+        self.assertIsNone(measured.soc_energy)
+        self.assertEqual(len(path.read_text().splitlines()), 2)
+
+    def test_the_second_argument_of_begin_is_whether_to_wait(self):
+        waited = []
+        monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[], sync_execution_with=waited.append)
+        monitor.begin_window("a", False)
+        with self.assertRaises(ValueError):
+            monitor.begin_window("a", True)
+        self.assertEqual(waited, [])
+        monitor.begin_window("a", True, True)
+        self.assertEqual(waited, [[0]])
+
     def test_a_closed_monitor_says_so(self):
         monitor = ZeusMonitor(cpu_indices=[])
         monitor.close()

@@ -465,6 +465,46 @@ class Refusals(ServerTest):
             answer = self.expect(server.call(method, path), 405, {"detail": "Method Not Allowed"})
             self.assertEqual(answer.headers["allow"], allowed)
 
+    def head(self, server, path, status):
+        """The answer to HEAD, after which the connection holds nothing that is not announced."""
+        connection = self.connect(server)
+        connection.socket.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n".encode())
+        received = b""
+        while chunk := connection.socket.recv(1 << 16):
+            received += chunk
+        head, _, body = received.partition(b"\r\n\r\n")
+        self.assertEqual((head.split()[1], body), (str(status).encode(), b""), (path, received))
+        return head.decode().lower()
+
+    def test_head_takes_nothing_from_a_rank(self):
+        """The published server answers HEAD with 405 on all its four routes."""
+        server = self.start(plan=plan_for(2))
+        job = register(server, pp=2)
+        for path, allowed in ((f"/schedule/{job.id}?rank=0", "get"),
+                              (f"/schedule/{job.id}?rank=x", "get"), ("/schedule/none", "get"),
+                              (f"/schedule/{job.id}?rank=1&round=0", "get"),
+                              ("/register_job", "post"), (f"/register_rank/{job.id}", "post"),
+                              (f"/result/{job.id}", "post")):
+            self.assertIn(f"\r\nallow: {allowed}\r\n", self.head(server, path, 405) + "\r\n")
+        self.assertEqual(server.get(f"/jobs/{job.id}").json["ranks_waiting"], 0)
+        asked = [self.ask(server, job, 0)]
+        self.wait_for_waiting(server, job, 1)
+        for rank in range(2):
+            self.head(server, f"/schedule/{job.id}?rank={rank}", 405)
+        self.wait_for_waiting(server, job, 1)
+        asked.append(self.ask(server, job, 1))
+        for rank, connection in enumerate(asked):
+            self.expect(connection.receive(), 200, schedule_of(plan_for(2), rank))
+
+    def test_head_of_pages_is_that_of_get(self):
+        server = self.start()
+        job = register(server)
+        for path in ("/", "/info", "/healthz", "/metrics", "/openapi.json", "/jobs",
+                     f"/jobs/{job.id}", "/events"):
+            self.head(server, path, 200)
+        self.head(server, "/nothing", 404)
+
 
 class Pages(ServerTest):
     def test_pages_answer(self):

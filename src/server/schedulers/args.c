@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments of the built-in schedulers, read strictly: a misspelt argument is an error at the start
  * of the server and not a surprise in the first job. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -68,4 +69,23 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
     }
     *out = args;
     return HARPE_OK;
+}
+
+/* ---- What a job says of itself ----------------------------------------------------------------
+ */
+
+int harpe_scheduler_job_microbatches(const harpe_job_info *job) {
+    static const char name[] = "num_microbatches=";
+    static const char separators[] = " \t,;+";
+    const char *word = job->job_metadata ? job->job_metadata : "";
+    for (; *word; word += strcspn(word, separators)) {
+        word += strspn(word, separators);
+        if (strncmp(word, name, sizeof name - 1) != 0) continue;
+        const char *digits = word + sizeof name - 1;
+        size_t length = strspn(digits, "0123456789");
+        long number = length > 0 && length < 8 ? strtol(digits, NULL, 10) : 0;
+        bool is_whole = strcspn(digits, separators) == length;
+        if (is_whole && number >= 1 && number <= HARPE_JOB_MICROBATCHES_MAX) return (int)number;
+    }
+    return 0;
 }

@@ -43,4 +43,10 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
                                        const harpe_scheduler_argument *known, json_t **out,
                                        harpe_error *error);
 
+/* The microbatches that a job's metadata names with a word "num_microbatches=N" (words end at
+ * blanks, commas, semicolons and plus signs); 0: it names none. It is the one thing that clients of
+ * Zeus can say of their steps. */
+enum { HARPE_JOB_MICROBATCHES_MAX = 1000000 };
+int harpe_scheduler_job_microbatches(const harpe_job_info *job);
+
 #endif

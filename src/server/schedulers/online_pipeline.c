@@ -148,6 +148,7 @@ void harpe_online_pipeline_free(harpe_online_pipeline *pipeline) {
  */
 
 static const char FORWARD[] = "forward";
+static const char BACKWARD[] = "backward"; /* also _input and _weight */
 
 /* Runs of "forward" on rank 0 in an iteration of that many microbatches. */
 static harpe_status count_forwards(const char *name, int ranks, int microbatches, size_t *forwards,
@@ -186,41 +187,118 @@ harpe_status harpe_online_can_count(const char *name, int pipeline_ranks, harpe_
     return forwards_per_microbatch(name, pipeline_ranks, &forwards, error);
 }
 
-/* The most runs of "forward" in one iteration: some iterations may be missing in part. */
-static size_t most_forwards(const harpe_profiling_result *result) {
-    size_t most = 0;
+/* What one iteration of one rank says. */
+typedef struct vote {
+    size_t forwards;
+    size_t age; /* iterations of the rank that came after it */
+} vote;
+
+typedef struct votes {
+    vote *items;
+    size_t count, capacity;
+} votes;
+
+static size_t runs_in(const harpe_breakdown *breakdown, size_t iteration) {
+    return iteration < breakdown->iteration_count ? breakdown->counts[iteration] : 0;
+}
+
+/* An evaluation step has no backward. */
+static bool has_backward(const harpe_profiling_result *result, size_t iteration) {
     for (size_t b = 0; b < result->time_breakdown_count; b++) {
         const harpe_breakdown *breakdown = &result->time_breakdown[b];
-        if (strcmp(breakdown->instruction, FORWARD) != 0) continue;
-        for (size_t i = 0; i < breakdown->iteration_count; i++) {
-            if (breakdown->counts[i] > most) most = breakdown->counts[i];
+        if (strncmp(breakdown->instruction, BACKWARD, sizeof BACKWARD - 1) == 0 &&
+            runs_in(breakdown, iteration) > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Adds the iterations of a rank that ran `each` forwards per microbatch: those with a backward, or
+ * all where no iteration has one. False: out of memory. */
+static bool add_votes(votes *all, const harpe_profiling_result *result, size_t each) {
+    const harpe_breakdown *forwards = NULL;
+    for (size_t b = 0; b < result->time_breakdown_count; b++) {
+        if (strcmp(result->time_breakdown[b].instruction, FORWARD) == 0)
+            forwards = &result->time_breakdown[b];
+    }
+    size_t iterations = forwards ? forwards->iteration_count : 0;
+    bool is_trained = false;
+    for (size_t i = 0; i < iterations && !is_trained; i++)
+        is_trained = forwards->counts[i] > 0 && has_backward(result, i);
+    for (size_t i = 0; i < iterations; i++) {
+        size_t runs = forwards->counts[i];
+        if (runs == 0 || runs % each != 0 || runs / each > INT_MAX) continue;
+        if (is_trained && !has_backward(result, i)) continue;
+        if (!HARPE_ARRAY_RESERVE(all->items, all->capacity, all->count + 1)) return false;
+        all->items[all->count++] = (vote){runs, iterations - 1 - i};
+    }
+    return true;
+}
+
+/* By forwards, the latest iteration of each number first. */
+static int compare_votes(const void *a, const void *b) {
+    const vote *x = a, *y = b;
+    if (x->forwards != y->forwards) return x->forwards < y->forwards ? -1 : 1;
+    return (x->age > y->age) - (x->age < y->age);
+}
+
+/* What most votes say; of two numbers with as many votes, that of the later iteration. 0 when that
+ * does not decide: `*first` and `*second` are the numbers then. */
+static size_t elect(votes *all, size_t *first, size_t *second) {
+    size_t best_votes = 0, best_age = 0;
+    *first = *second = 0;
+    if (all->count > 0) qsort(all->items, all->count, sizeof *all->items, compare_votes);
+    for (size_t i = 0, end; i < all->count; i = end) {
+        const vote *latest = &all->items[i];
+        for (end = i; end < all->count && all->items[end].forwards == latest->forwards;)
+            end++;
+        if (end - i > best_votes || (end - i == best_votes && latest->age < best_age)) {
+            best_votes = end - i;
+            best_age = latest->age;
+            *first = latest->forwards;
+            *second = 0;
+        } else if (end - i == best_votes && latest->age == best_age) {
+            *second = latest->forwards;
         }
     }
-    return most;
+    return *second > 0 ? 0 : *first;
+}
+
+static harpe_status collect_votes(const harpe_rank_info *ranks,
+                                  const harpe_profiling_result *results, size_t count, size_t each,
+                                  votes *all, harpe_error *error) {
+    for (size_t r = 0; r < count; r++) {
+        size_t before = all->count;
+        if (!add_votes(all, &results[r], each)) return harpe_fail_memory(error);
+        if (all->count == before)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "rank %d reported no iteration that tells the microbatches by its "
+                              "runs of 'forward': give num_microbatches, or let every rank report "
+                              "its time_breakdown",
+                              ranks[r].rank);
+    }
+    return HARPE_OK;
 }
 
 harpe_status harpe_online_count_microbatches(const char *name, int pipeline_ranks,
                                              const harpe_rank_info *ranks,
                                              const harpe_profiling_result *results, size_t count,
                                              int *microbatches, harpe_error *error) {
-    size_t each;
+    size_t each, first, second;
+    votes all = {0};
     harpe_status status = forwards_per_microbatch(name, pipeline_ranks, &each, error);
-    if (status) return status;
-    size_t first = count > 0 ? most_forwards(&results[0]) : 0;
-    if (first == 0 || first % each != 0 || first / each > INT_MAX)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "rank 0 reported %zu runs of 'forward' in an iteration: give "
-                          "num_microbatches, or let every rank report its time_breakdown",
-                          first);
-    for (size_t r = 1; r < count; r++) {
-        size_t other = most_forwards(&results[r]);
-        if (other != first)
-            return harpe_fail(error, HARPE_INVALID_INPUT,
-                              "rank %d reported %zu runs of 'forward' in an iteration and rank %d "
-                              "%zu: give num_microbatches, or let every rank report its "
-                              "time_breakdown",
-                              ranks[0].rank, first, ranks[r].rank, other);
+    if (!status) status = collect_votes(ranks, results, count, each, &all, error);
+    if (status) {
+        free(all.items);
+        return status;
     }
-    *microbatches = (int)(first / each);
+    size_t forwards = elect(&all, &first, &second);
+    free(all.items);
+    if (forwards == 0)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "as many iterations of the ranks ran 'forward' %zu times as %zu times: "
+                          "give num_microbatches",
+                          first, second);
+    *microbatches = (int)(forwards / each);
     return HARPE_OK;
 }

@@ -97,6 +97,8 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
         status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
                             "%s has no file to write: set its argument profile_path, or dump_data",
                             name);
+    int told = harpe_scheduler_job_microbatches(job->job);
+    if (!status && told > 0) self->args.num_microbatches = told;
     if (!status && (self->args.num_microbatches > 0 || self->args.schedule_csv)) {
         status = harpe_perseus_begin_sweep(self, self->args.num_microbatches, error);
     } else if (!status) {

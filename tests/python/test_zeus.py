@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts that were written for Zeus rely on: signatures, fields and exceptions are those of
+the published package, and one script does the same with both."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import published_zeus
+import world
+
+# The names that both have, by the published module. A harpe module has the same path.
+MIRRORED = {
+    "monitor": ["ZeusMonitor", "Measurement"],
+    "callback": ["Callback", "CallbackSet"],
+    "optimizer.power_limit": ["GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
+                              "OptimumSelector", "Energy", "Time", "ZeusCost",
+                              "MaxSlowdownConstraint", "PowerLimitMeasurement"],
+    "optimizer.pipeline_frequency": ["PipelineFrequencyOptimizer"],
+    "optimizer.pipeline_frequency.common": [
+        "PFOServerSettings", "JobInfo", "RankInfo", "FrequencySchedule", "ProfilingResult",
+        "OfflineProfilingResult", "InstructionProfilingResult", "save_prof", "load_prof",
+        "save_sched", "load_sched", "save_ranks", "load_ranks", "GET_SERVER_INFO_URL",
+        "REGISTER_JOB_URL", "REGISTER_RANK_URL", "GET_FREQUENCY_SCHEDULE_URL",
+        "REPORT_PROFILING_RESULT_URL"],
+    "optimizer.pipeline_frequency.server.scheduler": [
+        "FrequencyScheduler", "PointSolution", "PointSolution3D", "make_3d_parallel"],
+}
+
+# Prints what is public of these names: for functions their parameters, for classes their methods,
+# for data their fields, for constants their value.
+DUMP = r"""
+import dataclasses, importlib, inspect, json, sys
+
+def parameters(function):
+    return [[one.name, one.kind.name, None if one.default is one.empty else repr(one.default),
+             one.default is one.empty] for one in inspect.signature(function).parameters.values()]
+
+def fields(cls):
+    if hasattr(cls, "__fields__"):  # pydantic 1
+        return {name: [one.required is True, None if one.required else one.default]
+                for name, one in cls.__fields__.items()}
+    if hasattr(cls, "_kinds"):
+        return {name: [not hasattr(cls, name), getattr(cls, name, None)] for name in cls._kinds()}
+    if dataclasses.is_dataclass(cls):
+        missing = dataclasses.MISSING
+        return {one.name: [one.default is missing and one.default_factory is missing,
+                           None if one.default is missing and one.default_factory is missing
+                           else one.default_factory() if one.default is missing else one.default]
+                for one in dataclasses.fields(cls)}
+    return None
+
+def is_own(cls, attribute):
+    # Methods of a class library such as pydantic are not the package's.
+    return attribute.__module__.split(".")[0] == package
+
+def class_of(cls):
+    methods = {}
+    for name in dir(cls):
+        found = inspect.getattr_static(cls, name)
+        if name.startswith("_") and name != "__init__":
+            continue
+        if isinstance(found, (property,)) or type(found).__name__ == "cached_property":
+            methods[name] = "property"
+        elif inspect.isfunction(found) and is_own(cls, found):
+            methods[name] = parameters(found)
+    return {"kind": "class", "methods": methods, "fields": fields(cls),
+            "constructor": parameters(cls)}
+
+package, wanted = sys.argv[1], json.loads(sys.argv[2])
+out = {}
+for module, names in wanted.items():
+    loaded = importlib.import_module(f"{package}.{module}")
+    for name in names:
+        found = getattr(loaded, name, None)
+        if inspect.isclass(found):
+            out[name] = class_of(found)
+        elif inspect.isfunction(found):
+            out[name] = {"kind": "function", "parameters": parameters(found)}
+        else:
+            out[name] = {"kind": "value", "value": found}
+print(json.dumps(out))
+"""
+
+# Differences that are meant. A fields' default or a method that Harpe has otherwise.
+NOT_MIRRORED = {
+    ("JobInfo", "set_job_id"): "ids are made by the server",
+}
+
+
+def dump(package):
+    if package == "zeus":
+        python, environment = published_zeus.python(), published_zeus.environment()
+    else:
+        python, environment = sys.executable, dict(os.environ)
+    done = subprocess.run([str(python), "-W", "ignore", "-c", DUMP, package, json.dumps(MIRRORED)],
+                          env=environment, text=True, timeout=120, capture_output=True,
+                          check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Signatures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.zeus, cls.harpe = dump("zeus"), dump("harpe")
+
+    def compare(self, where, published, ours):
+        """Ours begins with the published parameters; what it has more is by keyword or optional.
+        Where the published one takes anything, ours may say what."""
+        if [one[1] for one in published[-2:]] == ["VAR_POSITIONAL", "VAR_KEYWORD"]:
+            self.assertEqual(ours[:len(published) - 2], published[:-2], where)
+            return
+        self.assertEqual(ours[:len(published)], published, where)
+        for name, kind, _, is_required in ours[len(published):]:
+            self.assertFalse(is_required and kind != "VAR_KEYWORD", f"{where}: {name} is required")
+
+    def test_there_is_something_to_compare(self):
+        names = sum(MIRRORED.values(), [])
+        self.assertEqual((set(self.zeus), set(self.harpe)), (set(names), set(names)))
+        self.assertEqual(self.zeus["ZeusMonitor"]["methods"]["begin_window"][1][0], "key")
+        self.assertGreater(len(self.zeus["Callback"]["methods"]), 8)
+
+    def test_functions_and_constants(self):
+        for name, published in self.zeus.items():
+            ours = self.harpe[name]
+            with self.subTest(name):
+                self.assertEqual(ours["kind"], published["kind"])
+                if published["kind"] == "function":
+                    self.compare(name, published["parameters"], ours["parameters"])
+                elif published["kind"] == "value":
+                    self.assertEqual(ours["value"], published["value"])
+
+    def test_methods(self):
+        compared = 0
+        for name, published in self.zeus.items():
+            for method, signature in published.get("methods", {}).items():
+                if (name, method) in NOT_MIRRORED:
+                    continue
+                where = f"{name}.{method}"
+                with self.subTest(where):
+                    compared += 1
+                    ours = self.harpe[name]["methods"].get(method)
+                    self.assertIsNotNone(ours, "is missing")
+                    if "property" in (signature, ours):
+                        self.assertEqual(ours, signature)
+                    elif not (published["fields"] and method == "__init__"):
+                        self.compare(where, signature, ours)
+        self.assertGreater(compared, 60)
+
+    def test_fields_of_data(self):
+        compared = 0
+        for name, published in self.zeus.items():
+            for field, described in (published.get("fields") or {}).items():
+                with self.subTest(f"{name}.{field}"):
+                    compared += 1
+                    ours = self.harpe[name]["fields"].get(field)
+                    if (name, field) == ("PFOServerSettings", "scheduler"):
+                        continue  # a class, which the server sets
+                    self.assertEqual(ours, described)
+        self.assertGreater(compared, 30)
+
+
+# A script as users write them, run with both packages: prints what came of each call. PyTorch is
+# replaced by one that only notes who waits for what.
+SCRIPT = r"""
+import builtins, dataclasses, importlib, json, logging, os, sys, time, types, warnings
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+waited, fails = [], []
+
+def synchronize(device):
+    if fails:
+        raise RuntimeError("CUDA error")
+    waited.append(device)
+
+torch = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True,
+                                   synchronize=synchronize)
+torch.distributed = types.SimpleNamespace(is_available=lambda: False)
+torch.__version__ = "2.0"
+cupy = types.ModuleType("cupy")
+cupy.cuda = types.SimpleNamespace(Device=lambda device: types.SimpleNamespace(
+    synchronize=lambda: waited.append(f"cupy {device}")))
+sys.modules.update(torch=torch, cupy=cupy)
+package, folder = sys.argv[1:]
+ZeusMonitor = importlib.import_module(f"{package}.monitor").ZeusMonitor
+out = []
+
+def described(value):
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
+    energies = value.gpu_energy
+    return {"fields": [field.name for field in dataclasses.fields(value)],
+            "is_long": value.time > 0.05, "time_is": type(value.time).__name__,
+            "gpus": list(energies), "moved": [energy > 1 for energy in energies.values()],
+            "total": abs(value.total_energy - sum(energies.values())) < 1e-9,
+            "cpu": value.cpu_energy or None, "dram": value.dram_energy, "soc": value.soc_energy}
+
+# Builtin exceptions that a script may name to catch it.
+def caught_by(error):
+    return [cls.__name__ for cls in type(error).__mro__
+            if getattr(builtins, cls.__name__, None) is cls and cls not in (Exception, BaseException, object)]
+
+def call(name, function, *arguments, **keywords):
+    waited.clear()
+    try:
+        answer = {"gives": described(function(*arguments, **keywords))}
+    except Exception as error:
+        answer = {"raises": caught_by(error)}
+    out.append([name, answer, list(waited)])
+
+def make(**keywords):
+    return ZeusMonitor(**dict({"cpu_indices": []}, **keywords))
+
+def use(**keywords):
+    monitor = make(**keywords)
+    monitor.begin_window("a")
+    time.sleep(0.3)
+    return monitor.end_window("a")
+
+log = os.path.join(folder, "new", f"{package}.csv")
+monitor = make(log_file=log)
+out.append(["gpu_indices", list(monitor.gpu_indices), list(monitor.cpu_indices)])
+call("end, never begun", monitor.end_window, "a")
+call("begin", monitor.begin_window, "a")
+call("begin again", monitor.begin_window, "a")
+call("begin again, not waiting", monitor.begin_window, "a", False)
+call("begin again, waiting", monitor.begin_window, "a", True)
+call("restart by position", monitor.begin_window, "a", False, True)
+call("restart by keyword", monitor.begin_window, key="a", restart=True)
+call("restart what is not open", monitor.begin_window, "b", restart=True)
+time.sleep(0.3)
+call("end", monitor.end_window, "a")
+call("end again", monitor.end_window, "a")
+call("cancel by position", monitor.end_window, "b", False, True)
+call("cancel again", monitor.end_window, "b", cancel=True)
+call("not waiting", monitor.begin_window, "a", sync_execution=False)
+call("reset", monitor.reset_windows)
+call("end after a reset", monitor.end_window, "a")
+call("begin after a reset", monitor.begin_window, "a")
+call("reset of two", lambda: (monitor.begin_window("c"), monitor.reset_windows())[1])
+call("reset of none", monitor.reset_windows)
+call("begin both anew", lambda: (monitor.begin_window("a"), monitor.begin_window("c"))[0])
+call("cancel one", monitor.end_window, "a", True, True)
+call("too many arguments", monitor.begin_window, "d", True, True, True)
+call("unknown keyword", monitor.begin_window, "d", wait=True)
+call("no key", monitor.begin_window)
+fails.append(True)
+call("begin, and waiting fails", monitor.begin_window, "e")
+fails.clear()
+call("end of what did not begin", monitor.end_window, "e")
+fails.append(True)
+call("an open name before waiting", monitor.begin_window, "c")
+call("an unknown name before waiting", monitor.end_window, "e")
+fails.clear()
+with open(log, encoding="utf-8") as file:
+    lines = file.read().splitlines()
+out.append(["log", lines[0], len(lines), [line.split(",")[1] for line in lines[1:]]])
+gpus = len(monitor.gpu_indices)
+call("no GPUs", use, gpu_indices=[])
+call("the first", use, gpu_indices=[0])
+call("the last two, backwards", use, gpu_indices=[3, 2])
+call("one too many", use, gpu_indices=[0, 4])
+call("no number", use, gpu_indices=["0"])
+call("a fraction", use, gpu_indices=[0.5])
+call("a CPU that is not there", use, cpu_indices=[97])
+call("all by position", lambda: ZeusMonitor([0], [], False, None, "torch").gpu_indices)
+call("approximated", use, gpu_indices=[0], approx_instant_energy=True)
+call("cupy", use, gpu_indices=[0], sync_execution_with="cupy")
+call("an unknown framework", use, gpu_indices=[0], sync_execution_with="numpy")
+print(json.dumps(out))
+"""
+
+
+class SameScript(unittest.TestCase):
+    def run_with(self, package, gpus):
+        """What SCRIPT prints, on emulated GPUs, or without any where `gpus` is None."""
+        if package == "zeus":
+            python, environment = published_zeus.python(), published_zeus.environment()
+        else:
+            python, environment = sys.executable, dict(os.environ)
+        program = [str(python), "-c", SCRIPT, package, self.folder]
+        if gpus is not None:
+            program = [os.environ.get("HARPE", str(world.BUILD / "harpe")), "emulate", "--gpus",
+                       gpus, "--"] + program
+        done = subprocess.run(program, env=environment, text=True, timeout=200, check=False,
+                              capture_output=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def compare(self, gpus, meant=()):
+        """Every call gives the same, or raises what a script that catches Zeus's catches, too. What
+        is meant to differ does."""
+        import tempfile
+        with tempfile.TemporaryDirectory(prefix="harpe-zeus-") as self.folder:
+            published, ours = self.run_with("zeus", gpus), self.run_with("harpe", gpus)
+        self.assertEqual(len(published), len(ours))
+        self.assertGreaterEqual(len(published), 40)
+        for expected, found in zip(published, ours):
+            with self.subTest(expected[0]):
+                if expected[0] in meant:
+                    self.assertNotEqual(found, expected)
+                elif isinstance(expected[1], dict) and "raises" in expected[1]:
+                    self.assertIn("raises", found[1])
+                    self.assertLessEqual(set(expected[1]["raises"]), set(found[1]["raises"]))
+                    self.assertEqual(found[2], [] if found[2] == [] else expected[2])
+                else:
+                    self.assertEqual(found, expected)
+        return published
+
+    def test_on_emulated_gpus(self):
+        published = self.compare("4xA100")
+        self.assertEqual(published[0], ["gpu_indices", [0, 1, 2, 3], []])
+
+    def test_on_one_gpu(self):
+        self.compare("1xV100")
+
+    def test_without_gpus(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("there is a GPU")
+        # Without GPUs the published header ends in a comma.
+        published = self.compare(None, meant=["log"])
+        self.assertEqual(published[0], ["gpu_indices", [], []])
+
+
+if __name__ == "__main__":
+    unittest.main()
