@@ -10,18 +10,37 @@
 
 /* ---- Reading ------------------------------------------------------------------------------ */
 
-/* What another thread had read before this one began cannot be more than this one finds. */
+/* A value below what was known before the read began shows that the counter has restarted, and is
+ * itself a value of after the restart. A restart that another read has counted meanwhile is not
+ * counted again: this read's value may be of before it (when it is not below) or of after it. */
+static unsigned note_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu, unsigned restarts,
+                             uint64_t latest_mj, uint64_t energy_mj) {
+    pthread_mutex_lock(&monitor->counter_lock);
+    bool has_restarted = energy_mj < latest_mj;
+    if (gpu->restarts == restarts && has_restarted) {
+        gpu->restarts++;
+        gpu->latest_mj = energy_mj;
+    } else if (gpu->restarts == restarts || has_restarted) {
+        if (energy_mj > gpu->latest_mj) gpu->latest_mj = energy_mj;
+    }
+    unsigned seen = has_restarted ? gpu->restarts : restarts;
+    pthread_mutex_unlock(&monitor->counter_lock);
+    return seen;
+}
+
+/* The driver is asked without the lock: it may be slow. */
 static harpe_status read_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
                                  harpe_gpu_reading *reading, harpe_error *error) {
     const harpe_energy_source *source = &monitor->source;
     uint64_t energy_mj = 0;
-    reading->restarts = atomic_load(&gpu->restarts);
-    uint64_t latest_mj = atomic_load(&gpu->latest_mj);
+    pthread_mutex_lock(&monitor->counter_lock);
+    unsigned restarts = gpu->restarts;
+    uint64_t latest_mj = gpu->latest_mj;
+    pthread_mutex_unlock(&monitor->counter_lock);
     harpe_status status = source->energy_mj(source->user, gpu->index, &energy_mj, error);
     if (status != HARPE_OK) return status;
-    if (energy_mj < latest_mj) atomic_fetch_add(&gpu->restarts, 1);
-    atomic_store(&gpu->latest_mj, energy_mj);
     reading->counter_mj = energy_mj;
+    reading->restarts = note_counter(monitor, gpu, restarts, latest_mj, energy_mj);
     return HARPE_OK;
 }
 
@@ -89,7 +108,7 @@ static harpe_status gpu_difference(harpe_monitor *monitor, harpe_monitor_gpu *gp
                           "known, measure again",
                           gpu->index, start->counter_mj, end->counter_mj);
     }
-    if (atomic_load(&gpu->restarts) != start->restarts) {
+    if (end->restarts != start->restarts) {
         return harpe_fail(error, HARPE_DRIVER_ERROR,
                           "GPU %d: its energy counter restarted meanwhile, as another window has "
                           "seen (the driver was reloaded or the GPU reset); the energy is not "

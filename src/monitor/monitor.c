@@ -130,6 +130,7 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
     monitor->synchronize_user = options->synchronize_user;
     monitor->approximate_instant_energy = options->approximate_instant_energy;
     pthread_mutex_init(&monitor->lock, NULL);
+    pthread_mutex_init(&monitor->counter_lock, NULL);
     harpe_status status = choose_gpus(monitor, options, error);
     if (status == HARPE_OK) {
         status = start_sampler(monitor, options->sample_period_s, error);
@@ -161,6 +162,7 @@ void harpe_monitor_free(harpe_monitor *monitor) {
     free(monitor->gpus);
     free(monitor->gpu_indices);
     pthread_mutex_destroy(&monitor->lock);
+    pthread_mutex_destroy(&monitor->counter_lock);
     free(monitor);
 }
 

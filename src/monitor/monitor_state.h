@@ -6,7 +6,6 @@
 #define HARPE_MONITOR_MONITOR_STATE_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "monitor/log.h"
 #include "monitor/rapl.h"
@@ -16,7 +15,7 @@
 /* One GPU's energy at an edge: a counter, or the sampler's curve where there is none. */
 typedef struct harpe_gpu_reading {
     uint64_t counter_mj;
-    unsigned restarts; /* of the counter, as known before it was read */
+    unsigned restarts; /* of the counter, as far as known, before this value */
     harpe_power_point sampled;
 } harpe_gpu_reading;
 
@@ -49,10 +48,11 @@ typedef struct harpe_monitor_gpu {
     int index; /* as the training process counts */
     bool is_sampled;
     size_t place; /* in the sampler */
-    /* Of the counter, whichever window read it. A counter that restarts and then passes where a
-     * long window began looks sound to that window; the short ones within it have seen it. */
-    _Atomic uint64_t latest_mj;
-    _Atomic unsigned restarts;
+    /* Of the counter, whichever window read it; guarded by the monitor's counter_lock. A counter
+     * that restarts and then passes where a long window began looks sound to that window; the short
+     * ones within it have seen it. */
+    uint64_t latest_mj;
+    unsigned restarts;
 } harpe_monitor_gpu;
 
 struct harpe_monitor {
@@ -67,6 +67,8 @@ struct harpe_monitor {
     harpe_sampler *sampler; /* NULL: every GPU has a counter */
     harpe_rapl *rapl;       /* NULL: not asked for, or not readable */
     harpe_window_log *window_log;
+
+    pthread_mutex_t counter_lock; /* what is known of the GPUs' counters; never held for long */
 
     pthread_mutex_t lock; /* all below */
     harpe_window **windows;

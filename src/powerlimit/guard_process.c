@@ -118,37 +118,51 @@ static bool wait_for_end(void) {
 
 /* ---- Putting back --------------------------------------------------------------------------- */
 
-/* True when the GPU is (again) as it was found. */
-static bool put_back(const guarded *all, size_t i, harpe_error *error) {
+typedef enum put_back_result {
+    IS_BACK, /* the GPU is as it was found */
+    WAS_SET, /* it was not, and the driver has accepted what was found */
+    FAILED,  /* it was not, or may not have been, and the driver has refused */
+} put_back_result;
+
+static put_back_result put_back(const guarded *all, size_t i, harpe_error *error) {
     const harpe_guarded_gpu *found = &all->found[i];
     int gpu = all->index[i];
     uint32_t limit_mw = 0;
     bool persistence = false;
-    bool is_back = true;
+    put_back_result result = IS_BACK;
     if (harpe_gpu_power_limit(all->gpus, gpu, &limit_mw, error) != HARPE_OK ||
         limit_mw != found->limit_mw) {
-        is_back = false;
-        (void)harpe_gpu_set_power_limit(all->gpus, gpu, found->limit_mw, error);
+        result = WAS_SET;
+        if (harpe_gpu_set_power_limit(all->gpus, gpu, found->limit_mw, error) != HARPE_OK)
+            result = FAILED;
     }
-    if (found->persistence < 0) return is_back;
+    if (found->persistence < 0) return result;
     if (harpe_gpu_persistence_mode(all->gpus, gpu, &persistence, error) != HARPE_OK ||
         persistence != (found->persistence == 1)) {
-        is_back = false;
-        (void)harpe_gpu_set_persistence_mode(all->gpus, gpu, found->persistence == 1, error);
+        if (result == IS_BACK) result = WAS_SET;
+        if (harpe_gpu_set_persistence_mode(all->gpus, gpu, found->persistence == 1, error) !=
+            HARPE_OK)
+            result = FAILED;
     }
-    return is_back;
+    return result;
 }
 
 /* Looks again after it has set: a call of the trainer that was under way may land late, a driver
- * may fail once. */
+ * may fail once. When the time is over, a GPU that is back counts as restored however late that
+ * was, and one that has just been set is looked at a last time. */
 static void *restore_gpu(void *argument) {
     restoration *one = argument;
-    harpe_error error = {.message = "no reason"};
+    harpe_error error = {.message = "something else keeps changing it"};
     double give_up_at = harpe_clock_s() + TRY_FOR_S;
+    int late_sets = 0;
     for (int passed = 0; passed < CHECKS_PASSED;) {
-        passed = put_back(one->all, one->gpu, &error) ? passed + 1 : 0;
+        put_back_result result = put_back(one->all, one->gpu, &error);
+        bool is_late = harpe_clock_s() > give_up_at;
+        passed = result == IS_BACK ? passed + 1 : 0;
+        if (is_late && result == IS_BACK) break;
+        if (is_late && result == WAS_SET) late_sets++;
         /* A lost GPU comes back only by a reset, which forgets the limit as well. */
-        if (harpe_clock_s() > give_up_at || (passed == 0 && error.status == HARPE_GPU_LOST)) {
+        if ((result == FAILED && (is_late || error.status == HARPE_GPU_LOST)) || late_sets > 1) {
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be put back: %s",
                    error.message);
             return NULL;

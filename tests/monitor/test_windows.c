@@ -230,6 +230,132 @@ static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
     harpe_monitor_free(monitor);
 }
 
+static void restart_between_windows_leaves_the_next_one_sound(void **state) {
+    (void)state;
+    scripted script = {.count = 2, .energy_mj = {1000, 1000}};
+    harpe_monitor *monitor = plain_monitor(&script);
+    for (int i = 0; i < 3; i++) {
+        begin(monitor, "a");
+        script.energy_mj[0] += 8000;
+        script.energy_mj[1] += 500;
+        harpe_window_measurement got = end(monitor, "a");
+        assert_close(got.gpu_energy_j[0], 8, 1e-12);
+        assert_close(got.gpu_energy_j[1], 0.5, 1e-12);
+        harpe_window_measurement_clear(&got);
+        script.energy_mj[i % 2] = 3; /* while no window is open */
+    }
+    harpe_monitor_free(monitor);
+}
+
+/* The window whose begin sees the restart is sound; one that was open before is not. */
+static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
+    (void)state;
+    scripted script = {.count = 1, .energy_mj = {1000}};
+    harpe_monitor *monitor = plain_monitor(&script);
+    begin(monitor, "epoch");
+    script.energy_mj[0] = 9000;
+    begin(monitor, "sees 9000");
+    script.energy_mj[0] = 500;
+    begin(monitor, "step");
+    script.energy_mj[0] = 10500;
+    harpe_window_measurement got = end(monitor, "step");
+    assert_close(got.gpu_energy_j[0], 10, 1e-12);
+    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "sees 9000", false, NULL, NULL),
+                     HARPE_DRIVER_ERROR);
+    assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, NULL), HARPE_DRIVER_ERROR);
+    harpe_monitor_free(monitor);
+}
+
+/* A counter that restarts while two windows read it, as two threads would: the outer read is under
+ * way when the inner one runs from its beginning to its end. */
+typedef struct restarting {
+    uint64_t inner_mj, outer_mj; /* what the two reads find */
+    harpe_monitor *monitor;
+    const char *begins; /* the window that the inner read begins; NULL: no read is interrupted */
+    uint64_t now_mj;
+} restarting;
+
+static int one_gpu(void *user) {
+    (void)user;
+    return 1;
+}
+
+static int64_t passing_time(void *user) {
+    (void)user;
+    static int64_t now_ns;
+    return now_ns += 1000000;
+}
+
+static harpe_status interrupted_energy(void *user, int gpu, uint64_t *energy_mj,
+                                       harpe_error *error) {
+    (void)gpu;
+    (void)error;
+    restarting *counter = user;
+    const char *name = counter->begins;
+    counter->begins = NULL;
+    if (name) {
+        counter->now_mj = counter->inner_mj;
+        begin(counter->monitor, name);
+        counter->now_mj = counter->outer_mj;
+    }
+    *energy_mj = counter->now_mj;
+    return HARPE_OK;
+}
+
+static harpe_status no_power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
+    (void)user;
+    (void)gpu;
+    (void)power_mw;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED, "no power");
+}
+
+static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
+    (void)state;
+    restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 110};
+    harpe_energy_source source = {&counter, one_gpu, passing_time, interrupted_energy, no_power};
+    harpe_monitor_options options = {0};
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
+    begin(counter.monitor, "before");
+    counter.begins = "inner";
+    begin(counter.monitor, "outer");
+    counter.now_mj = 1110;
+    harpe_window_measurement got = end(counter.monitor, "outer");
+    assert_close(got.gpu_energy_j[0], 1, 1e-12);
+    harpe_window_measurement_clear(&got);
+    got = end(counter.monitor, "inner");
+    assert_close(got.gpu_energy_j[0], 1.01, 1e-12);
+    harpe_window_measurement_clear(&got);
+    counter.now_mj = 20000;
+    assert_int_equal(harpe_monitor_end(counter.monitor, "before", false, NULL, NULL),
+                     HARPE_DRIVER_ERROR);
+    harpe_monitor_free(counter.monitor);
+}
+
+/* The outer read found the counter as it was before the restart, and is slow to say so. */
+static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
+    (void)state;
+    restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 9500};
+    harpe_energy_source source = {&counter, one_gpu, passing_time, interrupted_energy, no_power};
+    harpe_monitor_options options = {0};
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
+    begin(counter.monitor, "before");
+    counter.begins = "inner";
+    harpe_window_measurement got = end(counter.monitor, "before"); /* ended before the restart */
+    assert_close(got.gpu_energy_j[0], 0.5, 1e-12);
+    harpe_window_measurement_clear(&got);
+    counter.now_mj = 150;
+    begin(counter.monitor, "next");
+    counter.now_mj = 250;
+    got = end(counter.monitor, "next");
+    assert_close(got.gpu_energy_j[0], 0.1, 1e-12);
+    harpe_window_measurement_clear(&got);
+    got = end(counter.monitor, "inner");
+    assert_close(got.gpu_energy_j[0], 0.15, 1e-12);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(counter.monitor);
+}
+
 static void slow_driver_is_told_once(void **state) {
     (void)state;
     warnings told = {0};
@@ -443,6 +569,10 @@ int main(void) {
         cmocka_unit_test(peek_leaves_the_window_open),
         cmocka_unit_test(backward_counter_is_an_error_and_never_a_number),
         cmocka_unit_test(restart_seen_by_a_short_window_fails_the_long_one),
+        cmocka_unit_test(restart_between_windows_leaves_the_next_one_sound),
+        cmocka_unit_test(restart_seen_at_a_begin_fails_only_what_was_open),
+        cmocka_unit_test(restart_seen_by_two_reads_at_once_is_one_restart),
+        cmocka_unit_test(late_answer_of_before_a_restart_is_no_second_restart),
         cmocka_unit_test(slow_driver_is_told_once),
         cmocka_unit_test(gpu_lost_in_mid_window_is_told_and_closes_it),
         cmocka_unit_test(zero_energy_warns_once_per_name),
