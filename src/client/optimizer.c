@@ -19,7 +19,7 @@
 #include "client/optimizer_parts.h"
 
 static const harpe_pipeline_patience usual_patience = {
-    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600};
+    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600, .report_s = 20};
 
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {

@@ -54,13 +54,16 @@ typedef struct harpe_conversation {
     bool counts_rounds; /* the server says Harpe-Round */
     bool has_no_round;  /* ask for whatever is current, not for `round` + 1 */
     bool has_told_conflict;
-    int64_t round;         /* of the last schedule; -1: none */
-    int64_t series;        /* of the last schedule, from 1 on */
-    bool runs_trial;       /* the last schedule is a trial, and is run */
-    bool has_left_trial;   /* the last schedule was a trial, and is run no more */
-    int64_t progress_ns;   /* when it came, or a step of it was measured last */
-    size_t measured_steps; /* of it, so far */
-    char *report;          /* the result that is to be sent */
+    int64_t round;                  /* of the last schedule; -1: none */
+    int64_t series;                 /* of the last schedule, from 1 on */
+    bool runs_trial;                /* the last schedule is a trial, and is run */
+    bool has_left_trial;            /* the last schedule was a trial, and is run no more */
+    int64_t progress_ns;            /* when it came, or a step of it was measured last */
+    size_t measured_steps;          /* of it, so far */
+    char *report;                   /* the result that is to be sent */
+    int failed_reports;             /* how often this round's result could not be made */
+    int64_t failed_report_since_ns; /* the first of them */
+    bool has_told_few_steps;
     unsigned told_misfits; /* bit set of kinds */
 } harpe_conversation;
 
@@ -69,6 +72,7 @@ typedef struct harpe_pipeline_patience {
     double trial_alone_s;    /* a trial runs on without a server that answers */
     double trial_stagnant_s; /* ... without a measured step or another round */
     double held_s;           /* a request is held; then it is asked again */
+    double report_s;         /* a result that cannot be made is tried again */
 } harpe_pipeline_patience;
 
 typedef struct harpe_controller_care {

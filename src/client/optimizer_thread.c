@@ -229,7 +229,9 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     harpe_followed_schedule *schedule = harpe_followed_schedule_new(frequencies);
     if (!schedule) {
         harpe_frequency_schedule_free(frequencies);
-        rest(optimizer, PAUSE_AFTER_FAILURE_S); /* asked for again */
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "no memory for a schedule: it is asked for again in a minute");
+        rest(optimizer, PAUSE_AFTER_FAILURE_S);
         return;
     }
     talk->counts_rounds = round >= 0;
@@ -240,6 +242,7 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     talk->has_left_trial = false;
     talk->progress_ns = harpe_clock_ns();
     talk->measured_steps = 0;
+    talk->failed_reports = 0;
     schedule->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
     schedule->series = ++talk->series;
     schedule->round = talk->round;
@@ -279,35 +282,89 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* NULL: no memory. To be freed. */
-static char *make_report(harpe_pipeline *optimizer, size_t steps) {
+/* `*report` is to be freed. Without steps it says that there is nothing. */
+static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **report,
+                                harpe_error *error) {
     harpe_profiling_result result = {.rank = optimizer->options.rank};
-    char *report = NULL;
-    harpe_error error;
-    if (steps > 0 &&
-        harpe_instruction_profiler_take(optimizer->profiler, optimizer->conversation.series, steps,
-                                        optimizer->options.rank, &result, &error))
-        return NULL;
-    (void)harpe_profiling_result_format(&result, &report, &error);
+    harpe_status status = HARPE_OK;
+    if (steps > 0) {
+        status =
+            harpe_instruction_profiler_take(optimizer->profiler, optimizer->conversation.series,
+                                            steps, optimizer->options.rank, &result, error);
+    }
+    if (!status) status = harpe_profiling_result_format(&result, report, error);
     harpe_profiling_result_free(&result);
-    return report;
+    return status;
+}
+
+/* Fewer steps need less memory: half as many after each failure. When the time is over the result
+ * is empty, because the other ranks wait for it. */
+static size_t reported_steps(const harpe_pipeline *optimizer, size_t measured) {
+    const harpe_conversation *talk = &optimizer->conversation;
+    if (talk->failed_reports == 0 || measured == 0) return measured;
+    double failing_s = (double)(harpe_clock_ns() - talk->failed_report_since_ns) * 1e-9;
+    if (failing_s > optimizer->patience.report_s) return 0;
+    size_t steps = talk->failed_reports < 32 ? measured >> talk->failed_reports : 0;
+    return steps > 0 ? steps : 1;
+}
+
+static void report_has_failed(harpe_pipeline *optimizer, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->failed_reports++ == 0) {
+        talk->failed_report_since_ns = harpe_clock_ns();
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "a result cannot be made, fewer steps of round %lld are tried: %s",
+                           (long long)talk->round, reason);
+    }
+    pause_and_try_again(optimizer);
+}
+
+/* Sends what was measured next; where that fails it is tried again soon, with fewer steps. */
+static void conclude_measuring(harpe_pipeline *optimizer, size_t measured) {
+    harpe_conversation *talk = &optimizer->conversation;
+    size_t steps = reported_steps(optimizer, measured);
+    harpe_error error;
+    if (make_report(optimizer, steps, &talk->report, &error)) {
+        report_has_failed(optimizer, error.message);
+        return;
+    }
+    if (talk->failed_reports > 0 && steps == 0) {
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "this rank reports that it has no result of round %lld, so that the "
+                           "job goes on",
+                           (long long)talk->round);
+    }
+    talk->pause_s = FIRST_PAUSE_S;
+    atomic_store_explicit(&optimizer->measured_series, -1, memory_order_relaxed);
+    enter(optimizer, HARPE_PFO_REPORTING);
+}
+
+static void tell_few_steps(harpe_pipeline *optimizer, size_t steps) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->has_told_few_steps) return;
+    talk->has_told_few_steps = true;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "the profiler cannot keep so many steps: %zu are reported, fewer steps than "
+                       "iterations asks for (%d); set iterations lower",
+                       steps, optimizer->options.iterations);
 }
 
 static void measure(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     size_t wanted = (size_t)optimizer->options.iterations;
     size_t steps = harpe_instruction_profiler_step_count(optimizer->profiler, talk->series);
+    bool has_forgotten = steps < talk->measured_steps;
     if (steps != talk->measured_steps) talk->progress_ns = harpe_clock_ns();
     talk->measured_steps = steps;
     if (steps >= wanted) {
-        talk->report = make_report(optimizer, wanted);
-    } else if (talk->has_left_trial) {
-        /* No more will come: others wait for what there is. */
-        talk->report = make_report(optimizer, steps);
-    }
-    if (talk->report) {
-        atomic_store_explicit(&optimizer->measured_series, -1, memory_order_relaxed);
-        enter(optimizer, HARPE_PFO_REPORTING);
+        conclude_measuring(optimizer, wanted);
+    } else if (has_forgotten) {
+        /* They would be forgotten again and again before enough are there. */
+        tell_few_steps(optimizer, steps);
+        conclude_measuring(optimizer, steps);
+    } else if (talk->has_left_trial || talk->failed_reports > 0) {
+        /* No more will come, or no more can be kept: others wait for what there is. */
+        conclude_measuring(optimizer, steps);
     } else {
         rest(optimizer, MEASURING_PERIOD_S);
     }

@@ -36,7 +36,7 @@ void harpe_changes_begin(harpe_jobs *jobs) {
 }
 
 static void tell_after(harpe_jobs *jobs, int64_t delay_ms) {
-    if (!jobs->onlookers || jobs->tell_timer || jobs->is_stopping) return;
+    if (!jobs->onlookers.first || jobs->tell_timer || jobs->is_stopping) return;
     /* Out of memory: the next change tries again. */
     (void)harpe_loop_after(jobs->options.loop, delay_ms, tell, jobs, &jobs->tell_timer, NULL);
 }
@@ -54,15 +54,6 @@ static bool is_known(const harpe_jobs *jobs, int64_t version) {
 
 static int64_t version_of(const harpe_jobs *jobs, const harpe_job *job) {
     return job ? job->version : jobs->version;
-}
-
-/* The first in the list waits least. */
-static void hold(harpe_jobs *jobs, harpe_call *call) {
-    harpe_call **end = &jobs->onlookers;
-    while (*end)
-        end = &(*end)->next;
-    call->next = NULL;
-    *end = call;
 }
 
 static void reply(harpe_jobs *jobs, harpe_job *job, harpe_call *call, telling *last) {
@@ -85,7 +76,7 @@ static void look_again(harpe_jobs *jobs, harpe_call *call, telling *last) {
     else if (version_of(jobs, job) > call->round)
         reply(jobs, job, call, last);
     else
-        hold(jobs, call);
+        harpe_calls_append(&jobs->onlookers, call);
 }
 
 /* No answer brings a call or the loss of one before this is over. */
@@ -94,21 +85,13 @@ static void tell(void *user) {
     int64_t end_ns = harpe_clock_ns() + turn_ns;
     telling last = {0};
     jobs->tell_timer = NULL;
-    harpe_call *call = jobs->onlookers;
-    jobs->onlookers = NULL;
-    while (call && harpe_clock_ns() < end_ns) {
-        harpe_call *next = call->next;
-        look_again(jobs, call, &last);
-        call = next;
+    /* Those that are held again go behind those for whom there is no time now. */
+    size_t left = jobs->onlookers.count;
+    for (; left > 0 && harpe_clock_ns() < end_ns; left--) {
+        look_again(jobs, harpe_calls_take_first(&jobs->onlookers), &last);
     }
     free(last.text);
-    if (!call) return;
-    harpe_call *held = jobs->onlookers;
-    jobs->onlookers = call;
-    while (call->next)
-        call = call->next;
-    call->next = held;
-    tell_after(jobs, TELL_ON_AFTER_MS);
+    if (left > 0) tell_after(jobs, TELL_ON_AFTER_MS);
 }
 
 void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
@@ -118,15 +101,14 @@ void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
         free(once.text);
         return;
     }
-    hold(jobs, call);
+    harpe_calls_append(&jobs->onlookers, call);
     if (version_of(jobs, job) > call->round) tell_after(jobs, TELL_AFTER_MS);
 }
 
 void harpe_changes_end(harpe_jobs *jobs) {
     harpe_timer_cancel(jobs->tell_timer);
     jobs->tell_timer = NULL;
-    for (harpe_call *call; (call = jobs->onlookers) != NULL;) {
-        jobs->onlookers = call->next;
+    for (harpe_call *call; (call = harpe_calls_take_first(&jobs->onlookers)) != NULL;) {
         harpe_reply_stopping(call);
     }
 }

@@ -25,6 +25,12 @@ typedef struct harpe_under_way {
     void (*drop)(struct harpe_under_way *self);
 } harpe_under_way;
 
+/* Calls that wait, in order (call_list.c). Zero-initialise. */
+typedef struct harpe_call_list {
+    harpe_call *first, *last;
+    size_t count;
+} harpe_call_list;
+
 /* The schedules of one round as they go over the wire, one after the other in a JSON list: rank r's
  * is text[offsets[r]] up to, and without, text[offsets[r + 1] - 1]. References belong to the loop.
  */
@@ -111,7 +117,9 @@ struct harpe_job {
     char *state_text;           /* to be stored with round + 1; NULL: nothing to store */
     size_t state_length;
     struct harpe_turn *turn; /* under way */
-    harpe_call *queue;       /* wishes and frontiers that wait for their turn, first in first out */
+    harpe_call_list queue;   /* wishes and frontiers that wait for their turn */
+    bool is_marked;          /* it is in the list of jobs that harpe_job_advance has to look at */
+    harpe_job *next_marked;
 
     /* From the store, until the scheduler is back: */
     char *saved_text;
@@ -138,9 +146,9 @@ struct harpe_operation {
     harpe_under_way under_way;
     harpe_jobs *jobs;
     harpe_job *job;
-    harpe_call *call;    /* NULL: its client went away, or the engine's own */
-    harpe_call *waiters; /* calls that are handled anew once this one has ended */
-    char *body;          /* the call's */
+    harpe_call *call;        /* NULL: its client went away, or the engine's own */
+    harpe_call_list waiters; /* calls that are handled anew once this one has ended */
+    char *body;              /* the call's */
     size_t length;
     harpe_work work;
     harpe_change change;
@@ -204,11 +212,14 @@ struct harpe_jobs {
     harpe_jobs_options options;
     harpe_job_table table;
     harpe_under_way *under_way;
-    harpe_call *again; /* calls that are about to be handled anew */
+    harpe_call_list again; /* calls that are about to be handled anew */
+    bool is_handling_again;
+    harpe_job *marked; /* jobs that harpe_job_advance has to look at */
+    bool is_advancing;
     harpe_timer *idle_timer;
     int64_t started_s;
     int64_t version, first_version; /* of all jobs; what this engine began with */
-    harpe_call *onlookers;          /* calls that wait for a change */
+    harpe_call_list onlookers;      /* calls that wait for a change */
     harpe_timer *tell_timer;
     bool is_loading, is_stopping;
     bool is_ending; /* so is the program: perhaps there are no workers any more */
@@ -242,6 +253,11 @@ void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
 /* ---- Calls and operations (operation.c, replies.c)
  * --------------------------------------------------- */
 
+void harpe_calls_append(harpe_call_list *list, harpe_call *call);
+/* Takes it out of the list in which it is. */
+void harpe_calls_remove(harpe_call *call);
+harpe_call *harpe_calls_take_first(harpe_call_list *list); /* NULL: it is empty */
+
 void harpe_under_way_add(harpe_jobs *jobs, harpe_under_way *entry,
                          void (*drop)(harpe_under_way *self));
 void harpe_under_way_remove(harpe_jobs *jobs, harpe_under_way *entry);
@@ -259,8 +275,9 @@ void harpe_reply_evicted(harpe_call *call, const char *job_id);
 void harpe_reply_not_stored(harpe_call *call, const harpe_error *error);
 /* Of a scheduler's refusal. */
 int harpe_http_status_of(harpe_status status);
-/* Handles those of a list anew; any of them may be forgotten meanwhile. */
-void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call *calls);
+/* Handles those of a list anew, which is empty then; any of them may be forgotten meanwhile. Called
+ * while this goes on, it only adds to what is to be done. */
+void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls);
 
 /* Takes over `call` and its body; NULL (and the call is answered) when out of memory. */
 harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
@@ -314,7 +331,9 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
 
 /* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
 
-/* Does what the job's facts ask for next, if anything. To be called after every change of them. */
+/* Does what the job's facts ask for next, if anything. To be called after every change of them. It
+ * marks the job; the outermost call looks at the marked jobs until none is left, so that calls that
+ * lead to further ones take no room on the stack. */
 void harpe_job_advance(harpe_job *job);
 bool harpe_job_round_is_over(const harpe_job *job);
 /* Answers all who ask (and all who are queued); the ranks ask no longer. */

@@ -70,7 +70,7 @@ static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
 /* ---- Evicted jobs ------------------------------------------------------------------------- */
 
 static bool is_in_use(const harpe_job *job) {
-    return job->operations > 0 || job->users > 0 || job->turn;
+    return job->operations > 0 || job->users > 0 || job->turn || job->is_marked;
 }
 
 /* What is still at work for one of them holds up the others behind it for a while. */

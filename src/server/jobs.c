@@ -156,43 +156,28 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     }
 }
 
-void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call *calls) {
-    harpe_call **end = &jobs->again;
-    while (*end) {
-        end = &(*end)->next;
-    }
-    *end = calls;
-    for (harpe_call *call = calls; call; call = call->next) {
+void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls) {
+    for (harpe_call *call; (call = harpe_calls_take_first(calls)) != NULL;) {
         call->operation = NULL;
+        harpe_calls_append(&jobs->again, call);
     }
-    for (harpe_call *call; (call = jobs->again) != NULL;) {
-        jobs->again = call->next;
+    if (jobs->is_handling_again) return;
+    jobs->is_handling_again = true;
+    for (harpe_call *call; (call = harpe_calls_take_first(&jobs->again)) != NULL;) {
         harpe_jobs_handle(jobs, call);
     }
-}
-
-static bool take_out(harpe_call **list, const harpe_call *call) {
-    while (*list && *list != call) {
-        list = &(*list)->next;
-    }
-    if (!*list) return false;
-    *list = call->next;
-    return true;
+    jobs->is_handling_again = false;
 }
 
 void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
-    if (call->operation) {
-        if (call->operation->call == call)
-            call->operation->call = NULL;
-        else
-            (void)take_out(&call->operation->waiters, call);
+    (void)jobs;
+    if (call->list) {
+        harpe_calls_remove(call);
+    } else if (call->operation && call->operation->call == call) {
+        call->operation->call = NULL;
     } else if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {
         harpe_job_changed(call->held_by);
         harpe_job_unhold(call->held_by, call);
-    } else if (call->held_by) {
-        (void)take_out(&call->held_by->queue, call);
-    } else if (!take_out(&jobs->onlookers, call)) {
-        (void)take_out(&jobs->again, call);
     }
     call->operation = NULL;
     call->held_by = NULL;

@@ -69,7 +69,8 @@ struct harpe_call {
     /* The engine's own; NULL at first: */
     struct harpe_job *held_by;         /* the job whose round or queue holds this call */
     struct harpe_operation *operation; /* what carries this call, or what it waits for */
-    harpe_call *next;
+    struct harpe_call_list *list;      /* in which it waits; NULL: none */
+    harpe_call *previous, *next;
     /* For whoever stands before the engine (peers.c); zero at first: */
     struct harpe_pending *pending; /* waits for the server that leads */
     int64_t number;                /* by which that one knows it; 0: it was not sent */

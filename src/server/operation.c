@@ -43,9 +43,8 @@ static void free_operation(harpe_operation *operation) {
 static void drop_operation(harpe_under_way *self) {
     harpe_operation *operation = (harpe_operation *)self;
     harpe_call *call = harpe_operation_release(operation);
-    for (harpe_call *next; operation->waiters; operation->waiters = next) {
-        next = operation->waiters->next;
-        harpe_reply_stopping(operation->waiters);
+    for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters)) != NULL;) {
+        harpe_reply_stopping(waiter);
     }
     free_operation(operation);
     harpe_reply_stopping(call);
@@ -111,23 +110,19 @@ harpe_call *harpe_operation_release(harpe_operation *operation) {
 
 void harpe_operation_end(harpe_operation *operation) {
     harpe_jobs *jobs = operation->jobs;
-    harpe_call *waiters = operation->waiters;
+    harpe_call_list waiters = {0};
     harpe_under_way_remove(jobs, &operation->under_way);
-    /* Handling one of them may make another go away: each is in a list where forget finds it. */
-    operation->waiters = NULL;
+    for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters)) != NULL;) {
+        harpe_calls_append(&waiters, waiter);
+    }
     free_operation(operation);
-    harpe_jobs_handle_again(jobs, waiters);
+    harpe_jobs_handle_again(jobs, &waiters);
 }
 
 /* ---- Waiting for one another -------------------------------------------------------------- */
 
 void harpe_call_wait_for(harpe_call *call, harpe_operation *other) {
-    harpe_call **end = &other->waiters;
-    while (*end) {
-        end = &(*end)->next;
-    }
-    *end = call;
-    call->next = NULL;
+    harpe_calls_append(&other->waiters, call);
     call->operation = other;
 }
 

@@ -72,8 +72,7 @@ void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail
 
 void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail) {
     harpe_job_refuse_asking(job, http_status, detail);
-    for (harpe_call *call; (call = job->queue) != NULL;) {
-        job->queue = call->next;
+    for (harpe_call *call; (call = harpe_calls_take_first(&job->queue)) != NULL;) {
         harpe_reply_detail(call, http_status, "%s", detail);
     }
 }
@@ -241,7 +240,7 @@ static void begin_hand_out(harpe_job *job) {
 }
 
 static bool has_wish(const harpe_job *job) {
-    for (const harpe_call *call = job->queue; call; call = call->next) {
+    for (const harpe_call *call = job->queue.first; call; call = call->next) {
         if (!harpe_call_only_looks(call)) return true;
     }
     return false;
@@ -249,7 +248,7 @@ static bool has_wish(const harpe_job *job) {
 
 /* ---- What next ---------------------------------------------------------------------------- */
 
-void harpe_job_advance(harpe_job *job) {
+static void advance_once(harpe_job *job) {
     bool is_over = harpe_job_round_is_over(job);
     if (is_over && job->results && !job->results->is_dumped && !job->is_evicted) {
         job->results->is_dumped = true;
@@ -264,9 +263,26 @@ void harpe_job_advance(harpe_job *job) {
         harpe_begin_prepare(job);
     } else if (is_over && !job->next) {
         harpe_begin_observe(job);
-    } else if (job->queue && (!waits_for_round || has_wish(job))) {
+    } else if (job->queue.first && (!waits_for_round || has_wish(job))) {
         harpe_begin_queued(job); /* a wish counts from the next round on; looks can wait */
     } else if (waits_for_round) {
         begin_hand_out(job);
     }
+}
+
+void harpe_job_advance(harpe_job *job) {
+    harpe_jobs *jobs = job->jobs;
+    if (!job->is_marked) {
+        job->is_marked = true;
+        job->next_marked = jobs->marked;
+        jobs->marked = job;
+    }
+    if (jobs->is_advancing) return;
+    jobs->is_advancing = true;
+    for (harpe_job *marked; (marked = jobs->marked) != NULL;) {
+        jobs->marked = marked->next_marked;
+        marked->is_marked = false;
+        advance_once(marked);
+    }
+    jobs->is_advancing = false;
 }

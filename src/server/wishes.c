@@ -116,12 +116,7 @@ static bool has_no_scheduler(const harpe_job *job, harpe_call *call) {
 }
 
 static void enqueue(harpe_job *job, harpe_call *call) {
-    harpe_call **end = &job->queue;
-    while (*end) {
-        end = &(*end)->next;
-    }
-    *end = call;
-    call->next = NULL;
+    harpe_calls_append(&job->queue, call);
     call->held_by = job;
     harpe_job_advance(job);
 }
@@ -291,9 +286,7 @@ static void begin_turn(harpe_job *job, harpe_turn *turn, harpe_call *call) {
 }
 
 void harpe_begin_queued(harpe_job *job) {
-    harpe_call *call = job->queue;
-    job->queue = call->next;
-    call->next = NULL;
+    harpe_call *call = harpe_calls_take_first(&job->queue);
     call->held_by = NULL;
     if (has_no_scheduler(job, call)) {
         harpe_job_advance(job);

@@ -11,7 +11,7 @@
 #define LEFT "only tried its clocks, back to the highest ones"
 #define TRIAL_MHZ 900
 
-static const harpe_pipeline_patience all_patience = {1000, 1000, 1000};
+static const harpe_pipeline_patience all_patience = {1000, 1000, 1000, 1000};
 
 /* ---- A server that does as it is told -------------------------------------------------------- */
 

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results that cannot be made: memory is short (the profiler is wrapped by the linker and refuses
+ * as it is told), or a round asks for more steps than the profiler keeps. The log says so once, the
+ * rank reports what it can, and the job's round goes on, on a real server. */
+#include "client/optimizer_parts.h"
+#include "client/training_world.h"
+
+#define NO_RESULT "a result cannot be made"
+#define NOTHING "reports that it has no result"
+
+/* ---- A profiler that refuses ----------------------------------------------------------------- */
+
+harpe_status __real_harpe_instruction_profiler_take(harpe_instruction_profiler *profiler,
+                                                    int64_t series, size_t steps, int rank,
+                                                    harpe_profiling_result *out,
+                                                    harpe_error *error);
+harpe_status __wrap_harpe_instruction_profiler_take(harpe_instruction_profiler *profiler,
+                                                    int64_t series, size_t steps, int rank,
+                                                    harpe_profiling_result *out,
+                                                    harpe_error *error);
+
+static atomic_size_t most_steps; /* rank 0 has no memory for more */
+static atomic_int refused;
+static atomic_size_t taken; /* steps of the last result */
+
+harpe_status __wrap_harpe_instruction_profiler_take(harpe_instruction_profiler *profiler,
+                                                    int64_t series, size_t steps, int rank,
+                                                    harpe_profiling_result *out,
+                                                    harpe_error *error) {
+    if (rank == 0 && steps > atomic_load(&most_steps)) {
+        atomic_fetch_add(&refused, 1);
+        if (error) snprintf(error->message, sizeof error->message, "out of memory");
+        return HARPE_OUT_OF_MEMORY;
+    }
+    harpe_status status =
+        __real_harpe_instruction_profiler_take(profiler, series, steps, rank, out, error);
+    if (!status && rank == 0) atomic_store(&taken, steps);
+    return status;
+}
+
+static void refuse_above(size_t steps) {
+    atomic_store(&refused, 0);
+    atomic_store(&taken, 0);
+    atomic_store(&most_steps, steps);
+}
+
+/* ---- Trainings ------------------------------------------------------------------------------- */
+
+static training *start_with(const char *url, int rank, int ranks, int iterations,
+                            const harpe_pipeline_patience *patience) {
+    training *one = new_training(url, rank, ranks);
+    harpe_error error;
+    one->options.iterations = iterations;
+    harpe_status status = harpe_pipeline_new_with(&one->options, patience, &one->optimizer, &error);
+    if (status) print_error("%s\n", error.message);
+    assert_int_equal(status, HARPE_OK);
+    assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
+    return one;
+}
+
+static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void **state) {
+    scratch *files = *state;
+    harpe_pipeline_patience patience = {1000, 1000, 1000, 1000};
+    write_plan(files->root, 2);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    refuse_above(2);
+    training *ranks[] = {start_with(one.url, 0, 2, 8, &patience),
+                         start_with(one.url, 1, 2, 8, &patience)};
+    assert_reaches_round(ranks[0], 1);
+    assert_reaches_round(ranks[1], 1);
+    assert_true(atomic_load(&refused) >= 2); /* of 8 and of 4 steps */
+    assert_int_equal(atomic_load(&taken), 2);
+    assert_true(count_lines(ranks[0], NO_RESULT) >= 1);
+    assert_true(count_lines(ranks[0], NO_RESULT) <= look(ranks[0]).round + 1);
+    assert_int_equal(count_lines(ranks[0], NOTHING), 0);
+    assert_int_equal(count_warnings(ranks[1]), 0);
+    end_training(ranks[0]);
+    end_training(ranks[1]);
+    kill_server(&one);
+}
+
+static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
+    scratch *files = *state;
+    harpe_pipeline_patience patience = {1000, 1000, 1000, 1};
+    write_plan(files->root, 2);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    refuse_above(0);
+    training *ranks[] = {start_with(one.url, 0, 2, 2, &patience),
+                         start_with(one.url, 1, 2, 2, &patience)};
+    assert_reaches_round(ranks[1], 1);
+    assert_true(count_lines(ranks[0], NO_RESULT) >= 1);
+    assert_true(count_lines(ranks[0], NOTHING) >= 1);
+    assert_int_equal(count_warnings(ranks[1]), 0);
+    refuse_above(SIZE_MAX); /* memory is there again */
+    int64_t round = look(ranks[0]).round;
+    assert_reaches_round(ranks[0], round + 2);
+    int lines = count_warnings(ranks[0]);
+    assert_reaches_round(ranks[0], look(ranks[0]).round + 2);
+    assert_int_equal(count_warnings(ranks[0]), lines);
+    end_training(ranks[0]);
+    end_training(ranks[1]);
+    kill_server(&one);
+}
+
+/* 20 ms apart it would be tried some 100 times in 2 s. */
+static void it_is_tried_again_with_pauses_that_grow(void **state) {
+    scratch *files = *state;
+    harpe_pipeline_patience patience = {1000, 1000, 1000, 1000};
+    write_plan(files->root, 1);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    refuse_above(0);
+    training *rank = start_with(one.url, 0, 1, 2, &patience);
+    WAIT_UNTIL(rank, atomic_load(&refused) >= 1);
+    pause_s(2);
+    assert_in_range(atomic_load(&refused), 2, 8);
+    assert_int_equal(count_lines(rank, NO_RESULT), 1);
+    assert_trains_on(rank);
+    end_training(rank); /* and ends at once */
+    kill_server(&one);
+}
+
+/* ---- More steps than are kept ---------------------------------------------------------------- */
+
+enum { LONG_STEP = 4000 };
+
+static void *train_without_pause(void *user) {
+    training *one = user;
+    while (!atomic_load(&one->is_over)) {
+        harpe_pipeline_frequency_on_step_begin(one->optimizer);
+        for (int i = 0; i < LONG_STEP; i++) {
+            harpe_pipeline_frequency_on_instruction_begin(one->optimizer, "forward");
+            harpe_pipeline_frequency_on_instruction_end(one->optimizer, "forward");
+        }
+        harpe_pipeline_frequency_on_step_end(one->optimizer);
+        pause_s(0.01);
+    }
+    return NULL;
+}
+
+static void write_long_plan(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/plan.py", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("[[", file);
+    for (int i = 0; i < LONG_STEP; i++) {
+        fputs("('forward', 1410),", file);
+    }
+    fputs("]]\n", file);
+    fclose(file);
+}
+
+/* A million instructions are kept: 250 of these steps. */
+static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **state) {
+    scratch *files = *state;
+    write_long_plan(files->root);
+    server one = start_server(files->root, "jobs.db", 0, NULL);
+    refuse_above(SIZE_MAX);
+    training *rank = new_training(one.url, 0, 1);
+    rank->options.iterations = 100000;
+    construct(rank);
+    assert_int_equal(pthread_create(&rank->thread, NULL, train_without_pause, rank), 0);
+    assert_reaches_round(rank, 1);
+    assert_in_range(atomic_load(&taken), 50, 260);
+    assert_int_equal(count_lines(rank, "fewer steps than iterations asks for"), 1);
+    end_training(rank);
+    kill_server(&one);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps, make_world,
+            remove_world),
+        cmocka_unit_test_setup_teardown(a_result_that_cannot_be_made_at_all_does_not_hold_the_round,
+                                        make_world, remove_world),
+        cmocka_unit_test_setup_teardown(it_is_tried_again_with_pauses_that_grow, make_world,
+                                        remove_world),
+        cmocka_unit_test_setup_teardown(a_round_of_more_steps_than_are_kept_reports_those_that_are,
+                                        make_world, remove_world),
+    };
+    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+}
