@@ -112,6 +112,34 @@ class EnqueuedWork(EmulatorTestCase):
         self.assertAlmostEqual(took_s, TIME_S[1200], places=6)
         self.assertAlmostEqual(energy_j, TIME_S[1200] * 220, delta=1e-3)
 
+    def test_work_that_is_held_waits_for_a_clock_that_comes_after_its_end(self):
+        nvml = self.start(scale=10)
+        is_set, finished = threading.Event(), C.c_int64()
+        asked = []
+        is_held = C.CFUNCTYPE(C.c_int, C.c_void_p)(lambda _: asked.append(1) or not is_set.is_set())
+        held = nvml.functions.harpe_emulator_instruction_held
+        held.argtypes = [C.c_uint, C.c_int, C.c_char_p, C.c_double, C.c_int64, type(is_held), C.c_void_p,
+                         C.POINTER(C.c_int64)]
+        for _ in range(20):
+            is_set.clear()
+            nvml.nvmlDeviceResetGpuLockedClocks(nvml.gpu())
+            first, put_s = self.forward(nvml), time.monotonic()
+            before_j = self.energy(nvml, first)
+            thread = threading.Thread(target=lambda: held(0, 0, b"forward", 1.0, first, is_held, None,
+                                                          C.byref(finished)))
+            thread.start()
+            self.wait_until(lambda: self.now(nvml) > first + 2 * TIME_S[1410] * 1e9)
+            self.assertTrue(thread.is_alive())
+            nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1200, 1200)
+            is_early = time.monotonic() < put_s + 1  # not longer after the work was put than allowed
+            is_set.set()
+            thread.join()
+            if is_early and asked:
+                break
+        self.assertTrue(is_early)
+        self.assertAlmostEqual((finished.value - first) * 1e-9, TIME_S[1200], places=6)
+        self.assertAlmostEqual(self.energy(nvml, finished.value) - before_j, TIME_S[1200] * 220, delta=1e-3)
+
     def test_a_slow_driver_stays_slow(self):
         nvml = self.start(scale=0.4, faults="slow_set=200")  # 100 ms before the effect: half of the work
         took_s, _ = self.set_clock_during_work(nvml, slow_set_s=0.2)
