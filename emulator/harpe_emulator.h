@@ -38,6 +38,15 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
 int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
                                   double slowdown, int64_t ready_ns, int64_t *finished_ns);
 
+/* The same for a caller that knows of a clock that is still to come, from a process that gets no
+ * turn. Work that is done does not end before `is_held(user)` returns 0: a clock that is set until
+ * then, and up to 1 s of real time after the work was put, still holds from the work's start.
+ * `is_held` (NULL: never) is called in this thread, every 0.2 ms once the work is done, and may
+ * make other calls on the GPU. */
+int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
+                                    double slowdown, int64_t ready_ns, int (*is_held)(void *user),
+                                    void *user, int64_t *finished_ns);
+
 /* Energy in J that the GPU has drawn until a moment of the recent past (some seconds; not before
  * the last works began) since its cluster was made: exact where the driver's counter moves in
  * steps. A moment ahead counts as now. */

@@ -16,6 +16,7 @@
 #define WORK_MEMORY_BYTES (UINT64_C(8) << 30)
 #define WORK_MAX_S 1e6
 #define SLOWDOWN_MAX 1000
+#define HELD_NS 200000 /* real time between two questions whether work may end */
 
 typedef struct work_order {
     emulator_cluster *cluster;
@@ -24,7 +25,9 @@ typedef struct work_order {
     uint64_t id;
     int64_t started_ns, finished_ns;
     bool is_enqueued;
-    int64_t ready_ns; /* of enqueued work */
+    int64_t ready_ns;           /* of enqueued work */
+    int (*is_held)(void *user); /* NULL: work ends when it is done */
+    void *user;
 } work_order;
 
 int64_t harpe_emulator_now_ns(void) {
@@ -102,8 +105,8 @@ static int start(work_order *job, const emulator_work *work, const emulator_poin
 }
 
 /* One look at the work. True when it is over, one way or the other; otherwise `*real_ns` says how
- * long to sleep at most. */
-static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_ns) {
+ * long to sleep at most. Work that is held stays although it is done. */
+static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, int64_t *real_ns) {
     emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
     const emulator_model *model = emulator_model_at(gpu->model);
     emulator_state *state;
@@ -113,6 +116,10 @@ static bool look(work_order *job, int *result, double *elapsed_s, int64_t *real_
     bool is_over = true;
     if (state->is_lost || work->id != job->id) {
         *result = NVML_ERROR_GPU_IS_LOST;
+    } else if (work->is_done && is_held) {
+        is_over = false;
+        work->heartbeat_ns = emulator_real_ns();
+        *real_ns = HELD_NS;
     } else if (work->is_done) {
         *result = NVML_SUCCESS;
         *elapsed_s = 1e-9 * (double)(work->finished_ns - work->started_ns);
@@ -142,7 +149,9 @@ static int run(work_order *job, const emulator_work *work, const emulator_points
     while (result == NVML_SUCCESS) {
         uint32_t seen = atomic_load(&job->cluster->gpu[gpu].changes);
         int64_t real_ns = 0;
-        if (look(job, &result, &took_s, &real_ns)) break;
+        /* Asked first: what ended the hold is in what is looked at then. */
+        bool is_held = job->is_held && job->is_held(job->user);
+        if (look(job, is_held, &result, &took_s, &real_ns)) break;
         emulator_wait_for_change(&job->cluster->gpu[gpu], seen, real_ns);
     }
     emulator_leave();
@@ -173,8 +182,9 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
     return run(&job, &work, &points, elapsed_s);
 }
 
-int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
-                                  double slowdown, int64_t ready_ns, int64_t *finished_ns) {
+int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
+                                    double slowdown, int64_t ready_ns, int (*is_held)(void *user),
+                                    void *user, int64_t *finished_ns) {
     if (!(slowdown >= 1 && slowdown <= SLOWDOWN_MAX)) return NVML_ERROR_INVALID_ARGUMENT;
     emulator_points points;
     int result =
@@ -182,12 +192,19 @@ int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instr
     if (result != NVML_SUCCESS) return result;
     emulator_throttle_points(&points, slowdown);
     emulator_work work = {.has_points = true};
-    work_order job = {.gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns};
+    work_order job = {
+        .gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns, .is_held = is_held, .user = user};
     result = run(&job, &work, &points, NULL);
     if (result == NVML_SUCCESS && finished_ns) {
         *finished_ns = job.finished_ns;
     }
     return result;
+}
+
+int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
+                                  double slowdown, int64_t ready_ns, int64_t *finished_ns) {
+    return harpe_emulator_instruction_held(gpu, stage, instruction, slowdown, ready_ns, NULL, NULL,
+                                           finished_ns);
 }
 
 /* For calls on a GPU that is named by its index: enters the cluster and locks the GPU. */

@@ -19,13 +19,15 @@
 
 #define LATE_SHARE 0.3 /* of the shortest instruction's real time */
 #define LATE_MAX_NS 2e6
+#define AWAIT_CLOCK_NS 900000000 /* real time; the emulator takes a clock 1 s late at most */
 
 typedef struct rank_run {
     const harpe_sim_rank_job *job;
     harpe_sim_board *board;
     int pp_rank, dp_rank, tp_rank;
     void *library; /* the emulator's, and its calls */
-    int (*instruction_at)(unsigned int, int, const char *, double, int64_t, int64_t *);
+    int (*instruction)(unsigned int, int, const char *, double, int64_t, int (*)(void *), void *,
+                       int64_t *);
     int (*energy)(unsigned int, int64_t, double *);
     int (*wait)(unsigned int, int);
     int (*write_count)(unsigned int, uint64_t *, uint64_t *, uint64_t *);
@@ -35,6 +37,7 @@ typedef struct rank_run {
     int64_t done_ns;                               /* when the GPU's last work was */
     int64_t begin_ns;                              /* of the step */
     double late_ns;                                /* real time; see look_at_clock */
+    int64_t await_until_ns;                        /* real time; see awaits_clock */
 } rank_run;
 
 /* ---- Emulator ---------------------------------------------------------------------------------
@@ -47,7 +50,7 @@ static harpe_status open_emulator(rank_run *run, harpe_error *error) {
         const char *name;
         void **function;
     } symbols[] = {
-        {"harpe_emulator_instruction_at", (void **)&run->instruction_at},
+        {"harpe_emulator_instruction_held", (void **)&run->instruction},
         {"harpe_emulator_energy", (void **)&run->energy},
         {"harpe_emulator_wait", (void **)&run->wait},
         {"harpe_emulator_write_count", (void **)&run->write_count},
@@ -111,6 +114,16 @@ static void look_after(const rank_run *run, int64_t began_ns, int64_t took_ns) {
     sleep_ns(end_ns - (double)harpe_clock_ns());
 }
 
+/* The controller is a process of its own. On a busy machine it may get its turn after the
+ * instruction would be over, which says nothing of the GPUs: then the instruction waits for it. */
+static int awaits_clock(void *user) {
+    const rank_run *run = user;
+    harpe_frequency_controller_counts counts =
+        harpe_pipeline_frequency_look(run->optimizer).controller;
+    return counts.wishes > counts.written + counts.skipped + counts.superseded + counts.failed &&
+           harpe_clock_ns() < run->await_until_ns;
+}
+
 static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *what,
                                     double slowdown, harpe_error *error) {
     const harpe_sim_transport *transport = &run->job->transport;
@@ -127,8 +140,9 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
         began_ns = look_at_clock(run, ready_ns);
         harpe_pipeline_frequency_on_instruction_begin(run->optimizer, what->name);
     }
-    int code = run->instruction_at((unsigned int)run->job->rank, what->stage, what->name, slowdown,
-                                   ready_ns, &run->done_ns);
+    run->await_until_ns = harpe_clock_ns() + AWAIT_CLOCK_NS;
+    int code = run->instruction((unsigned int)run->job->rank, what->stage, what->name, slowdown,
+                                ready_ns, run->optimizer ? awaits_clock : NULL, run, &run->done_ns);
     if (code != 0) return emulator_failed(run, code, error);
     for (int i = 0; i < what->send_count; i++) {
         if (!transport->send(transport->user, rank_at(run, what->sends[i].peer),

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import time
 import unittest
 
 PRELOAD = os.environ.get("HARPE_PRELOAD", "")
@@ -18,6 +19,7 @@ if PRELOAD and os.environ.get("LD_PRELOAD") != PRELOAD:
 HARPE = os.environ["HARPE"]
 LIBRARY = os.environ["HARPE_EMULATOR"]
 SOURCE = pathlib.Path(os.environ["HARPE_SOURCE_DIR"])
+LIMIT_S = 120  # of every wait: far more than a loaded machine takes
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
 NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 6, 7, 10, 15, 25
@@ -108,6 +110,17 @@ class Client:
     def now_s(self):
         return self.functions.harpe_emulator_now_ns() * 1e-9
 
+    def energy_at(self, gpu):
+        """Energy in J and when it was read, in emulated s: the middle of an interval of at most
+        1 ms of real time. A read that the machine interrupted is repeated."""
+        give_up_s = time.monotonic() + LIMIT_S
+        while True:
+            real_s, begin_s = time.monotonic(), self.now_s()
+            energy_j = self.energy_j(gpu)
+            end_s, took_s = self.now_s(), time.monotonic() - real_s
+            if took_s < 1e-3 or time.monotonic() > give_up_s:
+                return energy_j, (begin_s + end_s) / 2
+
 
 class EmulatorTestCase(unittest.TestCase):
     """Each test has a cluster of its own, which is gone afterwards."""
@@ -119,20 +132,42 @@ class EmulatorTestCase(unittest.TestCase):
         os.environ.update({"HARPE_EMULATOR_CLUSTER": self.name, "HARPE_EMULATOR_GPUS": gpus,
                            "HARPE_EMULATOR_TIME_SCALE": str(scale),
                            "HARPE_EMULATOR_FAULTS": faults, **environment})
-        client = Client()
+        client, memory = Client(), f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}"
         client.nvmlInit_v2()
 
         def stop():
             client.code("nvmlShutdown")
             for key in environment:
                 os.environ.pop(key)
-            os.unlink(f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}")
+            os.unlink(memory)
         self.addCleanup(stop)
         return client
 
-    def spawn(self, source):
+    def wait_until(self, condition):
+        end_s = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end_s, "it never came")
+            time.sleep(0.002)
+
+    def is_working(self, nvml):
+        """GPU 0 draws what an A100 at its highest clock draws."""
+        return nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu()) == 388000
+
+    def keep_working(self):
+        """A process that works on GPU 0 until the test ends; it is killed then."""
+        child = self.spawn("nvml.work(0, 1e5)")
+        self.addCleanup(self.end, child)
+        return child
+
+    def end(self, child):
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+    def spawn(self, source, stdin=None):
         """Another process on the same cluster; `nvml` is its client."""
         source = ("import sys; sys.path.insert(0, %r); from nvml_client import *\n"
                   "nvml = Client(); nvml.nvmlInit_v2()\n" % str(pathlib.Path(__file__).parent)
                   + textwrap.dedent(source))
-        return subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen([sys.executable, "-c", source], stdin=stdin, stdout=subprocess.PIPE,
+                                text=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from nvml_client import HARPE, PRELOAD
+from nvml_client import HARPE, LIMIT_S, PRELOAD
 
 MEMORY = f"/dev/shm/harpe-emulator-{os.getuid()}-"
 
@@ -54,26 +54,28 @@ class EmulateTest(unittest.TestCase):
         process = self.begin("--", "sh", "-c", "trap 'echo got; exit 3' TERM; echo ready; "
                              "while :; do sleep 0.05; done")
         process.terminate()
-        self.assertEqual(process.communicate(timeout=10)[0], "got\n")
+        self.assertEqual(process.communicate(timeout=LIMIT_S)[0], "got\n")
         self.assertEqual(process.returncode, 3)
 
     def test_a_signal_leaves_no_gpus_behind(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            process = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+            process = self.begin("--", "sh", "-c", "echo ready; exec sleep 600")
             memory = MEMORY + f"emulate-{process.pid}"
             self.assertTrue(os.path.exists(memory))
             process.send_signal(number)
-            self.assertIn(process.wait(timeout=10), (128 + number, -number))
+            self.assertIn(process.wait(timeout=LIMIT_S), (128 + number, -number))
             self.assertFalse(os.path.exists(memory))
 
     def test_gpus_go_although_a_part_of_the_command_lives_on(self):
-        result = self.emulate("--", "sh", "-c", "sleep 0.2 >/dev/null 2>&1 & echo $PPID")
-        self.assertFalse(os.path.exists(MEMORY + f"emulate-{result.stdout.strip()}"))
+        result = self.emulate("--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $PPID $!")
+        emulate, living = map(int, result.stdout.split())
+        os.kill(living, signal.SIGKILL)  # it was there still
+        self.assertFalse(os.path.exists(MEMORY + f"emulate-{emulate}"))
 
     def test_what_a_killed_emulate_left_goes_with_the_next(self):
-        process = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+        process = self.begin("--", "sh", "-c", "echo ready; exec sleep 600")
         memory = MEMORY + f"emulate-{process.pid}"
-        living = self.begin("--", "sh", "-c", "echo ready; exec sleep 30")
+        living = self.begin("--", "sh", "-c", "echo ready; exec sleep 600")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self.assertTrue(os.path.exists(memory))
@@ -85,7 +87,7 @@ class EmulateTest(unittest.TestCase):
 
     def test_a_cluster_with_a_name_stays_while_others_use_it(self):
         name = f"test-named-{os.getpid()}"
-        first = self.begin("-c", name, "--", "sh", "-c", "echo ready; exec sleep 30")
+        first = self.begin("-c", name, "--", "sh", "-c", "echo ready; exec sleep 600")
         self.assertEqual(self.emulate("-c", name, "--", "true").returncode, 0)
         self.assertTrue(os.path.exists(MEMORY + name))
         first.terminate()

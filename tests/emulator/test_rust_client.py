@@ -29,7 +29,7 @@ def main():
                    check=True)
     result = subprocess.run([os.environ["HARPE"], "emulate", "--gpus", "2xA100,V100", "--",
                              str(build / "target/debug/rust_client")],
-                            stdout=subprocess.PIPE, text=True, timeout=30)
+                            stdout=subprocess.PIPE, text=True, timeout=300)
     print(result.stdout, end="")
     return result.returncode or "not available on the target device" not in result.stdout
 

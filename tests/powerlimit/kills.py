@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a training loop under the power limit optimizer at random moments, on emulated GPUs, and
-looks whether limits and persistence mode are what they were within a second. Shared by the test
+looks whether limits and persistence mode become what they were, and when. Shared by the test
 (20 kills) and bench/kill_power_limit (1000). Needs only Python's standard library."""
 import ctypes
 import os
@@ -10,7 +10,8 @@ import signal
 import subprocess
 import time
 
-WITHIN_S = 1.0
+WITHIN_S = 1.0  # what bench/kill_power_limit demands of a machine that is not busy otherwise
+LIMIT_S = 60  # what tests wait for: they ask whether, not how fast
 
 
 class Machine:
@@ -58,6 +59,12 @@ class Machine:
     def set_limit(self, index, milliwatts):
         self._must(self.nvml.nvmlDeviceSetPowerManagementLimit(self.handles[index], milliwatts))
 
+    def writes(self):
+        """How often GPU 0 was set, by whomever."""
+        counts = [ctypes.c_uint64() for _ in range(3)]
+        self._must(self.nvml.harpe_emulator_write_count(0, *map(ctypes.byref, counts)))
+        return sum(count.value for count in counts)
+
     def close(self):
         self.nvml.nvmlShutdown()
         pathlib.Path(f"/dev/shm/harpe-emulator-{os.getuid()}-"
@@ -82,16 +89,18 @@ class Machine:
 
 
 class Outcome:
-    def __init__(self):
+    def __init__(self, within_s):
+        self.within_s = within_s
         self.kills = self.changed = self.failures = 0
         self.longest_s = 0.0
 
     def __str__(self):
         return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put "
-                f"back within {WITHIN_S:g} s, longest {self.longest_s * 1000:.0f} ms")
+                f"back within {self.within_s:g} s, longest {self.longest_s * 1000:.0f} ms")
 
 
 def kill_once(machine, found, outcome, slow_set, choose):
+    writes = machine.writes()
     process = machine.start(slow_set)
     if choose.random() < 0.8:
         process.stdout.readline()  # "training"; else also kills before the first set
@@ -100,20 +109,20 @@ def kill_once(machine, found, outcome, slow_set, choose):
     process.wait()
     process.stdout.close()
     outcome.kills += 1
-    outcome.changed += machine.state() != found
-    took = machine.wait_until(found, WITHIN_S)
+    outcome.changed += machine.writes() > writes
+    took = machine.wait_until(found, outcome.within_s)
     # And it stays so: nothing of the dead trainer lands late.
     time.sleep(0.05)
     if took is None or machine.state() != found:
         outcome.failures += 1
-        machine.wait_until(found, 5)
+        machine.wait_until(found, LIMIT_S)
     else:
         outcome.longest_s = max(outcome.longest_s, took)
 
 
-def kill_many(machine, count, seed, progress=lambda done: None):
+def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
     choose = random.Random(seed)
-    outcome = Outcome()
+    outcome = Outcome(within_s)
     machine.set_limit(0, 231000)  # what is found need not be the default
     found = machine.state()
     for i in range(count):
