@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trust.h"
 
 /* ---- Functions ---------------------------------------------------------------------------- */
 
@@ -80,7 +81,7 @@ static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.s
 
 /* "libnvidia-ml.so.1: cannot open shared object file: No such file or directory" */
 static harpe_status open_library(const char *path, void **library, harpe_error *error) {
-    const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
+    const char *chosen = path ? path : harpe_trusted_file_variable("HARPE_NVML_LIBRARY", NULL);
     if (chosen && *chosen) {
         *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
         if (*library) return HARPE_OK;
