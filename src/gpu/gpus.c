@@ -198,6 +198,11 @@ bool harpe_gpus_are_emulated(const harpe_gpus *gpus) {
     return gpus->backend->is_emulated(gpus->state);
 }
 
+bool harpe_gpus_emulated_identity(const harpe_gpus *gpus, char *text, size_t size) {
+    return gpus->backend->emulated_identity &&
+           gpus->backend->emulated_identity(gpus->state, text, size);
+}
+
 int64_t harpe_gpus_clock_ns(const harpe_gpus *gpus) { return gpus->backend->clock_ns(gpus->state); }
 
 harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *error) {

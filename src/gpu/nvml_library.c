@@ -27,10 +27,12 @@ typedef struct nvml_symbol {
     { name, older_name, false, offsetof(harpe_nvml, member) }
 
 static const nvml_symbol symbols[] = {
-    REQUIRED(init, "nvmlInit_v2", "nvmlInit"), REQUIRED(shutdown, "nvmlShutdown", NULL),
+    REQUIRED(init, "nvmlInit_v2", "nvmlInit"),
+    REQUIRED(shutdown, "nvmlShutdown", NULL),
     REQUIRED(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
     REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
-    REQUIRED(name, "nvmlDeviceGetName", NULL), REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
+    REQUIRED(name, "nvmlDeviceGetName", NULL),
+    REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
     /* The older struct is shorter; domain, bus and device are at the same places. */
     REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
     OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
@@ -55,7 +57,9 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
     OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
              "nvmlDeviceGetCurrentClocksThrottleReasons"),
-    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL), /* only Harpe's emulator has it */
+    /* Only Harpe's emulator has these. */
+    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL),
+    OPTIONAL(emulator_identity, "harpe_emulator_identity", NULL),
 };
 
 static harpe_status look_up(void *library, harpe_nvml *nvml, harpe_error *error) {
