@@ -60,6 +60,10 @@ int harpe_emulator_wait(unsigned int gpu, int waiting);
 int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
                                uint64_t *persistence);
 
+/* Which cluster this is: "<name>@<when it was made>". A cluster that is made anew under the same
+ * name has another one. NVML_ERROR_INSUFFICIENT_SIZE where `size` is too small. */
+int harpe_emulator_identity(char *text, unsigned int size);
+
 /* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE and _FAULTS make sense? 0, or an NVML error code
  * and one line in `message` that says which does not, and why. Attaches to nothing. */
 int harpe_emulator_check(char *message, unsigned int size);

@@ -38,6 +38,17 @@ int64_t harpe_emulator_now_ns(void) {
     return now_ns;
 }
 
+int harpe_emulator_identity(char *text, unsigned int size) {
+    emulator_cluster *cluster;
+    const char *name = getenv("HARPE_EMULATOR_CLUSTER");
+    int result = emulator_enter_always(&cluster, NULL);
+    if (result != NVML_SUCCESS) return result;
+    int length = snprintf(text, size, "%s@%lld", name && *name ? name : "default",
+                          (long long)cluster->epoch_ns);
+    emulator_leave();
+    return length >= 0 && (unsigned int)length < size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
 /* When all are taken, finished work goes whose owner has not asked for it for long (it replaced
  * itself by another program). */
 static unsigned int free_slot(const emulator_state *state) {

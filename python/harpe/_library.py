@@ -64,11 +64,24 @@ def exception_of(error: b.harpe_error, status: int) -> HarpeError:
     return _EXCEPTIONS.get(status, HarpeError)(message, status, error.vendor_code)
 
 
+def _is_trusted(path: str) -> bool:
+    """Whether HARPE_LIBRARY may choose this file: `sudo -E` keeps the variable of a user without
+    root's rights. The rules are those of the library for HARPE_PROGRAM, in SECURITY.md."""
+    if os.getuid() != os.geteuid() or os.getgid() != os.getegid():
+        return False
+    try:
+        status = os.stat(path)
+    except OSError:
+        return True  # a name for the loader, or an error that tells
+    owners = {0, os.geteuid(), os.stat(__file__).st_uid}
+    return status.st_uid in owners and not status.st_mode & 0o002
+
+
 def _candidates() -> List[str]:
     """Where libharpe may be, best first: named, in the build tree, beside an installed package,
     where the loader looks."""
     named = os.environ.get("HARPE_LIBRARY")
-    if named:
+    if named and _is_trusted(named):
         return [named]
     import pathlib  # takes as long as all the rest; only needed once the library is
 

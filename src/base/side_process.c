@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_parts.h"
+#include "base/trust.h"
 
 enum { PATIENCE_MS = 30000, LOOK_MS = 50, HIGH_DESCRIPTOR = 10 };
 
@@ -68,8 +69,9 @@ static char *program_in_path(void) {
 }
 
 static harpe_status find_program(const char *name, char **out, harpe_error *error) {
-    const char *given = secure_getenv("HARPE_PROGRAM");
-    if (given && *given) {
+    bool is_ignored = false;
+    const char *given = harpe_trusted_file_variable("HARPE_PROGRAM", &is_ignored);
+    if (given) {
         if (!is_program(given)) {
             return harpe_fail(error, HARPE_NOT_FOUND, "HARPE_PROGRAM: '%.200s' is no program",
                               given);
@@ -90,8 +92,8 @@ static harpe_status find_program(const char *name, char **out, harpe_error *erro
         return harpe_fail(
             error, HARPE_NOT_FOUND,
             "%s is the program harpe, which is not in PATH: install it, or name it in "
-            "HARPE_PROGRAM",
-            name);
+            "HARPE_PROGRAM%s",
+            name, is_ignored ? " (which is ignored now: its file belongs to another user)" : "");
     }
     *out = found;
     return HARPE_OK;

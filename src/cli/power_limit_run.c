@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe power-limit run -- CMD`: finds and holds the best power limit for a command that marks its
- * steps through a pipe. It drives the optimizer by what the command writes, and knows nothing of
- * how limits are set or windows measured. */
+ * steps (power_limit_marks.h). It drives the optimizer by these marks, and knows nothing of how
+ * limits are set or windows measured. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/power_limit_marks.h"
 #include "cli/power_limit_options.h"
 
 typedef struct run_arguments {
@@ -29,7 +30,7 @@ typedef struct run_arguments {
 /* The command while it runs. */
 typedef struct run_child {
     pid_t id;
-    int marks;     /* read end of the pipe */
+    harpe_step_marks marks;
     int signals;   /* signalfd */
     int wait_code; /* once it has ended */
     bool has_ended;
@@ -78,17 +79,19 @@ static const struct argp argument_parser = {
     .options = flags_table,
     .parser = parse_flag,
     .args_doc = "-- CMD [ARG...]",
-    .doc = "Find and hold the best power limit for a command, which says where its steps are: a "
-           "line 'step' as each begins, a line 'epoch' as each epoch ends, to the file descriptor "
-           "that HARPE_STEP_FD names."
-           "\vExample:\n  harpe power-limit run --profile resnet18.json -- ./train\n\n"
-           "See also: man harpe-power-limit",
+    .doc =
+        "Find and hold the best power limit for a command. The command says where its steps are: "
+        "it writes a line 'step' as each begins, and a line 'epoch' as each epoch ends, to the "
+        "file descriptor that HARPE_STEP_FD names, or calls harpe_power_limit_mark_step."
+        "\vExample:\n  harpe power-limit run --profile resnet18.json -- ./train\n\n"
+        "See also: man harpe-power-limit",
     .children = children,
 };
 
 /* ---- The command ---------------------------------------------------------------------------- */
 
-static int spawn_with(char *const *command, int marks, const sigset_t *mask, pid_t *id) {
+static int spawn_with(char *const *command, const harpe_step_marks *marks, const sigset_t *mask,
+                      pid_t *id) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t to_default; /* what this program ignores, the command need not */
@@ -96,7 +99,9 @@ static int spawn_with(char *const *command, int marks, const sigset_t *mask, pid
     sigaddset(&to_default, SIGPIPE);
     sigaddset(&to_default, SIGXFSZ);
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, marks, marks); /* stays open beyond exec */
+    /* These two stay open beyond exec. */
+    posix_spawn_file_actions_adddup2(&actions, marks->lines_end, marks->lines_end);
+    posix_spawn_file_actions_adddup2(&actions, marks->memory, marks->memory);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &to_default);
     posix_spawnattr_setsigmask(&attributes, mask);
@@ -108,8 +113,6 @@ static int spawn_with(char *const *command, int marks, const sigset_t *mask, pid
 }
 
 static harpe_status start_command(char *const *command, run_child *child, harpe_error *error) {
-    int marks[2];
-    char number[16];
     sigset_t mask;
     sigset_t before;
     sigemptyset(&mask);
@@ -117,16 +120,16 @@ static harpe_status start_command(char *const *command, run_child *child, harpe_
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGHUP);
     sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGCONT);
     (void)sigprocmask(SIG_BLOCK, &mask, &before);
-    child->signals = signalfd(-1, &mask, SFD_CLOEXEC);
-    if (child->signals < 0 || pipe2(marks, O_CLOEXEC) != 0) {
+    child->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (child->signals < 0) {
         return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
     }
-    child->marks = marks[0];
-    snprintf(number, sizeof number, "%d", marks[1]);
-    setenv("HARPE_STEP_FD", number, 1);
-    int failure = spawn_with(command, marks[1], &before, &child->id);
-    close(marks[1]);
+    harpe_status status = harpe_step_marks_open(&child->marks, error);
+    if (status != HARPE_OK) return status;
+    int failure = spawn_with(command, &child->marks, &before, &child->id);
+    harpe_step_marks_passed_on(&child->marks);
     if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
     return HARPE_OK;
 }
@@ -167,13 +170,13 @@ static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) 
 
 static bool is_readable(int descriptor) {
     struct pollfd one = {.fd = descriptor, .events = POLLIN};
-    return poll(&one, 1, 0) > 0;
+    return poll(&one, 1, 0) > 0 && (one.revents & POLLIN);
 }
 
-/* False once nobody can write any more. */
-static bool take_marks(run_child *child, harpe_power_limit_optimizer *optimizer) {
+/* False once nobody can write any more, or while nothing is there. */
+static bool take_lines(run_child *child, harpe_power_limit_optimizer *optimizer) {
     char bytes[4096];
-    ssize_t got = read(child->marks, bytes, sizeof bytes);
+    ssize_t got = read(child->marks.lines, bytes, sizeof bytes);
     for (ssize_t i = 0; i < got; i++) {
         if (bytes[i] == '\n') {
             take_line(child, optimizer);
@@ -181,36 +184,81 @@ static bool take_marks(run_child *child, harpe_power_limit_optimizer *optimizer)
             child->line[child->line_length++] = bytes[i];
         }
     }
-    if (!is_readable(child->marks)) {
-        child->is_catching_up = false;
+    return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static void take_board(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    uint64_t rings;
+    ssize_t ignored = read(child->marks.bell, &rings, sizeof rings);
+    (void)ignored;
+    for (char mark; (mark = harpe_step_marks_next(&child->marks));) {
+        if (mark == 's') {
+            take_step(child, optimizer);
+        } else {
+            take_epoch(child, optimizer);
+        }
     }
-    return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+}
+
+/* This process was stopped and goes on. What was marked meanwhile is over, and a measurement that
+ * was under way counted more than its steps: marks are counted and passed over, and the optimizer
+ * measures the same limit again, as after an epoch. */
+static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    uint64_t steps;
+    uint64_t epochs;
+    child->is_catching_up = true;
+    while (take_lines(child, optimizer)) {
+    }
+    harpe_step_marks_take_all(&child->marks, &steps, &epochs);
+    child->step_count += (int64_t)steps;
+    child->epoch_count += (int64_t)epochs;
+    harpe_power_limit_on_epoch_end(optimizer);
 }
 
 /* What a terminal sends reaches the command by itself; what is sent to this process is passed on.
  */
-static void take_signal(run_child *child) {
+static void take_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
     struct signalfd_siginfo info;
-    if (read(child->signals, &info, sizeof info) != (ssize_t)sizeof info) return;
-    if (info.ssi_signo == SIGCHLD) {
-        child->has_ended = waitpid(child->id, &child->wait_code, WNOHANG) == child->id;
-    } else if (info.ssi_code != SI_KERNEL) {
-        (void)kill(child->id, (int)info.ssi_signo);
+    while (read(child->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD) {
+            child->has_ended =
+                child->has_ended || waitpid(child->id, &child->wait_code, WNOHANG) == child->id;
+        } else if (info.ssi_signo == SIGCONT) {
+            pass_over(child, optimizer);
+        } else if (info.ssi_code != SI_KERNEL && !child->has_ended) {
+            (void)kill(child->id, (int)info.ssi_signo);
+        }
+    }
+}
+
+/* Everything that has been marked by the command's end counts. */
+static void take_rest(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    take_board(child, optimizer);
+    while (take_lines(child, optimizer)) {
     }
 }
 
 static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    struct pollfd ends[2] = {{.fd = child->marks, .events = POLLIN},
-                             {.fd = child->signals, .events = POLLIN}};
+    enum { SIGNALS, LINES, BOARD, WAYS };
+    struct pollfd ways[WAYS] = {{.fd = child->signals, .events = POLLIN},
+                                {.fd = child->marks.lines, .events = POLLIN},
+                                {.fd = child->marks.bell, .events = POLLIN}};
     while (!child->has_ended) {
-        if (poll(ends, 2, -1) < 0) continue;
-        if (ends[0].revents && !take_marks(child, optimizer)) {
-            ends[0].fd = -1;
+        if (poll(ways, WAYS, -1) < 0) continue;
+        take_signals(child, optimizer);
+        if (ways[BOARD].revents) {
+            take_board(child, optimizer);
         }
-        if (ends[1].revents) {
-            take_signal(child);
+        /* Hung up and empty: nobody can write lines any more. */
+        if (ways[LINES].revents && !take_lines(child, optimizer) &&
+            !(ways[LINES].revents & POLLIN)) {
+            ways[LINES].fd = -1;
+        }
+        if (!is_readable(child->marks.lines) && !is_readable(child->marks.bell)) {
+            child->is_catching_up = false;
         }
     }
+    take_rest(child, optimizer);
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
@@ -239,8 +287,10 @@ static harpe_status tell(const run_arguments *arguments, const run_child *child,
         fprintf(stderr, "Optimum: %d W\n", optimum_w);
     } else if (child->step_count == 0) {
         fprintf(stderr,
-                "harpe power-limit run: the command marked no steps: it should write a line "
-                "'step' to the file descriptor in HARPE_STEP_FD as each begins\n");
+                "harpe power-limit run: the command marked no steps: it should call "
+                "harpe_power_limit_mark_step, or write a line 'step' to the file descriptor in "
+                "HARPE_STEP_FD, as each begins; a launcher in between must not close "
+                "descriptors\n");
     } else {
         fprintf(stderr,
                 "harpe power-limit run: ended after %lld steps, before all limits were "
@@ -337,6 +387,7 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     }
     if (status == HARPE_OK) {
         follow(&child, all.optimizer);
+        harpe_step_marks_close(&child.marks);
         status = tell(&arguments, &child, all.optimizer, &error);
     }
     tear_down(&all);

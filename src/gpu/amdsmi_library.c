@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trust.h"
 
 pthread_mutex_t harpe_amdsmi_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -68,7 +69,7 @@ static const char *const library_names[] = {"libamd_smi.so.26", "libamd_smi.so.2
                                             "/opt/rocm/lib/libamd_smi.so", NULL};
 
 static harpe_status open_library(const char *path, void **library, harpe_error *error) {
-    const char *chosen = path ? path : secure_getenv("HARPE_AMDSMI_LIBRARY");
+    const char *chosen = path ? path : harpe_trusted_file_variable("HARPE_AMDSMI_LIBRARY", NULL);
     if (chosen && *chosen) {
         *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
         if (*library) return HARPE_OK;

@@ -49,6 +49,8 @@ typedef struct harpe_backend {
     void *(*library)(const void *state);              /* as dlopen gave it */
     const char *(*driver_version)(const void *state); /* "" when unknown */
     bool (*is_emulated)(const void *state);
+    /* Which cluster of emulated GPUs this is. False, or NULL: not known. */
+    bool (*emulated_identity)(const void *state, char *text, size_t size);
     int64_t (*clock_ns)(const void *state);
     void (*explain)(int code, harpe_status *status, const char **name, const char **advice);
 

@@ -93,6 +93,12 @@ static bool is_emulated(const void *state) {
     return ((const nvml_state *)state)->nvml.emulator_now_ns != NULL;
 }
 
+static bool emulated_identity(const void *state, char *text, size_t size) {
+    const nvml_state *opened = state;
+    return opened->nvml.emulator_identity &&
+           opened->nvml.emulator_identity(text, (unsigned int)size) == 0;
+}
+
 static int64_t clock_ns(const void *state) {
     const nvml_state *opened = state;
     return opened->nvml.emulator_now_ns ? opened->nvml.emulator_now_ns() : harpe_clock_ns();
@@ -345,6 +351,7 @@ const harpe_backend harpe_backend_nvml = {
     .library = library,
     .driver_version = driver_version,
     .is_emulated = is_emulated,
+    .emulated_identity = emulated_identity,
     .clock_ns = clock_ns,
     .explain = explain,
     .device_count = device_count,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/trust.h"
 
 /* ---- Telling ------------------------------------------------------------------------------ */
 
@@ -105,8 +106,21 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
 
 /* A library that was asked for by name is the only one that will do. */
 static bool is_asked_for(const harpe_backend *backend) {
-    const char *path = getenv(backend->library_variable);
-    return path && *path;
+    return harpe_trusted_file_variable(backend->library_variable, NULL) != NULL;
+}
+
+static void tell_ignored_variables(const harpe_gpus_options *options) {
+    if (options->library_path || !options->log.write) return;
+    for (size_t i = 0; harpe_backends[i]; i++) {
+        bool is_ignored = false;
+        (void)harpe_trusted_file_variable(harpe_backends[i]->library_variable, &is_ignored);
+        if (!is_ignored) continue;
+        char line[160];
+        snprintf(line, sizeof line,
+                 "%s is ignored: its file belongs to another user, or everybody may write to it",
+                 harpe_backends[i]->library_variable);
+        options->log.write(options->log.user, HARPE_LOG_WARNING, line);
+    }
 }
 
 /* Of several failures, that of a library which is there is told, else all of them. */
@@ -126,10 +140,11 @@ harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out
     static const harpe_gpus_options defaults = {0};
     if (!out) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "harpe_gpus_open: no output given");
     harpe_error told = {.status = HARPE_OK};
+    if (!options) options = &defaults;
+    tell_ignored_variables(options);
     for (size_t i = 0; harpe_backends[i]; i++) {
         harpe_error failure = {.status = HARPE_OK};
-        harpe_status status =
-            open_backend(harpe_backends[i], options ? options : &defaults, out, &failure);
+        harpe_status status = open_backend(harpe_backends[i], options, out, &failure);
         if (status == HARPE_OK) return HARPE_OK;
         tell(&failure, &told);
         bool may_go_on = status == HARPE_UNAVAILABLE || status == HARPE_NOT_FOUND;
@@ -181,6 +196,11 @@ bool harpe_gpus_need_root(const harpe_gpus *gpus) { return gpus->backend->needs_
 
 bool harpe_gpus_are_emulated(const harpe_gpus *gpus) {
     return gpus->backend->is_emulated(gpus->state);
+}
+
+bool harpe_gpus_emulated_identity(const harpe_gpus *gpus, char *text, size_t size) {
+    return gpus->backend->emulated_identity &&
+           gpus->backend->emulated_identity(gpus->state, text, size);
 }
 
 int64_t harpe_gpus_clock_ns(const harpe_gpus *gpus) { return gpus->backend->clock_ns(gpus->state); }

@@ -85,6 +85,9 @@ bool harpe_gpu_mig_is_enabled(const harpe_gpus *gpus, int gpu);
  * open the same; "" when it is not known. */
 const char *harpe_gpus_library_path(const harpe_gpus *gpus);
 
+/* "<name>@<when it was made>" of a cluster of emulated GPUs; false when it is not known. */
+bool harpe_gpus_emulated_identity(const harpe_gpus *gpus, char *text, size_t size);
+
 /* How many GPUs the driver knows, visible or not. */
 int harpe_gpus_driver_count(const harpe_gpus *gpus);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trust.h"
 
 /* ---- Functions ---------------------------------------------------------------------------- */
 
@@ -26,10 +27,12 @@ typedef struct nvml_symbol {
     { name, older_name, false, offsetof(harpe_nvml, member) }
 
 static const nvml_symbol symbols[] = {
-    REQUIRED(init, "nvmlInit_v2", "nvmlInit"), REQUIRED(shutdown, "nvmlShutdown", NULL),
+    REQUIRED(init, "nvmlInit_v2", "nvmlInit"),
+    REQUIRED(shutdown, "nvmlShutdown", NULL),
     REQUIRED(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
     REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
-    REQUIRED(name, "nvmlDeviceGetName", NULL), REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
+    REQUIRED(name, "nvmlDeviceGetName", NULL),
+    REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
     /* The older struct is shorter; domain, bus and device are at the same places. */
     REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
     OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
@@ -54,7 +57,9 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
     OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
              "nvmlDeviceGetCurrentClocksThrottleReasons"),
-    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL), /* only Harpe's emulator has it */
+    /* Only Harpe's emulator has these. */
+    OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL),
+    OPTIONAL(emulator_identity, "harpe_emulator_identity", NULL),
 };
 
 static harpe_status look_up(void *library, harpe_nvml *nvml, harpe_error *error) {
@@ -80,7 +85,7 @@ static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.s
 
 /* "libnvidia-ml.so.1: cannot open shared object file: No such file or directory" */
 static harpe_status open_library(const char *path, void **library, harpe_error *error) {
-    const char *chosen = path ? path : secure_getenv("HARPE_NVML_LIBRARY");
+    const char *chosen = path ? path : harpe_trusted_file_variable("HARPE_NVML_LIBRARY", NULL);
     if (chosen && *chosen) {
         *library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
         if (*library) return HARPE_OK;

@@ -44,6 +44,7 @@ typedef struct harpe_nvml {
                                 unsigned int *celsius);
     nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);
     int64_t (*emulator_now_ns)(void);
+    int (*emulator_identity)(char *text, unsigned int size);
 } harpe_nvml;
 
 /* Opens the library (NULL: $HARPE_NVML_LIBRARY, else where it is usually found) and looks its

@@ -6,20 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <harpe/power_limit.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "gpu/gpus.h"
+#include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
 
 struct harpe_power_limit_gpus {
     harpe_power_limit_device device;
     harpe_gpus *gpus;
     harpe_monitor *monitor;
-    harpe_guard *guard;
-    uint64_t *counters_mj; /* of each GPU, as last seen in the open window */
+    harpe_guard *guard;        /* NULL: without one, and then: */
+    harpe_power_claims claims; /* of this process */
+    uint64_t *counters_mj;     /* of each GPU, as last seen in the open window */
 };
 
 /* ---- The device's functions ------------------------------------------------------------------ */
@@ -129,25 +132,21 @@ static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) 
     return HARPE_OK;
 }
 
-static harpe_status start_guard(harpe_power_limit_gpus *all, harpe_error *error) {
+/* Without a guard this process notes by itself what it finds. */
+static harpe_status claim_gpus(harpe_power_limit_gpus *all, harpe_error *error) {
     size_t count = (size_t)all->device.gpu_count;
     harpe_guarded_gpu *found = harpe_calloc(count, sizeof *found);
-    if (!found) return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
+    int *indices = harpe_calloc(count, sizeof *indices);
+    harpe_status status = found && indices ? HARPE_OK : harpe_fail_memory(error);
     for (size_t i = 0; status == HARPE_OK && i < count; i++) {
-        bool is_enabled = false;
-        snprintf(found[i].uuid, sizeof found[i].uuid, "%s",
-                 harpe_gpu_info_at(all->gpus, (int)i)->uuid);
-        status = harpe_gpu_power_limit(all->gpus, (int)i, &found[i].limit_mw, error);
-        bool is_known =
-            harpe_gpu_persistence_mode(all->gpus, (int)i, &is_enabled, NULL) == HARPE_OK;
-        found[i].persistence = is_known ? is_enabled : -1;
+        indices[i] = (int)i;
     }
     if (status == HARPE_OK) {
-        status =
-            harpe_guard_start(harpe_gpus_library_path(all->gpus), found, count, &all->guard, error);
+        status = harpe_power_claims_take(all->gpus, indices, found, count, getpid(), NULL,
+                                         &all->claims, error);
     }
     free(found);
+    free(indices);
     return status;
 }
 
@@ -171,8 +170,9 @@ static harpe_status prepare(harpe_power_limit_gpus *all, bool with_guard, harpe_
         harpe_monitor_options options = {.gpus = all->gpus};
         status = harpe_monitor_new(&options, &all->monitor, error);
     }
-    if (status == HARPE_OK && with_guard) {
-        status = start_guard(all, error);
+    if (status == HARPE_OK) {
+        status = with_guard ? harpe_guard_start(all->gpus, all->gpus->log, &all->guard, error)
+                            : claim_gpus(all, error);
     }
     return status == HARPE_OK ? enable_persistence(all, error) : status;
 }
@@ -215,6 +215,7 @@ void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     if (!gpus) return;
     harpe_status restored = harpe_gpus_restore(gpus->gpus, NULL);
     harpe_guard_stop(gpus->guard, restored == HARPE_OK);
+    harpe_power_claims_release(&gpus->claims, restored == HARPE_OK);
     harpe_monitor_free(gpus->monitor);
     free(gpus->counters_mj);
     free(gpus);

@@ -1,30 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's side of the guard: starts it, tells it what was found, and dismisses it. It
+/* The trainer's side of the guard: starts it, replaces one that has died, and dismisses it. It
  * restores nothing itself. */
 #include "powerlimit/guard.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/side_process.h"
+#include "gpu/found.h"
+#include "gpu/gpus.h"
+
+#define FIRST_PAUSE_S 0.1
+#define LONGEST_PAUSE_S 30.0
+#define SHORT_LIFE_S 1.0 /* one that has lived so long is replaced at once */
+
+enum { ANSWER_MS = 5000 };
 
 struct harpe_guard {
+    harpe_gpus *gpus;
+    harpe_log log;
+    harpe_guard_header header;
+    harpe_guarded_gpu *found; /* one for each GPU, known from the first guard on */
+    size_t count;
     int socket;
+    int end; /* eventfd: readable once the guard is to be dismissed */
+    pid_t owner;
+    pthread_t watcher;
+    bool has_watcher;
+    atomic_bool is_over;
 };
 
-harpe_status harpe_guard_start(const char *library_path, const harpe_guarded_gpu *gpus,
-                               size_t count, harpe_guard **out, harpe_error *error) {
-    harpe_guard *guard = harpe_calloc(1, sizeof *guard);
-    if (!guard) return harpe_fail_memory(error);
-    harpe_guard_header header = {.magic = HARPE_GUARD_MAGIC,
-                                 .version = HARPE_GUARD_VERSION,
-                                 .gpu_size = sizeof *gpus,
-                                 .gpu_count = (uint32_t)count};
-    snprintf(header.library_path, sizeof header.library_path, "%s", library_path);
-    struct iovec greeting[] = {{&header, sizeof header}, {(void *)gpus, count * sizeof *gpus}};
+/* ---- One guard process ---------------------------------------------------------------------- */
+
+static harpe_status start_process(harpe_guard *guard, int *socket, harpe_error *error) {
+    size_t size = guard->count * sizeof *guard->found;
+    struct iovec greeting[] = {{&guard->header, sizeof guard->header}, {guard->found, size}};
     harpe_error answer;
     harpe_side_process process = {.name = "the power limit guard",
                                   .arguments = {"power-limit", HARPE_GUARD_ARGUMENT},
@@ -32,27 +52,194 @@ harpe_status harpe_guard_start(const char *library_path, const harpe_guarded_gpu
                                   .greeting = greeting,
                                   .greeting_count = 2,
                                   .answer = &answer,
-                                  .answer_size = sizeof answer};
-    harpe_status status = harpe_side_process_start(&process, &guard->socket, error);
+                                  .answer_size = sizeof answer,
+                                  .gives_up = &guard->is_over};
+    int opened = -1;
+    harpe_status status = harpe_side_process_start(&process, &opened, error);
+    if (status != HARPE_OK) return status;
+    answer.message[sizeof answer.message - 1] = '\0';
+    if (answer.status != HARPE_OK) {
+        status = harpe_fail(error, answer.status, "power limit guard: %s", answer.message);
+    } else if (!harpe_side_process_receive(opened, guard->found, size, ANSWER_MS)) {
+        status = harpe_fail(error, HARPE_IO_ERROR, "the power limit guard has died at its start");
+    }
     if (status != HARPE_OK) {
-        free(guard);
+        close(opened);
         return status;
     }
-    if (answer.status != HARPE_OK) {
-        answer.message[sizeof answer.message - 1] = '\0';
-        harpe_guard_stop(guard, true);
-        return harpe_fail(error, answer.status, "power limit guard: %s", answer.message);
+    *socket = opened;
+    return HARPE_OK;
+}
+
+static bool has_died(const harpe_guard *guard) {
+    struct pollfd end = {.fd = guard->socket, .events = POLLRDHUP};
+    return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
+    int socket = -1;
+    harpe_status status = start_process(guard, &socket, error);
+    if (status != HARPE_OK) return status;
+    close(guard->socket);
+    guard->socket = socket;
+    return HARPE_OK;
+}
+
+/* ---- Watching ------------------------------------------------------------------------------- */
+
+/* True when it is over before the time is. */
+static bool is_over_within(const harpe_guard *guard, double pause_s) {
+    struct pollfd end = {.fd = guard->end, .events = POLLIN};
+    (void)poll(&end, 1, (int)(pause_s * 1e3));
+    return atomic_load(&guard->is_over);
+}
+
+static void say(const harpe_guard *guard, const char *format, const char *reason) {
+    char line[HARPE_ERROR_MESSAGE_SIZE + 128];
+    if (!guard->log.write) return;
+    snprintf(line, sizeof line, "%s%s", format, reason);
+    guard->log.write(guard->log.user, HARPE_LOG_WARNING, line);
+}
+
+/* Until there is a guard again. Tells the first failure only. */
+static void replace(harpe_guard *guard, bool at_once) {
+    harpe_error error;
+    double pause_s = at_once ? 0 : FIRST_PAUSE_S;
+    for (bool is_told = false; !is_over_within(guard, pause_s);) {
+        harpe_status status = replace_process(guard, &error);
+        if (status == HARPE_OK || status == HARPE_INTERRUPTED) return;
+        if (!is_told) {
+            say(guard,
+                "the power limit guard has died and cannot be started again yet; until then nobody "
+                "puts limits back if this process is killed: ",
+                error.message);
+        }
+        is_told = true;
+        pause_s = pause_s < FIRST_PAUSE_S ? FIRST_PAUSE_S : pause_s * 2;
+        if (pause_s > LONGEST_PAUSE_S) pause_s = LONGEST_PAUSE_S;
+    }
+}
+
+static void *watch(void *argument) {
+    harpe_guard *guard = argument;
+    while (!atomic_load(&guard->is_over)) {
+        double since_s = harpe_clock_s();
+        struct pollfd ends[2] = {{.fd = guard->socket, .events = POLLRDHUP},
+                                 {.fd = guard->end, .events = POLLIN}};
+        if (poll(ends, 2, -1) < 0 && errno != EINTR) return NULL;
+        if (ends[0].revents & POLLNVAL) return NULL; /* the trainer has closed all descriptors */
+        if (!atomic_load(&guard->is_over) && has_died(guard)) {
+            replace(guard, harpe_clock_s() - since_s > SHORT_LIFE_S);
+        }
+    }
+    return NULL;
+}
+
+/* Signals are for the trainer's own threads. */
+static harpe_status start_watcher(harpe_guard *guard, harpe_error *error) {
+    sigset_t all;
+    sigset_t before;
+    guard->end = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (guard->end < 0) return harpe_fail_errno(error, errno, "the power limit guard");
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&guard->watcher, NULL, watch, guard);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure) return harpe_fail_errno(error, failure, "a thread for the power limit guard");
+    guard->has_watcher = true;
+    return HARPE_OK;
+}
+
+static void stop_watcher(harpe_guard *guard) {
+    uint64_t one = 1;
+    if (!guard->has_watcher) return;
+    atomic_store(&guard->is_over, true);
+    ssize_t ignored = write(guard->end, &one, sizeof one);
+    (void)ignored;
+    (void)pthread_join(guard->watcher, NULL);
+    atomic_store(&guard->is_over, false);
+}
+
+/* ---- Start and end -------------------------------------------------------------------------- */
+
+static void release(harpe_guard *guard) {
+    if (guard->socket >= 0) close(guard->socket);
+    if (guard->end >= 0) close(guard->end);
+    free(guard->found);
+    free(guard);
+}
+
+static harpe_status prepare(harpe_guard *guard, harpe_error *error) {
+    harpe_gpus *gpus = guard->gpus;
+    guard->found = harpe_calloc(guard->count, sizeof *guard->found);
+    if (!guard->found) return harpe_fail_memory(error);
+    for (size_t i = 0; i < guard->count; i++) {
+        snprintf(guard->found[i].uuid, sizeof guard->found[i].uuid, "%s",
+                 harpe_gpu_info_at(gpus, (int)i)->uuid);
+    }
+    guard->header = (harpe_guard_header){.magic = HARPE_GUARD_MAGIC,
+                                         .version = HARPE_GUARD_VERSION,
+                                         .gpu_size = sizeof *guard->found,
+                                         .gpu_count = (uint32_t)guard->count,
+                                         .trainer = (int32_t)getpid()};
+    snprintf(guard->header.library_path, sizeof guard->header.library_path, "%s",
+             harpe_gpus_library_path(gpus));
+    return HARPE_OK;
+}
+
+harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **out,
+                               harpe_error *error) {
+    harpe_guard *guard = harpe_calloc(1, sizeof *guard);
+    if (!guard) return harpe_fail_memory(error);
+    guard->gpus = gpus;
+    guard->log = log;
+    guard->count = (size_t)harpe_gpus_count(gpus);
+    guard->socket = guard->end = -1;
+    guard->owner = getpid();
+    harpe_status status = prepare(guard, error);
+    if (status == HARPE_OK) {
+        status = start_process(guard, &guard->socket, error);
+    }
+    if (status == HARPE_OK) {
+        status = start_watcher(guard, error);
+    }
+    if (status != HARPE_OK) {
+        if (guard->socket >= 0) {
+            harpe_guard_stop(guard, true);
+        } else {
+            release(guard);
+        }
+        return status;
     }
     *out = guard;
     return HARPE_OK;
 }
 
-void harpe_guard_stop(harpe_guard *guard, bool restored) {
-    if (!guard) return;
-    if (restored) {
-        char byte = HARPE_GUARD_RESTORED;
-        (void)harpe_side_process_send(guard->socket, &byte, 1);
+/* A dead guard leaves records. Those of GPUs that are put back go; for the others another guard
+ * starts, and finds out at once that it is to put them back. */
+static void settle_without_guard(harpe_guard *guard, bool restored) {
+    harpe_error error;
+    if (!restored) {
+        if (replace_process(guard, &error) != HARPE_OK) {
+            say(guard,
+                "power limits are not put back; 'harpe gpus --restore' does it: ", error.message);
+        }
+        return;
     }
-    close(guard->socket);
-    free(guard);
+    for (size_t i = 0; i < guard->count; i++) {
+        harpe_found_forget(guard->gpus, (int)i, HARPE_FOUND_POWER);
+    }
+}
+
+void harpe_guard_stop(harpe_guard *guard, bool restored) {
+    char byte = HARPE_GUARD_RESTORED;
+    if (!guard) return;
+    if (guard->owner == getpid()) { /* a forked child has no say, and no watcher */
+        stop_watcher(guard);
+        bool is_told = restored && harpe_side_process_send(guard->socket, &byte, 1);
+        if (!is_told && (restored || has_died(guard))) {
+            settle_without_guard(guard, restored);
+        }
+    }
+    release(guard);
 }

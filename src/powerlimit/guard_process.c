@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guard's own side: holds the GPUs open, waits for the trainer's end, and puts back what it was
- * told if the trainer did not. It runs as the program harpe, alone in its process; it never changes
- * anything while the trainer lives. */
+/* The guard's own side: claims the GPUs, notes what is found on them, waits for the trainer's end,
+ * and puts them back if the trainer did not. It runs as the program harpe, alone in its process. It
+ * changes nothing while the trainer lives, except what a dead job has left. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/side_process.h"
+#include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
 
 #define CHECK_PERIOD_NS 20000000 /* between a set and the look whether it has held */
@@ -33,6 +34,7 @@ typedef struct guarded {
     int *index; /* in `gpus` */
     size_t count;
     harpe_gpus *gpus;
+    harpe_power_claims claims;
     restoration *restorations; /* had before they are needed */
     pthread_t *threads;
 } guarded;
@@ -90,6 +92,11 @@ static harpe_status match_gpus(guarded *all, harpe_error *error) {
     return HARPE_OK;
 }
 
+static bool trainer_is_gone(void *user) {
+    (void)user;
+    return harpe_side_process_wait(0);
+}
+
 static harpe_status take_over(guarded *all, harpe_error *error) {
     harpe_guard_header header;
     harpe_status status = receive_header(&header, error);
@@ -102,7 +109,12 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
                                       .visible_devices = "all"};
         status = harpe_gpus_open(&options, &all->gpus, error);
     }
-    return status == HARPE_OK ? match_gpus(all, error) : status;
+    if (status == HARPE_OK) {
+        status = match_gpus(all, error);
+    }
+    if (status != HARPE_OK) return status;
+    return harpe_power_claims_take(all->gpus, all->index, all->found, all->count,
+                                   (pid_t)header.trainer, trainer_is_gone, &all->claims, error);
 }
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
@@ -203,13 +215,15 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     harpe_side_process_begin();
     harpe_status status = take_over(&all, &error);
     error.status = status;
-    bool is_heard = harpe_side_process_send(HARPE_SIDE_SOCKET, &error, sizeof error);
+    /* A trainer that is gone by now is seen below. */
+    (void)harpe_side_process_send(HARPE_SIDE_SOCKET, &error, sizeof error);
     int code = EXIT_FAILURE;
     if (status == HARPE_OK) {
-        (void)is_heard;                  /* a trainer that is gone by now is seen below */
+        (void)harpe_side_process_send(HARPE_SIDE_SOCKET, all.found, all.count * sizeof *all.found);
         int ignored_result = chdir("/"); /* so that no file system is held */
         (void)ignored_result;
         code = wait_for_end() ? EXIT_SUCCESS : restore(&all);
+        harpe_power_claims_release(&all.claims, code == EXIT_SUCCESS);
     }
     harpe_gpus_close(all.gpus);
     free(all.found);

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and writes the files of found.h: the directory that belongs to one user, a lock per GPU and
+ * kind, a record as lines of "key value". It knows nothing of drivers. */
+#include "gpu/found_files.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file_parts.h"
+#include "base/text.h"
+
+enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
+
+#define HEADING "harpe-found 1\n"
+#define LOCK_SUFFIX ".lock"
+#define NEW_SUFFIX ".new"
+
+static const char *const kind_names[HARPE_FOUND_KINDS] = {"power", "clocks"};
+
+/* ---- Directory ------------------------------------------------------------------------------ */
+
+/* Opens the directory, made if it is not there. Refuses one that another user owns or may write. */
+static harpe_status try_directory(const char *path, int *out, harpe_error *error) {
+    struct stat status;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+        return harpe_fail_errno(error, errno, "%.300s (where found settings of GPUs are kept)",
+                                path);
+    }
+    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (opened < 0 || fstat(opened, &status) != 0) {
+        int failure = errno;
+        if (opened >= 0) close(opened);
+        return harpe_fail_errno(error, failure, "%.300s (where found settings of GPUs are kept)",
+                                path);
+    }
+    if (status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH))) {
+        *out = opened;
+        return HARPE_OK;
+    }
+    close(opened);
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "%.300s: found settings of GPUs are kept in a directory of this user that "
+                      "nobody else can write; remove this one",
+                      path);
+}
+
+static harpe_status open_runtime_directory(int *out, harpe_error *error) {
+    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+    if (!runtime || *runtime != '/') return HARPE_NOT_FOUND;
+    char *path = harpe_path_join(runtime, "/", "harpe");
+    if (!path) return harpe_fail_memory(error);
+    harpe_status status = try_directory(path, out, error);
+    free(path);
+    return status;
+}
+
+harpe_status harpe_found_open_directory(bool is_emulated, int *out, harpe_error *error) {
+    char path[64];
+    unsigned user = (unsigned)geteuid();
+    snprintf(path, sizeof path, "/dev/shm/harpe-%s%u", is_emulated ? "emulated-" : "", user);
+    if (is_emulated) return try_directory(path, out, error);
+    harpe_status status =
+        user == 0 ? try_directory("/run/harpe", out, error) : open_runtime_directory(out, error);
+    return status == HARPE_OK ? HARPE_OK : try_directory(path, out, error);
+}
+
+void harpe_found_name(const char *uuid, harpe_found_kind kind, char name[HARPE_FOUND_NAME_SIZE]) {
+    char plain[96];
+    size_t length = 0;
+    for (; uuid[length] && length < sizeof plain - 1; length++) {
+        unsigned char c = (unsigned char)uuid[length];
+        plain[length] = (char)(isascii(c) && (isalnum(c) || c == '-') ? c : '_');
+    }
+    plain[length] = '\0';
+    snprintf(name, HARPE_FOUND_NAME_SIZE, "%s.%s", plain, kind_names[kind]);
+}
+
+static void suffixed(const char *name, const char *suffix, char out[HARPE_FOUND_NAME_SIZE + 8]) {
+    snprintf(out, HARPE_FOUND_NAME_SIZE + 8, "%s%s", name, suffix);
+}
+
+/* ---- Locks ---------------------------------------------------------------------------------- */
+
+/* A lock's file is removed by whoever has the lock, so the file that was opened may not be the one
+ * of that name any more. */
+int harpe_found_lock(int directory, const char *name) {
+    char file[HARPE_FOUND_NAME_SIZE + 8];
+    suffixed(name, LOCK_SUFFIX, file);
+    for (;;) {
+        struct stat opened, named;
+        int lock =
+            openat(directory, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (lock < 0) return -1;
+        if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+            int failure = errno;
+            close(lock);
+            errno = failure;
+            return -1;
+        }
+        if (fstat(lock, &opened) == 0 &&
+            fstatat(directory, file, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            opened.st_ino == named.st_ino) {
+            return lock;
+        }
+        close(lock);
+    }
+}
+
+void harpe_found_unlock(int directory, const char *name, int lock) {
+    char file[HARPE_FOUND_NAME_SIZE + 8];
+    suffixed(name, LOCK_SUFFIX, file);
+    (void)unlinkat(directory, file, 0);
+    (void)close(lock);
+}
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+/* The next line's key and value, or false at the end. */
+static bool next_line(char **rest, char **key, char **value) {
+    char *line = strsep(rest, "\n");
+    if (!line || !*line) return false;
+    *key = strsep(&line, " ");
+    *value = line ? line : *key + strlen(*key);
+    return true;
+}
+
+static bool read_number(const char *value, int64_t minimum, int64_t maximum, int64_t *out) {
+    return harpe_parse_int(value, strlen(value), out) && *out >= minimum && *out <= maximum;
+}
+
+static bool read_text(const char *value, char *out, size_t size) {
+    return (size_t)snprintf(out, size, "%s", value) < size;
+}
+
+static bool read_kind(const char *value, harpe_found_kind *out) {
+    for (int kind = 0; kind < HARPE_FOUND_KINDS; kind++) {
+        if (strcmp(value, kind_names[kind]) != 0) continue;
+        *out = (harpe_found_kind)kind;
+        return true;
+    }
+    return false;
+}
+
+static bool read_line(harpe_found_record *record, const char *key, const char *value) {
+    harpe_found_state *state = &record->state;
+    int64_t number = 0;
+    bool is_number = read_number(value, INT64_MIN, INT64_MAX, &number);
+    if (strcmp(key, "kind") == 0) return read_kind(value, &state->kind);
+    if (strcmp(key, "gpu") == 0) return read_text(value, state->uuid, sizeof state->uuid);
+    if (strcmp(key, "boot") == 0) return read_text(value, record->boot, sizeof record->boot);
+    if (strcmp(key, "cluster") == 0)
+        return read_text(value, record->cluster, sizeof record->cluster);
+    if (strcmp(key, "zeusd") == 0)
+        return read_text(value, state->zeusd_socket, sizeof state->zeusd_socket);
+    if (!is_number) return false;
+    if (strcmp(key, "power_limit_mw") == 0) {
+        state->power_limit_mw = (uint32_t)number;
+        return number >= 0 && number <= UINT32_MAX;
+    }
+    if (strcmp(key, "persistence") == 0) {
+        state->persistence = (int32_t)number;
+        return number >= -1 && number <= 1;
+    }
+    if (strcmp(key, "resets_clocks") == 0) {
+        state->resets_clocks = number == 1;
+        return number == 0 || number == 1;
+    }
+    if (strcmp(key, "trainer") == 0) record->trainer.process = number;
+    if (strcmp(key, "trainer_start") == 0) record->trainer.start_ticks = (uint64_t)number;
+    if (strcmp(key, "trainer_namespace") == 0) record->trainer.namespace = (uint64_t)number;
+    if (strcmp(key, "noted_ns") == 0) record->noted_ns = number;
+    return true; /* what a later version has added is none of ours */
+}
+
+static harpe_status parse(char *text, const char *name, harpe_found_record *out,
+                          harpe_error *error) {
+    harpe_found_record record = {.state = {.persistence = -1}};
+    size_t heading = strlen(HEADING);
+    bool is_well = strncmp(text, HEADING, heading) == 0;
+    char *rest = is_well ? text + heading : NULL;
+    char *key = NULL;
+    char *value = NULL;
+    while (is_well && next_line(&rest, &key, &value)) {
+        is_well = read_line(&record, key, value);
+    }
+    if (!is_well || !record.state.uuid[0]) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%.120s: not a record of found settings",
+                          name);
+    }
+    record.state.trainer = record.trainer.process;
+    *out = record;
+    return HARPE_OK;
+}
+
+harpe_status harpe_found_read(int directory, const char *name, harpe_found_record *out,
+                              harpe_error *error) {
+    char text[RECORD_SIZE_MAX];
+    int file = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0 && errno == ENOENT) {
+        return harpe_fail(error, HARPE_NOT_FOUND, "%.120s: no such record", name);
+    }
+    if (file < 0) return harpe_fail_errno(error, errno, "%.120s", name);
+    size_t length = 0;
+    ssize_t got = 0;
+    while (length < sizeof text - 1 &&
+           (got = read(file, text + length, sizeof text - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    int failure = got < 0 ? errno : 0;
+    close(file);
+    if (failure) return harpe_fail_errno(error, failure, "%.120s", name);
+    text[length] = '\0';
+    return parse(text, name, out, error);
+}
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+static void print_record(harpe_text *text, const harpe_found_record *record) {
+    const harpe_found_state *state = &record->state;
+    harpe_text_printf(text, HEADING "kind %s\ngpu %s\nboot %s\n", kind_names[state->kind],
+                      state->uuid, record->boot);
+    harpe_text_printf(text, "trainer %" PRId64 "\ntrainer_start %" PRIu64 "\n",
+                      record->trainer.process, record->trainer.start_ticks);
+    harpe_text_printf(text, "trainer_namespace %" PRIu64 "\nnoted_ns %" PRId64 "\n",
+                      record->trainer.namespace, record->noted_ns);
+    harpe_text_printf(text, "power_limit_mw %" PRIu32 "\npersistence %" PRId32 "\n",
+                      state->power_limit_mw, state->persistence);
+    harpe_text_printf(text, "resets_clocks %d\n", state->resets_clocks);
+    if (record->cluster[0]) harpe_text_printf(text, "cluster %s\n", record->cluster);
+    if (state->zeusd_socket[0]) harpe_text_printf(text, "zeusd %s\n", state->zeusd_socket);
+}
+
+/* The directory does not outlive the machine, so nothing is synced. The writer has the lock, so
+ * that the temporary name is its own. */
+static int write_file(int directory, const char *name, const harpe_text *text) {
+    char temporary[HARPE_FOUND_NAME_SIZE + 8];
+    suffixed(name, NEW_SUFFIX, temporary);
+    int file =
+        openat(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) return errno;
+    int failure = harpe_write_all(file, text->data, text->length);
+    if (close(file) != 0 && !failure) failure = errno;
+    if (!failure && renameat(directory, temporary, directory, name) != 0) failure = errno;
+    if (failure) (void)unlinkat(directory, temporary, 0);
+    return failure;
+}
+
+harpe_status harpe_found_write(int directory, const char *name, const harpe_found_record *record,
+                               harpe_error *error) {
+    harpe_text text = {0};
+    print_record(&text, record);
+    if (text.failed) {
+        harpe_text_free(&text);
+        return harpe_fail_memory(error);
+    }
+    int failure = write_file(directory, name, &text);
+    harpe_text_free(&text);
+    if (!failure) return HARPE_OK;
+    return harpe_fail_errno(error, failure, "noting what was found on GPU %.96s", name);
+}
+
+void harpe_found_remove(int directory, const char *name) { (void)unlinkat(directory, name, 0); }
+
+/* ---- Listing -------------------------------------------------------------------------------- */
+
+static bool is_record_name(const char *name) {
+    const char *dot = strrchr(name, '.');
+    harpe_found_kind kind;
+    return name[0] != '.' && strlen(name) < HARPE_FOUND_NAME_SIZE && dot &&
+           read_kind(dot + 1, &kind);
+}
+
+harpe_status harpe_found_list(int directory, char (**out)[HARPE_FOUND_NAME_SIZE], size_t *count,
+                              harpe_error *error) {
+    int own = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = own >= 0 ? fdopendir(own) : NULL;
+    if (!entries) {
+        int failure = errno;
+        if (own >= 0) close(own);
+        return harpe_fail_errno(error, failure, "found settings of GPUs");
+    }
+    char(*names)[HARPE_FOUND_NAME_SIZE] = NULL;
+    size_t used = 0;
+    harpe_status status = HARPE_OK;
+    for (struct dirent *entry; used < RECORDS_MAX && (entry = readdir(entries));) {
+        if (!is_record_name(entry->d_name)) continue;
+        void *larger = harpe_realloc(names, used + 1, sizeof *names);
+        if (!larger) {
+            status = harpe_fail_memory(error);
+            break;
+        }
+        names = larger;
+        snprintf(names[used++], sizeof *names, "%s", entry->d_name);
+    }
+    closedir(entries);
+    if (status != HARPE_OK) {
+        free(names);
+        return status;
+    }
+    *out = names;
+    *count = used;
+    return HARPE_OK;
+}
+
+/* ---- Processes ------------------------------------------------------------------------------ */
+
+static bool read_small_file(const char *path, char *text, size_t size) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t got = read(file, text, size - 1);
+    close(file);
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+void harpe_found_read_boot(char boot[64]) {
+    if (!read_small_file("/proc/sys/kernel/random/boot_id", boot, 64)) boot[0] = '\0';
+    boot[strcspn(boot, "\n")] = '\0';
+}
+
+/* Field 22 of stat, counted from behind the name, which may hold anything. */
+static uint64_t start_ticks(int64_t process) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", process);
+    if (!read_small_file(path, text, sizeof text)) return 0;
+    const char *field = strrchr(text, ')');
+    for (int i = 2; field && i < 22; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+static uint64_t own_namespace(void) {
+    struct stat status;
+    return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+harpe_process_identity harpe_process_identify(pid_t process) {
+    return (harpe_process_identity){process, start_ticks(process), own_namespace()};
+}
+
+bool harpe_process_is_alive(const harpe_process_identity *identity) {
+    if (identity->process < 1 || identity->process > INT_MAX) return false;
+    if (identity->namespace != own_namespace()) return false;
+    int watch = (int)syscall(SYS_pidfd_open, (pid_t)identity->process, 0);
+    if (watch < 0) return errno != ESRCH && errno != EINVAL;
+    struct pollfd end = {.fd = watch, .events = POLLIN};
+    bool has_ended = poll(&end, 1, 0) > 0;
+    close(watch);
+    return !has_ended &&
+           (identity->start_ticks == 0 || start_ticks(identity->process) == identity->start_ticks);
+}
