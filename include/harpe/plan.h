@@ -11,8 +11,12 @@
  * threads at once. The problem must outlive what is made from it; profile and schedule need not
  * outlive the problem.
  *
- * Energy of one iteration of length T on ranks g with blocking power P_g:
- *     sum of the instructions' energies + sum over g of P_g * (T - time g is in instructions). */
+ * A rank of the pipeline is one GPU or several that work in step (tensor or data parallel peers);
+ * the profile's energies are then those of all of them. Energy of one iteration of length T on
+ * ranks r with G_r GPUs that each draw P_r watts while they wait:
+ *     sum of the instructions' energies + sum over r of G_r * P_r * (T - time r is in
+ * instructions).
+ */
 #ifndef HARPE_PLAN_H
 #define HARPE_PLAN_H
 
@@ -39,21 +43,32 @@ typedef enum harpe_cost_model {
 
 /* Zero-initialise, then set what matters. */
 typedef struct harpe_problem_options {
-    const double *blocking_power_w; /* one per rank, or a single one for all; NULL: 0 W */
-    size_t blocking_power_count;    /* 0, 1 or the schedule's rank count */
+    /* Of one GPU that waits, however many GPUs a rank has: one per rank, or a single one for all;
+     * NULL: 0 W */
+    const double *blocking_power_w;
+    size_t blocking_power_count; /* 0, 1 or the schedule's rank count */
     harpe_cost_model cost_model;
     double unit_time_s;          /* grid of the exponential model; 0: 0.001 */
     double noise_factor;         /* Pareto filter used where fewer than 4 points remain; 0: 0.95 */
     uint64_t memory_limit_bytes; /* refuse larger problems with HARPE_LIMIT_EXCEEDED; 0: 4 GiB */
+    /* GPUs whose energy each stage's rows add up, 1 to 65536, for a profile that does not say it
+     * (harpe_profile_gpu_count is 1 everywhere); 0: what the profile says. */
+    int gpus_per_stage;
 } harpe_problem_options;
 
-/* Joins profile and schedule. Fails when the profile lacks a (stage, instruction) that the
- * schedule runs, naming it. Free with harpe_problem_free. */
+/* Joins profile and schedule. Fails with HARPE_INVALID_INPUT when the profile does not have exactly
+ * the schedule's stages, lacks a (stage, instruction) that the schedule runs (naming it), gives the
+ * stages of one rank different numbers of GPUs, or contradicts gpus_per_stage. Free with
+ * harpe_problem_free. */
 HARPE_API harpe_status harpe_problem_new(const harpe_profile *profile,
                                          const harpe_schedule *schedule,
                                          const harpe_problem_options *options, harpe_problem **out,
                                          harpe_error *error);
 HARPE_API void harpe_problem_free(harpe_problem *problem);
+
+/* GPUs of one rank (0: no such rank), and of all ranks together. */
+HARPE_API int harpe_problem_gpu_count(const harpe_problem *problem, int rank);
+HARPE_API int harpe_problem_total_gpu_count(const harpe_problem *problem);
 
 /* Ranks of the pipeline, the length of one rank's list, and all lists together. */
 HARPE_API int harpe_problem_rank_count(const harpe_problem *problem);
@@ -137,11 +152,11 @@ typedef struct harpe_plan_set harpe_plan_set;
 /* One plan: a real frequency for every instruction, and what it really takes by the profile. */
 typedef struct harpe_plan {
     double time_s;        /* longest path over measured times */
-    double energy_j;      /* measured energies plus blocking */
+    double energy_j;      /* measured energies plus blocking, of all GPUs */
     double lower_bound_j; /* of any plan that takes time_s */
     double compute_energy_j;
     double blocking_energy_j;
-    double average_power_w;   /* energy / (time * ranks): per GPU */
+    double average_power_w;   /* energy / (time * all ranks' GPUs): of one GPU */
     const int *frequency_mhz; /* rank 0's list, then rank 1's ...; instruction_count numbers */
 } harpe_plan;
 

@@ -29,7 +29,7 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -56,7 +56,7 @@ _harpe() {
         compopt +o default 2>/dev/null
         return
         ;;
-    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
+    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -181,9 +181,9 @@ _harpe() {
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
-        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
+        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus -p --profile -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;

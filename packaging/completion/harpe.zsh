@@ -40,12 +40,13 @@ _harpe() {
             _arguments -s -S \
                 '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
+                '(--gpus-per-stage)--gpus-per-stage=[GPUs whose energy each row of the profile adds up, where the profile does not say it by a column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
-                '(-n --num-stages)-n+[Pipeline stages, that is GPUs in a row]:N: ' \
-                '(-n --num-stages)--num-stages=[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(-n --num-stages)-n+[Pipeline stages]:N: ' \
+                '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
@@ -98,12 +99,13 @@ _harpe() {
             _arguments -s -S \
                 '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
+                '(--gpus-per-stage)--gpus-per-stage=[GPUs whose energy each row of the profile adds up, where the profile does not say it by a column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
-                '(-n --num-stages)-n+[Pipeline stages, that is GPUs in a row]:N: ' \
-                '(-n --num-stages)--num-stages=[Pipeline stages, that is GPUs in a row]:N: ' \
+                '(-n --num-stages)-n+[Pipeline stages]:N: ' \
+                '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
@@ -117,8 +119,8 @@ _harpe() {
                 '(-j --json)--json[Print one JSON object]' \
                 '*-P+[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
                 '*--plan=[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
-                '(-q --quiet)-q[Show no progress on stderr]' \
-                '(-q --quiet)--quiet[Show no progress on stderr]' \
+                '(-q --quiet)-q[Show no progress and no notes on stderr]' \
+                '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
                 '(--switch-latency)--switch-latency=[Seconds from the wish for a clock to the clock]:S: ' \
                 '(-\? --help)-\?[Give this help list]' \

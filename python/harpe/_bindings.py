@@ -150,6 +150,10 @@ class harpe_profile_entry(C.Structure):
     pass
 
 
+class harpe_profile_repeat(C.Structure):
+    pass
+
+
 class harpe_synth_options(C.Structure):
     pass
 
@@ -437,6 +441,7 @@ harpe_measurement._fields_ = [
     ("frequency_mhz", C.c_int),
     ("time_s", C.c_double),
     ("energy_j", C.c_double),
+    ("gpu_count", C.c_int),
 ]
 harpe_profile_point._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -448,6 +453,17 @@ harpe_profile_entry._fields_ = [
     ("instruction", C.c_char_p),
     ("point_count", C.c_size_t),
     ("points", C.POINTER(harpe_profile_point)),
+]
+harpe_profile_repeat._fields_ = [
+    ("stage", C.c_int),
+    ("rank", C.c_int),
+    ("instruction", C.c_char_p),
+    ("frequency_mhz", C.c_int),
+    ("row_count", C.c_size_t),
+    ("first_row", C.c_size_t),
+    ("last_row", C.c_size_t),
+    ("time_spread", C.c_double),
+    ("energy_spread", C.c_double),
 ]
 harpe_synth_options._fields_ = [
     ("gpu_model", C.c_char_p),
@@ -483,6 +499,7 @@ harpe_problem_options._fields_ = [
     ("unit_time_s", C.c_double),
     ("noise_factor", C.c_double),
     ("memory_limit_bytes", C.c_uint64),
+    ("gpus_per_stage", C.c_int),
 ]
 harpe_option._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -739,6 +756,7 @@ FUNCTIONS = {
     "harpe_power_limit_optimizer_new": (C.c_int, [C.POINTER(harpe_power_limit_device), C.POINTER(harpe_power_limit_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_power_limit_optimum_w": (C.c_int, [C.c_void_p]),
     "harpe_problem_free": (None, [C.c_void_p]),
+    "harpe_problem_gpu_count": (C.c_int, [C.c_void_p, C.c_int]),
     "harpe_problem_instruction_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_instruction_name": (C.c_char_p, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_problem_new": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
@@ -746,13 +764,17 @@ FUNCTIONS = {
     "harpe_problem_option_list_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_rank_count": (C.c_int, [C.c_void_p]),
     "harpe_problem_rank_length": (C.c_size_t, [C.c_void_p, C.c_int]),
+    "harpe_problem_total_gpu_count": (C.c_int, [C.c_void_p]),
     "harpe_profile_entry_at": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_size_t]),
     "harpe_profile_entry_count": (C.c_size_t, [C.c_void_p]),
     "harpe_profile_find": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_int, C.c_char_p]),
     "harpe_profile_free": (None, [C.c_void_p]),
+    "harpe_profile_gpu_count": (C.c_int, [C.c_void_p, C.c_int]),
     "harpe_profile_new": (C.c_int, [C.POINTER(harpe_measurement), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_profile_parse_csv": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_profile_read_csv": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_profile_repeat_at": (C.POINTER(harpe_profile_repeat), [C.c_void_p, C.c_size_t]),
+    "harpe_profile_repeat_count": (C.c_size_t, [C.c_void_p]),
     "harpe_profile_stage_count": (C.c_int, [C.c_void_p]),
     "harpe_profile_synthesize": (C.c_int, [C.POINTER(harpe_synth_options), C.POINTER(C.c_void_p), C.POINTER(C.c_double), C.POINTER(harpe_error)]),
     "harpe_profile_write_csv": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),

@@ -14,10 +14,12 @@ from __future__ import annotations
 import array
 import ctypes as C
 import dataclasses
+import inspect
 import operator
 import os
 import signal
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple,
@@ -26,7 +28,7 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, S
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, member
 
-__all__ = ["Frontier", "Plan", "Problem", "Vertex", "load", "schedule_names", "solve"]
+__all__ = ["Frontier", "Plan", "Problem", "Repeat", "Vertex", "load", "schedule_names", "solve"]
 
 Path = Union[str, "os.PathLike[str]"]
 Frequencies = List[List[Tuple[str, int]]]
@@ -36,6 +38,7 @@ Progress = Callable[[str, float], Optional[bool]]
 called; False stops the work."""
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+_OPTIONAL = {"rank": -1, "gpus": 0}  # and what stands for one that is not there
 _SLACK = 1 + 1e-9  # a time that was printed and read again still finds its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
 
@@ -85,8 +88,8 @@ def _text(value: Any) -> bytes:
     return value.encode()
 
 
-def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Any]]:
-    """(values of _COLUMNS, rank) of every row, whatever the profile is made of."""
+def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
+    """(values of _COLUMNS, values of _OPTIONAL) of every row, whatever the profile is made of."""
     if hasattr(profile, "keys"):  # columns: a dict of lists, a data frame
         names = list(profile.keys())
         missing = [column for column in _COLUMNS if column not in names]
@@ -94,10 +97,11 @@ def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Any]]:
             raise InvalidArgumentError(f"profile: there is no column {missing[0]}; needed are "
                                        f"{', '.join(_COLUMNS)}")
         columns = [list(profile[column]) for column in _COLUMNS]
-        ranks = list(profile["rank"]) if "rank" in names else [-1] * len(columns[0])
-        if len({len(column) for column in [*columns, ranks]}) > 1:
+        optional = [list(profile[column]) if column in names else [default] * len(columns[0])
+                    for column, default in _OPTIONAL.items()]
+        if len({len(column) for column in [*columns, *optional]}) > 1:
             raise InvalidArgumentError("profile: its columns have different lengths")
-        yield from zip(zip(*columns), ranks)
+        yield from zip(zip(*columns), zip(*optional))
         return
     if not isinstance(profile, Iterable):
         raise InvalidArgumentError(f"profile: a path, columns or rows are expected, not "
@@ -109,18 +113,22 @@ def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Any]]:
             missing = [column for column in _COLUMNS if column not in names]
             if missing:
                 raise InvalidArgumentError(f"profile row {index}: there is no {missing[0]}")
-            yield [row[column] for column in _COLUMNS], row["rank"] if "rank" in names else -1
+            yield ([row[column] for column in _COLUMNS],
+                   [row[column] if column in names else default
+                    for column, default in _OPTIONAL.items()])
             continue
         if not hasattr(row, "__len__") or isinstance(row, (str, bytes)) or len(row) != 5:
             raise InvalidArgumentError(f"profile row {index}: {row!r} is not "
                                        f"({', '.join(_COLUMNS)})")
-        yield row, -1
+        yield row, list(_OPTIONAL.values())
 
 
-def _measurement(index: int, values: Sequence[Any], rank: Any) -> b.harpe_measurement:
+def _measurement(index: int, values: Sequence[Any],
+                 optional: Sequence[Any]) -> b.harpe_measurement:
     converted: Dict[str, Any] = {}
-    converters: List[Callable[[Any], Any]] = [_whole, _text, _whole, float, float, _whole]
-    for name, convert, value in zip((*_COLUMNS, "rank"), converters, (*values, rank)):
+    converters: List[Callable[[Any], Any]] = [_whole, _text, _whole, float, float, _whole,
+                                                _whole]
+    for name, convert, value in zip((*_COLUMNS, *_OPTIONAL), converters, (*values, *optional)):
         try:
             converted[name] = convert(value)
         except (TypeError, ValueError, OverflowError) as error:
@@ -128,7 +136,7 @@ def _measurement(index: int, values: Sequence[Any], rank: Any) -> b.harpe_measur
     return b.harpe_measurement(
         stage=converted["stage"], rank=converted["rank"], instruction=converted["instruction"],
         frequency_mhz=converted["frequency"], time_s=converted["time"],
-        energy_j=converted["energy"])
+        energy_j=converted["energy"], gpu_count=converted["gpus"])
 
 
 def _profile(profile: Any) -> _Handle:
@@ -136,8 +144,8 @@ def _profile(profile: Any) -> _Handle:
     if isinstance(profile, (str, os.PathLike)):
         call(lib.harpe_profile_read_csv, encoded(profile), C.byref(made))
     else:
-        rows = [_measurement(index, values, rank)
-                for index, (values, rank) in enumerate(_rows_of(profile))]
+        rows = [_measurement(index, values, optional)
+                for index, (values, optional) in enumerate(_rows_of(profile))]
         call(lib.harpe_profile_new, (b.harpe_measurement * len(rows))(*rows), len(rows),
              C.byref(made))
     return _Handle(made, lib.harpe_profile_free)
@@ -198,12 +206,47 @@ def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
     return _Handle(made, lib.harpe_schedule_free)
 
 
-def _check_stages(profile: _Handle, schedule: _Handle) -> None:
-    """Planning only the first of more stages would be wrong without a word."""
-    has = lib.harpe_profile_stage_count(profile.address)
-    needs = lib.harpe_schedule_stage_count(schedule.address)
-    if has != needs:
-        raise InvalidArgumentError(f"the profile has {has} stages, but the schedule has {needs}")
+class Repeat(NamedTuple):
+    """Rows of a profile that measured the same thing and agreed, and were averaged.
+
+    Rows are lines of a file, or indices of what was given; `rank` is -1 where they name none. A
+    spread is the largest value over the smallest, less 1."""
+
+    stage: int
+    rank: int
+    instruction: str
+    frequency: int
+    rows: int
+    first_row: int
+    last_row: int
+    time_spread: float
+    energy_spread: float
+
+
+def _callers_level() -> int:
+    """The stacklevel, for a warning of the function that asks, of who called this module."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals is globals():
+        level, frame = level + 1, frame.f_back
+    return level - 1
+
+
+def _repeats(profile: _Handle) -> List[Repeat]:
+    """What was averaged, and a warning that tells the first of it."""
+    repeats: List[Repeat] = []
+    for index in range(lib.harpe_profile_repeat_count(profile.address)):
+        made = lib.harpe_profile_repeat_at(profile.address, index)[0]
+        repeats.append(Repeat(made.stage, made.rank, made.instruction.decode(), made.frequency_mhz,
+                              made.row_count, made.first_row, made.last_row, made.time_spread,
+                              made.energy_spread))
+    if repeats:
+        first = repeats[0]
+        more = f" (and {len(repeats) - 1} more such)" if len(repeats) > 1 else ""
+        between = "to" if first.rows > 2 else "and"
+        warnings.warn(f"profile: {first.rows} rows ({first.first_row} {between} {first.last_row}) "
+                      f"measure stage {first.stage}, '{first.instruction}' at {first.frequency} "
+                      f"MHz: averaged{more}", stacklevel=_callers_level())
+    return repeats
 
 
 # ---- Interrupts ----
@@ -263,7 +306,7 @@ class Plan:
 
     Attributes:
         time: Of one iteration, in s.
-        energy: Of all ranks, with their waiting, in J.
+        energy: Of all GPUs, with their waiting, in J.
         lower_bound: No plan that takes `time` needs less, in J; None where no frontier was solved.
         average_power: Of one GPU, in W.
         compute_energy: Of the instructions alone, in J.
@@ -304,6 +347,7 @@ class Problem:
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
                  blocking_power: Union[float, Sequence[float]], schedule: Path = "1f1b",
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
+                 gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
                  cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
                  memory_limit: int = 4 << 30) -> None:
@@ -316,7 +360,6 @@ class Problem:
         profile_handle = _profile(profile)
         schedule_handle = _schedule(schedule, profile_handle, num_microbatches, num_ranks,
                                     num_chunks, prologue, epilogue)
-        _check_stages(profile_handle, schedule_handle)
         ranks = lib.harpe_schedule_rank_count(schedule_handle.address)
         if len(powers) not in (1, ranks):
             raise InvalidArgumentError(f"blocking_power: {len(powers)} values for {ranks} ranks; "
@@ -324,12 +367,16 @@ class Problem:
         options = b.harpe_problem_options(
             blocking_power_w=(C.c_double * len(powers))(*powers), blocking_power_count=len(powers),
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
-            memory_limit_bytes=memory_limit)
+            memory_limit_bytes=memory_limit,
+            gpus_per_stage=_count("gpus_per_stage", gpus_per_stage or 0))
         made = C.c_void_p()
         call(lib.harpe_problem_new, profile_handle.address, schedule_handle.address,
              C.byref(options), C.byref(made))
         self._handle = _Handle(made, lib.harpe_problem_free)
-        self._total_blocking_power = sum(powers) * (ranks if len(powers) == 1 else 1)
+        self._gpus = [lib.harpe_problem_gpu_count(made, rank) for rank in range(ranks)]
+        self._total_blocking_power = sum(
+            gpus * powers[rank if len(powers) > 1 else 0] for rank, gpus in enumerate(self._gpus))
+        self.repeats = _repeats(profile_handle)
         self._names = [
             [lib.harpe_problem_instruction_name(made, rank, index).decode()
              for index in range(lib.harpe_problem_rank_length(made, rank))]
@@ -339,8 +386,13 @@ class Problem:
 
     @property
     def num_ranks(self) -> int:
-        """GPUs of the pipeline."""
+        """Ranks of the pipeline; each is one GPU or several."""
         return len(self._names)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all ranks together."""
+        return sum(self._gpus)
 
     @property
     def num_instructions(self) -> int:
@@ -496,17 +548,18 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     Args:
         profile: What every instruction takes at every clock: the path of a CSV file
             (harpe-profile(5)); columns (a dict of lists or arrays, a data frame) named stage,
-            instruction, frequency, time, energy, and rank if there is one; or rows: dicts with
+            instruction, frequency, time, energy, and rank or gpus if there is one; or rows: dicts with
             those names, records of a structured NumPy array, or sequences in that order.
         num_microbatches: Of one iteration; may be left out where the schedule is a file.
-        blocking_power: W that a GPU draws while it waits for its neighbour: one number, or one for
-            each rank.
+        blocking_power: W that one GPU draws while it waits for its neighbour, however many GPUs a
+            rank has: one number, or one for each rank.
         schedule: One of schedule_names(), or a CSV file of torch.distributed.pipelining.
         plans: About so many, evenly spread in time, or "all": one for each vertex.
         progress: Called with (phase, fraction) some hundred times a second at most; False stops
             the work, which then raises HarpeError. An exception in it goes to the caller.
         **options: num_ranks (default: as many as the profile has stages for), num_chunks (stages
-            per rank, where the schedule has several), prologue and epilogue (names of instructions
+            per rank, where the schedule has several), gpus_per_stage (GPUs whose energy each row of
+            the profile adds up, where it does not say so by a rank or gpus), prologue and epilogue (names of instructions
             that every rank runs first and last), cost_model ("hull" or "exponential"), unit_time
             and noise_factor of the exponential model, memory_limit in bytes.
 

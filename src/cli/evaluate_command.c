@@ -15,6 +15,7 @@
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/plan_notes.h"
 #include "cli/plan_result.h"
 #include "cli/problem_options.h"
 #include "cli/rows.h"
@@ -47,7 +48,7 @@ static const struct argp_option flags[] = {
      "Seconds from the wish for a clock to the clock (default 0)", 3},
     {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0, "Energy of one change of clock (default 0)", 3},
     {"json", 'j', NULL, 0, "Print one JSON object", 3},
-    {"quiet", 'q', NULL, 0, "Show no progress on stderr", 3},
+    {"quiet", 'q', NULL, 0, "Show no progress and no notes on stderr", 3},
     {0},
 };
 
@@ -299,11 +300,11 @@ static harpe_status print_json(const evaluate_arguments *arguments, const evalua
         add_switching(row, &e->switching[i], changes_are_free(arguments));
         json_array_append_new(plans, row);
     }
-    json_t *object =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "program", "harpe", "version", harpe_version(),
-                  "arguments", harpe_problem_input_arguments(&arguments->input), "problem",
-                  harpe_problem_input_json(&arguments->input), "all_maximum",
-                  harpe_row_json(&e->rows[0].row), "plans", plans);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version", harpe_version(),
+        "arguments", harpe_problem_input_arguments(&arguments->input), "problem",
+        harpe_problem_input_json(&arguments->input), "all_maximum", harpe_row_json(&e->rows[0].row),
+        "plans", plans, "notes", harpe_plan_notes(&arguments->input));
     return harpe_command_print_json(object, error);
 }
 
@@ -328,6 +329,9 @@ int harpe_evaluate_command(int argc, char **argv) {
     harpe_error error;
     harpe_status status = evaluate(&arguments, &progress, &e, &error);
     harpe_terminal_progress_clear(&terminal);
+    if (status == HARPE_OK && !arguments.quiet) {
+        harpe_plan_notes_print("evaluate", &arguments.input);
+    }
     if (status == HARPE_OK) {
         status = print_result(&arguments, &e, &error);
     } else if (status == HARPE_INTERRUPTED) {

@@ -230,12 +230,13 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         return HARPE_OK;
     }
     json_t *object =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
                   harpe_version(), "arguments", arguments_json(arguments), "profile",
                   harpe_command_json_text(arguments->input.profile_path), "problem",
                   harpe_problem_input_json(&arguments->input), "summary",
                   harpe_plan_summary_json(result), "work", harpe_plan_work_json(result),
-                  "output_dir", directory ? harpe_command_json_text(directory) : json_null());
+                  "output_dir", directory ? harpe_command_json_text(directory) : json_null(),
+                  "notes", harpe_plan_notes(&arguments->input));
     return harpe_command_print_json(object, error);
 }
 
@@ -286,7 +287,7 @@ int harpe_plan_command(int argc, char **argv) {
     harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK && !arguments.quiet) {
-        harpe_plan_notes_print(&arguments.input);
+        harpe_plan_notes_print("plan", &arguments.input);
     }
     if (status == HARPE_OK) {
         status = print_result(&arguments, &result, &error);

@@ -104,19 +104,24 @@ static harpe_status read_all_maximum(json_t *object, harpe_frontier_row *row, co
                       "%s: summary.all_maximum lacks a number: the file is damaged", path);
 }
 
-static harpe_status read_blocking_power(const json_t *list, double *total_w, const char *path,
-                                        harpe_error *error) {
+/* Of all GPUs: the list has each rank's power of one GPU, `gpus` how many GPUs each rank has. */
+static harpe_status read_blocking_power(const json_t *list, const json_t *gpus, double *total_w,
+                                        const char *path, harpe_error *error) {
     double sum_w = 0;
-    bool is_good = json_array_size(list) > 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    size_t count = json_array_size(list);
+    bool is_good = count > 0 && (!gpus || json_array_size(gpus) == count);
+    for (size_t i = 0; is_good && i < count; i++) {
         const json_t *power = json_array_get(list, i);
-        is_good = is_good && json_is_number(power) && json_number_value(power) >= 0;
-        sum_w += json_number_value(power);
+        double number = gpus ? json_number_value(json_array_get(gpus, i)) : 1;
+        is_good = json_is_number(power) && json_number_value(power) >= 0 && number >= 1;
+        sum_w += number * json_number_value(power);
     }
     if (!is_good) {
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: problem.blocking_power_w is no list of powers: the file is damaged",
-                          path);
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "%s: problem.blocking_power_w and problem.gpus do not list every rank's power "
+            "and GPUs: the file is damaged",
+            path);
     }
     *total_w = sum_w;
     return HARPE_OK;
@@ -136,6 +141,7 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
         read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
     if (status == HARPE_OK) {
         status = read_blocking_power(json_object_get(problem, "blocking_power_w"),
+                                     json_object_get(problem, "gpus"),
                                      &plans->total_blocking_power_w, path, error);
     }
     json_decref(root);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the profile that the schedule has no use for, and a blocking power that no work of this
- * GPU draws: both are allowed, and both are mostly slips of the hand. */
+/* Notes about rows that were averaged, rows that the schedule does not use, and a blocking power
+ * that no instruction draws: each is allowed, and each is often a mistake. */
 #include "cli/plan_notes.h"
 
 #include <stdio.h>
@@ -9,6 +9,8 @@
 #include <harpe/schedule.h>
 
 #include "base/array.h"
+#include "base/text.h"
+#include "cli/command.h"
 
 /* A mark for each of the profile's entries that the schedule runs; the caller frees it. */
 static bool *mark_used(const harpe_problem_input *input) {
@@ -24,7 +26,7 @@ static bool *mark_used(const harpe_problem_input *input) {
     return is_used;
 }
 
-static void note_left_out(const harpe_problem_input *input) {
+static void note_left_out(const harpe_problem_input *input, harpe_text *text) {
     const harpe_profile_entry *left_out = NULL;
     size_t count = 0;
     bool *is_used = mark_used(input);
@@ -37,17 +39,21 @@ static void note_left_out(const harpe_problem_input *input) {
     if (count == 0) return;
     char more[40] = "";
     if (count > 1) (void)snprintf(more, sizeof more, " and %zu more", count - 1);
-    fprintf(stderr, "harpe plan: %s: stage %d '%s'%s %s not in schedule %s: left out\n",
-            input->profile_path, left_out->stage, left_out->instruction, more,
-            count > 1 ? "are" : "is", input->schedule_name);
+    harpe_text_printf(text, "%s: stage %d '%s'%s %s not in schedule %s: left out",
+                      input->profile_path, left_out->stage, left_out->instruction, more,
+                      count > 1 ? "are" : "is", input->schedule_name);
 }
 
-static double highest_power_w(const harpe_profile *profile) {
+/* Of one GPU. */
+static double highest_power_w(const harpe_problem_input *input) {
     double highest_w = 0;
-    for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
-        for (size_t p = 0; p < entry->point_count; p++) {
-            double power_w = entry->points[p].energy_j / entry->points[p].time_s;
+    for (size_t i = 0; i < harpe_problem_option_list_count(input->problem); i++) {
+        const harpe_option_list *list = harpe_problem_option_list_at(input->problem, i);
+        const harpe_profile_entry *entry =
+            harpe_profile_find(input->profile, list->stage, list->instruction);
+        int gpus = harpe_problem_gpu_count(input->problem, list->rank);
+        for (size_t p = 0; entry && p < entry->point_count; p++) {
+            double power_w = entry->points[p].energy_j / (entry->points[p].time_s * gpus);
             if (power_w > highest_w) highest_w = power_w;
         }
     }
@@ -55,19 +61,55 @@ static double highest_power_w(const harpe_profile *profile) {
 }
 
 /* A GPU that waits draws less than one that works. */
-static void note_blocking_power(const harpe_problem_input *input) {
-    double highest_w = highest_power_w(input->profile);
+static void note_blocking_power(const harpe_problem_input *input, harpe_text *text) {
+    double highest_w = highest_power_w(input);
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
-        fprintf(stderr,
-                "harpe plan: warning: --p2p-power %g: no instruction of %s draws more than %.4g W; "
-                "is it the watts of one GPU that waits?\n",
-                input->blocking_power_w[i], input->profile_path, highest_w);
+        harpe_text_printf(text,
+                          "warning: --p2p-power %g: no instruction of %s draws more than %.4g W on "
+                          "a GPU; is it the watts of one GPU that waits?",
+                          input->blocking_power_w[i], input->profile_path, highest_w);
         return;
     }
 }
 
-void harpe_plan_notes_print(const harpe_problem_input *input) {
-    note_left_out(input);
-    note_blocking_power(input);
+void harpe_plan_note_repeats(const harpe_profile *profile, const char *path, harpe_text *text) {
+    size_t count = harpe_profile_repeat_count(profile);
+    if (count == 0) return;
+    const harpe_profile_repeat *first = harpe_profile_repeat_at(profile, 0);
+    harpe_text_printf(text, "%s: %zu rows (lines %zu %s %zu) measure stage %d '%s' at %d MHz", path,
+                      first->row_count, first->first_row, first->row_count > 2 ? "to" : "and",
+                      first->last_row, first->stage, first->instruction, first->frequency_mhz);
+    if (first->rank >= 0) harpe_text_printf(text, " on rank %d", first->rank);
+    if (count > 1) harpe_text_printf(text, ", and so for %zu more points", count - 1);
+    harpe_text_printf(text, ": averaged");
+}
+
+/* ---- All of them -------------------------------------------------------------------------- */
+
+static void append(json_t *notes, harpe_text *text) {
+    if (text->length > 0 && !text->failed)
+        json_array_append_new(notes, harpe_command_json_text(text->data));
+    harpe_text_free(text);
+    *text = (harpe_text){0};
+}
+
+json_t *harpe_plan_notes(const harpe_problem_input *input) {
+    json_t *notes = json_array();
+    harpe_text text = {0};
+    harpe_plan_note_repeats(input->profile, input->profile_path, &text);
+    append(notes, &text);
+    note_left_out(input, &text);
+    append(notes, &text);
+    note_blocking_power(input, &text);
+    append(notes, &text);
+    return notes;
+}
+
+void harpe_plan_notes_print(const char *command, const harpe_problem_input *input) {
+    json_t *notes = harpe_plan_notes(input);
+    for (size_t i = 0; i < json_array_size(notes); i++) {
+        fprintf(stderr, "harpe %s: %s\n", command, json_string_value(json_array_get(notes, i)));
+    }
+    json_decref(notes);
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/plan_notes.h"
 #include "plan/frontier_file.h"
 #include "plan/plan_file.h"
 
@@ -92,11 +93,11 @@ harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_prob
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error) {
     json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM, "version",
-        harpe_version(), "arguments", arguments, "profile",
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
+        "version", harpe_version(), "arguments", arguments, "profile",
         harpe_command_json_text(input->profile_path), "problem", harpe_problem_input_json(input),
         "summary", harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "options",
-        option_lists_json(input->problem));
+        option_lists_json(input->problem), "notes", harpe_plan_notes(input));
     char *text =
         object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
     json_decref(object);

@@ -91,7 +91,7 @@ static void fill_boxes(const harpe_problem *problem, const harpe_plan *plan, con
                 .frequency_mhz = point->frequency_mhz,
                 .start_s = start_s[i],
                 .duration_s = point->time_s,
-                .power_w = point->energy_j / point->time_s,
+                .power_w = point->energy_j / (point->time_s * problem->gpu_count[rank]),
             };
         }
     }

@@ -65,13 +65,13 @@ static const harpe_frontier_row *least_energy_within(const harpe_plan_result *re
 }
 
 /* The lower bound at a time, shaped like a plan's row. */
-static harpe_frontier_row bound_row(const harpe_plan_result *result, int ranks, double time_s) {
+static harpe_frontier_row bound_row(const harpe_plan_result *result, int gpus, double time_s) {
     double bound_j = harpe_plan_result_bound_at(result->frontier, time_s);
     harpe_plan bound = {
         .time_s = time_s,
         .energy_j = bound_j,
         .lower_bound_j = bound_j,
-        .average_power_w = bound_j / (time_s * ranks),
+        .average_power_w = bound_j / (time_s * gpus),
     };
     return harpe_frontier_row_of(&bound, -1, &result->all_maximum);
 }
@@ -93,12 +93,12 @@ static void pick_key_rows(const harpe_problem *problem, harpe_plan_result *resul
     }
     size_t count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
-    int ranks = harpe_problem_rank_count(problem);
+    int gpus = harpe_problem_total_gpu_count(problem);
     double fastest_s = vertices[0].time_s;
     double slowest_s = vertices[count - 1].time_s;
-    keys[HARPE_KEY_FASTEST].row = bound_row(result, ranks, fastest_s);
-    keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(result, ranks, fmin(slowest_s, allowed_s));
-    keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(result, ranks, slowest_s);
+    keys[HARPE_KEY_FASTEST].row = bound_row(result, gpus, fastest_s);
+    keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(result, gpus, fmin(slowest_s, allowed_s));
+    keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(result, gpus, slowest_s);
 }
 
 harpe_status harpe_plan_result_solve(const harpe_problem *problem,

@@ -19,6 +19,7 @@ static harpe_status collect_entries(const harpe_problem *problem, harpe_arena *a
         }
         entries[i] = (harpe_report_entry){.stage = choice->list.stage,
                                           .instruction = choice->list.instruction,
+                                          .gpu_count = problem->gpu_count[choice->list.rank],
                                           .points = points,
                                           .point_count = choice->point_count};
     }

@@ -19,6 +19,7 @@
 #define DEFAULT_UNIT_TIME_S 0.001
 #define DEFAULT_NOISE_FACTOR 0.95
 #define MEMORY_LIMIT_MAX_GIB 65536
+#define GPUS_PER_STAGE_MAX 65536
 
 /* ---- Flags -------------------------------------------------------------------------------- */
 
@@ -35,6 +36,7 @@ enum flag {
     FLAG_UNIT_TIME,
     FLAG_NOISE_FACTOR,
     FLAG_MEMORY_LIMIT,
+    FLAG_GPUS,
 };
 
 static const struct argp_option flags[] = {
@@ -43,11 +45,15 @@ static const struct argp_option flags[] = {
      "Measured time and energy of every instruction (CSV, see harpe-profile(5)); required", 1},
     {"num-mbs", FLAG_MICROBATCHES, "M", 0,
      "Microbatches in one iteration; required unless the schedule is a file", 1},
-    {"num-stages", FLAG_STAGES, "N", 0,
-     "Pipeline stages, that is GPUs in a row (default: as many as the profile has)", 1},
+    {"num-stages", FLAG_STAGES, "N", 0, "Pipeline stages (default: as many as the profile has)", 1},
+    {"gpus-per-stage", FLAG_GPUS, "N", 0,
+     "GPUs whose energy each row of the profile adds up, where the profile does not say it by a "
+     "column rank or gpus (default 1)",
+     1},
     {"p2p-power", FLAG_POWER, "W[,W...]", 0,
-     "Blocking power: watts a GPU draws while it waits for its neighbour; one number, or one per "
-     "rank; required",
+     "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
+     "one "
+     "per pipeline rank; required",
      1},
     {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
      "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
@@ -201,6 +207,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_STAGES:
         input->ranks = harpe_flag_int(state, "--num-stages", argument, 1, HARPE_RANKS_MAX);
         return 0;
+    case FLAG_GPUS:
+        input->gpus_per_stage =
+            harpe_flag_int(state, "--gpus-per-stage", argument, 1, GPUS_PER_STAGE_MAX);
+        return 0;
     case FLAG_CHUNKS:
         input->chunks = harpe_flag_int(state, "--chunks", argument, 1, HARPE_STAGE_MAX + 1);
         return 0;
@@ -349,25 +359,6 @@ static harpe_status read_schedule(harpe_problem_input *input, harpe_error *error
     return HARPE_OK;
 }
 
-/* The profile must have exactly the schedule's stages. Planning only the first of more stages
- * would call another stage the last one, and be wrong without a word. */
-static harpe_status check_stages(const harpe_problem_input *input, harpe_error *error) {
-    int has = harpe_profile_stage_count(input->profile);
-    int needs = harpe_schedule_stage_count(input->schedule);
-    if (has == needs) {
-        return HARPE_OK;
-    }
-    const char *what = has < needs ? "the profile lacks stages"
-                                   : "leave --num-stages out, or take the other stages' rows out "
-                                     "of the profile";
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s has %d stage%s, but the schedule (%s, %d rank%s) has %d: %s",
-                      input->profile_path, has, has == 1 ? "" : "s",
-                      harpe_schedule_name(input->schedule),
-                      harpe_schedule_rank_count(input->schedule),
-                      harpe_schedule_rank_count(input->schedule) == 1 ? "" : "s", needs, what);
-}
-
 static harpe_status check_blocking_power(const harpe_problem_input *input, harpe_error *error) {
     int ranks = harpe_schedule_rank_count(input->schedule);
     size_t given = input->blocking_power_count;
@@ -386,9 +377,6 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
             input->schedule_is_file ? read_schedule(input, error) : build_schedule(input, error);
     }
     if (status == HARPE_OK) {
-        status = check_stages(input, error);
-    }
-    if (status == HARPE_OK) {
         status = check_blocking_power(input, error);
     }
     if (status == HARPE_OK) {
@@ -397,6 +385,7 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
     if (status != HARPE_OK) {
         return status;
     }
+    harpe_error reason;
     harpe_problem_options options = {
         .blocking_power_w = input->blocking_power_w,
         .blocking_power_count = input->blocking_power_count,
@@ -404,8 +393,13 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
         .unit_time_s = input->unit_time_s,
         .noise_factor = input->noise_factor,
         .memory_limit_bytes = input->memory_limit_bytes,
+        .gpus_per_stage = input->gpus_per_stage,
     };
-    return harpe_problem_new(input->profile, input->schedule, &options, &input->problem, error);
+    status = harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
+    if (status == HARPE_OK) {
+        return status;
+    }
+    return harpe_fail(error, status, "%s: %s", input->profile_path, reason.message);
 }
 
 void harpe_problem_input_free(harpe_problem_input *input) {
@@ -427,7 +421,8 @@ double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, in
 double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input) {
     double total_w = 0;
     for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
-        total_w += harpe_problem_input_blocking_power_w(input, rank);
+        total_w += harpe_problem_gpu_count(input->problem, rank) *
+                   harpe_problem_input_blocking_power_w(input, rank);
     }
     return total_w;
 }
@@ -456,28 +451,31 @@ static const char *cost_model_name(harpe_cost_model model) {
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:f}", "inst_profile",
-        harpe_command_json_text(input->profile_path), "num_mbs", given_or_null(input->microbatches),
-        "num_stages", given_or_null(input->ranks), "p2p_power",
-        numbers_json(input->blocking_power_w, input->blocking_power_count), "schedule",
-        harpe_command_json_text(input->schedule_name), "chunks", given_or_null(input->chunks),
-        "prologue", names_json(input->prologue), "epilogue", names_json(input->epilogue),
-        "cost_model", cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
-        "noise_factor", input->noise_factor);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:f}", "inst_profile",
+                     harpe_command_json_text(input->profile_path), "num_mbs",
+                     given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
+                     "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
+                     numbers_json(input->blocking_power_w, input->blocking_power_count), "schedule",
+                     harpe_command_json_text(input->schedule_name), "chunks",
+                     given_or_null(input->chunks), "prologue", names_json(input->prologue),
+                     "epilogue", names_json(input->epilogue), "cost_model",
+                     cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
+                     "noise_factor", input->noise_factor);
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
-    json_t *power = json_array();
+    json_t *power = json_array(), *gpus = json_array();
     for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
         json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
+        json_array_append_new(gpus, json_integer(harpe_problem_gpu_count(input->problem, rank)));
     }
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:I, s:o}", "schedule", harpe_schedule_name(input->schedule), "ranks",
-        harpe_schedule_rank_count(input->schedule), "stages",
-        harpe_schedule_stage_count(input->schedule), "microbatches",
-        harpe_schedule_microbatch_count(input->schedule), "instructions",
-        (json_int_t)harpe_problem_instruction_count(input->problem), "blocking_power_w", power);
+    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:o, s:o}", "schedule",
+                     harpe_schedule_name(input->schedule), "ranks",
+                     harpe_schedule_rank_count(input->schedule), "stages",
+                     harpe_schedule_stage_count(input->schedule), "microbatches",
+                     harpe_schedule_microbatch_count(input->schedule), "instructions",
+                     (json_int_t)harpe_problem_instruction_count(input->problem),
+                     "blocking_power_w", power, "gpus", gpus);
 }
 
 static const char *file_name_of(const char *path) {
@@ -492,6 +490,10 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
            harpe_bold_end(), stages);
     if (ranks != stages) {
         printf(" on %d ranks", ranks);
+    }
+    int gpus = harpe_problem_total_gpu_count(input->problem);
+    if (gpus != ranks) {
+        printf(" of %d GPUs in all", gpus);
     }
     printf(" x %d microbatches, schedule %s, ", harpe_schedule_microbatch_count(input->schedule),
            input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);

@@ -13,9 +13,10 @@
 /* Zero-initialise; the argp parser fills the first half, harpe_problem_input_load the second. */
 typedef struct harpe_problem_input {
     const char *profile_path;
-    int microbatches; /* 0: not given */
-    int ranks;        /* --num-stages; 0: not given */
-    int chunks;       /* 0: the schedule's default */
+    int microbatches;   /* 0: not given */
+    int ranks;          /* --num-stages; 0: not given */
+    int chunks;         /* 0: the schedule's default */
+    int gpus_per_stage; /* 0: not given */
     const char *schedule_name;
     bool schedule_is_file;
     char **prologue; /* NULL-terminated, owned; NULL: none */
@@ -47,7 +48,7 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input);
 /* The same in one line, for people. */
 void harpe_problem_input_print(const harpe_problem_input *input);
 
-/* One rank's blocking power, and that of all ranks together. */
+/* The blocking power of one GPU of a rank, and that of all GPUs of all ranks together. */
 double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank);
 double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input);
 

@@ -38,6 +38,7 @@ typedef struct harpe_report_entry {
     const char *instruction;
     const harpe_report_point *points; /* highest frequency first, at least one */
     size_t point_count;
+    int gpu_count; /* whose energy the points add up; 0 stands for 1 */
 } harpe_report_entry;
 
 typedef struct harpe_report_instruction {

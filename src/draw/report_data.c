@@ -174,6 +174,7 @@ static void put_entries(const harpe_report_timeline *timeline, harpe_text *out) 
         put_comma(out, i == 0);
         harpe_text_printf(out, "{\"stage\":%d,\"instruction\":", entry->stage);
         put_string(out, entry->instruction);
+        if (entry->gpu_count > 1) harpe_text_printf(out, ",\"gpus\":%d", entry->gpu_count);
         put(out, ",\"points\":[");
         for (size_t k = 0; k < entry->point_count; k++) {
             const harpe_report_point *point = &entry->points[k];

@@ -72,7 +72,7 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
         plan->blocking_energy_j += problem->blocking_power_w[r] * (plan->time_s - busy_s);
     }
     plan->energy_j = plan->compute_energy_j + plan->blocking_energy_j;
-    plan->average_power_w = plan->energy_j / (plan->time_s * problem->rank_count);
+    plan->average_power_w = plan->energy_j / (plan->time_s * problem->total_gpu_count);
 }
 
 harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "plan/cost_model.h"
+#include "plan/profile_rows.h"
 
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
@@ -211,10 +212,66 @@ static harpe_status fill_blocking_power(harpe_problem *problem,
                               "blocking power %g W of rank %d is not between 0 and 100000 W", watts,
                               r);
         }
-        problem->blocking_power_w[r] = watts;
-        problem->total_blocking_power_w += watts;
+        problem->blocking_power_w[r] = watts * problem->gpu_count[r];
+        problem->total_blocking_power_w += problem->blocking_power_w[r];
     }
     return HARPE_OK;
+}
+
+/* How many GPUs a stage has, by the profile or, where it does not say, by the options. */
+static harpe_status find_stage_gpus(const harpe_profile *profile, int stage,
+                                    const harpe_problem_options *options, int *gpus,
+                                    harpe_error *error) {
+    *gpus = harpe_profile_gpu_count(profile, stage);
+    if (options->gpus_per_stage == 0 || *gpus == options->gpus_per_stage) return HARPE_OK;
+    if (*gpus > 1)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%d GPUs per stage are given, but stage %d of the profile has %d: leave "
+                          "the number out",
+                          options->gpus_per_stage, stage, *gpus);
+    *gpus = options->gpus_per_stage;
+    return HARPE_OK;
+}
+
+/* A rank's GPUs are those of its stages. */
+static harpe_status fill_gpus(harpe_problem *problem, const harpe_profile *profile,
+                              const rank_lists *lists, const harpe_problem_options *options,
+                              harpe_error *error) {
+    if (options->gpus_per_stage < 0 || options->gpus_per_stage > HARPE_PROFILE_GPUS_MAX)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "GPUs per stage must be 1 to %d, or 0 for what the profile says, not %d",
+                          HARPE_PROFILE_GPUS_MAX, options->gpus_per_stage);
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        problem->gpu_count[rank] = 1; /* of a rank that runs nothing */
+        for (size_t i = 0; i < lists->counts[rank]; i++) {
+            int stage = lists->lists[rank][i].actions[0].stage, gpus = 0;
+            harpe_status status = find_stage_gpus(profile, stage, options, &gpus, error);
+            if (status != HARPE_OK) return status;
+            if (i > 0 && gpus != problem->gpu_count[rank])
+                return harpe_fail(error, HARPE_INVALID_INPUT,
+                                  "stage %d has %d GPUs in the profile, but other stages of rank "
+                                  "%d have %d: stages that share a rank run on the same GPUs",
+                                  stage, gpus, rank, problem->gpu_count[rank]);
+            problem->gpu_count[rank] = gpus;
+        }
+        problem->total_gpu_count += problem->gpu_count[rank];
+    }
+    return HARPE_OK;
+}
+
+/* Planning only the first of more stages would call another stage the last one. */
+static harpe_status check_stages(const harpe_profile *profile, const harpe_schedule *schedule,
+                                 harpe_error *error) {
+    int has = harpe_profile_stage_count(profile), needs = harpe_schedule_stage_count(schedule);
+    if (has == needs) return HARPE_OK;
+    int ranks = harpe_schedule_rank_count(schedule);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the profile has %d stage%s, but the schedule (%s, %d rank%s) has %d: %s",
+                      has, has == 1 ? "" : "s", harpe_schedule_name(schedule), ranks,
+                      ranks == 1 ? "" : "s", needs,
+                      has < needs ? "profile the other stages, or make the schedule for fewer"
+                                  : "make the schedule for all of them, or take the other stages' "
+                                    "rows out of the profile");
 }
 
 harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memory_limit_bytes,
@@ -244,9 +301,10 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     problem->maximum_frequency_mhz =
         harpe_arena_alloc(arena, lists->total, sizeof *problem->maximum_frequency_mhz);
     problem->blocking_power_w = harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
+    problem->gpu_count = harpe_arena_alloc(arena, ranks, sizeof *problem->gpu_count);
     harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
     if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
-        !problem->blocking_power_w || !actions) {
+        !problem->blocking_power_w || !problem->gpu_count || !actions) {
         return harpe_fail_memory(error);
     }
     for (size_t r = 0; r < ranks; r++) {
@@ -263,6 +321,7 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
                                  const rank_lists *lists, const harpe_problem_options *options,
                                  harpe_error *error) {
     harpe_status status = fill_lists(problem, lists, error);
+    if (status == HARPE_OK) status = fill_gpus(problem, profile, lists, options, error);
     if (status == HARPE_OK) status = fill_blocking_power(problem, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
@@ -286,6 +345,7 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
         options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
     harpe_status status =
         harpe_problem_check_size(harpe_schedule_instruction_count(schedule), limit, error);
+    if (status == HARPE_OK) status = check_stages(profile, schedule, error);
     if (status != HARPE_OK) return status;
     harpe_problem *problem = harpe_calloc(1, sizeof *problem);
     if (!problem) return harpe_fail_memory(error);
@@ -311,6 +371,12 @@ void harpe_problem_free(harpe_problem *problem) {
 }
 
 int harpe_problem_rank_count(const harpe_problem *problem) { return problem->rank_count; }
+
+int harpe_problem_gpu_count(const harpe_problem *problem, int rank) {
+    return rank >= 0 && rank < problem->rank_count ? problem->gpu_count[rank] : 0;
+}
+
+int harpe_problem_total_gpu_count(const harpe_problem *problem) { return problem->total_gpu_count; }
 
 size_t harpe_problem_rank_length(const harpe_problem *problem, int rank) {
     if (rank < 0 || rank >= problem->rank_count) return 0;

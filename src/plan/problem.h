@@ -16,7 +16,7 @@
  * can be evaluated, also one that uses options which are not Pareto-optimal. */
 typedef struct harpe_choice {
     harpe_option_list list;
-    double blocking_power_w; /* of its rank */
+    double blocking_power_w; /* of all GPUs of its rank together */
     size_t point_count;      /* all measured points, highest frequency first */
     const harpe_profile_point *points;
     bool is_fitted;         /* the curve is the exponential model's */
@@ -33,7 +33,9 @@ struct harpe_problem {
     size_t choice_count;
     harpe_choice *choices;
     harpe_dag dag;
-    double *blocking_power_w;      /* [rank_count] */
+    int *gpu_count;                /* [rank_count] */
+    int total_gpu_count;           /* sum over ranks */
+    double *blocking_power_w;      /* [rank_count], of all GPUs of a rank together */
     double total_blocking_power_w; /* sum over ranks */
     int *maximum_frequency_mhz;    /* [instruction_count] */
     uint64_t memory_limit_bytes;

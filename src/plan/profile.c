@@ -18,6 +18,9 @@ struct harpe_profile {
     size_t entry_count;
     harpe_profile_entry *entries; /* sorted by stage, then instruction */
     harpe_profile_point *points;  /* the entries' points, one after the other */
+    int *gpu_count;               /* [stage_count] */
+    size_t repeat_count, repeat_capacity;
+    harpe_profile_repeat *repeats;
     harpe_arena name_memory;
 };
 
@@ -98,6 +101,14 @@ static location locate(const char *file_name, const harpe_profile_row *row) {
     return where;
 }
 
+/* The same within a sentence. */
+static location name_row(const char *file_name, const harpe_profile_row *row) {
+    location where;
+    snprintf(where.text, sizeof where.text, "%s %u", file_name != NULL ? "line" : "row",
+             row->source);
+    return where;
+}
+
 static harpe_status row_status(const char *file_name) {
     return file_name != NULL ? HARPE_INVALID_INPUT : HARPE_INVALID_ARGUMENT;
 }
@@ -134,31 +145,132 @@ static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file
 
 /* ---- Aggregating -------------------------------------------------------------------------- */
 
-static int compare_ints(const void *left, const void *right) {
-    const int32_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
+/* What aggregating works with. */
+typedef struct aggregation {
+    const harpe_profile_rows *rows;
+    const char *file_name; /* NULL: rows of a caller's array */
+    harpe_profile *profile;
+    const harpe_profile_row **by_rank; /* scratch: rows of a stage, one or more for each rank */
+} aggregation;
+
+static int compare_ranks(const void *left, const void *right) {
+    const harpe_profile_row *const *a = left, *const *b = right;
+    if ((*a)->rank != (*b)->rank) return (*a)->rank < (*b)->rank ? -1 : 1;
+    return ((*a)->source > (*b)->source) - ((*a)->source < (*b)->source);
 }
 
-/* How many different ranks measured anything in rows[start .. end). `scratch` has room for them. */
-static size_t count_ranks(const harpe_profile_row *rows, size_t start, size_t end,
-                          int32_t *scratch) {
+/* How many different ranks measured anything in rows[start .. end), and how many GPUs they are. A
+ * rank is the same GPUs in all its rows. */
+static harpe_status count_ranks(const aggregation *a, size_t start, size_t end, size_t *rank_count,
+                                harpe_error *error) {
+    const harpe_profile_row *rows = a->rows->items;
     size_t count = 0;
     for (size_t i = start; i < end; i++) {
-        if (count == 0 || scratch[count - 1] != rows[i].rank) scratch[count++] = rows[i].rank;
+        const harpe_profile_row *last = count > 0 ? a->by_rank[count - 1] : NULL;
+        if (!last || last->rank != rows[i].rank || last->gpu_count != rows[i].gpu_count)
+            a->by_rank[count++] = &rows[i];
     }
-    qsort(scratch, count, sizeof *scratch, compare_ints);
-    size_t distinct = 0;
+    qsort(a->by_rank, count, sizeof *a->by_rank, compare_ranks);
+    int64_t gpus = 0;
+    *rank_count = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || scratch[i] != scratch[i - 1]) distinct++;
+        const harpe_profile_row *row = a->by_rank[i], *before = i > 0 ? a->by_rank[i - 1] : NULL;
+        if (!before || before->rank != row->rank) {
+            ++*rank_count;
+            gpus += row->gpu_count;
+        } else if (before->gpu_count != row->gpu_count) {
+            return harpe_fail(error, row_status(a->file_name),
+                              "%s: gpus is %d, but %d for stage %d in %s: give the number of GPUs "
+                              "that the stage's energies add up, the same in all its rows",
+                              locate(a->file_name, row).text, row->gpu_count, before->gpu_count,
+                              row->stage, name_row(a->file_name, before).text);
+        }
     }
-    return distinct;
+    if (gpus > HARPE_PROFILE_GPUS_MAX)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%s: stage %d has %lld GPUs, at most %d can be planned",
+                          locate(a->file_name, &rows[start]).text, rows[start].stage,
+                          (long long)gpus, HARPE_PROFILE_GPUS_MAX);
+    a->profile->gpu_count[rows[start].stage] = (int)gpus;
+    return HARPE_OK;
 }
 
+/* ---- Repeats of one measurement ----------------------------------------------------------- */
+
+/* The rows with the smallest and the largest value of rows[start .. end). */
+typedef struct extremes {
+    const harpe_profile_row *smallest, *largest;
+    double spread; /* largest / smallest - 1 */
+} extremes;
+
+static double time_of(const harpe_profile_row *row) { return row->time_s; }
+static double energy_of(const harpe_profile_row *row) { return row->energy_j; }
+
+static extremes find_extremes(const harpe_profile_row *rows, size_t start, size_t end,
+                              double (*value)(const harpe_profile_row *)) {
+    extremes found = {&rows[start], &rows[start], 0};
+    for (size_t i = start + 1; i < end; i++) {
+        if (value(&rows[i]) < value(found.smallest)) found.smallest = &rows[i];
+        if (value(&rows[i]) > value(found.largest)) found.largest = &rows[i];
+    }
+    found.spread = value(found.largest) / value(found.smallest) - 1;
+    return found;
+}
+
+static harpe_status fail_disagreement(const aggregation *a, const char *what, const char *unit,
+                                      const extremes *found,
+                                      double (*value)(const harpe_profile_row *), double allowed,
+                                      harpe_error *error) {
+    bool is_larger_later = found->largest->source > found->smallest->source;
+    const harpe_profile_row *later = is_larger_later ? found->largest : found->smallest;
+    const harpe_profile_row *earlier = is_larger_later ? found->smallest : found->largest;
+    return harpe_fail(error, row_status(a->file_name),
+                      "%s: stage %d, instruction '%s' at %d MHz has %s %.6g %s here and %.6g %s in "
+                      "%s; repeats of one measurement agree within %g %%: remove the wrong row",
+                      locate(a->file_name, later).text, later->stage, a->rows->names[later->name],
+                      later->frequency_mhz, what, value(later), unit, value(earlier), unit,
+                      name_row(a->file_name, earlier).text, 100 * allowed);
+}
+
+/* Rows[start .. end) are one rank's of one point. Notes that they are averaged, or refuses. */
+static harpe_status check_repeats(const aggregation *a, size_t start, size_t end,
+                                  harpe_error *error) {
+    if (end - start < 2) return HARPE_OK;
+    const harpe_profile_row *rows = a->rows->items;
+    extremes times = find_extremes(rows, start, end, time_of);
+    extremes energies = find_extremes(rows, start, end, energy_of);
+    if (times.spread > HARPE_REPEAT_TIME_SPREAD_MAX)
+        return fail_disagreement(a, "time", "s", &times, time_of, HARPE_REPEAT_TIME_SPREAD_MAX,
+                                 error);
+    if (energies.spread > HARPE_REPEAT_ENERGY_SPREAD_MAX)
+        return fail_disagreement(a, "energy", "J", &energies, energy_of,
+                                 HARPE_REPEAT_ENERGY_SPREAD_MAX, error);
+    harpe_profile *profile = a->profile;
+    if (!HARPE_ARRAY_RESERVE(profile->repeats, profile->repeat_capacity, profile->repeat_count + 1))
+        return harpe_fail_memory(error);
+    profile->repeats[profile->repeat_count++] = (harpe_profile_repeat){
+        .stage = rows[start].stage,
+        .rank = rows[start].rank,
+        .instruction = a->rows->names[rows[start].name],
+        .frequency_mhz = rows[start].frequency_mhz,
+        .row_count = end - start,
+        .first_row = rows[start].source,
+        .last_row = rows[end - 1].source,
+        .time_spread = times.spread,
+        .energy_spread = energies.spread,
+    };
+    return HARPE_OK;
+}
+
+/* ---- From rows to points ------------------------------------------------------------------ */
+
 /* One point from its rows[start .. end), which are sorted by rank: the mean of each rank's
- * repeats, then the longest time and the sum of the energies. Returns the number of ranks. */
-static size_t aggregate_point(const harpe_profile_row *rows, size_t start, size_t end,
-                              harpe_profile_point *point) {
-    size_t rank_count = 0;
+ * repeats, then the longest time and the sum of the energies. */
+static harpe_status aggregate_point(const aggregation *a, size_t start, size_t end,
+                                    harpe_profile_point *point, size_t *rank_count,
+                                    harpe_error *error) {
+    const harpe_profile_row *rows = a->rows->items;
+    *rank_count = 0;
     *point = (harpe_profile_point){.frequency_mhz = rows[start].frequency_mhz};
     for (size_t i = start; i < end;) {
         double time_sum_s = 0, energy_sum_j = 0;
@@ -167,63 +279,65 @@ static size_t aggregate_point(const harpe_profile_row *rows, size_t start, size_
             time_sum_s += rows[i].time_s;
             energy_sum_j += rows[i].energy_j;
         }
+        harpe_status status = check_repeats(a, first, i, error);
+        if (status != HARPE_OK) return status;
         double repeats = (double)(i - first);
         double time_s = time_sum_s / repeats;
         if (time_s > point->time_s) point->time_s = time_s;
         point->energy_j += energy_sum_j / repeats;
-        rank_count++;
+        ++*rank_count;
     }
-    return rank_count;
+    return HARPE_OK;
 }
 
-/* Appends to `points` the entry in rows[start ..), keeping the frequencies that all of the stage's
- * ranks measured; returns where its rows end. */
-static size_t aggregate_entry(const harpe_profile_rows *rows, size_t start, size_t stage_ranks,
-                              harpe_profile_point *points, size_t *point_count) {
-    const harpe_profile_row *items = rows->items;
-    size_t end = start;
-    while (end < rows->count && entry_key(&items[end]) == entry_key(&items[start])) {
-        size_t first = end;
-        while (end < rows->count && point_key(&items[end]) == point_key(&items[first])) {
+/* Appends the entry in rows[start ..) to the profile, keeping the frequencies that all of the
+ * stage's ranks measured; `*next` is where its rows end. */
+static harpe_status aggregate_entry(const aggregation *a, size_t start, size_t stage_ranks,
+                                    size_t *point_count, size_t *next, harpe_error *error) {
+    const harpe_profile_row *items = a->rows->items;
+    size_t end = start, first_point = *point_count;
+    while (end < a->rows->count && entry_key(&items[end]) == entry_key(&items[start])) {
+        size_t first = end, ranks = 0;
+        while (end < a->rows->count && point_key(&items[end]) == point_key(&items[first])) {
             end++;
         }
         harpe_profile_point point;
-        if (aggregate_point(items, first, end, &point) == stage_ranks)
-            points[(*point_count)++] = point;
+        harpe_status status = aggregate_point(a, first, end, &point, &ranks, error);
+        if (status != HARPE_OK) return status;
+        if (ranks == stage_ranks) a->profile->points[(*point_count)++] = point;
     }
-    return end;
+    *next = end;
+    const char *name = a->rows->names[items[start].name];
+    if (*point_count == first_point)
+        return harpe_fail(error, row_status(a->file_name),
+                          "%s: stage %d, instruction '%s': no frequency was measured by all %zu "
+                          "ranks of the stage; profile the same frequencies on every rank",
+                          locate(a->file_name, &items[start]).text, items[start].stage, name,
+                          stage_ranks);
+    a->profile->entries[a->profile->entry_count++] = (harpe_profile_entry){
+        .stage = items[start].stage,
+        .instruction = name,
+        .point_count = *point_count - first_point,
+        .points = a->profile->points + first_point,
+    };
+    return HARPE_OK;
 }
 
-static harpe_status aggregate(const harpe_profile_rows *rows, harpe_profile *profile,
-                              int32_t *scratch, const char *file_name, harpe_error *error) {
-    const harpe_profile_row *items = rows->items;
+static harpe_status aggregate(const aggregation *a, harpe_error *error) {
+    const harpe_profile_row *items = a->rows->items;
     size_t point_count = 0;
-    for (size_t start = 0; start < rows->count;) {
-        size_t stage_end = start;
-        while (stage_end < rows->count && items[stage_end].stage == items[start].stage) {
+    harpe_status status = HARPE_OK;
+    for (size_t start = 0; status == HARPE_OK && start < a->rows->count;) {
+        size_t stage_end = start, stage_ranks = 0;
+        while (stage_end < a->rows->count && items[stage_end].stage == items[start].stage) {
             stage_end++;
         }
-        size_t stage_ranks = count_ranks(items, start, stage_end, scratch);
-        while (start < stage_end) {
-            const harpe_profile_row *first = &items[start];
-            size_t first_point = point_count;
-            start = aggregate_entry(rows, start, stage_ranks, profile->points, &point_count);
-            if (point_count == first_point)
-                return harpe_fail(error, row_status(file_name),
-                                  "%s: stage %d, instruction '%s': no frequency was measured by "
-                                  "all %zu ranks of the stage; profile the same frequencies on "
-                                  "every rank",
-                                  locate(file_name, first).text, first->stage,
-                                  rows->names[first->name], stage_ranks);
-            profile->entries[profile->entry_count++] = (harpe_profile_entry){
-                .stage = first->stage,
-                .instruction = rows->names[first->name],
-                .point_count = point_count - first_point,
-                .points = profile->points + first_point,
-            };
+        status = count_ranks(a, start, stage_end, &stage_ranks, error);
+        while (status == HARPE_OK && start < stage_end) {
+            status = aggregate_entry(a, start, stage_ranks, &point_count, &start, error);
         }
     }
-    return HARPE_OK;
+    return status;
 }
 
 /* An empty profile with room for everything that the sorted rows can become. */
@@ -239,7 +353,8 @@ static harpe_profile *new_profile(const harpe_profile_rows *rows) {
     profile->stage_count = rows->items[rows->count - 1].stage + 1;
     profile->entries = harpe_calloc(entry_count, sizeof *profile->entries);
     profile->points = harpe_calloc(point_count, sizeof *profile->points);
-    if (profile->entries == NULL || profile->points == NULL) {
+    profile->gpu_count = harpe_calloc((size_t)profile->stage_count, sizeof *profile->gpu_count);
+    if (profile->entries == NULL || profile->points == NULL || profile->gpu_count == NULL) {
         harpe_profile_free(profile);
         return NULL;
     }
@@ -256,12 +371,12 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
     if (status != HARPE_OK) return status;
 
     harpe_profile *profile = new_profile(rows);
-    int32_t *scratch = harpe_calloc(rows->count, sizeof *scratch);
+    const harpe_profile_row **scratch = harpe_calloc(rows->count, sizeof *scratch);
     if (profile == NULL || scratch == NULL) {
         status = harpe_fail_memory(error);
         goto done;
     }
-    status = aggregate(rows, profile, scratch, file_name, error);
+    status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
     if (status != HARPE_OK) goto done;
     profile->name_memory = rows->name_memory; /* the entries' names live there */
     rows->name_memory = (harpe_arena){0};
@@ -302,11 +417,23 @@ void harpe_profile_free(harpe_profile *profile) {
     if (profile == NULL) return;
     free(profile->entries);
     free(profile->points);
+    free(profile->gpu_count);
+    free(profile->repeats);
     harpe_arena_free(&profile->name_memory);
     free(profile);
 }
 
 int harpe_profile_stage_count(const harpe_profile *profile) { return profile->stage_count; }
+
+int harpe_profile_gpu_count(const harpe_profile *profile, int stage) {
+    return stage >= 0 && stage < profile->stage_count ? profile->gpu_count[stage] : 0;
+}
+
+size_t harpe_profile_repeat_count(const harpe_profile *profile) { return profile->repeat_count; }
+
+const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profile *profile, size_t index) {
+    return index < profile->repeat_count ? &profile->repeats[index] : NULL;
+}
 
 size_t harpe_profile_entry_count(const harpe_profile *profile) { return profile->entry_count; }
 

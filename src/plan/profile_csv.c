@@ -19,9 +19,9 @@
 #define FOUND_COLUMNS_SHOWN 12
 #define FOUND_COLUMN_BYTES 24
 
-/* In the order of harpe_profile_field; all but the last are required. */
-static const char *const column_names[HARPE_FIELD_COUNT] = {"stage", "instruction", "frequency",
-                                                            "time",  "energy",      "rank"};
+/* In the order of harpe_profile_field; those from `rank` on may be missing. */
+static const char *const column_names[HARPE_FIELD_COUNT] = {
+    "stage", "instruction", "frequency", "time", "energy", "rank", "gpus"};
 
 /* Which field of a record holds what. */
 typedef struct column_map {
@@ -85,7 +85,7 @@ static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *er
                 return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
             map->index[f] = i;
         }
-        if (map->index[f] == SIZE_MAX && f != HARPE_FIELD_RANK) is_complete = false;
+        if (map->index[f] == SIZE_MAX && f < HARPE_FIELD_RANK) is_complete = false;
     }
     return is_complete ? HARPE_OK : fail_missing(csv, map, error);
 }
@@ -111,6 +111,13 @@ static bool parse_rank(const harpe_csv *csv, const column_map *map, int *rank) {
     return parse_whole(field, false, rank) && *rank >= 0;
 }
 
+static bool parse_gpus(const harpe_csv *csv, const column_map *map, int *gpu_count) {
+    *gpu_count = 1;
+    if (map->index[HARPE_FIELD_GPUS] == SIZE_MAX) return true;
+    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_GPUS]];
+    return parse_whole(field, true, gpu_count) && *gpu_count >= 1;
+}
+
 /* Reads the current record; returns the first field that is wrong, or HARPE_FIELD_COUNT. */
 static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
                                      harpe_measurement *row, size_t *name_length) {
@@ -128,6 +135,7 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
     if (!harpe_parse_double(energy->text, energy->length, &row->energy_j))
         return HARPE_FIELD_ENERGY;
     if (!parse_rank(csv, map, &row->rank)) return HARPE_FIELD_RANK;
+    if (!parse_gpus(csv, map, &row->gpu_count)) return HARPE_FIELD_GPUS;
     return harpe_profile_row_fault(row, *name_length);
 }
 
@@ -207,8 +215,16 @@ harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe
     return status;
 }
 
+static bool has_several_gpus(const harpe_profile *profile) {
+    for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++) {
+        if (harpe_profile_gpu_count(profile, stage) > 1) return true;
+    }
+    return false;
+}
+
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
-    harpe_text_printf(text, HEADER_TEXT "\n");
+    bool with_gpus = has_several_gpus(profile);
+    harpe_text_printf(text, HEADER_TEXT "%s\n", with_gpus ? ",gpus" : "");
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
@@ -218,6 +234,8 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
             harpe_text_number(text, point->time_s);
             harpe_text_append(text, ",", 1);
             harpe_text_number(text, point->energy_j);
+            if (with_gpus)
+                harpe_text_printf(text, ",%d", harpe_profile_gpu_count(profile, entry->stage));
             harpe_text_append(text, "\n", 1);
         }
     }

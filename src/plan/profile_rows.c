@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collects measured rows: says what each number of a row must be, and keeps the rows and the names
- * in them compactly, a million rows in 32 MB. What they add up to is decided in profile.c; where
+ * in them compactly, a million rows in 40 MB. What they add up to is decided in profile.c; where
  * they come from is not known here. */
 #include "plan/profile_rows.h"
 
@@ -34,6 +34,8 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
         [HARPE_FIELD_TIME] = "time must be a positive number of seconds, from 1e-9 to 1e6",
         [HARPE_FIELD_ENERGY] = "energy must be a positive number of joules, from 1e-12 to 1e9",
         [HARPE_FIELD_RANK] = "rank must be a whole number from 0 to 2147483646",
+        [HARPE_FIELD_GPUS] =
+            "gpus must be a whole number from 1 to " TO_STRING(HARPE_PROFILE_GPUS_MAX),
     };
     return field < HARPE_FIELD_COUNT ? rules[field] : "";
 }
@@ -57,6 +59,7 @@ harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t
     if (!(row->energy_j >= ENERGY_MIN_J && row->energy_j <= ENERGY_MAX_J))
         return HARPE_FIELD_ENERGY;
     if (row->rank < -1 || row->rank == INT32_MAX) return HARPE_FIELD_RANK;
+    if (row->gpu_count < 0 || row->gpu_count > HARPE_PROFILE_GPUS_MAX) return HARPE_FIELD_GPUS;
     return HARPE_FIELD_COUNT;
 }
 
@@ -118,6 +121,7 @@ harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measur
         .energy_j = row->energy_j,
         .frequency_mhz = row->frequency_mhz,
         .rank = row->rank,
+        .gpu_count = row->gpu_count > 0 ? row->gpu_count : 1,
         .source = source,
         .stage = (uint16_t)row->stage,
         .name = name,

@@ -15,6 +15,7 @@
 
 #define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */
 #define HARPE_PROFILE_NAME_MAX 4096    /* different instruction names in one profile */
+#define HARPE_PROFILE_GPUS_MAX 65536   /* GPUs that one row adds up */
 
 /* The numbers of a row, in the order in which they are checked. */
 typedef enum harpe_profile_field {
@@ -24,6 +25,7 @@ typedef enum harpe_profile_field {
     HARPE_FIELD_TIME,
     HARPE_FIELD_ENERGY,
     HARPE_FIELD_RANK,
+    HARPE_FIELD_GPUS,
     HARPE_FIELD_COUNT,
 } harpe_profile_field;
 
@@ -34,12 +36,13 @@ const char *harpe_profile_field_rule(harpe_profile_field field);
  * `name_length` is that of row->instruction, which need not end in NUL. */
 harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length);
 
-/* One collected row, 32 bytes. */
+/* One collected row, 40 bytes. */
 typedef struct harpe_profile_row {
     double time_s;
     double energy_j;
     int32_t frequency_mhz;
-    int32_t rank;    /* -1: no rank known */
+    int32_t rank; /* -1: no rank known */
+    int32_t gpu_count;
     uint32_t source; /* line in the file, or index in the caller's array: for errors and order */
     uint16_t stage;
     uint16_t name; /* index into the names seen so far */

@@ -333,7 +333,7 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
     out->time_s = relax_until_stable(&problem->dag, duration_s, end_s);
     out->blocking_energy_j = problem->total_blocking_power_w * out->time_s - waiting_saved_j;
     out->energy_j = out->compute_energy_j + out->blocking_energy_j;
-    out->average_power_w = plan->energy_j / plan->time_s / problem->rank_count;
+    out->average_power_w = plan->energy_j / plan->time_s / problem->total_gpu_count;
     return HARPE_OK;
 }
 

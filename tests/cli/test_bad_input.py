@@ -72,9 +72,9 @@ class Profiles(BadInputTest):
         self.refuse_profile(GOOD.replace("\n1,", "\n3,"), "stage")
 
     def test_stages_do_not_fit(self):
-        self.refuse(1, "good.csv has 2 stages, but the schedule (1f1b, 4 ranks) has 4",
+        self.refuse(1, "good.csv: the profile has 2 stages, but the schedule (1f1b, 4 ranks) has 4",
                     *self.arguments(more=["--num-stages", 4]))
-        self.refuse(1, "good.csv has 2 stages, but the schedule (1f1b, 1 rank) has 1",
+        self.refuse(1, "good.csv: the profile has 2 stages, but the schedule (1f1b, 1 rank) has 1",
                     *self.arguments(more=["--num-stages", 1]))
         one = "".join(line for line in GOOD.splitlines(True) if not line.startswith("1,"))
         self.refuse_profile_with(one, "cannot be shared out by 2", ["--schedule", "zb-v"])
@@ -356,7 +356,7 @@ class ScheduleFiles(BadInputTest):
 
     def test_an_unknown_stage(self):
         self.schedule("0F0,0B0\n5F0,5B0\n", "schedule.csv")
-        self.schedule("0F0,1F0,,,1B0,0B0\n,,2F0,2B0,,\n", "good.csv has 2 stages")
+        self.schedule("0F0,1F0,,,1B0,0B0\n,,2F0,2B0,,\n", "good.csv: the profile has 2 stages")
 
     def test_what_is_no_schedule(self):
         self.schedule("", "schedule.csv")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the program does when all is well: help, the plan directory, choosing, evaluating, JSON."""
 import ast
+import csv
 import re
 
 from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
@@ -241,6 +242,32 @@ class Plan(ProgramTest):
             self.assertEqual(result.err.count("\n"), 1, result)
             self.assertEqual(self.plan("--no-pictures", "--force", "--quiet").err, "")
 
+    def test_repeated_rows_are_told(self):
+        text = (self.path / "profile.csv").read_text()
+        stage, name, mhz, time, energy = text.splitlines()[1].split(",")
+        again = ",".join([stage, name, mhz, repr(float(time) * 1.01), energy])
+        (self.path / "profile.csv").write_text(text + again + "\n")
+        last = text.count("\n") + 1
+        note = (f"profile.csv: 2 rows (lines 2 and {last}) measure stage {stage} '{name}' at "
+                f"{mhz} MHz: averaged")
+        result = self.plan("--no-pictures", "--json")
+        self.assertEqual(result.err, f"harpe plan: {note}\n")
+        self.assertEqual(result.json()["notes"], [note])
+        kept = json.loads((self.path / "plans" / "plan.json").read_text())
+        self.assertEqual(kept["notes"], [note])
+        evaluate = ["evaluate", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84,
+                    "--plan", "plans/freqs_pipeline_00000.py", "--json"]
+        result = self.succeed(*evaluate)
+        self.assertEqual(result.err, f"harpe evaluate: {note}\n")
+        self.assertEqual(result.json()["notes"], [note])
+        self.assertEqual(self.succeed(*evaluate, "--quiet").err, "")
+        bad = ",".join([stage, name, mhz, "1", energy])
+        (self.path / "profile.csv").write_text(text + bad + "\n")
+        refused = self.refuse(1, f"profile.csv:{last}:1: stage {stage}, instruction '{name}' at",
+                              "plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+                              "--p2p-power", 84, "--bound-only")
+        self.assertIn("in line 2; repeats of one measurement agree within 5 %", refused.err)
+
     def test_a_blocking_power_above_all_work_is_doubted(self):
         err = self.plan("--no-pictures", "--p2p-power", 8400).err
         self.assertIn("warning: --p2p-power 8400: no instruction of profile.csv draws more", err)
@@ -268,6 +295,56 @@ class Plan(ProgramTest):
         other = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
                              "--p2p-power", "84,84,84,90", "--bound-only", "--json").json()
         self.assertNotEqual(other["summary"]["fastest"], all_["summary"]["fastest"])
+
+    def on_gpus(self, name, gpus, copies):
+        """The profile for `gpus` equal GPUs per stage: as rows of ranks, or added up."""
+        table = rows(self.path / "profile.csv")
+        with open(self.path / name, "w", newline="", encoding="ascii") as file:
+            out = csv.writer(file)
+            out.writerow(["rank", "stage", "instruction", "frequency", "time", "energy"][
+                0 if copies > 1 else 1:])
+            for row in table:
+                for copy in range(copies):
+                    rank = [int(row["stage"]) * copies + copy] if copies > 1 else []
+                    energy = float(row["energy"]) * gpus / copies
+                    out.writerow([*rank, row["stage"], row["instruction"], row["frequency"],
+                                  row["time"], repr(energy)])
+
+    def test_eight_gpus_per_stage_are_planned_as_one(self):
+        """Blocking power is that of one GPU; only energies are eight times as many."""
+        self.on_gpus("ranks.csv", 8, 8)
+        self.on_gpus("sums.csv", 8, 1)
+        one = self.plan("--no-pictures", "--json", "--plans", 20).json()
+        self.assertEqual(one["problem"]["gpus"], [1] * 4)
+        plans = rows(self.path / "plans" / "frontier.csv")
+        chosen = self.succeed("choose", "plans", "--straggler", 1.3, "--json").json()
+        for name, flags in (("ranks.csv", []), ("sums.csv", ["--gpus-per-stage", 8])):
+            problem = ["--inst-profile", name, "--num-mbs", 6, "--p2p-power", 84, *flags]
+            result = self.succeed("plan", *problem, "--plans", 20, "--json", "--force", "-o", "p8",
+                                  "--verify")
+            eight = result.json()
+            self.assertEqual(eight["problem"]["gpus"], [8] * 4)
+            self.assertEqual(eight["problem"]["blocking_power_w"], [84] * 4)
+            for key in ("all_maximum", "fastest", "within_1.05x", "minimum_energy"):
+                a, b = one["summary"][key], eight["summary"][key]
+                self.assertEqual(a["time_s"], b["time_s"], key)
+                self.assertAlmostEqual(8 * a["energy_j"], b["energy_j"], 5, key)
+                self.assertAlmostEqual(a["average_power_w"], b["average_power_w"], 5, key)
+                self.assertAlmostEqual(a["savings_percent"], b["savings_percent"], 5, key)
+            self.assertEqual([row["time_s"] for row in plans],
+                             [row["time_s"] for row in rows(self.path / "p8" / "frontier.csv")])
+            again = self.succeed("choose", "p8", "--straggler", 1.3, "--json").json()
+            self.assertEqual(again["plan"], chosen["plan"])
+            self.assertAlmostEqual(again["waiting_energy_j"], 8 * chosen["waiting_energy_j"], 5)
+            table = self.succeed("evaluate", *problem, "--plan", "plans/freqs_pipeline_00000.py",
+                                 "--json").json()
+            self.assertAlmostEqual(table["plans"][0]["average_power_w"],
+                                   one["summary"]["minimum_energy"]["average_power_w"], 5)
+            self.assertIn("4 stages of 32 GPUs in all x 6 microbatches",
+                          self.succeed("plan", *problem, "--bound-only").out)
+        self.refuse(1, "ranks.csv: 4 GPUs per stage are given, but stage 0 of the profile has 8",
+                    "plan", "--inst-profile", "ranks.csv", "--num-mbs", 6, "--p2p-power", 84,
+                    "--gpus-per-stage", 4, "--bound-only")
 
     def test_every_schedule_and_cost_model(self):
         self.profile("split.csv", 4, "--split-backward")

@@ -84,32 +84,33 @@ static void problem_outlives_profile_and_schedule(void **state) {
     harpe_problem_free(NULL);
 }
 
-static bool report_always(void *user, const char *phase, double fraction) {
-    (void)user;
-    (void)phase;
-    return fraction >= 0 && fraction <= 1;
-}
-
 /* Stages and names that the schedule does not use do no harm. */
-static void a_larger_profile_than_needed_is_fine(void **state) {
+/* Of a profile with more stages, another one than planned would be the last. */
+static void profile_and_schedule_have_the_same_stages(void **state) {
     (void)state;
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
-    harpe_profile *profile = plain_profile(5), *exact = plain_profile(2);
-    harpe_problem *problem = problem_of(profile, schedule, NULL);
-    harpe_problem *same = problem_of(exact, schedule, NULL);
-    assert_int_equal(harpe_problem_option_list_count(problem), 4);
-    assert_int_equal(harpe_problem_option_list_count(same), 4);
-    harpe_frontier *frontier = NULL;
-    harpe_progress progress = {.report = report_always};
-    assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, NULL), HARPE_OK);
-    assert_int_equal(harpe_frontier_verify(same, frontier, 0, NULL), HARPE_OK);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(same);
-    harpe_problem_free(problem);
-    harpe_profile_free(profile);
-    harpe_profile_free(exact);
-    harpe_schedule_free(schedule);
+    static const struct {
+        int profile, schedule;
+        const char *expected;
+    } trials[] = {
+        {8, 4, "the profile has 8 stages, but the schedule (1f1b, 4 ranks) has 4: make the"},
+        {4, 8, "the profile has 4 stages, but the schedule (1f1b, 8 ranks) has 8: profile the"},
+        {1, 2, "the profile has 1 stage, but the schedule (1f1b, 2 ranks) has 2: "},
+        {2, 1, "the profile has 2 stages, but the schedule (1f1b, 1 rank) has 1: "},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
+        harpe_schedule *schedule =
+            schedule_of(&(harpe_schedule_options){.ranks = trials[i].schedule, .microbatches = 2});
+        harpe_profile *profile = plain_profile(trials[i].profile);
+        harpe_problem *problem = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_problem_new(profile, schedule, NULL, &problem, &error),
+                         HARPE_INVALID_INPUT);
+        if (strncmp(error.message, trials[i].expected, strlen(trials[i].expected)) != 0)
+            fail_msg("expected '%s', got '%s'", trials[i].expected, error.message);
+        assert_null(problem);
+        harpe_profile_free(profile);
+        harpe_schedule_free(schedule);
+    }
 }
 
 /* ---- Options ------------------------------------------------------------------------------ */
@@ -276,7 +277,8 @@ static void missing_instructions_are_named(void **state) {
     harpe_profile *profile = plain_profile(3);
     harpe_schedule *gpipe =
         schedule_of(&(harpe_schedule_options){.name = "gpipe", .ranks = 4, .microbatches = 2});
-    assert_refused(profile, gpipe, NULL, HARPE_INVALID_INPUT, "'forward' for stage 3");
+    assert_refused(profile, gpipe, NULL, HARPE_INVALID_INPUT,
+                   "the schedule (gpipe, 4 ranks) has 4");
     harpe_schedule *split =
         schedule_of(&(harpe_schedule_options){.name = "zb-h1", .ranks = 3, .microbatches = 2});
     assert_refused(profile, split, NULL, HARPE_INVALID_INPUT, "'backward_input' for stage 0");
@@ -405,7 +407,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_the_schedules),
         cmocka_unit_test(problem_outlives_profile_and_schedule),
-        cmocka_unit_test(a_larger_profile_than_needed_is_fine),
+        cmocka_unit_test(profile_and_schedule_have_the_same_stages),
         cmocka_unit_test(option_lists_are_pareto_and_carry_their_hull),
         cmocka_unit_test(blocking_power_decides_which_options_are_worth_having),
         cmocka_unit_test(single_options_need_no_choice),

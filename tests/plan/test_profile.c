@@ -112,10 +112,10 @@ static void windows_and_sloppy_files_are_read(void **state) {
 static void frequency_may_be_written_as_float_or_zero(void **state) {
     (void)state;
     harpe_profile *profile = parse(HEADER "0,forward,1410.0,0.5,10\n"
-                                          "0,forward,1410,0.7,12\n"
+                                          "0,forward,1410,0.51,10.5\n"
                                           "0,load,0,0.1,1\n");
     assert_int_equal(harpe_profile_find(profile, 0, "forward")->point_count, 1);
-    assert_point(profile, 0, "forward", 0, 1410, 0.6, 11);
+    assert_point(profile, 0, "forward", 0, 1410, 0.505, 10.25);
     assert_point(profile, 0, "load", 0, 0, 0.1, 1);
     harpe_profile_free(profile);
 }
@@ -141,25 +141,91 @@ static void repeats_without_rank_are_averaged(void **state) {
     (void)state;
     harpe_profile *profile = parse(HEADER "0,forward,1410,1,10\n"
                                           "0,backward,1410,9,90\n"
-                                          "0,forward,1410,2,20\n"
-                                          "0,forward,1410,6,60\n");
-    assert_point(profile, 0, "forward", 0, 1410, 3, 30);
+                                          "0,forward,1410,1.02,10.5\n"
+                                          "0,forward,1410,1.04,10.7\n");
+    assert_point(profile, 0, "forward", 0, 1410, 1.02, 10.4);
     assert_point(profile, 0, "backward", 0, 1410, 9, 90);
+    assert_int_equal(harpe_profile_repeat_count(profile), 1);
+    const harpe_profile_repeat *repeat = harpe_profile_repeat_at(profile, 0);
+    assert_int_equal(repeat->stage, 0);
+    assert_int_equal(repeat->rank, -1);
+    assert_string_equal(repeat->instruction, "forward");
+    assert_int_equal(repeat->frequency_mhz, 1410);
+    assert_int_equal(repeat->row_count, 3);
+    assert_int_equal(repeat->first_row, 2);
+    assert_int_equal(repeat->last_row, 5);
+    assert_true(fabs(repeat->time_spread - 0.04) < 1e-12);
+    assert_true(fabs(repeat->energy_spread - 0.07) < 1e-12);
+    assert_null(harpe_profile_repeat_at(profile, 1));
     harpe_profile_free(profile);
 }
 
 static void ranks_give_longest_time_and_energy_sum(void **state) {
     (void)state;
-    /* Rank 5 repeats its measurement: averaged (2 s, 30 J) before it meets rank 4. */
+    /* Rank 5 repeats its measurement: averaged (2 s, 30 J) before it meets rank 4, which may be as
+     * different as it is. */
     harpe_profile *profile = parse("rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,"
                                    "energy\n"
-                                   "5,0,0,1,0,forward,1410,1,20\n"
+                                   "5,0,0,1,0,forward,1410,1.98,29\n"
                                    "4,0,0,0,0,forward,1410,1.5,100\n"
-                                   "5,0,0,1,0,forward,1410,3,40\n"
+                                   "5,0,0,1,0,forward,1410,2.02,31\n"
                                    "6,0,1,0,1,forward,1410,7,70\n");
     assert_point(profile, 0, "forward", 0, 1410, 2, 130);
     assert_point(profile, 1, "forward", 0, 1410, 7, 70);
+    assert_int_equal(harpe_profile_repeat_count(profile), 1);
+    assert_int_equal(harpe_profile_repeat_at(profile, 0)->rank, 5);
     harpe_profile_free(profile);
+}
+
+static void nothing_is_noted_where_nothing_repeats(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(RANK_HEADER "0,0,forward,1410,1,10\n"
+                                               "1,0,forward,1410,1,10\n"
+                                               "0,0,forward,1395,1,10\n"
+                                               "1,0,forward,1395,1,10\n");
+    assert_int_equal(harpe_profile_repeat_count(profile), 0);
+    assert_null(harpe_profile_repeat_at(profile, 0));
+    harpe_profile_free(profile);
+}
+
+/* One bad row must not move a mean without a word. */
+static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
+    (void)state;
+    assert_refused(HEADER "0,forward,1410,1,10\n"
+                          "0,forward,1395,1,10\n"
+                          "0,forward,1410,1.06,10\n",
+                   "p.csv:4:1: stage 0, instruction 'forward' at 1410 MHz has time 1.06 s here and "
+                   "1 s in line 2; repeats of one measurement agree within 5 %: remove the wrong");
+    assert_refused(HEADER "0,forward,1410,1,11.1\n"
+                          "0,forward,1410,1,10.5\n"
+                          "0,forward,1410,1,10\n",
+                   "p.csv:4:1: stage 0, instruction 'forward' at 1410 MHz has energy 10 J here and "
+                   "11.1 J in line 2; repeats of one measurement agree within 10 %: remove");
+    /* Energy in mJ, or a time in ms. */
+    assert_refused(HEADER "0,f,0,1,10\n0,f,0,1,10000\n", "p.csv:3:1: stage 0, instruction 'f'");
+    assert_refused(HEADER "0,f,0,1,10\n0,f,0,1000,10\n", "p.csv:3:1: stage 0, instruction 'f'");
+    /* By one rank of several; what two ranks measure may differ. */
+    assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,9,1,50\n",
+                   "p.csv:4:1: stage 0, instruction 'f' at 9 MHz has time 1 s here and 2 s in line "
+                   "3");
+    /* Also where the point is left out, because not all ranks have it. */
+    assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,8,1,50\n1,0,f,8,1,5\n",
+                   "p.csv:5:1:");
+    harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1}, {0, -1, "f", 9, 1, 20, 1}};
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "row 1: stage 0, instruction 'f' at 9 MHz has energy 20 "
+                                          "J here and 10 J in row 0; "));
+}
+
+static void repeats_at_the_limit_agree(void **state) {
+    (void)state;
+    harpe_profile *profile = parse(HEADER "0,f,9,1,10\n0,f,9,1.04999,10.999\n");
+    assert_int_equal(harpe_profile_repeat_count(profile), 1);
+    harpe_profile_free(profile);
+    assert_refused(HEADER "0,f,9,1,10\n0,f,9,1.05001,10\n", "p.csv:3:1: ");
+    assert_refused(HEADER "0,f,9,1,10\n0,f,9,1,11.001\n", "p.csv:3:1: ");
 }
 
 static void only_frequencies_of_all_ranks_are_kept(void **state) {
@@ -236,7 +302,8 @@ static void order_of_rows_does_not_matter(void **state) {
 
 static void rows_in_memory_are_checked_by_index(void **state) {
     (void)state;
-    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10}, {0, -1, "backward", 1410, 1, 10}};
+    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1},
+                                {0, -1, "backward", 1410, 1, 10, 1}};
     harpe_profile *profile = NULL;
     harpe_error error;
 
@@ -275,7 +342,7 @@ static void rows_in_memory_are_checked_by_index(void **state) {
 static void names_outlive_the_callers_rows(void **state) {
     (void)state;
     char name[] = "forward";
-    harpe_measurement row = {0, -1, name, 1410, 1, 10};
+    harpe_measurement row = {0, -1, name, 1410, 1, 10, 1};
     harpe_profile *profile = NULL;
     assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
     memset(name, 'x', sizeof name - 1);
@@ -453,8 +520,9 @@ static void a_written_profile_reads_back_equal(void **state) {
     close(descriptor);
     harpe_profile *profile = parse(HEADER "0,forward,1410,0.1,0.30000000000000004\n"
                                           "0,forward,1395,1e-9,1e9\n"
-                                          "0,forward,1395,0.7,0.2\n"
-                                          "0,forward,1395,0.1,0.2\n"
+                                          "0,forward,1380,0.7,0.2\n"
+                                          "0,forward,1380,0.71,0.21\n"
+                                          "0,forward,1380,0.69,0.2\n"
                                           "1,a.b:c-d_e,0,123456.789012345678,1e-12\n");
     harpe_profile *again = NULL;
     harpe_error error = {.message = ""};
@@ -533,6 +601,9 @@ int main(void) {
         cmocka_unit_test(frequency_may_be_written_as_float_or_zero),
         cmocka_unit_test(limits_themselves_are_accepted),
         cmocka_unit_test(repeats_without_rank_are_averaged),
+        cmocka_unit_test(nothing_is_noted_where_nothing_repeats),
+        cmocka_unit_test(repeats_that_disagree_are_refused_with_both_lines),
+        cmocka_unit_test(repeats_at_the_limit_agree),
         cmocka_unit_test(ranks_give_longest_time_and_energy_sum),
         cmocka_unit_test(only_frequencies_of_all_ranks_are_kept),
         cmocka_unit_test(ranks_without_common_frequency_are_refused),

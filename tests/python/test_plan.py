@@ -189,6 +189,45 @@ class Inputs(PlanTest):
         self.assertAlmostEqual(self.solve(twice, blocking_power=0).vertices[-1].lower_bound,
                                2 * self.solve(blocking_power=0).vertices[-1].lower_bound, places=6)
 
+    def test_gpus_of_a_stage_wait_each(self):
+        one = self.solve(plans=5)
+        self.assertEqual(one.problem.num_gpus, 4)
+        ranks = [dict(zip(NAMES, values), rank=rank) for values in self.rows for rank in range(8)]
+        sums = [dict(zip(NAMES, values), energy=8 * values[4]) for values in self.rows]
+        gpus = [dict(row, gpus=8) for row in sums]
+        columns = {name: [row[name] for row in gpus] for name in gpus[0]}
+        for profile, options in ((ranks, {}), (gpus, {}), (columns, {}),
+                                 (sums, {"gpus_per_stage": 8})):
+            eight = self.solve(profile, plans=5, **options)
+            self.assertEqual(eight.problem.num_gpus, 32)
+            self.assertEqual(eight.problem.num_ranks, 4)
+            self.assertEqual([plan.time for plan in eight.plans], [plan.time for plan in one.plans])
+            for a, b in zip(one.plans, eight.plans):
+                self.assertAlmostEqual(b.energy, 8 * a.energy, places=5)
+                self.assertAlmostEqual(b.average_power, a.average_power, places=5)
+                self.assertAlmostEqual(b._cost_change, 8 * a._cost_change, places=5)
+        self.refused("4 GPUs per stage are given, but stage 0 of the profile has 8", profile=ranks,
+                     gpus_per_stage=4)
+        self.refused("row 0: gpus must be", profile=[dict(row, gpus=-1) for row in sums])
+
+    def test_repeated_rows_are_averaged_with_a_warning_or_refused(self):
+        self.assertEqual(self.solve(plans=1).problem.repeats, [])
+        stage, name, mhz, time, energy = self.rows[0]
+        more = [*self.rows, (stage, name, mhz, time * 1.01, energy * 1.02)]
+        with self.assertWarnsRegex(UserWarning, rf"2 rows \(0 and {len(self.rows)}\) measure stage "
+                                                rf"{stage}, '{name}' at {mhz} MHz: averaged$"
+                                   ) as warned:
+            frontier = self.solve(more, plans=1)
+        self.assertEqual(warned.filename, __file__)
+        (repeat,) = frontier.problem.repeats
+        self.assertEqual((repeat.stage, repeat.instruction, repeat.frequency, repeat.rows,
+                          repeat.first_row, repeat.last_row, repeat.rank),
+                         (stage, name, mhz, 2, 0, len(self.rows), -1))
+        self.assertAlmostEqual(repeat.time_spread, 0.01, places=9)
+        self.assertAlmostEqual(repeat.energy_spread, 0.02, places=9)
+        self.refused(rf"row {len(self.rows)}: .* in row 0; repeats of one measurement agree",
+                     profile=[*self.rows, (stage, name, mhz, time * 2, energy)])
+
     def test_schedules(self):
         self.assertIn("zb-h1", harpe.plan.schedule_names())
         times = {}
@@ -232,7 +271,7 @@ class Inputs(PlanTest):
         self.refused("different lengths", profile=dict(zip(NAMES, ([0], ["f"], [1], [1, 2], [1]))))
         self.refused("rows are expected, not int", profile=3)
         self.refused("num_microbatches is missing", num_microbatches=None)
-        self.refused("5 stages|4 stages, but the schedule has 5", num_ranks=5)
+        self.refused(r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", num_ranks=5)
         self.refused("2 values for 4 ranks", blocking_power=[80, 80])
         self.refused("cost_model 'cubic'", cost_model="cubic")
         self.refused("2f2b", schedule="2f2b")

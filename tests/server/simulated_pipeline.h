@@ -70,15 +70,16 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
                 entry->points[i].frequency_mhz,
                 entry->points[i].time_s * s->throttle[entry->stage],
                 entry->points[i].energy_j * gpus,
+                gpus,
             };
         }
     }
     harpe_profile *scaled;
     harpe_schedule *schedule;
     harpe_problem *problem;
-    double power_w = s->blocking_power_w * gpus;
     harpe_schedule_options options = {.ranks = s->pp, .microbatches = s->microbatches};
-    harpe_problem_options how = {.blocking_power_w = &power_w, .blocking_power_count = 1};
+    harpe_problem_options how = {.blocking_power_w = &s->blocking_power_w,
+                                 .blocking_power_count = 1};
     must(s, harpe_profile_new(rows, count, &scaled, &s->error));
     must(s, harpe_schedule_new(&options, &schedule, &s->error));
     must(s, harpe_problem_new(scaled, schedule, &how, &problem, &s->error));

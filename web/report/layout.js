@@ -64,7 +64,7 @@ export function planLayouts(data) {
     const model = unpack(data);
     const order = orderOf(model);
     const points = data.entries.map((entry) => entry.points.map(
-        ([frequency, duration, energy]) => ({ frequency, duration, power: energy / duration })));
+        ([frequency, duration, energy]) => ({ frequency, duration, power: energy / duration / (entry.gpus ?? 1) })));
     const power_range = powersUsed(data, model, points);
 
     /** What each instruction takes; -1: all at their highest clocks. */

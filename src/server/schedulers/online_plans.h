@@ -16,9 +16,9 @@ typedef struct harpe_online_plans {
     double undisturbed_s; /* T_min as it was swept, the lowest of several; drift leaves it */
 } harpe_online_plans;
 
-/* `blocking_power_w` is that of a stage: of all of its GPUs together. `undisturbed_s` 0: the
- * profile is as it was swept. HARPE_INTERNAL when profile and pipeline do not belong together. Free
- * with harpe_online_plans_free. */
+/* `blocking_power_w` is that of one GPU; the profile says how many a stage has. `undisturbed_s` 0:
+ * the profile is as it was swept. HARPE_INTERNAL when profile and pipeline do not belong together.
+ * Free with harpe_online_plans_free. */
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
                                     const harpe_profile *profile, double blocking_power_w,
                                     int plan_count, double undisturbed_s, harpe_online_plans **out,

@@ -43,9 +43,8 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
     harpe_online_plans *plans;
     harpe_status status = harpe_sweep_profile(self->sweep, &profile, error);
     if (status) return status;
-    double blocking_w = self->blocking_power_w * harpe_perseus_gpus_per_stage(self);
-    status = harpe_online_plans_new(self->pipeline, profile, blocking_w, self->args.plans,
-                                    undisturbed_s, &plans, error);
+    status = harpe_online_plans_new(self->pipeline, profile, self->blocking_power_w,
+                                    self->args.plans, undisturbed_s, &plans, error);
     harpe_profile_free(profile);
     if (status) return status;
     harpe_perseus_forget_seen(self);

@@ -224,6 +224,7 @@ bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
                                  harpe_error *error) {
     size_t entries = sweep->pipeline->entry_count, count = 0;
+    int gpus = sweep->rank_count / sweep->pipeline->rank_count; /* of a stage */
     harpe_measurement *rows = harpe_calloc(entries * sweep->frequency_count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
     for (size_t e = 0; e < entries; e++) {
@@ -231,9 +232,13 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
         const harpe_sweep_list *list = &sweep->lists[e];
         for (size_t i = 0; i < list->count; i++) {
             harpe_profile_point point = corrected(list, i);
-            rows[count++] =
-                (harpe_measurement){entry->stage,        -1,           entry->instruction,
-                                    point.frequency_mhz, point.time_s, point.energy_j};
+            rows[count++] = (harpe_measurement){.stage = entry->stage,
+                                                .rank = -1,
+                                                .instruction = entry->instruction,
+                                                .frequency_mhz = point.frequency_mhz,
+                                                .time_s = point.time_s,
+                                                .energy_j = point.energy_j,
+                                                .gpu_count = gpus};
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pipelines whose stages are several GPUs: a stage of eight equal GPUs is planned as a stage of
+ * one, with eight times the energy; and any stages match an LP that adds the waiting GPUs up by
+ * itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/text.h"
+#include "instances.h"
+#include "plan/profile_rows.h"
+
+#ifdef HARPE_HAVE_CLP
+#include "relaxation_lp.h"
+#endif
+
+typedef enum told_by { TOLD_BY_RANK, TOLD_BY_GPUS, TOLD_BY_OPTION, TOLD_WAYS } told_by;
+
+/* The rows again for `gpus` equal GPUs per stage, in one of the ways to tell it. */
+static test_rows on_several_gpus(const test_rows *rows, int gpus, told_by way) {
+    test_rows several = {0};
+    int copies = way == TOLD_BY_RANK ? gpus : 1;
+    for (size_t i = 0; i < rows->count; i++) {
+        const harpe_measurement *row = &rows->rows[i];
+        for (int g = 0; g < copies; g++) {
+            add_row(&several, row->stage, row->instruction, row->frequency_mhz, row->time_s,
+                    copies == 1 ? gpus * row->energy_j : row->energy_j);
+            harpe_measurement *added = &several.rows[several.count - 1];
+            if (way == TOLD_BY_RANK) added->rank = row->stage * gpus + g;
+            if (way == TOLD_BY_GPUS) added->gpu_count = gpus;
+        }
+    }
+    return several;
+}
+
+static harpe_problem *problem_on(const test_rows *rows, const harpe_schedule_options *how,
+                                 double blocking_w, int gpus_per_stage) {
+    harpe_schedule *schedule = schedule_of(how);
+    harpe_profile *profile = profile_of(rows);
+    harpe_problem *problem = problem_of(profile, schedule,
+                                        &(harpe_problem_options){
+                                            .blocking_power_w = &blocking_w,
+                                            .blocking_power_count = 1,
+                                            .gpus_per_stage = gpus_per_stage,
+                                        });
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    return problem;
+}
+
+static harpe_plan all_maximum_of(const harpe_problem *problem) {
+    harpe_plan plan;
+    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    return plan;
+}
+
+/* Sums of thousands of doubles, and slopes that are whole microwatts. */
+#define ALIKE 1e-6
+
+static void assert_several_times(const harpe_problem *one, const harpe_problem *several, int gpus) {
+    harpe_frontier *of_one = NULL, *of_several = NULL;
+    harpe_error error = {.message = ""};
+    size_t one_count = 0, several_count = 0;
+    assert_ok(harpe_frontier_new(one, NULL, &of_one, &error), error);
+    assert_ok(harpe_frontier_new(several, NULL, &of_several, &error), error);
+    const harpe_frontier_vertex *v = harpe_frontier_vertices(of_one, &one_count);
+    const harpe_frontier_vertex *w = harpe_frontier_vertices(of_several, &several_count);
+    assert_true(v[0].time_s == w[0].time_s);                             /* T_min */
+    assert_true(v[one_count - 1].time_s == w[several_count - 1].time_s); /* T* */
+    for (size_t i = 0; i < one_count; i++) {
+        assert_near(harpe_frontier_bound_at(of_several, v[i].time_s), gpus * v[i].lower_bound_j,
+                    ALIKE);
+    }
+    harpe_plan a = all_maximum_of(one), b = all_maximum_of(several);
+    assert_true(a.time_s == b.time_s);
+    assert_near(b.energy_j, gpus * a.energy_j, ALIKE);
+    assert_near(b.blocking_energy_j, gpus * a.blocking_energy_j, ALIKE);
+    assert_near(b.average_power_w, a.average_power_w, ALIKE);
+    harpe_frontier_free(of_one);
+    harpe_frontier_free(of_several);
+}
+
+/* The measured character: of profiles with ties two vertices may lie at T* but for a microwatt. */
+static void equal_gpus_change_nothing_but_the_energy(void **state) {
+    (void)state;
+    test_random random = {11};
+    const char *name;
+    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int gpus = 1; gpus <= 8; gpus += gpus == 1 ? 2 : 5) {
+            harpe_schedule_options how = shape_for(name, random_int(&random, 1, 4), 4);
+            harpe_schedule *schedule = schedule_of(&how);
+            test_profile_shape shape = {.fewest_options = 3, .most_options = 12};
+            test_rows rows = make_rows(schedule, &shape, &random);
+            harpe_problem *one = problem_on(&rows, &how, 80, 0);
+            for (told_by way = 0; way < TOLD_WAYS; way++) {
+                test_rows more = on_several_gpus(&rows, gpus, way);
+                harpe_problem *several =
+                    problem_on(&more, &how, 80, way == TOLD_BY_OPTION ? gpus : 0);
+                assert_int_equal(harpe_problem_total_gpu_count(several), gpus * how.ranks);
+                assert_int_equal(harpe_problem_gpu_count(several, 0), gpus);
+                assert_several_times(one, several, gpus);
+                harpe_problem_free(several);
+                free(more.rows);
+            }
+            harpe_problem_free(one);
+            harpe_schedule_free(schedule);
+            free(rows.rows);
+        }
+    }
+}
+
+#ifdef HARPE_HAVE_CLP
+
+/* Stages have different numbers of GPUs; the LP gets the sum of their blocking powers from here. */
+static void different_gpus_match_an_lp(void **state) {
+    (void)state;
+    test_random random = {12};
+    for (int trial = 0; trial < test_trials(20); trial++) {
+        int gpus[3];
+        double blocking_w = random_between(&random, 0, 200), total_w = 0;
+        harpe_schedule_options how = {.ranks = 3, .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule *schedule = schedule_of(&how);
+        test_profile_shape shape = {.fewest_options = 2, .most_options = 6};
+        test_rows rows = make_rows(schedule, &shape, &random);
+        for (int s = 0; s < 3; s++) {
+            gpus[s] = random_int(&random, 1, 16);
+            total_w += gpus[s] * blocking_w;
+        }
+        for (size_t i = 0; i < rows.count; i++) {
+            rows.rows[i].gpu_count = gpus[rows.rows[i].stage];
+            rows.rows[i].energy_j *= gpus[rows.rows[i].stage];
+        }
+        harpe_problem *problem = problem_on(&rows, &how, blocking_w, 0);
+        const harpe_dag *dag = &problem->dag;
+        relaxation r = {.instruction_count = dag->node_count, .blocking_power_w = total_w};
+        r.list_of = calloc((size_t)dag->node_count, sizeof *r.list_of);
+        r.arc_from = dag->arc_from;
+        r.arc_to = dag->arc_to;
+        r.arc_count = dag->arc_count;
+        for (int i = 0; i < dag->node_count; i++) {
+            const harpe_option_list *list = r.list_of[i] = &harpe_problem_choice(problem, i)->list;
+            for (size_t k = 0; k < list->option_count; k++) {
+                double waiting_j = gpus[list->stage] * blocking_w * list->options[k].time_s;
+                assert_near(list->options[k].effective_energy_j + waiting_j,
+                            list->options[k].energy_j, 1e-9);
+            }
+        }
+        relaxation_lp lp = relaxation_lp_new(&r);
+        harpe_frontier *frontier = NULL;
+        harpe_error error = {.message = ""};
+        size_t count = 0;
+        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
+        for (int k = 0; k <= 4; k++) {
+            /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
+            double time_s = v[0].time_s * (1 + 1e-7) + (v[count - 1].time_s - v[0].time_s) * k / 4;
+            assert_near(harpe_frontier_bound_at(frontier, time_s),
+                        relaxation_lp_energy_j(&lp, time_s), 1e-6);
+        }
+        assert_near(v[count - 1].lower_bound_j, relaxation_lp_energy_j(&lp, INFINITY), 1e-6);
+        relaxation_lp_free(&lp);
+        harpe_frontier_free(frontier);
+        free(r.list_of);
+        harpe_problem_free(problem);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+#endif
+
+/* ---- Told and read ------------------------------------------------------------------------ */
+
+static harpe_profile *parse(const char *text) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error), error);
+    return profile;
+}
+
+static void an_aggregated_profile_keeps_its_gpus(void **state) {
+    (void)state;
+    harpe_profile *profile = parse("rank,stage,instruction,frequency,time,energy\n"
+                                   "0,0,forward,1410,1,10\n1,0,forward,1410,1,12\n"
+                                   "2,1,forward,1410,1,10\n");
+    assert_int_equal(harpe_profile_gpu_count(profile, 0), 2);
+    assert_int_equal(harpe_profile_gpu_count(profile, 1), 1);
+    assert_int_equal(harpe_profile_gpu_count(profile, 2), 0);
+    assert_int_equal(harpe_profile_gpu_count(profile, -1), 0);
+    harpe_text text = {0};
+    harpe_profile_print_csv(profile, &text);
+    assert_string_equal(text.data, "stage,instruction,frequency,time,energy,gpus\n"
+                                   "0,forward,1410,1,22,2\n1,forward,1410,1,10,1\n");
+    harpe_profile *again = parse(text.data);
+    assert_int_equal(harpe_profile_gpu_count(again, 0), 2);
+    assert_int_equal(harpe_profile_gpu_count(again, 1), 1);
+    harpe_profile_free(again);
+    harpe_profile_free(profile);
+    harpe_text_free(&text);
+}
+
+static void ranks_may_be_several_gpus_themselves(void **state) {
+    (void)state;
+    harpe_profile *profile = parse("rank,stage,instruction,frequency,time,energy,gpus\n"
+                                   "0,0,forward,1410,1,10,4\n1,0,forward,1410,1,12,2\n"
+                                   "0,0,backward,1410,1,10,4\n1,0,backward,1410,1,12,2\n");
+    assert_int_equal(harpe_profile_gpu_count(profile, 0), 6);
+    harpe_profile_free(profile);
+}
+
+static void assert_refused(const char *text, const char *expected) {
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
+                     HARPE_INVALID_INPUT);
+    if (strstr(error.message, expected) == NULL)
+        fail_msg("expected '%s', got '%s'", expected, error.message);
+    assert_null(profile);
+}
+
+static void contradicting_gpus_are_refused(void **state) {
+    (void)state;
+#define GPUS_HEADER "stage,instruction,frequency,time,energy,gpus\n"
+    assert_refused(GPUS_HEADER "0,forward,1410,1,10,4\n0,forward,1395,1,10,4\n"
+                               "0,backward,1410,1,10,8\n",
+                   "p.csv:4:1: gpus is 8, but 4 for stage 0 in line 2");
+    assert_refused(GPUS_HEADER "0,forward,1410,1,10,0\n",
+                   "p.csv:2:21: gpus must be a whole number from 1 to 65536 (found '0')");
+    assert_refused(GPUS_HEADER "0,forward,1410,1,10,\n", "p.csv:2:21: gpus must be");
+    assert_refused(GPUS_HEADER "0,forward,1410,1,10,1.5\n", "p.csv:2:21: gpus must be");
+}
+
+static void assert_problem_refused(const char *csv, const harpe_schedule_options *how, int gpus,
+                                   const char *expected) {
+    harpe_profile *profile = parse(csv);
+    harpe_schedule *schedule = schedule_of(how);
+    harpe_problem *problem = NULL;
+    harpe_error error = {.message = ""};
+    harpe_status status = harpe_problem_new(
+        profile, schedule, &(harpe_problem_options){.gpus_per_stage = gpus}, &problem, &error);
+    assert_int_not_equal(status, HARPE_OK);
+    if (strstr(error.message, expected) == NULL)
+        fail_msg("expected '%s', got '%s'", expected, error.message);
+    assert_null(problem);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void gpus_that_do_not_fit_the_problem_are_refused(void **state) {
+    (void)state;
+    const harpe_schedule_options one = {.ranks = 1, .microbatches = 1};
+    const char *four = GPUS_HEADER "0,forward,1410,1,10,4\n0,backward,1410,1,10,4\n";
+    assert_problem_refused(four, &one, 8,
+                           "8 GPUs per stage are given, but stage 0 of the profile has 4");
+    assert_problem_refused(four, &one, -1, "GPUs per stage must be 1 to 65536");
+    assert_problem_refused(four, &one, 65537, "GPUs per stage must be 1 to 65536");
+    /* Two stages on one rank. */
+    const harpe_schedule_options two = {.name = "zb-v", .ranks = 1, .microbatches = 1};
+    harpe_text csv = {0};
+    harpe_text_printf(&csv, GPUS_HEADER);
+    for (int stage = 0; stage < 2; stage++) {
+        static const char *const names[] = {"forward", "backward", "backward_input",
+                                            "backward_weight"};
+        for (int i = 0; i < 4; i++) {
+            harpe_text_printf(&csv, "%d,%s,1410,1,10,%d\n", stage, names[i], 2 + stage);
+        }
+    }
+    assert_problem_refused(csv.data, &two, 0, "stages that share a rank run on the same GPUs");
+    harpe_text_free(&csv);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_gpus_change_nothing_but_the_energy),
+#ifdef HARPE_HAVE_CLP
+        cmocka_unit_test(different_gpus_match_an_lp),
+#endif
+        cmocka_unit_test(an_aggregated_profile_keeps_its_gpus),
+        cmocka_unit_test(ranks_may_be_several_gpus_themselves),
+        cmocka_unit_test(contradicting_gpus_are_refused),
+        cmocka_unit_test(gpus_that_do_not_fit_the_problem_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
