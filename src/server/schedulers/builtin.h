@@ -10,11 +10,16 @@
 
 #include <harpe/scheduler.h>
 
+#include "server/figures.h"
+
 extern const harpe_scheduler_class harpe_point_solution; /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_all_max_frequency;
 extern const harpe_scheduler_class harpe_program_scheduler;    /* another program, JSON lines */
 extern const harpe_scheduler_class harpe_instruction_profiler; /* online: measures a profile */
 extern const harpe_scheduler_class harpe_perseus_scheduler;    /* online: measures, plans, learns */
+
+/* Figures of either online scheduler's state, for people and /metrics. */
+void harpe_perseus_figures(const void *state, harpe_figures *out);
 
 /* What built-in schedulers get behind the harpe_scheduler_job: only the program one uses it. */
 typedef struct harpe_host_job {

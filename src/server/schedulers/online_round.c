@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "server/schedulers/savings.h"
 
 /* Bounds of a profile's rows. */
 #define TIME_MIN_S 1e-9
@@ -126,31 +127,48 @@ static const harpe_breakdown *find(const harpe_breakdown *list, size_t count,
     return NULL;
 }
 
-/* A stage's entry is measured when all of its ranks measured it: `energy_j` < 0 marks one that was
- * not. */
-static void read_entry(reading *self, const harpe_profiling_result *result,
-                       const harpe_online_name *name, int entry) {
-    const harpe_online_entry *shape = &self->pipeline->entries[entry];
-    harpe_online_mean *mean = &self->round->entries[entry];
+/* One run of `entry` on one rank; 0 where there is none to be had. */
+static harpe_online_mean typical_entry(const harpe_profiling_result *result,
+                                       const harpe_online_name *name,
+                                       const harpe_online_entry *shape, int entry,
+                                       double *scratch) {
     const harpe_breakdown *times =
         find(result->time_breakdown, result->time_breakdown_count, name->instruction);
     const harpe_breakdown *energies =
         find(result->energy_breakdown, result->energy_breakdown_count, name->instruction);
-    double time_s =
-        !times ? 0 : typical_run(times, name, shape, entry, TIME_MIN_S, TIME_MAX_S, self->scratch);
-    double energy_j = !energies ? 0
-                                : typical_run(energies, name, shape, entry, ENERGY_MIN_J,
-                                              ENERGY_MAX_J, self->scratch);
-    if (time_s > 0 && energy_j > 0 && mean->energy_j >= 0) {
-        if (time_s > mean->time_s) mean->time_s = time_s;
-        mean->energy_j += energy_j;
-        return;
+    harpe_online_mean mean = {0, 0};
+    if (times)
+        mean.time_s = typical_run(times, name, shape, entry, TIME_MIN_S, TIME_MAX_S, scratch);
+    if (energies)
+        mean.energy_j =
+            typical_run(energies, name, shape, entry, ENERGY_MIN_J, ENERGY_MAX_J, scratch);
+    return mean;
+}
+
+/* A stage's entry is measured when all of its ranks measured it: `energy_j` < 0 marks one that was
+ * not. */
+static bool add_entry(harpe_online_mean *mean, harpe_online_mean own) {
+    if (own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0) {
+        if (own.time_s > mean->time_s) mean->time_s = own.time_s;
+        mean->energy_j += own.energy_j;
+        return true;
     }
     mean->energy_j = -1;
-    if (!(time_s > 0)) {
-        tell_problem(self->round, result->rank, "time", name, times);
-    } else if (!(energy_j > 0)) {
-        tell_problem(self->round, result->rank, "energy", name, energies);
+    return false;
+}
+
+static void read_entry(reading *self, const harpe_profiling_result *result,
+                       const harpe_online_name *name, int entry) {
+    harpe_online_mean own =
+        typical_entry(result, name, &self->pipeline->entries[entry], entry, self->scratch);
+    if (add_entry(&self->round->entries[entry], own)) return;
+    if (!(own.time_s > 0)) {
+        tell_problem(self->round, result->rank, "time", name,
+                     find(result->time_breakdown, result->time_breakdown_count, name->instruction));
+    } else if (!(own.energy_j > 0)) {
+        tell_problem(
+            self->round, result->rank, "energy", name,
+            find(result->energy_breakdown, result->energy_breakdown_count, name->instruction));
     }
 }
 
@@ -215,6 +233,43 @@ static size_t longest_list(const harpe_profiling_result *results, size_t count) 
     return longest;
 }
 
+/* Iterations of all ranks together, where all ranks tell of as many. */
+static void read_spread(harpe_online_round *round, const harpe_profiling_result *results,
+                        size_t count, double *scratch, double *energies_j) {
+    size_t iterations = count > 0 ? results[0].iteration_time_count : 0;
+    bool is_even = true;
+    for (size_t r = 0; r < count; r++)
+        is_even = is_even && results[r].iteration_time_count == iterations &&
+                  results[r].iteration_energy_count == iterations;
+    if (!is_even) return;
+    for (size_t i = 0; i < iterations; i++) {
+        scratch[i] = energies_j[i] = 0;
+        for (size_t r = 0; r < count; r++) {
+            if (results[r].iteration_time_s[i] > scratch[i])
+                scratch[i] = results[r].iteration_time_s[i];
+            energies_j[i] += results[r].iteration_energy_j[i];
+        }
+    }
+    round->spread_iterations = iterations;
+    round->time_spread_s = harpe_robust_spread(scratch, iterations);
+    round->energy_spread_j = harpe_robust_spread(energies_j, iterations);
+}
+
+static double sum_of_list(const double *values, size_t count, double maximum) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (values[i] > 0 && values[i] <= maximum) sum += values[i];
+    }
+    return sum;
+}
+
+static void read_totals(harpe_online_round *round, const harpe_profiling_result *result) {
+    double time_s = sum_of_list(result->iteration_time_s, result->iteration_time_count, TIME_MAX_S);
+    if (time_s > round->total_time_s) round->total_time_s = time_s;
+    round->total_energy_j +=
+        sum_of_list(result->iteration_energy_j, result->iteration_energy_count, ENERGY_MAX_J);
+}
+
 /* Entries within a profile's bounds, all others to 0. */
 static void settle(reading *self) {
     harpe_online_round *round = self->round;
@@ -239,7 +294,8 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
                                      harpe_online_round *out, harpe_error *error) {
     harpe_online_round round = {.entries =
                                     harpe_calloc(pipeline->entry_count, sizeof *round.entries)};
-    double *scratch = harpe_calloc(longest_list(results, count), sizeof *scratch);
+    size_t longest = longest_list(results, count);
+    double *scratch = harpe_calloc(2 * longest + 1, sizeof *scratch);
     if (!round.entries || !scratch) {
         free(round.entries);
         free(scratch);
@@ -249,10 +305,73 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
     for (size_t r = 0; r < count; r++)
         read_rank(&self, &results[r], ranks[r].pp_rank);
     settle(&self);
+    for (size_t r = 0; r < count; r++)
+        read_totals(&round, &results[r]);
+    read_spread(&round, results, count, scratch, scratch + longest);
     free(scratch);
     *out = round;
     return HARPE_OK;
 }
+
+/* ---- Runs at the highest clock --------------------------------------------------------------- */
+
+/* Of a name on its rank: entry_of_run, with -1 for the runs that are not wanted. */
+static void choose_runs(const harpe_online_pipeline *pipeline, int pipeline_rank,
+                        const harpe_online_name *name, const int *frequency_mhz, int highest_mhz,
+                        int *entry_of_run) {
+    size_t first = pipeline->rank_offset[pipeline_rank];
+    size_t end = pipeline->rank_offset[pipeline_rank + 1];
+    size_t run = 0;
+    for (size_t i = first; i < end && run < name->run_count; i++) {
+        int entry = pipeline->entry_of[i];
+        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
+        size_t before = i == first ? end - 1 : i - 1;
+        bool is_wanted = frequency_mhz[i] == highest_mhz && frequency_mhz[before] == highest_mhz;
+        entry_of_run[run++] = is_wanted ? entry : -1;
+    }
+}
+
+static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_rank,
+                         const harpe_profiling_result *result, const int *frequency_mhz,
+                         int highest_mhz, harpe_online_mean *entries, int *entry_of_run,
+                         double *scratch) {
+    for (size_t n = pipeline->name_offset[pipeline_rank];
+         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
+        harpe_online_name name = pipeline->names[n];
+        choose_runs(pipeline, pipeline_rank, &name, frequency_mhz, highest_mhz, entry_of_run);
+        name.entry_of_run = entry_of_run;
+        for (int e = name.first_entry; e < name.first_entry + name.entry_count; e++) {
+            harpe_online_entry shape = pipeline->entries[e];
+            shape.run_count = 0;
+            for (size_t k = 0; k < name.run_count; k++)
+                shape.run_count += entry_of_run[k] == e;
+            harpe_online_mean own = {0, 0};
+            if (shape.run_count > 0) own = typical_entry(result, &name, &shape, e, scratch);
+            (void)add_entry(&entries[e], own);
+        }
+    }
+}
+
+harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
+                                             const harpe_rank_info *ranks,
+                                             const harpe_profiling_result *results, size_t count,
+                                             const int *frequency_mhz, int highest_mhz,
+                                             harpe_online_mean *entries, harpe_error *error) {
+    double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
+    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
+    harpe_status status = scratch && entry_of_run ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t r = 0; r < count && !status; r++)
+        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz, highest_mhz, entries,
+                     entry_of_run, scratch);
+    for (size_t e = 0; e < pipeline->entry_count && !status; e++) {
+        if (!(entries[e].energy_j > 0)) entries[e] = (harpe_online_mean){0, 0};
+    }
+    free(scratch);
+    free(entry_of_run);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
 
 void harpe_online_round_free(harpe_online_round *round) {
     free(round->entries);

@@ -91,6 +91,7 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
     self->job = job;
     self->name = name;
     self->makes_plans = makes_plans;
+    self->scaled.since_round = -1;
     harpe_status status =
         harpe_perseus_args_read(name, makes_plans, job->args_json, &self->args, error);
     if (!status && !makes_plans && !self->args.profile_path && !job->directory)
@@ -148,8 +149,25 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+/* An empty schedule ran: the highest clocks. */
+static harpe_status count_unscheduled(harpe_perseus *self, const harpe_profiling_result *results,
+                                      size_t count, harpe_perseus_measured *measured,
+                                      harpe_error *error) {
+    harpe_online_round round;
+    harpe_status status =
+        harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
+    if (status) return status;
+    measured->time_s = round.iteration_time_s;
+    measured->energy_j = round.iteration_energy_j;
+    measured->iterations = (int64_t)round.iterations;
+    harpe_perseus_count_sweep(self, &round, measured->round);
+    harpe_online_round_free(&round);
+    return HARPE_OK;
+}
+
 static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_result *results,
-                                  size_t count, harpe_error *error) {
+                                  size_t count, harpe_perseus_measured *measured,
+                                  harpe_error *error) {
     int microbatches;
     harpe_error missed;
     harpe_status status =
@@ -157,16 +175,11 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
                                         self->job->ranks, results, count, &microbatches, &missed);
     if (!status) {
         harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
-        return harpe_perseus_begin_sweep(self, microbatches, error);
+        status = harpe_perseus_begin_sweep(self, microbatches, error);
+        return status ? status : count_unscheduled(self, results, count, measured, error);
     }
     if (++self->count_misses < MISSES_MAX) return HARPE_OK;
     return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message, self->count_misses);
-}
-
-static void count_sweep(harpe_perseus *self, const harpe_sweep *sweep) {
-    self->saved.iterations += (int64_t)sweep->cost.iterations;
-    self->saved.energy_j -= harpe_sweep_extra_energy_j(sweep);
-    self->saved.time_s += harpe_sweep_extra_time_s(sweep);
 }
 
 static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
@@ -183,7 +196,6 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                                   harpe_error *error) {
     harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     if (harpe_sweep_is_over(sweep)) {
-        self->saved.iterations += (int64_t)round->iterations; /* at the highest frequency */
         harpe_perseus_plan_swept(self);
         return HARPE_OK;
     }
@@ -196,7 +208,6 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                           round->problem);
     if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
     log_sweep(self, sweep);
-    count_sweep(self, sweep);
     if (!self->sweep_again) harpe_perseus_write_profile(self);
     if (!self->makes_plans) harpe_perseus_hold(self, "");
     return HARPE_OK;
@@ -219,9 +230,6 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
                       pipeline->microbatches);
     harpe_perseus_put_sweep_off(self);
     harpe_perseus before = *self;
-    if (self->phase == HARPE_PERSEUS_SWEEP &&
-        !harpe_sweep_is_over(harpe_perseus_sweep_under_way(self)))
-        count_sweep(self, harpe_perseus_sweep_under_way(self));
     self->seen = (harpe_perseus_seen){0};
     self->plans = NULL;
     self->sweep = self->sweep_again = NULL;
@@ -234,6 +242,8 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
         return false;
     }
     self->misfits = 0;
+    harpe_perseus_drop_baseline(self);
+    harpe_perseus_renew_baseline(self);
     return true;
 }
 
@@ -257,16 +267,17 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
     }
 }
 
-/* A round that ran a plan. */
-static void count_savings(harpe_perseus *self, const harpe_online_round *round,
-                          harpe_perseus_measured *measured) {
-    harpe_perseus_see(self, round);
-    if (!(measured->time_s > 0 && measured->energy_j > 0) || round->ran_other_steps) return;
-    harpe_perseus_find_baseline(self, round, measured);
-    double iterations = (double)round->iterations;
-    self->saved.iterations += (int64_t)round->iterations;
-    self->saved.energy_j += iterations * (measured->baseline_j - measured->energy_j);
-    self->saved.time_s += iterations * (measured->time_s - measured->baseline_s);
+/* Before anything that depends on the round is changed. */
+static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
+                                  const harpe_profiling_result *results, size_t count,
+                                  harpe_perseus_measured *measured, harpe_error *error) {
+    if (self->phase == HARPE_PERSEUS_SWEEP) {
+        harpe_perseus_count_sweep(self, round, measured->round);
+    } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
+        harpe_perseus_see(self, round);
+        return harpe_perseus_count_planned(self, round, results, count, measured, error);
+    }
+    return HARPE_OK;
 }
 
 static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
@@ -274,16 +285,21 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     int64_t number = self->round++;
     harpe_perseus_measured *measured = &self->history[number % HARPE_PERSEUS_HISTORY];
     *measured = (harpe_perseus_measured){.round = number};
-    if (self->phase == HARPE_PERSEUS_COUNT) return observe_count(self, results, count, error);
+    if (self->phase == HARPE_PERSEUS_COUNT)
+        return observe_count(self, results, count, measured, error);
     harpe_online_round round;
     harpe_status status =
         harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
     if (status) return status;
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
+    measured->iterations = (int64_t)round.iterations;
     self->misfits = round.problem[0] ? self->misfits + 1 : 0;
-    if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new)
-        count_savings(self, &round, measured);
+    status = count_savings(self, &round, results, count, measured, error);
+    if (status) {
+        harpe_online_round_free(&round);
+        return status;
+    }
     if (!counts_again(self, results, count)) {
         tell_misfit(self, &round);
         status = take_round(self, &round, error);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of an online scheduler, shared by its files: perseus.c (rounds and wishes),
  * perseus_plan.c (from a finished sweep to plans), perseus_watch.c (is what is measured what was
- * planned?), perseus_state.c (save, load, frontier), perseus_args.c, and by instruction_profiler.c,
- * which is its first half. */
+ * planned?), perseus_savings.c (what is saved), perseus_report.c (how that is told),
+ * perseus_state.c (save, load, frontier), perseus_args.c, and by instruction_profiler.c, which is
+ * its first half. */
 #ifndef HARPE_SERVER_SCHEDULERS_PERSEUS_H
 #define HARPE_SERVER_SCHEDULERS_PERSEUS_H
 
 #include <harpe/scheduler.h>
 
 #include "server/schedulers/online_plans.h"
+#include "server/schedulers/savings.h"
 #include "server/schedulers/sweep.h"
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
@@ -46,17 +48,24 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 typedef struct harpe_perseus_measured {
     int64_t round;
     double time_s, energy_j; /* of an iteration, all ranks; 0: not reported */
-    /* What it would have been at the highest frequencies, with the same straggler; 0: no plan ran
-     */
+    /* What it would have been at the highest frequencies, with the same straggler; 0: no plan ran,
+     * or no baseline is measured. */
     double baseline_s, baseline_j;
+    int64_t iterations;
+    /* Of the baseline, as in harpe_savings_terms. */
+    double doubt_s, doubt_j, weight_s, weight_j;
 } harpe_perseus_measured;
 
-/* Against the highest frequencies, sweeps included: all iterations that were measured. */
-typedef struct harpe_perseus_saved {
-    int64_t iterations;
-    double energy_j; /* less */
-    double time_s;   /* more */
-} harpe_perseus_saved;
+/* How far rounds are from their plans, in s or J, in the rounds that are closest to them. */
+typedef struct harpe_perseus_usual {
+    double deviation, rounds;
+} harpe_perseus_usual;
+
+/* By what the baseline is moved now, and since when without a break; -1: it is not. */
+typedef struct harpe_perseus_scaled {
+    double factor[HARPE_QUANTITIES];
+    int64_t since_round;
+} harpe_perseus_scaled;
 
 /* What happens again soon after it happened has to wait twice as long, up to a level. */
 enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
@@ -100,7 +109,9 @@ typedef struct harpe_perseus {
     harpe_perseus_patience corrections, sweeps;
 
     harpe_perseus_seen seen;
-    harpe_perseus_saved saved;
+    harpe_savings savings, savings_again; /* against sweep's and sweep_again's baseline */
+    harpe_perseus_usual usual[HARPE_QUANTITIES];
+    harpe_perseus_scaled scaled;
     int64_t round;                                         /* observed so far */
     harpe_perseus_measured history[HARPE_PERSEUS_HISTORY]; /* round r at r % its size */
 } harpe_perseus;
@@ -140,10 +151,29 @@ void harpe_perseus_forget_drift(harpe_perseus *self);
 /* Is it time for another sweep? Each one puts the next one off. */
 bool harpe_perseus_may_sweep(const harpe_perseus *self);
 void harpe_perseus_put_sweep_off(harpe_perseus *self);
-/* Of a round that ran a plan: what an iteration of it would have been at the highest frequencies.
- */
-void harpe_perseus_find_baseline(const harpe_perseus *self, const harpe_online_round *round,
-                                 harpe_perseus_measured *measured);
+
+/* perseus_savings.c: a round that ran a plan, into `measured` too. */
+harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online_round *round,
+                                         const harpe_profiling_result *results, size_t count,
+                                         harpe_perseus_measured *measured, harpe_error *error);
+/* A round of the sweep, before the sweep takes it, or the one behind it. */
+void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
+                               int64_t number);
+harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
+/* What the last sweep measured is the baseline from now on. */
+void harpe_perseus_renew_baseline(harpe_perseus *self);
+/* The sweep under way does not end with plans: what it took is counted. */
+void harpe_perseus_drop_baseline(harpe_perseus *self);
+/* Half-width at 95 % of the blocking power of a GPU. */
+double harpe_perseus_blocking_doubt_w(const harpe_perseus *self);
+
+/* perseus_report.c: members of the frontier; null where there is no baseline. */
+json_t *harpe_perseus_show_baseline(const harpe_perseus *self);
+json_t *harpe_perseus_show_saved(const harpe_perseus *self);
+json_t *harpe_perseus_show_round(const harpe_perseus *self, const harpe_perseus_measured *measured);
+/* What the latest sweep took beyond the baseline. */
+double harpe_perseus_sweep_extra_time_s(const harpe_perseus *self);
+double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self);
 
 /* Remembers, for perseus_pipeline.c, a round that ran a plan; and forgets it. */
 void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);

@@ -82,6 +82,7 @@ void harpe_perseus_hold(harpe_perseus *self, const char *reason) {
 void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason) {
     harpe_sweep_free(self->sweep_again);
     self->sweep_again = NULL;
+    harpe_perseus_drop_baseline(self);
     self->phase = HARPE_PERSEUS_PLAN;
     self->drift_rounds = 0;
     harpe_perseus_log(self, HARPE_LOG_WARNING, "goes on with the plan that it has: %s", reason);
@@ -119,6 +120,7 @@ void harpe_perseus_plan_swept(harpe_perseus *self) {
     if (self->sweep_again) {
         harpe_sweep_free(before);
         self->sweep_again = NULL;
+        harpe_perseus_renew_baseline(self);
         harpe_perseus_write_profile(self);
     }
     calibrate(self);

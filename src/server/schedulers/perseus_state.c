@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "server/schedulers/perseus.h"
 
-enum { VERSION = 3 };
+/* 3 had no measured baseline: it is read, and nothing is claimed to be saved. */
+enum { VERSION = 4, VERSION_WITHOUT_BASELINE = 3 };
 
 static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
 enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
@@ -28,15 +29,29 @@ static int64_t first_kept(const harpe_perseus *self) {
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
-/* [time, energy, the same of the baseline] of the last rounds, oldest first. */
+/* Of the last rounds, oldest first: [time, energy, the same of the baseline, iterations, doubts,
+ * weights]. */
+enum { HISTORY_NUMBERS = 9, HISTORY_NUMBERS_BEFORE = 4 };
+
 static json_t *save_history(const harpe_perseus *self) {
     json_t *list = json_array();
     for (int64_t r = first_kept(self); r < self->round; r++) {
         const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
-        json_array_append_new(list, json_pack("[f,f,f,f]", measured->time_s, measured->energy_j,
-                                              measured->baseline_s, measured->baseline_j));
+        json_array_append_new(list,
+                              json_pack("[f,f,f,f,I,f,f,f,f]", measured->time_s, measured->energy_j,
+                                        measured->baseline_s, measured->baseline_j,
+                                        (json_int_t)measured->iterations, measured->doubt_s,
+                                        measured->doubt_j, measured->weight_s, measured->weight_j));
     }
     return list;
+}
+
+/* [since round, by time, by energy, the usual deviations and their rounds] */
+static json_t *save_comparison(const harpe_perseus *self) {
+    const harpe_perseus_usual *usual = self->usual;
+    return json_pack("[I,f,f,f,f,f,f]", (json_int_t)self->scaled.since_round,
+                     self->scaled.factor[0], self->scaled.factor[1], usual[0].deviation,
+                     usual[0].rounds, usual[1].deviation, usual[1].rounds);
 }
 
 harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
@@ -45,7 +60,7 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     const harpe_online_wishes *wishes = &self->wishes;
     json_t *json = json_pack(
         "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o,s:[i,I,i,I],s:i,s:b,s:b,"
-        "s:f,s:[f,f,f]}",
+        "s:f,s:o,s:o,s:o}",
         "version", VERSION, "phase", PHASES[self->phase], "reason", self->hold_reason,
         "count_misses", self->count_misses, "is_profile_written", self->is_profile_written,
         "blocking_power", self->blocking_power_w, "outside", self->outside_time_s,
@@ -56,8 +71,9 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
         self->corrections.level, (json_int_t)self->corrections.since, self->sweeps.level,
         (json_int_t)self->sweeps.since, "misfits", self->misfits, "misfit_was_told",
         self->misfit_was_told, "is_plan_new", self->is_plan_new, "undisturbed_time",
-        self->plans ? self->plans->undisturbed_s : 0.0, "saved", (double)self->saved.iterations,
-        self->saved.energy_j, self->saved.time_s);
+        self->plans ? self->plans->undisturbed_s : 0.0, "savings",
+        harpe_savings_save(&self->savings), "savings_again",
+        harpe_savings_save(&self->savings_again), "comparison", save_comparison(self));
     if (json && self->pipeline &&
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
@@ -86,10 +102,12 @@ static bool load_history(harpe_perseus *self, const json_t *saved) {
     int64_t first = first_kept(self);
     if ((int64_t)json_array_size(saved) != self->round - first) return false;
     for (int64_t r = first; r < self->round; r++) {
-        double numbers[4];
-        if (!load_numbers(json_array_get(saved, (size_t)(r - first)), numbers, 4)) return false;
-        self->history[r % HARPE_PERSEUS_HISTORY] =
-            (harpe_perseus_measured){r, numbers[0], numbers[1], numbers[2], numbers[3]};
+        double n[HISTORY_NUMBERS] = {0};
+        const json_t *one = json_array_get(saved, (size_t)(r - first));
+        if (!load_numbers(one, n, HISTORY_NUMBERS) && !load_numbers(one, n, HISTORY_NUMBERS_BEFORE))
+            return false;
+        self->history[r % HARPE_PERSEUS_HISTORY] = (harpe_perseus_measured){
+            r, n[0], n[1], n[2], n[3], (int64_t)n[4], n[5], n[6], n[7], n[8]};
     }
     return true;
 }
@@ -116,11 +134,22 @@ static bool load_patience(harpe_perseus_patience *patience, const double *number
     return true;
 }
 
-static bool load_saved(harpe_perseus_saved *saved, const json_t *json) {
-    double numbers[3];
-    if (!load_numbers(json, numbers, 3) || !(numbers[0] >= 0 && numbers[0] < 1e15)) return false;
-    *saved = (harpe_perseus_saved){(int64_t)numbers[0], numbers[1], numbers[2]};
-    return true;
+static bool load_comparison(harpe_perseus *self, const json_t *json) {
+    double n[7];
+    if (!load_numbers(json, n, 7) || !(n[0] >= -1 && n[0] < 1e15)) return false;
+    self->scaled = (harpe_perseus_scaled){{n[1], n[2]}, (int64_t)n[0]};
+    self->usual[0] = (harpe_perseus_usual){n[3], n[4]};
+    self->usual[1] = (harpe_perseus_usual){n[5], n[6]};
+    return n[4] >= 0 && n[6] >= 0;
+}
+
+static bool load_savings(harpe_perseus *self, const json_t *json) {
+    int64_t version = json_integer_value(json_object_get(json, "version"));
+    if (version == VERSION_WITHOUT_BASELINE) return true;
+    return version == VERSION &&
+           harpe_savings_load(&self->savings, json_object_get(json, "savings")) &&
+           harpe_savings_load(&self->savings_again, json_object_get(json, "savings_again")) &&
+           load_comparison(self, json_object_get(json, "comparison"));
 }
 
 static bool load_plain(harpe_perseus *self, const json_t *json) {
@@ -135,15 +164,14 @@ static bool load_plain(harpe_perseus *self, const json_t *json) {
     self->is_plan_new = json_is_true(json_object_get(json, "is_plan_new"));
     self->is_profile_written = json_is_true(json_object_get(json, "is_profile_written"));
     self->blocking_power_w = json_number_value(json_object_get(json, "blocking_power"));
-    if (load_count(json, "version") != VERSION || self->round < 0 || !reason ||
+    if (self->round < 0 || !reason ||
         !(self->blocking_power_w >= 0 && self->blocking_power_w < 1e9) ||
         !load_numbers(json_object_get(json, "outside"), outside, 4) ||
         !load_numbers(json_object_get(json, "wishes"), wishes, 4) ||
         !load_numbers(json_object_get(json, "patience"), patience, 4) ||
         !load_patience(&self->corrections, &patience[0]) ||
         !load_patience(&self->sweeps, &patience[2]) ||
-        !load_history(self, json_object_get(json, "measured")) ||
-        !load_saved(&self->saved, json_object_get(json, "saved")) ||
+        !load_history(self, json_object_get(json, "measured")) || !load_savings(self, json) ||
         !load_phase(self, json_string_value(json_object_get(json, "phase"))))
         return false;
     (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
@@ -222,26 +250,21 @@ harpe_status harpe_perseus_load(void *state, const char *text, size_t length, ha
 
 static json_t *show_history(const harpe_perseus *self) {
     json_t *list = json_array();
-    for (int64_t r = first_kept(self); r < self->round; r++) {
-        const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
-        json_t *baseline = measured->baseline_s > 0
-                               ? json_pack("[f,f]", measured->baseline_s, measured->baseline_j)
-                               : json_null();
-        json_array_append_new(list, json_pack("{s:I,s:f,s:f,s:o}", "round",
-                                              (json_int_t)measured->round, "time", measured->time_s,
-                                              "energy", measured->energy_j, "baseline", baseline));
-    }
+    for (int64_t r = first_kept(self); r < self->round; r++)
+        json_array_append_new(
+            list, harpe_perseus_show_round(self, &self->history[r % HARPE_PERSEUS_HISTORY]));
     return list;
 }
 
-static json_t *show_sweep(const harpe_sweep *sweep) {
+static json_t *show_sweep(const harpe_perseus *self) {
+    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     const harpe_sweep_cost *cost = &sweep->cost;
     bool is_over = harpe_sweep_is_over(sweep);
     return json_pack(
         "{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds, "iterations",
-        (json_int_t)cost->iterations, "extra_time", harpe_sweep_extra_time_s(sweep), "extra_energy",
-        harpe_sweep_extra_energy_j(sweep), "frequencies", (json_int_t)sweep->frequency_count,
-        "done", (json_int_t)sweep->position, "frequency",
+        (json_int_t)cost->iterations, "extra_time", harpe_perseus_sweep_extra_time_s(self),
+        "extra_energy", harpe_perseus_sweep_extra_energy_j(self), "frequencies",
+        (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position, "frequency",
         is_over ? json_null() : json_integer(sweep->frequencies_mhz[sweep->position]));
 }
 
@@ -276,14 +299,11 @@ static json_t *show_wishes(const harpe_online_wishes *wishes) {
 
 harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
     const harpe_perseus *self = state;
-    const harpe_perseus_saved *saved = &self->saved;
-    json_t *json =
-        json_pack("{s:s,s:I,s:o,s:{s:I,s:f,s:f},s:o}", "phase", PHASES[self->phase], "round",
-                  (json_int_t)self->round, "measured", show_history(self), "saved", "iterations",
-                  (json_int_t)saved->iterations, "energy", saved->energy_j, "time", saved->time_s,
-                  "wishes", show_wishes(&self->wishes));
-    if (json && self->sweep)
-        json_object_set_new(json, "sweep", show_sweep(harpe_perseus_sweep_under_way(self)));
+    json_t *json = json_pack(
+        "{s:s,s:I,s:o,s:o,s:o,s:o}", "phase", PHASES[self->phase], "round", (json_int_t)self->round,
+        "measured", show_history(self), "saved", harpe_perseus_show_saved(self), "baseline",
+        harpe_perseus_show_baseline(self), "wishes", show_wishes(&self->wishes));
+    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {

@@ -81,13 +81,6 @@ static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
                              waiting_j};
 }
 
-void harpe_perseus_find_baseline(const harpe_perseus *self, const harpe_online_round *round,
-                                 harpe_perseus_measured *measured) {
-    time_energy baseline = predict(self, &self->plans->all_maximum, round);
-    measured->baseline_s = baseline.time;
-    measured->baseline_j = baseline.energy;
-}
-
 /* ---- Correcting ------------------------------------------------------------------------------ */
 
 /* Measured over predicted, of each entry at the frequencies that ran. */

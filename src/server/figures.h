@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is told of a job in numbers: what it used, what it saves, which plan it runs. Plain data;
+ * made on a worker with the scheduler's state, shown by the loop (job_view.c, metrics_jobs.c). */
+#ifndef HARPE_SERVER_FIGURES_H
+#define HARPE_SERVER_FIGURES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct harpe_figures {
+    /* Of all iterations that were reported; 0: nothing was. */
+    int64_t iterations;
+    double used_energy_j, used_time_s;
+    double power_w; /* of all ranks, in the last round that was reported; 0: not known */
+
+    /* Against the baseline; only with one that was measured. Uncertainties are half-widths of 95 %
+     * confidence intervals; INFINITY: not known. */
+    bool has_savings;
+    double saved_energy_j, saved_energy_uncertainty_j, energy_baseline_j;
+    double lost_time_s, lost_time_uncertainty_s, time_baseline_s;
+
+    const char *phase; /* static; NULL: the scheduler has no phases */
+    int64_t plan;      /* that runs, from 0, of `plan_count`; -1: none */
+    int64_t plan_count;
+    double plan_time_s, plan_energy_j; /* what an iteration of it should take */
+} harpe_figures;
+
+#endif

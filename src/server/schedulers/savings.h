@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bookkeeping of savings: a baseline that was measured at the highest clocks, what other rounds
+ * took against it, and the uncertainty of both. docs/online.md has the formulas. Plain numbers that
+ * can be copied; knows nothing of plans and instructions. */
+#ifndef HARPE_SERVER_SCHEDULERS_SAVINGS_H
+#define HARPE_SERVER_SCHEDULERS_SAVINGS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Times are in s and energies in J, of all ranks together. */
+enum { HARPE_TIME = 0, HARPE_ENERGY = 1, HARPE_QUANTITIES = 2 };
+
+/* One round as it was measured. */
+typedef struct harpe_savings_round {
+    int64_t number, wall_s; /* wall_s: when it ended, seconds since 1970 */
+    double iterations;
+    double value[HARPE_QUANTITIES];   /* of a typical iteration; 0: not reported */
+    double total[HARPE_QUANTITIES];   /* of all its iterations */
+    double spread[HARPE_QUANTITIES];  /* standard deviation of one iteration */
+    double freedom[HARPE_QUANTITIES]; /* of the spread: iterations - 1; 0: not known */
+} harpe_savings_round;
+
+/* The mean over rounds, weighted with their iterations. */
+typedef struct harpe_savings_mean {
+    double rounds, iterations;
+    double mean;
+    double squares; /* sum of iterations * (round's value - mean)^2 */
+} harpe_savings_mean;
+
+/* Rounds in which every instruction ran at its highest clock. */
+typedef struct harpe_baseline {
+    harpe_savings_mean mean[HARPE_QUANTITIES];
+    int64_t first_round, last_round;   /* valid when there is one */
+    int64_t first_wall_s, last_wall_s; /* when these ended */
+} harpe_baseline;
+
+/* How much iterations of one round differ, relative to their size, from all rounds that tell. */
+typedef struct harpe_savings_noise {
+    double squares, freedom;
+} harpe_savings_noise;
+
+/* Rounds that are compared with the baseline: sums over their iterations. */
+typedef struct harpe_savings_sum {
+    double iterations;
+    double measured; /* what they took */
+    double shift;    /* added to the baseline: what explains both */
+    double common;   /* iterations, weighted by how much of the baseline's error is in them */
+    double squares;  /* sum of iterations * value^2, weighted by the noise in them */
+    double doubt;    /* half-width of what cannot be known */
+} harpe_savings_sum;
+
+/* Sums against earlier baselines. */
+typedef struct harpe_savings_closed {
+    double saved, baseline;
+    double squares; /* of the half-widths at 95 % */
+    double doubt;
+} harpe_savings_closed;
+
+typedef struct harpe_savings {
+    int64_t iterations; /* all that were measured, the baseline's included */
+    double used[HARPE_QUANTITIES];
+    harpe_baseline baseline;
+    harpe_savings_noise noise[HARPE_QUANTITIES];
+    harpe_savings_sum swept[HARPE_QUANTITIES];   /* rounds of the sweep */
+    harpe_savings_sum planned[HARPE_QUANTITIES]; /* rounds that ran a plan */
+    harpe_savings_closed closed[HARPE_QUANTITIES];
+} harpe_savings;
+
+/* A value with the half-width of its 95 % confidence interval; INFINITY: not known. */
+typedef struct harpe_estimate {
+    double value, uncertainty;
+} harpe_estimate;
+
+/* A round at the highest clocks. */
+void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
+/* How one round is compared with the baseline. */
+typedef struct harpe_savings_terms {
+    double shift[HARPE_QUANTITIES];  /* what is added to the baseline, of an iteration */
+    double doubt[HARPE_QUANTITIES];  /* how far that may be off, apart from noise */
+    double weight[HARPE_QUANTITIES]; /* variances of the noise in the difference; 1: the round's */
+} harpe_savings_terms;
+
+/* A round that is compared with the baseline: `sums` is swept or planned of `savings`. */
+void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
+                       const harpe_savings_round *round, const harpe_savings_terms *terms);
+/* Only counted as used. */
+void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
+/* `old` ends: what it has becomes part of what `savings` has closed. */
+void harpe_savings_close(harpe_savings *savings, const harpe_savings *old);
+
+bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
+/* Relative standard deviation of one iteration; INFINITY: not known. */
+double harpe_savings_noise_of(const harpe_savings *savings, int quantity);
+/* An iteration at the highest clocks. */
+harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity);
+/* Baseline less measured, of one sum. */
+harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_savings_sum *sum,
+                                    int quantity);
+/* The same of everything; `*baseline`: what these iterations would have taken. */
+harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline);
+/* Does the interval leave out 0? */
+bool harpe_estimate_is_significant(harpe_estimate estimate);
+
+/* For a restart of the server. NULL when out of memory; false: it makes no sense. */
+json_t *harpe_savings_save(const harpe_savings *savings);
+bool harpe_savings_load(harpe_savings *savings, const json_t *json);
+
+/* The standard deviation of what `values` are drawn from, by their median absolute deviation: one
+ * stall does not count. Sorts; 0 of fewer than two. */
+double harpe_robust_spread(double *values, size_t count);
+/* The two-sided 95 % quantile of Student's distribution. */
+double harpe_student_quantile(double freedom);
+
+#endif

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Perseus says that it saves, against what the simulated pipeline really saves: with noise,
+ * with drift of every kind, with stragglers, and where there is nothing to save. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/planned_pipeline.h"
+
+/* ---- The truth ---------------------------------------------------------------------------- */
+
+typedef struct truth {
+    double time_s, energy_j; /* of an iteration, without noise */
+} truth;
+
+/* Of a plan under what is true of the pipeline at the moment. */
+static truth truth_of(const simulated_pipeline *s, const harpe_plan *plan) {
+    double waiting_w = s->blocking_power_w * s->job.world_size;
+    double time_s = fmax(plan->time_s * s->time_factor, s->straggler_time_s);
+    double busy_j = waiting_w * plan->time_s - plan->blocking_energy_j;
+    return (truth){time_s + s->outside_time_s, plan->compute_energy_j * s->energy_factor +
+                                                   waiting_w * time_s - s->time_factor * busy_j +
+                                                   s->outside_energy_j};
+}
+
+/* What a job saves in truth, summed over its iterations. */
+typedef struct ledger {
+    truth saved, highest;
+} ledger;
+
+static bool is_highest(const truth *ran, const truth *highest) {
+    return ran->time_s == highest->time_s && ran->energy_j == highest->energy_j;
+}
+
+static void true_round(simulated_pipeline *s, ledger *into) {
+    harpe_plan all;
+    one_round(s);
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    truth highest = truth_of(s, &all), ran = truth_of(s, &s->ran);
+    into->highest.time_s += SIMULATED_ITERATIONS * highest.time_s;
+    into->highest.energy_j += SIMULATED_ITERATIONS * highest.energy_j;
+    if (is_highest(&ran, &highest)) return;
+    into->saved.time_s += SIMULATED_ITERATIONS * (highest.time_s - ran.time_s);
+    into->saved.energy_j += SIMULATED_ITERATIONS * (highest.energy_j - ran.energy_j);
+}
+
+/* ---- What is said ------------------------------------------------------------------------- */
+
+typedef struct claim {
+    double energy_j, energy_uncertainty_j, time_s, time_uncertainty_s;
+    bool is_energy_significant, is_time_significant;
+} claim;
+
+static double number_of(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static claim claim_of(simulated_pipeline *s) {
+    json_t *json = frontier(s);
+    const json_t *saved = json_object_get(json, "saved");
+    claim found = {number_of(saved, "energy"),
+                   number_of(saved, "energy_uncertainty"),
+                   number_of(saved, "time"),
+                   number_of(saved, "time_uncertainty"),
+                   json_is_true(json_object_get(saved, "energy_is_significant")),
+                   json_is_true(json_object_get(saved, "time_is_significant"))};
+    json_decref(json);
+    return found;
+}
+
+/* ---- A family of jobs --------------------------------------------------------------------- */
+
+typedef struct story {
+    const char *name;
+    double time_factor, energy_factor, throttle, outside, told_slowdown, untold_slowdown;
+    int throttled_stage, stall_rounds;
+} story;
+
+static const story STORIES[] = {
+    {.name = "nothing happens"},
+    {.name = "time drifts a little", .time_factor = 1.02},
+    {.name = "time drifts", .time_factor = 1.1},
+    {.name = "time falls", .time_factor = 0.93},
+    {.name = "energy drifts a little", .energy_factor = 1.03},
+    {.name = "energy drifts", .energy_factor = 1.12},
+    {.name = "energy falls", .energy_factor = 0.9},
+    {.name = "both drift", .time_factor = 1.08, .energy_factor = 1.08},
+    {.name = "both drift apart", .time_factor = 1.12, .energy_factor = 0.93},
+    {.name = "first stage is slow", .throttle = 1.12, .throttled_stage = 0},
+    {.name = "another stage is slow", .throttle = 1.15, .throttled_stage = 2},
+    {.name = "last stage is slow", .throttle = 1.08, .throttled_stage = 3},
+    {.name = "too much to correct", .time_factor = 1.4},
+    {.name = "the rest takes longer", .outside = 0.1},
+    {.name = "the rest takes a little longer", .outside = 0.03},
+    {.name = "a straggler that was told of", .told_slowdown = 1.2},
+    {.name = "a straggler that nobody told of", .untold_slowdown = 1.15},
+    {.name = "a stall of two rounds", .time_factor = 1.06, .stall_rounds = 2},
+    {.name = "a stall outside of two rounds", .outside = 0.08, .stall_rounds = 2},
+};
+enum { STORY_COUNT = sizeof STORIES / sizeof STORIES[0] };
+
+static void begin_story(simulated_pipeline *s, const story *it) {
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    if (it->time_factor > 0) s->time_factor = it->time_factor;
+    if (it->energy_factor > 0) s->energy_factor = it->energy_factor;
+    if (it->throttle > 0) simulated_throttle(s, it->throttled_stage, it->throttle);
+    s->outside_time_s = it->outside * all.time_s;
+    s->outside_energy_j = it->outside * all.energy_j;
+    if (it->told_slowdown > 0) {
+        s->straggler_time_s = it->told_slowdown * all.time_s;
+        wish(s, HARPE_WISH_ITERATION_TIME, s->straggler_time_s);
+    }
+    if (it->untold_slowdown > 0) s->straggler_time_s = it->untold_slowdown * all.time_s;
+}
+
+static void end_story(simulated_pipeline *s) {
+    s->time_factor = s->energy_factor = 1;
+    s->outside_time_s = s->outside_energy_j = 0;
+}
+
+typedef struct coverage {
+    int claims, energy_misses, time_misses;
+    double worst; /* how far the truth lay outside, in half-widths */
+    double energy_width, time_width;
+} coverage;
+
+static void judge(simulated_pipeline *s, const ledger *real, coverage *into, const char *name,
+                  double noise, int seed) {
+    claim said = claim_of(s);
+    assert_true(isfinite(said.energy_uncertainty_j) && isfinite(said.time_uncertainty_s));
+    double energy = fabs(said.energy_j - real->saved.energy_j) / said.energy_uncertainty_j;
+    double time = fabs(-said.time_s - real->saved.time_s) / said.time_uncertainty_s;
+    into->claims++;
+    into->energy_misses += energy > 1;
+    into->time_misses += time > 1;
+    into->worst = fmax(into->worst, fmax(energy, time));
+    into->energy_width += said.energy_uncertainty_j / real->highest.energy_j;
+    into->time_width += said.time_uncertainty_s / real->highest.time_s;
+    if (energy > 1 || time > 1)
+        printf("  miss: %s, noise %g %%, seed %d: energy %.2f, time %.2f half-widths\n", name,
+               100 * noise, seed, energy, time);
+}
+
+static void tell_story(const story *it, double noise, int seed, int quiet_rounds, int rounds,
+                       coverage *into) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    ledger real = {{0, 0}, {0, 0}};
+    s->noise = noise;
+    s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
+    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 3}");
+    while (!is_in_phase(s, "plan"))
+        true_round(s, &real);
+    for (int i = 0; i < quiet_rounds; i++)
+        true_round(s, &real);
+    begin_story(s, it);
+    for (int i = 0; i < rounds; i++) {
+        if (it->stall_rounds > 0 && i == it->stall_rounds) end_story(s);
+        true_round(s, &real);
+    }
+    judge(s, &real, into, it->name, noise, seed);
+    simulated_free(s);
+}
+
+static int trial_scale(void) {
+    const char *text = getenv("HARPE_TEST_SCALE");
+    int scale = text ? atoi(text) : 1;
+    return scale > 0 ? scale : 1;
+}
+
+static void the_interval_contains_the_truth(void **state) {
+    static const double noises[] = {0, 0.001, 0.003, 0.01, 0.03};
+    (void)state;
+    int seeds = 2 * trial_scale(), misses = 0, claims = 0;
+    for (int n = 0; n < (int)(sizeof noises / sizeof noises[0]); n++) {
+        for (int i = 0; i < STORY_COUNT; i++) {
+            coverage found = {0};
+            for (int seed = 0; seed < (noises[n] > 0 ? seeds : 1); seed++) {
+                tell_story(&STORIES[i], noises[n], seed, 5, 12, &found);
+                tell_story(&STORIES[i], noises[n], seed + 1000, 0, 12, &found);
+            }
+            printf("noise %4.1f %%, %-32s energy +- %5.2f %%, time +- %5.2f %%; worst %.2f\n",
+                   100 * noises[n], STORIES[i].name, 100 * found.energy_width / found.claims,
+                   100 * found.time_width / found.claims, found.worst);
+            misses += found.energy_misses + found.time_misses;
+            claims += 2 * found.claims;
+            assert_true(found.worst < 2);
+        }
+    }
+    printf("%d of %d intervals do not contain the truth\n", misses, claims);
+    assert_true(misses <= 0.05 * claims);
+}
+
+/* ---- Nothing to save ---------------------------------------------------------------------- */
+
+static harpe_profile *flat_profile(int frequencies) {
+    harpe_measurement rows[32];
+    harpe_error error = {0};
+    harpe_profile *profile;
+    int n = 0;
+    for (int stage = 0; stage < 2; stage++)
+        for (int i = 0; i < frequencies; i++) {
+            rows[n++] = (harpe_measurement){stage, -1, "forward", 1500 - 100 * i, 1, 300};
+            rows[n++] = (harpe_measurement){stage, -1, "backward", 1500 - 100 * i, 2, 600};
+        }
+    if (harpe_profile_new(rows, (size_t)n, &profile, &error)) fail_msg("%s", error.message);
+    return profile;
+}
+
+/* How often something is claimed that is not there. */
+static int false_claims(int frequencies, double noise, int seeds) {
+    int claims = 0;
+    for (int seed = 0; seed < seeds; seed++) {
+        simulated_pipeline *s = simulate(2, 1, 1, 4, flat_profile(frequencies));
+        s->noise = noise;
+        s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
+        start(s, "Perseus", "{\"num_microbatches\": 4, \"rises_to_stop\": 2}");
+        rounds_until(s, "plan");
+        for (int i = 0; i < 20; i++)
+            one_round(s);
+        claim said = claim_of(s);
+        claims += said.is_energy_significant + said.is_time_significant;
+        simulated_free(s);
+    }
+    printf("%d frequencies, noise %g %%: %d claims in %d jobs\n", frequencies, 100 * noise, claims,
+           seeds);
+    return claims;
+}
+
+static void plans_at_the_highest_clocks_never_save_anything(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(false_claims(1, 0.0075 * i, 10 * trial_scale()), 0);
+}
+
+/* By the clocks it might be; what is claimed is what noise does once in twenty times. */
+static void clocks_that_make_no_difference_save_nothing(void **state) {
+    (void)state;
+    int claims = 0, jobs = 20 * trial_scale();
+    assert_int_equal(false_claims(6, 0, 1), 0);
+    for (int i = 1; i <= 3; i++)
+        claims += false_claims(6, 0.01 * i, jobs);
+    assert_true(claims <= 0.05 * 6 * jobs);
+}
+
+/* ---- The baseline ------------------------------------------------------------------------- */
+
+static json_t *baseline_of(simulated_pipeline *s) {
+    json_t *json = frontier(s);
+    json_t *baseline = json_incref(json_object_get(json, "baseline"));
+    json_decref(json);
+    return baseline;
+}
+
+static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 4}");
+    json_t *before = baseline_of(s);
+    assert_true(json_is_null(before));
+    json_decref(before);
+    int rounds = rounds_until(s, "plan");
+    for (int i = 0; i < 5; i++)
+        one_round(s);
+    json_t *baseline = baseline_of(s);
+    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
+    assert_close(number_of(baseline, "energy"), truth_of(s, &all).energy_j, 1e-9);
+    assert_int_equal(number_of(baseline, "rounds"),
+                     3); /* counting, first of the sweep, behind it */
+    assert_int_equal(number_of(baseline, "iterations"), 3 * SIMULATED_ITERATIONS);
+    const json_t *between = json_object_get(baseline, "between_rounds");
+    assert_int_equal(json_integer_value(json_array_get(between, 0)), 0);
+    assert_int_equal(json_integer_value(json_array_get(between, 1)), rounds - 1);
+    assert_true(json_is_null(json_object_get(baseline, "scaled")));
+    json_decref(baseline);
+    simulated_free(s);
+}
+
+static void drift_scales_the_baseline_and_says_so(void **state) {
+    (void)state;
+    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_run(s);
+    must(s, observe(s));
+    json_t *json = frontier(s);
+    json_int_t round = json_integer_value(json_object_get(json, "round"));
+    json_decref(json);
+    s->time_factor = 1.1;
+    for (int i = 0; i < 4; i++)
+        one_round(s);
+    json_t *baseline = baseline_of(s);
+    const json_t *scaled = json_object_get(baseline, "scaled");
+    assert_close(number_of(scaled, "time"), 1.1, 1e-6);
+    assert_int_equal(number_of(scaled, "since_round"), round);
+    json_decref(baseline);
+    s->time_factor = 1; /* and back */
+    one_round(s);
+    baseline = baseline_of(s);
+    assert_true(json_is_null(json_object_get(baseline, "scaled")));
+    json_decref(baseline);
+    simulated_free(s);
+}
+
+/* A job's first round may compile, connect and allocate. */
+static void a_warm_up_is_no_baseline(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 4}");
+    s->time_factor = 3;
+    one_round(s);
+    s->time_factor = 1;
+    rounds_until(s, "plan");
+    json_t *baseline = baseline_of(s);
+    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
+    assert_int_equal(number_of(baseline, "rounds"), 2);
+    json_decref(baseline);
+    simulated_free(s);
+}
+
+/* Iterations that take longer for a while, and a correction for it, must
+ * not leave the baseline longer for good. */
+static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state) {
+    (void)state;
+    simulated_pipeline *s = planned("{\"plans\": 20}");
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    s->outside_time_s = 0.08 * all.time_s;
+    for (int i = 0; i < 2; i++)
+        one_round(s);
+    assert_logged(s, "planned again");
+    s->outside_time_s = 0;
+    for (int i = 0; i < 3; i++)
+        one_round(s);
+    json_t *json = frontier(s);
+    const json_t *measured = json_object_get(json, "measured");
+    const json_t *last = json_array_get(measured, json_array_size(measured) - 1);
+    const json_t *baseline = json_object_get(last, "baseline");
+    assert_close(json_number_value(json_array_get(baseline, 0)), all.time_s, 1e-6);
+    assert_close(json_number_value(json_array_get(baseline, 1)), truth_of(s, &all).energy_j, 1e-6);
+    json_decref(json);
+    simulated_free(s);
+}
+
+/* ---- Restarts ----------------------------------------------------------------------------- */
+
+static void savings_survive_a_restart(void **state) {
+    (void)state;
+    simulated_pipeline *s = planned("{\"plans\": 20}");
+    s->noise = 0.01;
+    s->time_factor = 1.1;
+    simulated_run(s);
+    must(s, observe(s));
+    for (int i = 0; i < 6; i++)
+        one_round(s);
+    json_t *before = frontier(s);
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    harpe_scheduler_free(s->scheduler);
+    simulated_new_scheduler(s);
+    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    free(text);
+    json_t *after = frontier(s);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"saved", "baseline", "measured"};
+        assert_true(
+            json_equal(json_object_get(before, names[i]), json_object_get(after, names[i])));
+    }
+    json_decref(before);
+    json_decref(after);
+    simulated_free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_interval_contains_the_truth),
+        cmocka_unit_test(plans_at_the_highest_clocks_never_save_anything),
+        cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
+        cmocka_unit_test(the_baseline_says_when_and_how_often_it_was_measured),
+        cmocka_unit_test(drift_scales_the_baseline_and_says_so),
+        cmocka_unit_test(a_warm_up_is_no_baseline),
+        cmocka_unit_test(a_correction_for_a_stall_does_not_stay_in_the_baseline),
+        cmocka_unit_test(savings_survive_a_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The statistics behind savings: quantiles by the book, and intervals that hold as often as they
+ * say. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "server/schedulers/savings.h"
+
+static uint64_t random_state;
+
+/* Normal enough: a sum of twelve. */
+static double normal(void) {
+    double sum = 0;
+    for (int i = 0; i < 12; i++) {
+        random_state = random_state * 6364136223846793005U + 1442695040888963407U;
+        sum += (double)(random_state >> 11) / 9007199254740992.0;
+    }
+    return sum - 6;
+}
+
+static void quantiles_are_those_of_the_tables(void **state) {
+    static const double table[][2] = {{1, 12.706}, {2, 4.303},   {3, 3.182},    {4, 2.776},
+                                      {5, 2.571},  {9, 2.262},   {15, 2.131},   {30, 2.042},
+                                      {60, 2.000}, {120, 1.980}, {1e9, 1.95996}};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        double found = harpe_student_quantile(table[i][0]);
+        if (fabs(found / table[i][1] - 1) > 0.005)
+            fail_msg("%g degrees of freedom: %g instead of %g", table[i][0], found, table[i][1]);
+    }
+}
+
+static void one_stall_does_not_widen_a_spread(void **state) {
+    (void)state;
+    for (size_t count = 2; count < 40; count++) {
+        double sum = 0, stalled = 0;
+        enum { TRIALS = 4000 };
+        for (int trial = 0; trial < TRIALS; trial++) {
+            double values[40];
+            for (size_t i = 0; i < count; i++)
+                values[i] = 100 + normal();
+            sum += harpe_robust_spread(values, count);
+            for (size_t i = 0; i < count; i++)
+                values[i] = 100 + normal();
+            values[0] = 5000;
+            stalled += harpe_robust_spread(values, count);
+        }
+        assert_true(fabs(sum / TRIALS - 1) < 0.06);
+        if (count >= 6) assert_true(stalled / TRIALS < 1.7);
+    }
+    double one = 3;
+    assert_true(harpe_robust_spread(&one, 1) == 0);
+}
+
+/* ---- Intervals ---------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static harpe_savings_round draw_round(double mean, double noise, int iterations) {
+    double values[32];
+    for (int i = 0; i < iterations; i++)
+        values[i] = mean * (1 + noise * normal());
+    qsort(values, (size_t)iterations, sizeof *values, compare_doubles);
+    double median = 0.5 * (values[(iterations - 1) / 2] + values[iterations / 2]);
+    double spread = harpe_robust_spread(values, (size_t)iterations);
+    return (harpe_savings_round){.iterations = iterations,
+                                 .value = {median, median},
+                                 .total = {iterations * median, iterations * median},
+                                 .spread = {spread, spread},
+                                 .freedom = {iterations - 1, iterations - 1}};
+}
+
+/* How often the interval of a job with so many rounds has the truth in it. */
+static double share_of_hits(int iterations, int baseline_rounds, int rounds, double noise) {
+    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    enum { TRIALS = 2000 };
+    int hits = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        harpe_savings savings = {0};
+        for (int r = 0; r < baseline_rounds; r++) {
+            harpe_savings_round round = draw_round(100, noise, iterations);
+            harpe_savings_add_baseline(&savings, &round);
+        }
+        for (int r = 0; r < rounds; r++) {
+            harpe_savings_round round = draw_round(85, noise, iterations);
+            harpe_savings_add(&savings, savings.planned, &round, &plain);
+        }
+        harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+        hits += fabs(total.value - 15.0 * rounds * iterations) <= total.uncertainty;
+    }
+    return (double)hits / TRIALS;
+}
+
+static void intervals_hold_as_often_as_they_say(void **state) {
+    static const int shapes[][3] = {{1, 2, 3},  {1, 3, 10}, {2, 2, 1},   {3, 2, 5},
+                                    {4, 2, 10}, {4, 3, 1},  {10, 2, 20}, {25, 3, 40}};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        double share = share_of_hits(shapes[i][0], shapes[i][1], shapes[i][2], 0.02);
+        printf("%d iterations, %d rounds at the highest clocks, %d others: %.1f %%\n", shapes[i][0],
+               shapes[i][1], shapes[i][2], 100 * share);
+        assert_true(share >= 0.94);
+    }
+}
+
+/* The baseline's error is in every round: with more of them the sum's uncertainty grows as their
+ * number does, and not as its root. */
+static void the_error_of_the_baseline_does_not_average_out(void **state) {
+    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    (void)state;
+    harpe_savings savings = {0};
+    random_state = 7;
+    for (int r = 0; r < 3; r++) {
+        harpe_savings_round round = draw_round(100, 0.01, 4);
+        harpe_savings_add_baseline(&savings, &round);
+    }
+    double relative = 0;
+    for (int r = 1; r <= 10000; r++) {
+        harpe_savings_round round = draw_round(85, 0.01, 4);
+        harpe_savings_add(&savings, savings.planned, &round, &plain);
+        if (r == 1000)
+            relative = harpe_savings_total(&savings, HARPE_ENERGY, NULL).uncertainty / 1000;
+    }
+    double later = harpe_savings_total(&savings, HARPE_ENERGY, NULL).uncertainty / 10000;
+    assert_true(fabs(later / relative - 1) < 0.02);
+}
+
+static void one_iteration_alone_claims_nothing(void **state) {
+    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    (void)state;
+    harpe_savings savings = {0};
+    harpe_savings_round round = draw_round(100, 0, 1);
+    harpe_savings_add_baseline(&savings, &round);
+    round = draw_round(50, 0, 1);
+    harpe_savings_add(&savings, savings.planned, &round, &plain);
+    harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+    assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_are_those_of_the_tables),
+        cmocka_unit_test(one_stall_does_not_widen_a_spread),
+        cmocka_unit_test(intervals_hold_as_often_as_they_say),
+        cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
+        cmocka_unit_test(one_iteration_alone_claims_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
