@@ -396,6 +396,29 @@ class InTheServer(serving.ServerTest):
                 self.assertIn(word, str(refused.exception))
                 self.assertIn("scheduler: ", str(refused.exception))
 
+    def test_scheduler_that_imports_zeus_is_told_to_import_harpe(self):
+        self.write("halving.py", WRITTEN_FOR_ZEUS)
+        with self.assertRaises(AssertionError) as refused:  # Zeus is not installed
+            self.serve("python:halving.Halving", {"instruction": "forward"})
+        self.assertIn("import harpe", str(refused.exception))
+        self.assertIn("zeus", str(refused.exception))
+        folder = self.path / "zeus" / "optimizer" / "pipeline_frequency" / "server"
+        folder.mkdir(parents=True)
+        ours = "harpe.optimizer.pipeline_frequency"
+        (folder.parent / "common.py").write_text(
+            f"from {ours}.common import JobInfo, PFOServerSettings, ProfilingResult, RankInfo\n"
+            "class FrequencySchedule:\n"
+            "    def __init__(self, rank, frequencies):\n"
+            "        self.rank, self.frequencies = rank, frequencies\n")
+        (folder / "scheduler.py").write_text(
+            f"from {ours}.server.scheduler import FrequencyScheduler, make_3d_parallel\n")
+        server = self.serve("python:halving.Halving", {"instruction": "forward"})
+        job = serving.register(server, pp=1)
+        self.expect_detail(self.ask(server, job, 0).receive(LIMIT_S), 500, "import harpe",
+                           "zeus.optimizer.pipeline_frequency.common.FrequencySchedule",
+                           "harpe.optimizer.pipeline_frequency.common")
+        self.assertNotIn("Traceback", server.log())
+
     def test_python_that_cannot_check_is_told_what_to_do_about_it(self):
         self.write("faulty.py", FAULTY)
         self.write("endless.py", "import time\ntime.sleep(1000)\n")

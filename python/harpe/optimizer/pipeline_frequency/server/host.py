@@ -21,6 +21,7 @@ from harpe.optimizer.pipeline_frequency.common import (FrequencySchedule, JobInf
 from harpe.optimizer.pipeline_frequency.server.scheduler import FrequencyScheduler
 
 _MESSAGE_LENGTH = 800
+_PACKAGE = "harpe.optimizer.pipeline_frequency"
 
 
 class Refused(Exception):
@@ -37,6 +38,10 @@ def find_class(name: str) -> Type[FrequencyScheduler]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "zeus":
+            raise Refused(f"module {module_name} imports {error.name}, which is not there: import "
+                          f"harpe instead, \"from {_PACKAGE}...\" for \"from "
+                          "zeus.optimizer.pipeline_frequency...\"") from None
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise Refused(f"there is no module {error.name} in {os.getcwd()} or on the path of "
@@ -114,13 +119,23 @@ class Host:
         if not isinstance(schedules, (list, tuple)):
             raise Refused(f"{what} gave {type(schedules).__name__}, not a list of "
                           "FrequencySchedule")
-        checked = [schedule if isinstance(schedule, FrequencySchedule)
-                   else FrequencySchedule.parse_obj(schedule) for schedule in schedules]
+        checked = [self._own(what, schedule) for schedule in schedules]
         ranks = sorted(schedule.rank for schedule in checked)
         if ranks and ranks != list(range(self.world_size)):
             raise Refused(f"{what} gave schedules for ranks {ranks}, not one for each of the job's "
                           f"{self.world_size}")
         return checked
+
+    @staticmethod
+    def _own(what: str, schedule: Any) -> FrequencySchedule:
+        """A schedule of this package: given as such, or as a dictionary."""
+        kind = type(schedule)
+        if isinstance(schedule, FrequencySchedule):
+            return schedule
+        if kind.__name__ == "FrequencySchedule":
+            raise Refused(f"{what} gave {kind.__module__}.FrequencySchedule: import harpe instead, "
+                          f"\"from {_PACKAGE}.common import FrequencySchedule\"")
+        return FrequencySchedule.parse_obj(schedule)
 
     def _is_finished(self) -> bool:
         """Only the interface's own observe() and next_schedule() are known to say nothing new once
