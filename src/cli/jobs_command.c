@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -174,6 +175,13 @@ static harpe_status find_job(harpe_jobs_client *client, const char *id, char **f
 
 /* ---- List, show, evict ---------------------------------------------------------------------- */
 
+/* 0: standard output is no terminal, and rows may be as wide as they get. */
+static int columns_of_terminal(void) {
+    struct winsize size = {0};
+    if (!isatty(STDOUT_FILENO)) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *client,
                          harpe_error *error) {
     json_t *answer;
@@ -181,7 +189,8 @@ static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *cli
     if (status) return status;
     if (arguments->json) return harpe_command_print_json(answer, error);
     harpe_text text = {0};
-    harpe_jobs_view_list(json_object_get(answer, "jobs"), arguments->quiet, &text);
+    harpe_jobs_view_list(json_object_get(answer, "jobs"), arguments->quiet, columns_of_terminal(),
+                         &text);
     json_decref(answer);
     return print_text(&text, error);
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "cli/command.h"
+#include "cli/jobs_figures.h"
 
 enum { RANGES_SHOWN = 16 };
 
@@ -56,26 +57,50 @@ static void append_round(harpe_text *text, const json_t *job, int width) {
 
 /* ---- All jobs ------------------------------------------------------------------------------- */
 
-static void append_row(harpe_text *text, const json_t *job, int id_width) {
+/* Fixed widths: a row has ROW_WIDTH columns beside the id, "999 min ago" at its end included. */
+enum { ROW_WIDTH = 2 + 13 + 11 + 9 + 7 + 10 + 10 + 19 + 10 + 11 };
+
+static void append_row(harpe_text *text, const json_t *job, int id_width, bool is_folded) {
+    char ranks[48], cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
     size_t start = text->length;
     append_clean(text, text_of(job, "job_id"));
     int written = (int)(text->length - start);
-    harpe_text_printf(text, "%*s  ", id_width > written ? id_width - written : 0, "");
+    if (is_folded)
+        harpe_text_printf(text, "\n  ");
+    else
+        harpe_text_printf(text, "%*s  ", id_width > written ? id_width - written : 0, "");
     start = text->length;
     append_clean(text, text_of(job, "state"));
     written = (int)(text->length - start);
-    harpe_text_printf(text, "%*s", written < 11 ? 11 - written : 0, "");
-    char ranks[48];
     (void)snprintf(ranks, sizeof ranks, "%" PRId64 "/%" PRId64, number_of(job, "ranks_registered"),
                    number_of(job, "world_size"));
-    harpe_text_printf(text, "  %11s  %7" PRId64 "  ", ranks, number_of(job, "ranks_waiting"));
-    append_round(text, job, 5);
+    harpe_text_printf(text, "%*s  %9s", written < 11 ? 11 - written : 0, "", ranks);
+    if (!is_folded) harpe_text_printf(text, "  %7" PRId64, number_of(job, "ranks_waiting"));
     harpe_text_printf(text, "  ");
-    append_ago(text, number_of(job, "last_seen"));
+    append_round(text, job, 5);
+    harpe_jobs_figures_cells(job, cells);
+    harpe_text_printf(text, "  %-8s  %8s  %17s", cells[0], cells[1], cells[2]);
+    if (!is_folded) {
+        harpe_text_printf(text, "  %8s  ", cells[3]);
+        append_ago(text, number_of(job, "last_seen"));
+    } else {
+        harpe_text_printf(text, "  %8s", cells[3]);
+    }
     harpe_text_printf(text, "\n");
 }
 
-void harpe_jobs_view_list(const json_t *jobs, bool quiet, harpe_text *text) {
+static void append_head(harpe_text *text, int id_width, bool is_folded) {
+    if (is_folded)
+        harpe_text_printf(text, "%sid\n  %-11s  %9s  %5s  %-8s  %8s  %17s  %8s%s\n",
+                          harpe_bold_start(), "state", "ranks", "round", "phase", "energy", "saved",
+                          "power", harpe_bold_end());
+    else
+        harpe_text_printf(text, "%s%-*s  %-11s  %9s  %7s  %5s  %-8s  %8s  %17s  %8s  %s%s\n",
+                          harpe_bold_start(), id_width, "id", "state", "ranks", "waiting", "round",
+                          "phase", "energy", "saved", "power", "last seen", harpe_bold_end());
+}
+
+void harpe_jobs_view_list(const json_t *jobs, bool quiet, int columns, harpe_text *text) {
     int id_width = 2;
     size_t index;
     const json_t *job;
@@ -83,17 +108,15 @@ void harpe_jobs_view_list(const json_t *jobs, bool quiet, harpe_text *text) {
         int width = (int)strlen(text_of(job, "job_id"));
         if (width > id_width) id_width = width;
     }
+    bool is_folded = columns > 0 && id_width + ROW_WIDTH > columns;
     if (!quiet && json_array_size(jobs) == 0) harpe_text_printf(text, "No jobs.\n");
-    if (!quiet && json_array_size(jobs) > 0)
-        harpe_text_printf(text, "%s%-*s  %-11s  %11s  %7s  %5s  %s%s\n", harpe_bold_start(),
-                          id_width, "id", "state", "ranks", "waiting", "round", "last seen",
-                          harpe_bold_end());
+    if (!quiet && json_array_size(jobs) > 0) append_head(text, id_width, is_folded);
     json_array_foreach(jobs, index, job) {
         if (quiet) {
             append_clean(text, text_of(job, "job_id"));
             harpe_text_printf(text, "\n");
         } else {
-            append_row(text, job, id_width);
+            append_row(text, job, id_width, is_folded);
         }
     }
 }
@@ -163,6 +186,7 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
                       " reported, of %" PRId64 "\n",
                       number_of(job, "ranks_registered"), number_of(job, "ranks_waiting"),
                       number_of(job, "ranks_reported"), world_size);
+    harpe_jobs_figures_lines(job, text);
     append_ranges(text, "  missing:    ", ranks, is_missing);
     if (number_of(job, "ranks_waiting") > 0)
         append_ranges(text, "  waited for: ", ranks, is_not_asking);
@@ -183,6 +207,7 @@ void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {
                       " reported",
                       number_of(job, "world_size"), number_of(job, "ranks_registered"),
                       number_of(job, "ranks_waiting"), number_of(job, "ranks_reported"));
+    harpe_jobs_figures_progress(job, text);
     const char *failure = json_string_value(json_object_get(job, "failure"));
     if (failure) {
         harpe_text_printf(text, ": ");

@@ -26,6 +26,17 @@ bool harpe_profiling_result_decode(const char *body, size_t length, harpe_profil
  * must be asked. Takes a tenth of its time and nothing of the heap. */
 bool harpe_profiling_result_scan(const char *body, size_t length, int *rank);
 
+/* What one rank's iterations took together; values that make no sense are left out. */
+typedef struct harpe_result_totals {
+    size_t iterations; /* for which a time was reported */
+    double time_s, energy_j;
+} harpe_result_totals;
+
+/* The same, and what its iter_time and iter_energy come to. */
+bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *rank,
+                                        harpe_result_totals *totals);
+harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *result);
+
 /* A query value such as "3" for `name` (location ["query", name]); `text` NULL: missing. */
 bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,
                             harpe_problems *problems);

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A quick look at a ProfilingResult: is it one beyond doubt, and of which rank? Nothing is built
- * and no number converted, so that thousands of results a second cost little. Whatever is unusual
+/* A quick look at a ProfilingResult: is it one beyond doubt, of which rank, and how much time and
+ * energy does it report? Nothing is built, and no number of the breakdowns is converted, so that
+ * thousands of results a second cost little. Whatever is unusual
  * (other members, escapes, texts for numbers, anything wrong) is left to the whole reader, which
  * knows what to say of it. */
 #include <stdint.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "pfo/models.h"
+
+/* Iterations beyond these are no iterations. */
+#define TIME_MAX_S 1e6
+#define ENERGY_MAX_J 1e9
 
 enum { NUMBER_BYTES_MAX = 200, EXPONENT_DIGITS_MAX = 2, RANK_DIGITS_MAX = 9, NAMES_MAX = 32 };
 
@@ -19,6 +25,7 @@ typedef struct scan {
     const char *at, *end;
     name names[NAMES_MAX]; /* of the breakdown's instructions so far */
     size_t name_count;
+    harpe_result_totals totals;
 } scan;
 
 static inline void skip_space(scan *s) {
@@ -121,6 +128,57 @@ static bool take_name(scan *s, name *out) {
 
 static bool take_numbers(scan *s) { return take_all(s, '[', ']', take_number); }
 
+/* ---- Totals ------------------------------------------------------------------------------- */
+
+/* Of a list that was found to be one of numbers. */
+static size_t add_up(const char *text, const char *end, double maximum, double *sum) {
+    size_t count = 0;
+    while (text < end) {
+        double value;
+        bool is_integer;
+        size_t length = 0;
+        if (is_digit(*text) || *text == '-')
+            length = harpe_scan_number(text, (size_t)(end - text), &value, &is_integer);
+        if (length > 0 && value > 0 && value <= maximum) {
+            *sum += value;
+            count++;
+        }
+        text += length > 0 ? length : 1;
+    }
+    return count;
+}
+
+static bool take_times(scan *s) {
+    const char *first = s->at;
+    if (!take_numbers(s)) return false;
+    s->totals.iterations = add_up(first, s->at, TIME_MAX_S, &s->totals.time_s);
+    return true;
+}
+
+static bool take_energies(scan *s) {
+    const char *first = s->at;
+    if (!take_numbers(s)) return false;
+    (void)add_up(first, s->at, ENERGY_MAX_J, &s->totals.energy_j);
+    return true;
+}
+
+harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *result) {
+    harpe_result_totals totals = {0};
+    for (size_t i = 0; i < result->iteration_time_count; i++) {
+        double time_s = result->iteration_time_s[i];
+        if (!(time_s > 0 && time_s <= TIME_MAX_S)) continue;
+        totals.time_s += time_s;
+        totals.iterations++;
+    }
+    for (size_t i = 0; i < result->iteration_energy_count; i++) {
+        double energy_j = result->iteration_energy_j[i];
+        if (energy_j > 0 && energy_j <= ENERGY_MAX_J) totals.energy_j += energy_j;
+    }
+    return totals;
+}
+
+/* ---- Breakdowns and members --------------------------------------------------------------- */
+
 /* Of repeated names the last would count: then the whole reader decides. */
 static bool is_new(const scan *s, const name *candidate) {
     for (size_t i = 0; i < s->name_count; i++) {
@@ -172,20 +230,22 @@ static bool take_member(scan *s, unsigned *seen, int *rank) {
     *seen |= 1U << which;
     switch (which) {
     case RANK: return take_rank(s, rank);
-    case ITER_TIME:
-    case ITER_ENERGY: return take_numbers(s);
+    case ITER_TIME: return take_times(s);
+    case ITER_ENERGY: return take_energies(s);
     case TIME_BREAKDOWN:
     case ENERGY_BREAKDOWN: return take_breakdown(s);
     default: return false;
     }
 }
 
-bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
+bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *rank,
+                                        harpe_result_totals *totals) {
     const unsigned needed = 1U << RANK | 1U << ITER_TIME | 1U << ITER_ENERGY;
     scan s;
     s.at = body;
     s.end = body + length;
     s.name_count = 0;
+    s.totals = (harpe_result_totals){0};
     unsigned seen = 0;
     int found = 0;
     skip_space(&s);
@@ -199,5 +259,11 @@ bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
     skip_space(&s);
     if (s.at != s.end || (seen & needed) != needed) return false;
     *rank = found;
+    *totals = s.totals;
     return true;
+}
+
+bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
+    harpe_result_totals totals;
+    return harpe_profiling_result_scan_totals(body, length, rank, &totals);
 }

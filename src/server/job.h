@@ -2,8 +2,8 @@
 /* What the engine is made of: a job and its ranks, an operation (one call on its way through a
  * worker and the store), a turn (the one thing at a time that a job does with its scheduler), and
  * the table of jobs. Shared by the files of the engine (jobs.c, registration.c, rounds.c,
- * results.c, round_results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_view.c) and by
- * nobody else. */
+ * results.c, round_results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_figures.c,
+ * job_view.c), by metrics_jobs.c, and by nobody else. */
 #ifndef HARPE_SERVER_JOB_H
 #define HARPE_SERVER_JOB_H
 
@@ -121,6 +121,11 @@ struct harpe_job {
     bool is_marked;          /* it is in the list of jobs that harpe_job_advance has to look at */
     harpe_job *next_marked;
 
+    harpe_figures figures;            /* with what the scheduler says of itself */
+    harpe_result_totals round_totals; /* of the results that came in `totalled_round` */
+    int64_t totalled_round;
+    int totalled; /* how many */
+
     /* From the store, until the scheduler is back: */
     char *saved_text;
     size_t saved_length;
@@ -158,6 +163,7 @@ struct harpe_operation {
     int64_t round; /* of a result */
     harpe_result_comparison comparison;
     bool is_decoded, is_plain;
+    harpe_result_totals totals; /* of a result */
 };
 
 typedef enum harpe_turn_kind {
@@ -195,6 +201,8 @@ typedef struct harpe_turn {
     bool is_finished;
     char *state_text, *json;
     size_t state_length;
+    harpe_figures figures;
+    bool has_figures;
 } harpe_turn;
 
 enum { HARPE_EVICTED_KEPT = 100000 }; /* so many deleted jobs the store remembers, too */
@@ -328,6 +336,15 @@ void harpe_evict(harpe_job *job, harpe_call *call);              /* idle.c; call
 void harpe_show_job(const harpe_job *job, harpe_call *call);     /* job_view.c */
 /* Index of a rank's place among those of the job. */
 size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
+
+/* ---- Figures (job_figures.c) --------------------------------------------------------------- */
+
+/* A result that is stored. */
+void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals);
+/* What the scheduler says. */
+void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
+/* An object. */
+void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
 
 /* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
 

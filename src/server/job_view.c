@@ -60,6 +60,8 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append_int(text, ",\"round\":", job->round);
     append_int(text, ",\"registered_at\":", job->registered_s);
     append_int(text, ",\"last_seen\":", job->seen_s);
+    append(text, ",\"figures\":");
+    harpe_job_append_figures(text, job);
 }
 
 static void append_rank(harpe_text *text, const harpe_job *job, int rank) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics: what the server counts, in Prometheus' text format. A new one is a row here. */
+/* /metrics: what the server counts, in Prometheus' text format. A new one is a row here; those of
+ * single jobs are in metrics_jobs.c. */
 #include "base/text.h"
 #include "server/latencies.h"
 
@@ -74,6 +75,7 @@ char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, con
                            const harpe_latencies *latencies) {
     harpe_text text = {0};
     append_jobs(&text, jobs);
+    harpe_metrics_append_jobs(&text, jobs);
     append_store(&text, store);
     if (http) append_http(&text, http);
     harpe_latencies_format(latencies, &text);

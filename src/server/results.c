@@ -127,6 +127,7 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
     operation->body = NULL;
     job->ranks[rank].has_reported = true;
     job->reported++;
+    harpe_job_count_result(job, &operation->totals);
     harpe_job_changed(job);
     job->jobs->counts.results++;
     harpe_reply_null(call, job->round);
@@ -201,13 +202,14 @@ static void decode_result(void *user) {
     operation->is_decoded = harpe_profiling_result_decode(operation->body, operation->length,
                                                           &result, &operation->problems);
     operation->rank = result.rank;
+    operation->totals = harpe_profiling_result_totals(&result);
     harpe_profiling_result_free(&result);
 }
 
 static void check_result(void *user) {
     harpe_operation *operation = user;
-    operation->is_plain = operation->is_decoded =
-        harpe_profiling_result_scan(operation->body, operation->length, &operation->rank);
+    operation->is_plain = operation->is_decoded = harpe_profiling_result_scan_totals(
+        operation->body, operation->length, &operation->rank, &operation->totals);
     if (!operation->is_plain) decode_result(operation);
 }
 
@@ -216,7 +218,8 @@ void harpe_take_result(harpe_job *job, harpe_call *call) {
     if (!operation) return;
     if (operation->length > SCANNED_ON_THE_LOOP) {
         harpe_operation_read(operation, check_result, result_is_decoded);
-    } else if (harpe_profiling_result_scan(operation->body, operation->length, &operation->rank)) {
+    } else if (harpe_profiling_result_scan_totals(operation->body, operation->length,
+                                                  &operation->rank, &operation->totals)) {
         operation->is_plain = operation->is_decoded = true;
         result_is_decoded(operation);
     } else {

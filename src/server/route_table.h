@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/text.h"
 #include "server/http.h"
 #include "server/jobs.h"
 #include "server/store.h"
@@ -38,5 +39,7 @@ struct harpe_latencies;
  * counts them. `http` may be NULL. */
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
                            const struct harpe_latencies *latencies);
+/* Its part about single jobs; `jobs` as above. */
+void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs);
 
 #endif

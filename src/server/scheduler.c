@@ -220,6 +220,13 @@ harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **j
     return class->frontier(scheduler->state, json, error);
 }
 
+bool harpe_scheduler_figures(const harpe_scheduler *scheduler, harpe_figures *out) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    if (class != &harpe_perseus_scheduler && class != &harpe_instruction_profiler) return false;
+    harpe_perseus_figures(scheduler->state, out);
+    return true;
+}
+
 harpe_status harpe_scheduler_pipeline(const harpe_scheduler *scheduler, int64_t number, char **json,
                                       harpe_error *error) {
     const harpe_scheduler_class *class = scheduler->kind->class;

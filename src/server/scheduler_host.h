@@ -10,6 +10,8 @@
 
 #include <harpe/scheduler.h>
 
+#include "server/figures.h"
+
 /* ---- Kinds of schedulers: one per server ------------------------------------------------------
  */
 
@@ -64,6 +66,8 @@ harpe_status harpe_scheduler_wish_for(harpe_scheduler *scheduler, harpe_schedule
                                       double value, harpe_error *error);
 harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **json,
                                       harpe_error *error);
+/* False: it has none. */
+bool harpe_scheduler_figures(const harpe_scheduler *scheduler, harpe_figures *out);
 harpe_status harpe_scheduler_pipeline(const harpe_scheduler *scheduler, int64_t number, char **json,
                                       harpe_error *error);
 

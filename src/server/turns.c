@@ -87,6 +87,7 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
                                          &turn->error);
     }
     turn->is_finished = harpe_scheduler_is_finished(scheduler);
+    turn->has_figures = harpe_scheduler_figures(scheduler, &turn->figures);
     if (status || harpe_scheduler_needs_history(scheduler)) return status;
     return save_state(turn, scheduler);
 }
@@ -98,6 +99,7 @@ static bool is_same_text(const harpe_round_text *a, const harpe_round_text *b) {
 void harpe_turn_take_lesson(harpe_turn *turn) {
     harpe_job *job = turn->job;
     job->is_finished = turn->is_finished;
+    if (turn->has_figures) harpe_job_take_figures(job, &turn->figures);
     harpe_round_text *next = turn->next;
     turn->next = NULL;
     if (is_same_text(next, job->current) || (!next && job->is_finished && !job->next)) {

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpe jobs` against a running `harpe serve`: what it shows, how it finds a job, and what it says
 when there is no server, no token or no such job."""
+import fcntl
+import re
+import struct
 import sys
+import termios
 
 from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
-from server import LIMIT_S, Server, plan_for, register  # noqa: E402
+from server import LIMIT_S, Server, plan_for, register, result_of  # noqa: E402
+from test_online import Pipeline  # noqa: E402
 
 
 class JobsTest(ProgramTest):
@@ -85,6 +90,97 @@ class Looking(JobsTest):
         self.assertEqual(json.loads(process.stdout.readline())["job_id"], job.id)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(LIMIT_S), 0)
+
+
+class Figures(JobsTest):
+    """Energy, savings, power, phase and plan, in words."""
+
+    def start_online(self):
+        server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler", "Perseus",
+                        "--scheduler-args", json.dumps({"num_microbatches": 4}))
+        self.addCleanup(server.kill)
+        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{server.port}")
+        job = Pipeline(server, 2, 4, noise=0.002)
+        self.addCleanup(job.close)
+        return job
+
+    def shown(self, job):
+        out = self.jobs("show", job.id).out
+        self.assertNotRegex(out, r"\de[+-]\d")
+        return dict(line.strip().split(":", 1) for line in out.splitlines() if ":" in line)
+
+    def test_figures_are_those_of_the_frontier(self):
+        job = self.start_online()
+        job.run_until_planned()
+        for _ in range(5):
+            job.run_round()
+        frontier = job.frontier()
+        saved = frontier["saved"]
+        lines = self.shown(job)
+        share = 100 * saved["energy"] / saved["energy_baseline"]
+        half = 100 * saved["energy_uncertainty"] / saved["energy_baseline"]
+        self.assertGreater(share, half)
+        found = re.search(r"\(([0-9.]+) % \+- ([0-9.]+) %\)", lines["saved"])
+        self.assertAlmostEqual(float(found[1]), share, delta=0.06)
+        self.assertAlmostEqual(float(found[2]), half, delta=0.06)
+        self.assertIn("+-", lines["time lost"])
+        self.assertEqual(lines["phase"].strip(), "plan")
+        self.assertIn(f"{frontier['current']} of 0 to {len(frontier['plans']) - 1}: ", lines["plan"])
+        self.assertRegex(lines["energy"], rf"[0-9.]+ k?J in {job.round} iterations")
+        self.assertRegex(lines["power"], r"[0-9.]+ W")
+        row = self.jobs("list").out.splitlines()[1]
+        self.assertIn(f" plan {frontier['current']} ", row)
+        self.assertIn(f"{found[1]} % +- {found[2]} %", row)
+        figures = self.jobs("--json").json()["jobs"][0]["figures"]
+        self.assertAlmostEqual(figures["saved"]["energy"] / saved["energy"], 1, delta=1e-12)
+        watched = self.watch(job.id)
+        self.assertIn(f"plan {frontier['current']}, ", line := watched.stdout.readline())
+        self.assertIn(f"saved: {found[1]} % +- {found[2]} %", line)
+
+    def test_what_is_noise_is_called_so(self):
+        job = self.start_online()
+        self.assertNotIn("saved", self.shown(job))
+        job.run_round()
+        self.assertIn("noise", self.shown(job)["saved"] + self.shown(job)["time lost"])
+
+    def test_given_plans_have_no_baseline(self):
+        server = self.start()
+        job = register(server, pp=4)
+        for rank in range(4):
+            connection = server.connect()
+            self.addCleanup(connection.close)
+            connection.send("GET", f"/schedule/{job.id}?rank={rank}&round=0")
+        deadline = 200
+        while server.get(f"/jobs/{job.id}").json["round"] < 0 and deadline:
+            deadline -= 1
+        for rank in range(4):
+            result = dict(result_of(rank), iter_time=[1.0], iter_energy=[12345678.9])
+            self.assertEqual(server.post(f"/result/{job.id}?round=0", result).status, 200)
+        lines = self.shown(job)
+        self.assertEqual(lines["saved"].strip(), "no baseline measured")
+        self.assertIn("49.38 MJ", lines["energy"])
+
+    def test_rows_fit_a_terminal_of_80_columns(self):
+        job = self.start_online()
+        job.run_until_planned()
+        job.run_round()
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        subprocess.run([HARPE, "jobs"], env=dict(self.variables, NO_COLOR="1"), stdout=theirs,
+                       stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
+        os.close(theirs)
+        text = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                text += chunk
+        except OSError:
+            pass  # that is how a terminal ends
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", text.decode()).splitlines()
+        self.assertEqual(len(lines), 4, lines)
+        self.assertEqual(lines[2], job.id)
+        self.assertLessEqual(max(map(len, lines)), 80, lines)
+        self.assertIn(" plan ", lines[3])
 
 
 class Evicting(JobsTest):

@@ -105,13 +105,17 @@ static void expect_breakdown(const json_t *object, const harpe_breakdown *all, s
 /* True: the quick look took it, and all agree on what it says. */
 static bool is_taken_by_all(const char *body, size_t length) {
     int rank = -1;
-    if (!harpe_profiling_result_scan(body, length, &rank)) return false;
+    harpe_result_totals totals;
+    if (!harpe_profiling_result_scan_totals(body, length, &rank, &totals)) return false;
     harpe_profiling_result result = {0};
     json_t *other = json_loadb(body, length, JSON_DECODE_INT_AS_REAL, NULL);
     if (!other || harpe_profiling_result_parse(body, length, &result, NULL)) {
         fail_msg("%.*s", (int)length, body);
     }
     assert_int_equal(result.rank, rank);
+    harpe_result_totals summed = harpe_profiling_result_totals(&result);
+    assert_int_equal(totals.iterations, summed.iterations);
+    assert_true(totals.time_s == summed.time_s && totals.energy_j == summed.energy_j);
     expect_numbers(json_object_get(other, "iter_time"), result.iteration_time_s,
                    result.iteration_time_count);
     expect_numbers(json_object_get(other, "iter_energy"), result.iteration_energy_j,

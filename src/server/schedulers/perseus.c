@@ -276,6 +276,9 @@ static harpe_status count_savings(harpe_perseus *self, const harpe_online_round 
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
         harpe_perseus_see(self, round);
         return harpe_perseus_count_planned(self, round, results, count, measured, error);
+    } else {
+        harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
+        harpe_savings_use(&self->savings, &own);
     }
     return HARPE_OK;
 }

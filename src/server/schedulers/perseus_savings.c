@@ -354,7 +354,10 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online
         count_highest(self, &own, measured);
         return HARPE_OK;
     }
-    if (!is_whole || !is_known) return HARPE_OK;
+    if (!is_whole || !is_known) {
+        harpe_savings_use(&self->savings, &own);
+        return HARPE_OK;
+    }
     size_t entries = self->pipeline->entry_count;
     comparison compared = {.self = self,
                            .round = round,
@@ -370,8 +373,9 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online
                                                  error);
     if (!status) {
         compare(&compared);
-        bool is_compared = isfinite(compared.terms.doubt[HARPE_TIME]);
-        if (is_compared) {
+        if (isinf(compared.terms.doubt[HARPE_TIME])) {
+            harpe_savings_use(&self->savings, &own);
+        } else {
             measured->baseline_s = baseline_of(self, HARPE_TIME) + compared.terms.shift[HARPE_TIME];
             measured->baseline_j =
                 baseline_of(self, HARPE_ENERGY) + compared.terms.shift[HARPE_ENERGY];

@@ -94,9 +94,13 @@ static double quantile_of(const harpe_savings *savings, int quantity) {
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round) {
-    savings->iterations += (int64_t)round->iterations;
     for (int q = 0; q < HARPE_QUANTITIES; q++)
         savings->used[q] += round->total[q];
+}
+
+static void count(harpe_savings *savings, const harpe_savings_round *round) {
+    savings->iterations += (int64_t)round->iterations;
+    harpe_savings_use(savings, round);
 }
 
 /* The first round of a job may have started it: compilers, caches, cold links. */
@@ -112,7 +116,7 @@ static bool was_warm_up(const harpe_baseline *baseline, const harpe_savings_roun
 
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
     harpe_baseline *baseline = &savings->baseline;
-    harpe_savings_use(savings, round);
+    count(savings, round);
     if (!(round->iterations > 0) ||
         (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
         return;
@@ -134,7 +138,7 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
 
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms) {
-    harpe_savings_use(savings, round);
+    count(savings, round);
     add_noise(savings, round);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         if (!(round->value[q] > 0)) continue;

@@ -60,7 +60,7 @@ typedef struct harpe_savings_closed {
 } harpe_savings_closed;
 
 typedef struct harpe_savings {
-    int64_t iterations; /* all that were measured, the baseline's included */
+    int64_t iterations; /* the baseline's and those that are compared with it */
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
     harpe_savings_noise noise[HARPE_QUANTITIES];
@@ -86,7 +86,7 @@ typedef struct harpe_savings_terms {
 /* A round that is compared with the baseline: `sums` is swept or planned of `savings`. */
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms);
-/* Only counted as used. */
+/* A round that is compared with nothing: only what it used is counted. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
 /* `old` ends: what it has becomes part of what `savings` has closed. */
 void harpe_savings_close(harpe_savings *savings, const harpe_savings *old);

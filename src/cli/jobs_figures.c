@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of a job for people: four digits with a prefix, and never a saving without its
+ * uncertainty: what lies within it is called noise. */
+#include "cli/jobs_figures.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+/* 0: missing. */
+static double number_of(const json_t *object, const char *name) {
+    return json_number_value(json_object_get(object, name));
+}
+
+/* INFINITY: null, which is an uncertainty that is not known. */
+static double uncertainty_of(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) ? json_number_value(value) : INFINITY;
+}
+
+/* Only what the server may say: it goes to a terminal. */
+static const char *phase_of(const json_t *figures) {
+    static const char *const phases[] = {"count", "sweep", "plan", "hold"};
+    const char *phase = json_string_value(json_object_get(figures, "phase"));
+    for (size_t i = 0; phase && i < sizeof phases / sizeof *phases; i++)
+        if (strcmp(phases[i], phase) == 0) return phases[i];
+    return NULL;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* Four digits and a prefix: "42.48 kJ". */
+static void print_quantity(char *into, size_t size, double value, const char *unit) {
+    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
+    size_t prefix = 0;
+    while (fabs(value) >= 999.95 && prefix + 1 < sizeof prefixes / sizeof *prefixes) {
+        value /= 1000;
+        prefix++;
+    }
+    double size_of = fabs(value);
+    int decimals = size_of >= 99.995 ? 1 : size_of >= 9.9995 ? 2 : 3;
+    (void)snprintf(into, size, "%.*f %s%s", decimals, value, prefixes[prefix], unit);
+}
+
+static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
+
+/* Percent of `whole`; "within noise", or "unknown" where nothing is known of the noise. */
+static void print_share(char *into, size_t size, double value, double uncertainty, double whole) {
+    double percent = 100 * value / whole, half = 100 * uncertainty / whole;
+    if (!isfinite(half) || !(whole > 0)) {
+        (void)snprintf(into, size, "not known yet");
+    } else if (!is_significant(value, uncertainty)) {
+        (void)snprintf(into, size, "within noise");
+    } else {
+        int decimals = half < 0.095 ? 2 : 1;
+        if (half < 0.01) half = 0.01; /* not more than is shown */
+        (void)snprintf(into, size, "%.*f %% +- %.*f %%", decimals, percent, decimals, half);
+    }
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static void print_phase(char *into, size_t size, const json_t *figures) {
+    const char *phase = phase_of(figures);
+    const json_t *plan = json_object_get(figures, "plan");
+    if (json_is_object(plan))
+        (void)snprintf(into, size, "plan %" JSON_INTEGER_FORMAT,
+                       json_integer_value(json_object_get(plan, "number")));
+    else
+        (void)snprintf(into, size, "%s", phase ? phase : "-");
+}
+
+void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
+    const json_t *figures = json_object_get(job, "figures");
+    const json_t *saved = json_object_get(figures, "saved");
+    double energy_j = number_of(figures, "energy"), power_w = number_of(figures, "power");
+    for (int i = 0; i < HARPE_JOB_CELLS; i++)
+        (void)snprintf(cells[i], HARPE_JOB_CELL_SIZE, "-");
+    print_phase(cells[0], HARPE_JOB_CELL_SIZE, figures);
+    if (energy_j > 0) print_quantity(cells[1], HARPE_JOB_CELL_SIZE, energy_j, "J");
+    if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
+        print_share(cells[2], HARPE_JOB_CELL_SIZE, number_of(saved, "energy"),
+                    uncertainty_of(saved, "energy_uncertainty"),
+                    number_of(saved, "energy_baseline"));
+    if (power_w > 0) print_quantity(cells[3], HARPE_JOB_CELL_SIZE, power_w, "W");
+}
+
+/* ---- One job --------------------------------------------------------------------------------- */
+
+static void append_used(const json_t *figures, harpe_text *text) {
+    char energy[HARPE_JOB_CELL_SIZE], time[HARPE_JOB_CELL_SIZE], power[HARPE_JOB_CELL_SIZE];
+    if (!(number_of(figures, "energy") > 0)) return;
+    print_quantity(energy, sizeof energy, number_of(figures, "energy"), "J");
+    print_quantity(time, sizeof time, number_of(figures, "time"), "s");
+    print_quantity(power, sizeof power, number_of(figures, "power"), "W");
+    harpe_text_printf(text,
+                      "  energy:     %s in %" JSON_INTEGER_FORMAT
+                      " iterations of %s together\n  power:      %s in the last round\n",
+                      energy, json_integer_value(json_object_get(figures, "iterations")), time,
+                      power);
+}
+
+/* "42.48 kJ +- 88.65 J (13.9 % +- 0.03 %)" */
+static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
+                            double whole, const char *unit) {
+    char size[HARPE_JOB_CELL_SIZE], half[HARPE_JOB_CELL_SIZE], share[HARPE_JOB_CELL_SIZE];
+    print_quantity(size, sizeof size, value, unit);
+    print_share(share, sizeof share, value, uncertainty, whole);
+    harpe_text_printf(text, "  %-11s %s", title, size);
+    if (isfinite(uncertainty)) {
+        print_quantity(half, sizeof half, uncertainty, unit);
+        harpe_text_printf(text, " +- %s", half);
+    }
+    harpe_text_printf(text, " (%s)\n", share);
+}
+
+static void append_plan(const json_t *figures, harpe_text *text) {
+    const json_t *plan = json_object_get(figures, "plan");
+    const char *phase = phase_of(figures);
+    if (!phase) return;
+    harpe_text_printf(text, "  phase:      %s\n", phase);
+    if (!json_is_object(plan)) return;
+    char time[HARPE_JOB_CELL_SIZE], energy[HARPE_JOB_CELL_SIZE];
+    print_quantity(time, sizeof time, number_of(plan, "time"), "s");
+    print_quantity(energy, sizeof energy, number_of(plan, "energy"), "J");
+    harpe_text_printf(text,
+                      "  plan:       %" JSON_INTEGER_FORMAT " of 0 to %" JSON_INTEGER_FORMAT
+                      ": iterations of %s and %s\n",
+                      json_integer_value(json_object_get(plan, "number")),
+                      json_integer_value(json_object_get(plan, "of")) - 1, time, energy);
+}
+
+void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
+    const json_t *figures = json_object_get(job, "figures");
+    const json_t *saved = json_object_get(figures, "saved");
+    if (!figures) return;
+    append_plan(figures, text);
+    append_used(figures, text);
+    if (json_is_object(saved)) {
+        append_estimate(text, "saved:", number_of(saved, "energy"),
+                        uncertainty_of(saved, "energy_uncertainty"),
+                        number_of(saved, "energy_baseline"), "J");
+        append_estimate(text, "time lost:", number_of(saved, "time"),
+                        uncertainty_of(saved, "time_uncertainty"),
+                        number_of(saved, "time_baseline"), "s");
+    } else if (number_of(figures, "energy") > 0) {
+        harpe_text_printf(text, "  saved:      no baseline measured\n");
+    }
+}
+
+void harpe_jobs_figures_progress(const json_t *job, harpe_text *text) {
+    char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
+    harpe_jobs_figures_cells(job, cells);
+    if (strcmp(cells[0], "-") != 0) harpe_text_printf(text, ", %s", cells[0]);
+    if (strcmp(cells[1], "-") != 0) harpe_text_printf(text, ", %s used", cells[1]);
+    if (strcmp(cells[3], "-") != 0) harpe_text_printf(text, ", %s", cells[3]);
+    if (strcmp(cells[2], "-") != 0) harpe_text_printf(text, ", saved: %s", cells[2]);
+}

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics of single jobs, read as Prometheus reads them: energy that ranks reported, what is saved
+with its uncertainty, plan and phase. promtool checks the text where it is installed."""
+import re
+import shutil
+import subprocess
+
+from test_online import Online, Pipeline, job_info, register, result_of, unittest
+
+SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+
+def unescape(value):
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value)
+
+
+def parse(text):
+    """{name: {labels as sorted pairs: value}} of an exposition; asserts its form."""
+    types, helps, samples = {}, set(), {}
+    family = None
+    assert text.endswith("\n")
+    for line in text[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            family = line.split(" ", 3)[2]
+            assert family not in helps, f"HELP of {family} twice"
+            helps.add(family)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == family and name not in types, line
+            types[name] = kind
+        else:
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            base = re.sub("_(bucket|sum|count)$", "", name) if family != name else name
+            assert base == family, f"{name} stands among those of {family}"
+            pairs = LABEL.findall(labels or "")
+            assert "".join(f'{k}="{v}",' for k, v in pairs).rstrip(",") == (labels or ""), line
+            key = tuple(sorted((k, unescape(v)) for k, v in pairs))
+            assert key not in samples.setdefault(name, {}), f"twice: {line}"
+            samples[name][key] = float(value)
+    for name, kind in types.items():
+        assert (kind == "counter") == name.endswith("_total"), name
+    assert helps == set(types)
+    return samples
+
+
+class Metrics(Online):
+    def metrics(self, server):
+        text = server.get("/metrics").body.decode()
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                                     capture_output=True, check=False)
+            self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, "", ""))
+        return parse(text)
+
+    def of_job(self, server, job_id):
+        """{name or name phase: value}"""
+        found = {}
+        for name, samples in self.metrics(server).items():
+            for labels, value in samples.items():
+                labels = dict(labels)
+                if labels.get("job_id") == job_id:
+                    found[" ".join(filter(None, (name.removeprefix("harpe_job_"),
+                                                 labels.get("phase"))))] = value
+        return found
+
+    def test_an_online_job_has_energy_savings_plan_and_phase(self):
+        server = self.start_online(num_microbatches=6)
+        job = self.pipeline(server, 4, 6, noise=0.003)
+        self.assertEqual(self.metrics(server)["harpe_jobs_left_out"], {(): 0})
+        used_j = used_s = rounds = 0
+        phases = []
+        for _ in range(40):
+            job.run_round()
+            used_j += job.energy_j
+            used_s += job.time_s
+            rounds += 1
+            frontier = job.frontier()
+            phases.append(frontier["phase"])
+            if phases[-8:].count("plan") == 8:
+                break
+        found = self.of_job(server, job.id)
+        self.assertAlmostEqual(found["energy_joules_total"] / used_j, 1, delta=1e-9)
+        self.assertAlmostEqual(found["iteration_seconds_total"] / used_s, 1, delta=0.02)
+        self.assertEqual(found["iterations_total"], rounds)
+        self.assertAlmostEqual(found["power_watts"] * job.time_s / job.energy_j, 1, delta=0.02)
+        saved = frontier["saved"]
+        self.assertEqual(found["energy_saved_joules"], saved["energy"])
+        self.assertEqual(found["energy_saved_uncertainty_joules"], saved["energy_uncertainty"])
+        self.assertEqual(found["energy_baseline_joules"], saved["energy_baseline"])
+        self.assertEqual(found["time_lost_seconds"], saved["time"])
+        self.assertEqual(found["time_lost_uncertainty_seconds"], saved["time_uncertainty"])
+        self.assertGreater(found["energy_saved_joules"], found["energy_saved_uncertainty_joules"])
+        self.assertEqual(found["plan"], frontier["current"])
+        plan = frontier["plans"][frontier["current"]]
+        self.assertAlmostEqual(found["plan_iteration_seconds"] / plan["time"], 1, delta=0.02)
+        self.assertAlmostEqual(found["plan_iteration_joules"] / plan["energy"], 1, delta=0.02)
+        self.assertEqual([found[f"phase {name}"] for name in ("count", "sweep", "plan", "hold")],
+                         [0, 0, 1, 0])
+        listed = server.get("/jobs").json["jobs"][0]["figures"]
+        self.assertEqual(listed["saved"]["energy"], saved["energy"])
+        self.assertEqual(listed["phase"], "plan")
+        self.assertEqual(listed["plan"]["number"], frontier["current"])
+
+    def test_before_a_baseline_nothing_is_claimed(self):
+        server = self.start_online(num_microbatches=4)
+        job = self.pipeline(server, 2, 4)
+        job.ask()
+        job.receive()
+        found = self.of_job(server, job.id)
+        self.assertEqual(found["energy_joules_total"], 0)
+        self.assertNotIn("energy_saved_joules", found)
+        self.assertNotIn("plan", found)
+        job.report()
+        job.frontier()  # after the results were observed
+        self.assertEqual(self.of_job(server, job.id)["energy_saved_joules"], 0)
+
+    def test_energy_survives_a_restart_of_the_server(self):
+        server = self.start_online(num_microbatches=4)
+        job = self.pipeline(server, 2, 4)
+        job.run_until_planned()
+        job.run_round()
+        job.run_round()
+        job.frontier()  # after the results were observed
+        before = self.of_job(server, job.id)
+        port = server.port
+        server.kill()
+        server = self.start_online(num_microbatches=4, port=port)
+        job.connect(server)
+        job.frontier()  # once the scheduler is back
+        after = self.of_job(server, job.id)
+        for name in ("energy_joules_total", "energy_saved_joules", "time_lost_seconds"):
+            self.assertAlmostEqual(after[name], before[name], delta=1e-9 * abs(before[name]))
+
+    def test_a_given_plan_has_energy_but_no_savings(self):
+        server = self.start()
+        job = register(server, pp=1, job_metadata='quote" back\\slash\nline')
+        for round_ in range(3):
+            self.expect(server.get(f"/schedule/{job.id}?rank=0&round={round_}"), 200)
+            result = dict(result_of(0), iter_time=[2.0, 2.5], iter_energy=[300.0, 350.5])
+            self.expect(server.post(f"/result/{job.id}?round={round_}", result), 200)
+        found = self.of_job(server, job.id)
+        self.assertEqual(found["energy_joules_total"], 3 * 650.5)
+        self.assertEqual(found["iteration_seconds_total"], 13.5)
+        self.assertEqual(found["iterations_total"], 6)
+        self.assertEqual(found["power_watts"], 650.5 / 4.5)
+        self.assertEqual({name for name in found if "saved" in name or "plan" in name}, set())
+        figures = server.get(f"/jobs/{job.id}").json["figures"]
+        self.assertIsNone(figures["saved"])
+        self.assertIsNone(figures["phase"])
+
+    def test_only_the_newest_thousand_jobs_have_metrics(self):
+        server = self.start()
+        connection = server.connect()
+        jobs = []
+        for number in range(1003):
+            answer = connection.send("POST", "/register_job",
+                                     job_info(1, job_metadata=f"m{number}")).receive()
+            self.expect(answer, 200)
+            jobs.append(answer.json)
+        connection.close()
+        metrics = self.metrics(server)
+        self.assertEqual(metrics["harpe_jobs_left_out"], {(): 3})
+        told = {dict(labels)["job_id"] for labels in metrics["harpe_job_energy_joules_total"]}
+        self.assertEqual(told, set(jobs[3:]))
+
+
+def load_tests(loader, _tests, _pattern):
+    own = [name for name in vars(Metrics) if name.startswith("test_")]
+    return unittest.TestSuite(map(Metrics, own))
+
+
+if __name__ == "__main__":
+    unittest.main()
