@@ -130,8 +130,9 @@ typedef struct harpe_work {
 } harpe_work;
 
 /* Solves the whole frontier from the minimum-energy time T* down to the shortest time T_min.
- * `progress` may be NULL. Free with harpe_frontier_free.
- * Time: one pivot moves O(instructions) events at worst; see docs/benchmarks.md. */
+ * `progress` may be NULL; it is told of one phase, "solving", up to the fraction 1. Free with
+ * harpe_frontier_free. Time: one pivot moves O(instructions) events at worst; see
+ * docs/benchmarks.md. */
 HARPE_API harpe_status harpe_frontier_new(const harpe_problem *problem,
                                           const harpe_progress *progress, harpe_frontier **out,
                                           harpe_error *error);
@@ -184,8 +185,10 @@ typedef struct harpe_plan_request {
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL when only the
- * plans are wanted. Plans that another plan of the set beats in both time and energy are left out
- * (HARPE_PLANS_AT keeps one per asked time, in the order asked). */
+ * plans are wanted. Each plan of the set needs less energy than all faster ones, by what was
+ * evaluated (HARPE_PLANS_AT: one per asked time, in the order asked, the cheapest that is not
+ * slower). `progress` (may be NULL) is told of the phase "solving", then of "planning"; the
+ * fraction is that of both together, never falls and ends at 1. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,

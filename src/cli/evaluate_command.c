@@ -21,6 +21,7 @@
 #include "cli/rows.h"
 
 #define PLAN_FILE_COUNT_MAX 1000000
+#define SOLVING_SHARE 0.9 /* of the progress shown; evaluating the files is the rest */
 
 typedef struct path_list {
     char **paths;
@@ -226,8 +227,20 @@ static harpe_status solve_bound(const harpe_problem *problem, const harpe_progre
     return HARPE_OK;
 }
 
-static harpe_status evaluate(evaluate_arguments *arguments, const harpe_progress *progress,
-                             evaluation *e, harpe_error *error) {
+/* Solving, as a part of the whole. */
+static bool report_solving(void *user, const char *phase, double fraction) {
+    const harpe_progress *whole = user;
+    return whole->report(whole->user, phase, SOLVING_SHARE * fraction);
+}
+
+static bool report_evaluating(const harpe_progress *progress, size_t done, size_t count) {
+    double share = (double)done / (double)count;
+    return progress->report(progress->user, "evaluating",
+                            SOLVING_SHARE + (1 - SOLVING_SHARE) * share);
+}
+
+static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *progress, evaluation *e,
+                             harpe_error *error) {
     harpe_status status = list_files(&arguments->given, &e->files, error);
     if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu plan files; at most %d are evaluated",
@@ -238,14 +251,14 @@ static harpe_status evaluate(evaluate_arguments *arguments, const harpe_progress
     }
     const harpe_problem *problem = arguments->input.problem;
     if (status == HARPE_OK) {
-        status = solve_bound(problem, progress, e, error);
+        harpe_progress solving = {.report = report_solving, .user = progress};
+        status = solve_bound(problem, &solving, e, error);
     }
     for (size_t i = 0; i < e->files.count && status == HARPE_OK; i++) {
-        double fraction = (double)i / (double)e->files.count;
-        if (!progress->report(progress->user, "evaluating", fraction)) {
+        status = evaluate_file(arguments, e, i, error);
+        if (status == HARPE_OK && !report_evaluating(progress, i + 1, e->files.count)) {
             return harpe_command_check_signal(error);
         }
-        status = evaluate_file(arguments, e, i, error);
     }
     return status;
 }

@@ -9,8 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "plan/network.h"
 
-#define PS_PER_S 1e12
+#define PS_PER_S HARPE_PS_PER_S
 /* Energy differences below this are noise of floating point. */
 #define SMALLEST_SAVING_J 1e-9
 /* How many options faster a trial of the local search goes. */
@@ -75,7 +76,8 @@ static harpe_status copy_options(harpe_assignment *a, harpe_error *error) {
         const harpe_option_list *list = &problem->choices[c].list;
         first[c] = at;
         for (size_t o = 0; o < list->option_count; o++, at++) {
-            a->option_time_ps[at] = llround(list->options[o].time_s * PS_PER_S);
+            /* As the network has it, so that its durations are options' own. */
+            a->option_time_ps[at] = harpe_round_down(list->options[o].time_s * PS_PER_S);
             a->option_energy_j[at] = list->options[o].effective_energy_j;
         }
     }

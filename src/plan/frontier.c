@@ -17,6 +17,12 @@ harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progre
     return status;
 }
 
+/* Picoseconds are whole, and a plan's own time is a sum of rounded doubles that may have been
+ * printed: a nanosecond, but never much of an iteration, and what doubles of its size resolve. */
+double harpe_time_slack_s(double iteration_s) {
+    return fmax(fmin(1e-9, 1e-3 * iteration_s), 1e-12 * iteration_s);
+}
+
 void harpe_frontier_free(harpe_frontier *frontier) {
     if (!frontier) return;
     free(frontier->vertices);
@@ -32,8 +38,7 @@ const harpe_frontier_vertex *harpe_frontier_vertices(const harpe_frontier *front
 double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
     const harpe_frontier_vertex *vertices = frontier->vertices;
     size_t last = frontier->count - 1;
-    /* Times are exact in picoseconds; a plan's own time is a sum of rounded doubles. */
-    if (time_s < vertices[0].time_s - 1e-9) return INFINITY;
+    if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
     if (time_s <= vertices[0].time_s) return vertices[0].lower_bound_j;
     /* Beyond T* a plan may still save compute energy, only less than waiting costs. */
     if (time_s >= vertices[last].time_s) return vertices[last].lower_bound_j;

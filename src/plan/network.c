@@ -104,6 +104,17 @@ static harpe_status number_nodes(const harpe_problem *problem, event_set *events
     return HARPE_OK;
 }
 
+/* ---- Whole numbers ------------------------------------------------------------------------ */
+
+/* 0.1 s is 100000000000.00001 ps or 99999999999.99998 ps, as doubles go. */
+#define DOUBLES_DIFFER 4e-16
+
+int64_t harpe_round_down(double value) {
+    double nearest = round(value);
+    return (int64_t)(fabs(value - nearest) <= DOUBLES_DIFFER * fabs(value) ? nearest
+                                                                           : floor(value));
+}
+
 /* ---- Curves ------------------------------------------------------------------------------- */
 
 /* What is saved per second of stretching, rounded down: the curve, drawn from its slowest point,
@@ -130,14 +141,16 @@ static harpe_status check_steepness(const harpe_option_list *list, harpe_error *
     return HARPE_OK;
 }
 
-/* Points of a choice's curve become picoseconds and microwatts; of points at the same picosecond
- * the cheaper one is kept, and a corner that rounding has made collinear or concave is dropped, so
- * rates strictly decrease. Returns the number of segments. */
+/* Points of a choice's curve become picoseconds and microwatts. Both are rounded down: each point
+ * of the whole-number curve then lies at or below the real one, and so does all of it, because
+ * energy falls with time. Of points at the same picosecond the cheaper one is kept, and a corner
+ * that rounding has made collinear or concave is dropped, so rates strictly decrease. Returns the
+ * number of segments. */
 static int32_t round_points(const harpe_option_list *list, int64_t *time_ps, int64_t *rate_uw,
                             double *energy_j) {
     int32_t top = -1;
     for (size_t i = 0; i < list->curve_count; i++) {
-        int64_t time = llround(list->curve_time_s[i] * HARPE_PS_PER_S);
+        int64_t time = harpe_round_down(list->curve_time_s[i] * HARPE_PS_PER_S);
         double energy = list->curve_effective_energy_j[i];
         int64_t rate = HARPE_FLOW_INFINITE;
         if (top >= 0 && time == time_ps[top]) top--;
@@ -316,7 +329,8 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
     harpe_network network = {0};
     event_set events = {0};
     int32_t *node_of = NULL;
-    network.blocking_uw = llround(problem->total_blocking_power_w * HARPE_UW_PER_W);
+    /* A whole-number flow is at most this power just when it is at most this many microwatts. */
+    network.blocking_uw = harpe_round_down(problem->total_blocking_power_w * HARPE_UW_PER_W);
     harpe_status status = merge_pinned_events(problem, &events, error);
     if (status == HARPE_OK) status = number_nodes(problem, &events, &node_of, &network, error);
     if (status == HARPE_OK) status = build_curves(problem, &network, error);

@@ -13,6 +13,11 @@
 #define HARPE_PS_PER_S 1e12
 #define HARPE_UW_PER_W 1e6
 #define HARPE_FLOW_INFINITE (INT64_C(1) << 60)
+
+/* Whole units not above `value`; a value that doubles cannot tell from a whole number is that
+ * number. What is rounded like this makes a bound no higher. */
+int64_t harpe_round_down(double value);
+
 /* No GPU saves more than this by slowing down; a profile that says so is refused. */
 #define HARPE_STEEPEST_W 1e9
 

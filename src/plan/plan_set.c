@@ -20,6 +20,14 @@
 #define VISITS_PER_PLAN UINT64_C(600000)
 /* Times over the whole set that plans are joined from their neighbours. */
 #define SPLICE_ROUNDS 2
+/* Of the whole progress: what finding T* is counted as; making plans is the rest. */
+#define SOLVING_SHARE 0.1
+/* Sums of thousands of measured numbers differ by so much, relative to them, with the order in
+ * which they are added: less is no saving. */
+#define ENERGY_ROUNDING 1e-11
+#define TIME_ROUNDING 1e-12
+/* A plan's own time finds it also after it was printed. */
+#define ASKED_ROUNDING 1e-9
 
 struct harpe_plan_set {
     harpe_plan *plans;
@@ -31,7 +39,6 @@ typedef struct draft {
     int32_t *option;         /* by position */
     int64_t deadline_ps;     /* not slower than this */
     double time_s, energy_j; /* blocking included */
-    size_t index;            /* in the request; SIZE_MAX: only helps others */
 } draft;
 
 typedef struct maker {
@@ -47,22 +54,44 @@ typedef struct maker {
     size_t draft_count, draft_capacity;
     size_t *hull; /* [draft_count]: drafts on the lower hull, fastest first */
     size_t hull_count;
-    size_t done, wanted; /* for progress */
+    const harpe_progress *progress; /* the caller's; NULL: none */
+    harpe_progress walk_progress;   /* what the walk reports to */
+    bool is_planning;               /* T* is found */
+    double fraction;                /* of the whole, as last reported; never falls */
+    size_t done, wanted;            /* drafts made or joined, and all that are to be */
     harpe_clock_switch clock_switch;
     bool merges; /* changes of clock are not free */
 } maker;
 
-/* ---- Drafts ------------------------------------------------------------------------------ */
+/* ---- Progress ---------------------------------------------------------------------------- */
 
-static harpe_status report_planning(maker *m, harpe_error *error) {
-    const harpe_progress *progress = m->walk.progress;
-    double fraction = m->wanted > 0 ? fmin(1, (double)m->done / (double)m->wanted) : 0;
-    m->done++;
-    if (!progress || !progress->report || progress->report(progress->user, "planning", fraction)) {
-        return HARPE_OK;
-    }
+/* False: stop. One phase follows the other, and the fraction is that of both together. */
+static bool report(maker *m, double fraction) {
+    m->fraction = fmin(1, fmax(m->fraction, fraction));
+    if (!m->progress || !m->progress->report) return true;
+    return m->progress->report(m->progress->user, m->is_planning ? "planning" : "solving",
+                               m->fraction);
+}
+
+/* The walk goes on while plans are made: then it only asks whether to stop. */
+static bool report_walk(void *user, const char *phase, double fraction) {
+    maker *m = user;
+    (void)phase;
+    return report(m, m->is_planning ? m->fraction : SOLVING_SHARE * fraction);
+}
+
+static harpe_status fail_interrupted(harpe_error *error) {
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
 }
+
+static harpe_status report_planning(maker *m, harpe_error *error) {
+    double share = m->wanted > 0 ? (double)m->done / (double)m->wanted : 0;
+    m->done++;
+    bool goes_on = report(m, SOLVING_SHARE + (1 - SOLVING_SHARE) * fmin(1, share));
+    return goes_on ? HARPE_OK : fail_interrupted(error);
+}
+
+/* ---- Drafts ------------------------------------------------------------------------------ */
 
 /* Copies what the assignment holds into a draft whose options have been allocated. */
 static void take_down(const maker *m, draft *into) {
@@ -202,14 +231,15 @@ static harpe_status splice_round(maker *m, harpe_error *error) {
     for (size_t i = 0; i < m->draft_count; i++) {
         draft *d = &m->drafts[i];
         double deadline_s = (double)d->deadline_ps / HARPE_PS_PER_S;
+        harpe_status status = report_planning(m, error);
+        if (status != HARPE_OK) return status;
         while (edge + 1 < m->hull_count && m->drafts[m->hull[edge + 1]].time_s <= d->time_s) {
             edge++;
         }
         if (m->hull[edge] == i || edge + 1 >= m->hull_count) continue;
         const draft *fast = &m->drafts[m->hull[edge]], *slow = &m->drafts[m->hull[edge + 1]];
         if (fast->time_s > deadline_s) continue;
-        harpe_status status = join_neighbours(m, d, fast, slow, error);
-        if (status == HARPE_OK) status = report_planning(m, error);
+        status = join_neighbours(m, d, fast, slow, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
@@ -232,7 +262,6 @@ static harpe_status splice_all(maker *m, harpe_error *error) {
 typedef struct wanted_time {
     int64_t time_ps;
     int64_t next_ps; /* where the next plan's tries begin */
-    size_t index;    /* in the request; SIZE_MAX: only helps others */
 } wanted_time;
 
 typedef struct wanted_times {
@@ -243,12 +272,12 @@ typedef struct wanted_times {
 static int compare_slowest_first(const void *a, const void *b) {
     const wanted_time *x = a, *y = b;
     if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
-    if (x->index != y->index) return x->index < y->index ? -1 : 1;
+    if (x->next_ps != y->next_ps) return x->next_ps > y->next_ps ? -1 : 1;
     return 0;
 }
 
 /* `count` times evenly spread from T* to T_min, both among them. */
-static size_t spread_times(const maker *m, size_t count, wanted_time *items, size_t index) {
+static size_t spread_times(const maker *m, size_t count, wanted_time *items) {
     int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
     if (slowest == fastest) count = 1;
     int64_t steps = count > 1 ? (int64_t)count - 1 : 1;
@@ -257,7 +286,7 @@ static size_t spread_times(const maker *m, size_t count, wanted_time *items, siz
         int64_t next = slowest - (slowest - fastest) / steps * (k + 1);
         if (k + 1 == (int64_t)count && count > 1) time = fastest;
         if (next < fastest || time == fastest) next = time;
-        items[k] = (wanted_time){.time_ps = time, .next_ps = next, .index = index};
+        items[k] = (wanted_time){.time_ps = time, .next_ps = next};
     }
     return count;
 }
@@ -267,15 +296,15 @@ static harpe_status asked_times(const maker *m, const double *times_s, size_t co
     double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
     for (size_t i = 0; i < count; i++) {
         double time_s = times_s[i];
-        if (!(time_s >= fastest_s - 1e-9)) {
+        if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
             return harpe_fail(error, HARPE_INFEASIBLE,
                               "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
                               fastest_s);
         }
         double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.minimum_energy_ps);
-        int64_t time_ps = llround(most_ps);
+        int64_t time_ps = harpe_round_down(most_ps);
         if (time_ps < m->walk.fastest_ps) time_ps = m->walk.fastest_ps;
-        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps, .index = i};
+        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps};
     }
     return HARPE_OK;
 }
@@ -288,8 +317,7 @@ static harpe_status list_times(const maker *m, const harpe_plan_request *request
     if (!out->items) return harpe_fail_memory(error);
     harpe_status status = asked_times(m, request->times_s, asked, out->items, error);
     if (status != HARPE_OK) return status;
-    size_t index = request->choice == HARPE_PLANS_AT ? SIZE_MAX : 0;
-    out->count = asked + spread_times(m, spread, out->items + asked, index);
+    out->count = asked + spread_times(m, spread, out->items + asked);
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
     return HARPE_OK;
 }
@@ -305,7 +333,6 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
             next_ps = times.items[i + 1].time_ps;
         }
         status = make_draft(m, times.items[i].time_ps, next_ps, error);
-        if (status == HARPE_OK) m->drafts[m->draft_count - 1].index = times.items[i].index;
     }
     free(times.items);
     return status;
@@ -352,81 +379,109 @@ static int compare_plans(const void *a, const void *b) {
     return (one->energy_j > other->energy_j) - (one->energy_j < other->energy_j);
 }
 
-/* With fewer changes of clock, plans may be equal, or beaten, that were not before. */
-static void drop_dominated(harpe_plan_set *set) {
+/* Two energies of this problem that differ by no more are the same. */
+static double energy_rounding_j(const maker *m, const harpe_plan *plan) {
+    return ENERGY_ROUNDING *
+           (fabs(plan->energy_j) + m->problem->total_blocking_power_w * plan->time_s);
+}
+
+static void clear_plan(harpe_plan *plan) {
+    free((void *)plan->frequency_mhz);
+    *plan = (harpe_plan){0};
+}
+
+/* Leaves the plans, fastest first, of which each needs less energy than all before it. Drafts are
+ * compared by their evaluated numbers only: those that the assignment keeps are sums of others, and
+ * clocks may have been merged. */
+static void drop_dominated(const maker *m, harpe_plan_set *set) {
     size_t kept = 0;
     qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
     for (size_t i = 0; i < set->count; i++) {
-        if (kept > 0 && set->plans[i].energy_j >= set->plans[kept - 1].energy_j) {
-            free((void *)set->plans[i].frequency_mhz);
-        } else {
-            set->plans[kept++] = set->plans[i];
+        harpe_plan *plan = &set->plans[i], *last = kept > 0 ? &set->plans[kept - 1] : NULL;
+        if (last && plan->energy_j >= last->energy_j - energy_rounding_j(m, last)) {
+            clear_plan(plan);
+            continue;
         }
+        bool is_as_fast = last && plan->time_s <= last->time_s * (1 + TIME_ROUNDING);
+        if (is_as_fast) clear_plan(last);
+        size_t place = is_as_fast ? kept - 1 : kept++;
+        harpe_plan moved = *plan;
+        *plan = (harpe_plan){0};
+        set->plans[place] = moved;
     }
     set->count = kept;
 }
 
-/* Every draft that no faster one beats in energy too. */
-static harpe_status finish_undominated(maker *m, harpe_plan_set *set, harpe_error *error) {
-    qsort(m->drafts, m->draft_count, sizeof *m->drafts, compare_drafts);
-    double least_j = INFINITY;
+/* Evaluates every draft, and frees its options. */
+static harpe_status finish_drafts(maker *m, harpe_plan_set *set, harpe_error *error) {
     for (size_t i = 0; i < m->draft_count; i++) {
-        if (m->drafts[i].energy_j >= least_j) continue;
-        least_j = m->drafts[i].energy_j;
-        harpe_status status = finish_plan(m, &m->drafts[i], &set->plans[set->count], error);
+        harpe_status status = finish_plan(m, &m->drafts[i], &set->plans[i], error);
         if (status != HARPE_OK) return status;
         set->count++;
+        free(m->drafts[i].option);
+        m->drafts[i].option = NULL;
     }
-    if (m->merges) drop_dominated(set);
     return HARPE_OK;
 }
 
-/* For every asked time the best draft that is not slower. */
-static harpe_status finish_asked(maker *m, size_t asked, harpe_plan_set *set, harpe_error *error) {
-    const draft **best = harpe_calloc(asked, sizeof *best);
-    if (!best) return harpe_fail_memory(error);
-    for (size_t i = 0; i < m->draft_count; i++) {
-        if (m->drafts[i].index != SIZE_MAX) best[m->drafts[i].index] = &m->drafts[i];
+static harpe_status copy_plan(const maker *m, const harpe_plan *plan, harpe_plan *out,
+                              harpe_error *error) {
+    size_t count = (size_t)m->problem->instruction_count;
+    int *frequencies = harpe_calloc(count, sizeof *frequencies);
+    if (!frequencies) return harpe_fail_memory(error);
+    memcpy(frequencies, plan->frequency_mhz, count * sizeof *frequencies);
+    *out = *plan;
+    out->frequency_mhz = frequencies;
+    return HARPE_OK;
+}
+
+/* For every asked time the cheapest plan that is not slower: the last that is not, because slower
+ * ones in `all` need less; the fastest where T_min was asked for. */
+static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
+                               const harpe_plan_set *all, harpe_plan_set *out, harpe_error *error) {
+    for (size_t k = 0; k < request->time_count; k++) {
+        double time_s = request->times_s[k];
+        size_t best = 0;
+        while (best + 1 < all->count &&
+               all->plans[best + 1].time_s <= time_s * (1 + ASKED_ROUNDING))
+            best++;
+        harpe_status status = copy_plan(m, &all->plans[best], &out->plans[k], error);
+        if (status != HARPE_OK) return status;
+        out->count++;
     }
-    harpe_status status = HARPE_OK;
-    for (size_t k = 0; status == HARPE_OK && k < asked; k++) {
-        int64_t deadline_ps = best[k]->deadline_ps;
-        for (size_t i = 0; i < m->draft_count; i++) {
-            const draft *d = &m->drafts[i];
-            bool is_in_time = d->time_s * HARPE_PS_PER_S <= (double)deadline_ps + 0.5;
-            if (is_in_time && d->energy_j < best[k]->energy_j) best[k] = d;
-        }
-        status = finish_plan(m, best[k], &set->plans[set->count], error);
-        if (status == HARPE_OK) set->count++;
-    }
-    free(best);
-    return status;
+    return HARPE_OK;
+}
+
+static harpe_plan_set *new_set(size_t room, harpe_error *error) {
+    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
+    if (set) set->plans = harpe_calloc(room, sizeof *set->plans);
+    if (set && set->plans) return set;
+    free(set);
+    (void)harpe_fail_memory(error);
+    return NULL;
 }
 
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT;
-    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
-    if (set)
-        set->plans =
-            harpe_calloc(is_asked ? request->time_count : m->draft_count, sizeof *set->plans);
-    harpe_status status;
-    if (!set || !set->plans) {
-        status = harpe_fail_memory(error);
-    } else if (is_asked) {
-        status = finish_asked(m, request->time_count, set, error);
-    } else {
-        status = finish_undominated(m, set, error);
-    }
+    harpe_plan_set *all = new_set(m->draft_count, error);
+    harpe_plan_set *asked = is_asked && all ? new_set(request->time_count, error) : NULL;
+    harpe_status status = all && (asked || !is_asked) ? HARPE_OK : HARPE_OUT_OF_MEMORY;
+    if (status == HARPE_OK) status = finish_drafts(m, all, error);
+    if (status == HARPE_OK) drop_dominated(m, all);
+    if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
+    if (status == HARPE_OK && !report(m, 1)) status = fail_interrupted(error);
+    harpe_plan_set *made = is_asked ? asked : all;
+    if (is_asked) harpe_plan_set_free(all);
     if (status != HARPE_OK) {
-        harpe_plan_set_free(set);
+        harpe_plan_set_free(made);
         return status;
     }
-    for (size_t i = 0; i < set->count; i++) {
-        set->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, set->plans[i].time_s);
+    for (size_t i = 0; i < made->count; i++) {
+        made->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, made->plans[i].time_s);
     }
-    *out = set;
+    *out = made;
     return HARPE_OK;
 }
 
@@ -434,8 +489,12 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
                                const harpe_progress *progress, harpe_error *error) {
     memset(m, 0, sizeof *m);
     m->problem = problem;
-    harpe_status status = harpe_walk_begin(&m->walk, problem, progress, error);
+    m->progress = progress;
+    m->walk_progress = (harpe_progress){.report = report_walk, .user = m};
+    if (!report(m, 0)) return fail_interrupted(error);
+    harpe_status status = harpe_walk_begin(&m->walk, problem, &m->walk_progress, error);
     if (status != HARPE_OK) return status;
+    m->is_planning = true;
     size_t count = (size_t)problem->instruction_count;
     m->best.option = harpe_calloc(count, sizeof(int32_t));
     m->attempt.option = harpe_calloc(count, sizeof(int32_t));

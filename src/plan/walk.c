@@ -31,14 +31,22 @@ static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
     return HARPE_OK;
 }
 
+/* False: stop. */
+static bool report_fraction(const harpe_walk *walk, double fraction) {
+    if (!walk->progress || !walk->progress->report) return true;
+    return walk->progress->report(walk->progress->user, "solving", fraction);
+}
+
+static harpe_status fail_interrupted(harpe_error *error) {
+    return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while solving the frontier");
+}
+
 static harpe_status report(harpe_walk *walk, harpe_error *error) {
-    if (!walk->progress || !walk->progress->report) return HARPE_OK;
     if (walk->steps++ % REPORT_INTERVAL != 0) return HARPE_OK;
     int64_t range = walk->slowest_ps - walk->fastest_ps;
     double fraction =
         range > 0 ? (double)(walk->slowest_ps - walk->solver.time_ps) / (double)range : 1;
-    if (walk->progress->report(walk->progress->user, "solving", fraction)) return HARPE_OK;
-    return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while solving the frontier");
+    return report_fraction(walk, fraction) ? HARPE_OK : fail_interrupted(error);
 }
 
 /* Total energy at the solver's time. */
@@ -215,6 +223,10 @@ harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_err
     found->work.path_steps = solver_work->path_steps;
     found->work.memory_bytes = solver_work->memory_bytes + walk->network.arena.total_bytes +
                                found->capacity * sizeof *found->vertices;
+    if (!report_fraction(walk, 1)) {
+        free(frontier);
+        return fail_interrupted(error);
+    }
     *frontier = *found;
     memset(found, 0, sizeof *found);
     *out = frontier;

@@ -34,6 +34,9 @@ typedef struct harpe_walk {
     void *user;
 } harpe_walk;
 
+/* By how much a time may lie below T_min and still mean it. */
+double harpe_time_slack_s(double iteration_s);
+
 /* Builds the network and walks to T*. On failure there is nothing to clear. */
 harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
                               const harpe_progress *progress, harpe_error *error);

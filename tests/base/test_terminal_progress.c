@@ -92,6 +92,7 @@ static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
     const char *drawn = drawn_on_terminal(report_loudly, "xterm");
     assert_non_null(strstr(drawn, "solving"));
     assert_non_null(strstr(drawn, " %"));
+    assert_non_null(strstr(drawn, "100 %")); /* however soon after the one before */
     const char *end = drawn + strlen(drawn) - strlen("\r\033[K");
     assert_string_equal(end, "\r\033[K");
 }

@@ -407,6 +407,29 @@ class Choose(ProgramTest):
                    key=lambda row: row["energy_j"])
         self.assertEqual(self.choose("--max-slowdown", 1.05)["plan"], best["plan"])
 
+    def test_time_and_deadline_agree(self):
+        """Two clocks of one energy: no plan is slower than another for nothing."""
+        (self.path / "even.csv").write_text(
+            "stage,instruction,frequency,time,energy\n" +
+            "".join(f"{stage},{name},{mhz},{time},{energy}\n" for stage in range(2)
+                    for name, mhz, time, energy in (
+                        ("forward", 1410, 0.1, 10), ("forward", 1305, 0.1125, 10),
+                        ("backward", 1410, 0.2, 22), ("backward", 1305, 0.225, 20))))
+        for plans in ("all", 7, 100):
+            self.succeed("plan", "--inst-profile", "even.csv", "--num-mbs", 3, "--p2p-power", 0,
+                         "-o", "even", "--force", "--no-pictures", "--plans", plans)
+            table = [{k: float(v) for k, v in row.items()}
+                     for row in rows(self.path / "even" / "frontier.csv")]
+            self.assertGreater(len(table), 1)
+            for fast, slow in zip(table, table[1:]):
+                self.assertLess(fast["time_s"], slow["time_s"])
+                self.assertGreater(fast["energy_j"], slow["energy_j"])
+            for row in table:
+                for time in (row["time_s"], row["time_s"] * 1.003):
+                    chosen = [self.succeed("choose", "even", flag, time, "--json").json()["plan"]
+                              for flag in ("--time", "--deadline")]
+                    self.assertEqual(chosen[0], chosen[1], (plans, time))
+
     def test_by_energy(self):
         self.assertEqual(self.choose("--min-energy")["plan"], 0)
 

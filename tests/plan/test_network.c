@@ -123,7 +123,9 @@ static void rounded_curves_are_convex_and_never_above_the_options(void **state) 
             assert_true(curve->time_ps[k] < curve->time_ps[k + 1]);
             assert_true(curve->rate_uw[k] > curve->rate_uw[k + 1]);
         }
-        assert_int_equal(curve->time_ps[0], llround(list->options[0].time_s * HARPE_PS_PER_S));
+        double fastest_ps = list->options[0].time_s * HARPE_PS_PER_S;
+        assert_true((double)curve->time_ps[0] <= fastest_ps * (1 + 1e-15));
+        assert_true((double)curve->time_ps[0] > fastest_ps - 1);
         for (size_t p = 0; p < list->curve_count; p++) {
             double rebuilt_j = rebuilt_energy_j(curve, (int32_t)p);
             assert_true(rebuilt_j <= list->curve_effective_energy_j[p] + 1e-12);
@@ -132,6 +134,19 @@ static void rounded_curves_are_convex_and_never_above_the_options(void **state) 
         harpe_network_clear(&network);
         harpe_problem_free(problem);
     }
+}
+
+static void times_are_rounded_down_but_for_what_doubles_blur(void **state) {
+    (void)state;
+    static const double whole_s[] = {0.1, 0.050162, 0.3, 1e-9, 1e6, 123.456789012};
+    for (size_t i = 0; i < sizeof whole_s / sizeof whole_s[0]; i++) {
+        assert_int_equal(harpe_round_down(whole_s[i] * HARPE_PS_PER_S),
+                         llround(whole_s[i] * HARPE_PS_PER_S));
+    }
+    assert_int_equal(harpe_round_down(0), 0);
+    assert_int_equal(harpe_round_down(0.999999), 0);
+    assert_int_equal(harpe_round_down(1000.7), 1000);
+    assert_int_equal(harpe_round_down(1e12 - 0.125), 999999999999);
 }
 
 static void options_of_the_same_picosecond_are_the_cheaper_one(void **state) {
@@ -378,6 +393,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_picoseconds_and_rates_microwatts),
         cmocka_unit_test(rounded_curves_are_convex_and_never_above_the_options),
+        cmocka_unit_test(times_are_rounded_down_but_for_what_doubles_blur),
         cmocka_unit_test(options_of_the_same_picosecond_are_the_cheaper_one),
         cmocka_unit_test(a_chain_has_one_event_between_neighbours),
         cmocka_unit_test(merging_keeps_the_length_of_the_iteration),

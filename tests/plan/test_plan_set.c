@@ -75,7 +75,7 @@ static void assert_good_set(const made *m) {
         assert_good_plan(m, plan);
         if (i == 0) continue;
         assert_true(plan->time_s > plan[-1].time_s);
-        assert_true(plan->energy_j <= plan[-1].energy_j * (1 + 1e-12));
+        assert_true(plan->energy_j < plan[-1].energy_j);
     }
     assert_true(fabs(harpe_plan_set_at(m->plans, 0)->time_s - fastest_s(m)) <= ROUNDING_S);
     assert_true(harpe_plan_set_at(m->plans, count - 1)->time_s <= slowest_s(m) + ROUNDING_S);
@@ -440,6 +440,157 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
     harpe_problem_free(problem);
 }
 
+/* ---- What progress is told ---------------------------------------------------------------- */
+
+typedef struct told {
+    int reports, phases;
+    const char *phase;
+    double fraction;
+} told;
+
+/* One phase after the other; the fraction never falls. */
+static bool take_report(void *user, const char *phase, double fraction) {
+    told *t = user;
+    if (!t->phase || strcmp(t->phase, phase) != 0) t->phases++;
+    assert_string_equal(phase, t->phases < 2 ? "solving" : "planning");
+    assert_true(fraction >= t->fraction && fraction <= 1);
+    t->phase = phase;
+    t->fraction = fraction;
+    t->reports++;
+    return true;
+}
+
+static void progress_rises_to_the_end_through_one_phase_after_the_other(void **state) {
+    (void)state;
+    test_random random = {21};
+    const char *name;
+    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int choice = HARPE_PLANS_SPREAD; choice <= HARPE_PLANS_AT; choice++) {
+            harpe_schedule_options options = shape_for(name, random_int(&random, 1, 4), 5);
+            harpe_problem *problem = random_problem(&options, &random);
+            const double times_s[] = {1e4, 1e5};
+            harpe_plan_request request = {.choice = (harpe_plan_choice)choice,
+                                          .count = random_int(&random, 1, 9),
+                                          .times_s = times_s,
+                                          .time_count = 2};
+            told whole = {0}, alone = {0};
+            harpe_progress progress = {take_report, &whole};
+            harpe_plan_set *plans = NULL;
+            harpe_frontier *frontier = NULL;
+            assert_int_equal(harpe_plan_set_new(problem, &request, &progress, NULL, &plans, NULL),
+                             HARPE_OK);
+            assert_true(whole.fraction == 1 && whole.phases <= 2 && whole.reports >= 2);
+            progress.user = &alone;
+            assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, NULL), HARPE_OK);
+            assert_true(alone.fraction == 1 && alone.phases == 1);
+            harpe_frontier_free(frontier);
+            harpe_plan_set_free(plans);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+/* ---- No plan that another one beats -------------------------------------------------------- */
+
+/* Two clocks of equal energy, so that a plan at the lower one is slower for nothing. */
+static void a_slower_plan_needs_less(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    for (int stage = 0; stage < 3; stage++) {
+        add_row(&rows, stage, "forward", 1410, 0.1, 10);
+        add_row(&rows, stage, "forward", 1305, 0.1125, 10);
+        add_row(&rows, stage, "backward", 1410, 0.2, 20);
+        add_row(&rows, stage, "backward", 1305, 0.23, 19.999999999999996);
+    }
+    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
+    for (double blocking_w = 0; blocking_w <= 100; blocking_w += 20) {
+        harpe_problem *problem = problem_from_rows(&rows, &options, blocking_w);
+        for (int choice = HARPE_PLANS_SPREAD; choice <= HARPE_PLANS_ALL; choice++) {
+            made m = make(problem, &(harpe_plan_request){.choice = (harpe_plan_choice)choice});
+            assert_good_set(&m);
+            assert_int_equal(harpe_plan_set_count(m.plans), 1);
+            clear(&m);
+        }
+        harpe_problem_free(problem);
+    }
+    free(rows.rows);
+}
+
+static void no_plan_of_a_set_is_beaten(void **state) {
+    (void)state;
+    test_random random = {22};
+    const char *name;
+    for (int trial = 0; trial < test_trials(6); trial++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+            harpe_schedule_options options =
+                shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
+            harpe_problem *problem = random_problem(&options, &random);
+            harpe_clock_switch change = {0};
+            if (trial % 3 == 2) change.minimum_dwell_s = random_between(&random, 0, 0.2);
+            made all = make(
+                problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL, .clock_switch = change});
+            size_t count = harpe_plan_set_count(all.plans);
+            assert_good_set(&all);
+            for (size_t i = 0; i < count; i++) {
+                const harpe_plan *plan = harpe_plan_set_at(all.plans, i);
+                for (size_t other = 0; other < count; other++) {
+                    const harpe_plan *beats = harpe_plan_set_at(all.plans, other);
+                    assert_false(other != i && beats->time_s <= plan->time_s &&
+                                 beats->energy_j <= plan->energy_j * (1 + 1e-12));
+                }
+            }
+            clear(&all);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+/* ---- Times of every size ------------------------------------------------------------------- */
+
+/* From options a few picoseconds apart to iterations of days: energies scale with times, so that
+ * powers stay. A plan is never below its bound. */
+static void gaps_are_never_negative(void **state) {
+    (void)state;
+    static const double scales[] = {4e-8, 1e-7, 1e-6, 1e-4, 1, 1e3, 1e4};
+    test_random random = {23};
+    for (int trial = 0; trial < test_trials(12); trial++) {
+        for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
+            harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                              .microbatches = random_int(&random, 1, 6)};
+            harpe_schedule *schedule = schedule_of(&options);
+            test_profile_shape shape = {.character = (test_character)(trial % CHARACTER_COUNT),
+                                        .fewest_options = 2,
+                                        .most_options = 9};
+            if (shape.character == CHARACTER_WILD) shape.character = CHARACTER_MEASURED;
+            test_rows rows = make_rows(schedule, &shape, &random);
+            for (size_t i = 0; i < rows.count; i++) {
+                harpe_measurement *row = &rows.rows[i];
+                row->energy_j *= scales[s];
+                /* Nearly equal clocks: 50 ms are 2 ns here, and options lie some ps apart. */
+                double spread = trial % 2 ? 1 : 0.02;
+                row->time_s = fmax(1e-9, scales[s] * (0.03 + spread * (row->time_s - 0.03)));
+            }
+            harpe_problem *problem =
+                problem_from_rows(&rows, &options, random_between(&random, 0, 200));
+            made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
+            for (size_t i = 0; i < harpe_plan_set_count(m.plans); i++) {
+                const harpe_plan *plan = harpe_plan_set_at(m.plans, i);
+                double noise_j =
+                    1e-11 * (plan->energy_j + problem->total_blocking_power_w * plan->time_s);
+                if (plan->energy_j < plan->lower_bound_j - noise_j)
+                    fail_msg("trial %d, scale %g: %.17g J in %.17g s, bound %.17g J", trial,
+                             scales[s], plan->energy_j, plan->time_s, plan->lower_bound_j);
+            }
+            harpe_error error = {.message = ""};
+            assert_ok(harpe_frontier_verify(problem, m.frontier, 0, &error), error);
+            clear(&m);
+            harpe_problem_free(problem);
+            harpe_schedule_free(schedule);
+            free(rows.rows);
+        }
+    }
+}
+
 /* ---- Measured profiles -------------------------------------------------------------------- */
 
 static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
@@ -504,6 +655,10 @@ int main(void) {
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(times_are_ignored_unless_asked_for),
         cmocka_unit_test(progress_can_stop_the_planner_at_any_report),
+        cmocka_unit_test(progress_rises_to_the_end_through_one_phase_after_the_other),
+        cmocka_unit_test(a_slower_plan_needs_less),
+        cmocka_unit_test(no_plan_of_a_set_is_beaten),
+        cmocka_unit_test(gaps_are_never_negative),
         cmocka_unit_test(plans_of_measured_profiles_are_close_to_the_bound),
         cmocka_unit_test(exponential_model_plans_have_measured_numbers),
     };
