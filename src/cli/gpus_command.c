@@ -9,18 +9,27 @@
 #include "cli/command.h"
 #include "cli/gpus_doctor.h"
 #include "cli/gpus_facts.h"
+#include "cli/gpus_restore.h"
 #include "cli/gpus_view.h"
 
 typedef struct gpus_arguments {
     bool json;
     bool all;
+    bool restores;
+    bool is_dry;
 } gpus_arguments;
 
 /* ---- Flags -------------------------------------------------------------------------------- */
 
+enum { FLAG_RESTORE = 0x700, FLAG_DRY_RUN };
+
 static const struct argp_option flags[] = {
     {"all", 'a', NULL, 0, "Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says", 0},
     {"json", 'j', NULL, 0, "Print one JSON object", 0},
+    {"restore", FLAG_RESTORE, NULL, 0,
+     "Put back what jobs have left that were killed together with the process that watched them",
+     0},
+    {"dry-run", FLAG_DRY_RUN, NULL, 0, "With --restore: only say what would be put back", 0},
     {0},
 };
 
@@ -29,7 +38,14 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case 'a': arguments->all = true; return 0;
     case 'j': arguments->json = true; return 0;
+    case FLAG_RESTORE: arguments->restores = true; return 0;
+    case FLAG_DRY_RUN: arguments->is_dry = true; return 0;
     case ARGP_KEY_ARG: harpe_flag_fail(state, "unexpected argument '%s'", argument);
+    case ARGP_KEY_END:
+        if (arguments->is_dry && !arguments->restores) {
+            harpe_flag_fail(state, "--dry-run goes with --restore");
+        }
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -38,7 +54,7 @@ static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
     .doc = "Show the GPUs: limits, clocks, power, the energy counter, permissions, and what to do "
-           "about what is wrong. Changes nothing; takes half a second."
+           "about what is wrong. Changes nothing, except with --restore; takes half a second."
            "\vExample:\n  harpe gpus --json\n\nSee also: man harpe-gpus",
 };
 
@@ -56,6 +72,7 @@ static harpe_status show(harpe_gpus *gpus, bool is_json, harpe_error *error) {
     harpe_status status = harpe_machine_facts_read(gpus, &machine, error);
     if (status != HARPE_OK) return status;
     json_t *problems = harpe_gpus_diagnose(&machine);
+    if (problems) harpe_gpus_add_left(gpus, problems);
     if (!problems) {
         status = harpe_fail_memory(error);
     } else if (is_json) {
@@ -73,10 +90,15 @@ int harpe_gpus_command(int argc, char **argv) {
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
     harpe_error error;
     harpe_gpus *gpus = NULL;
-    harpe_gpus_options options = {.visible_devices = arguments.all ? "all" : NULL,
+    harpe_gpus_options options = {.visible_devices =
+                                      arguments.all || arguments.restores ? "all" : NULL,
                                   .log = {.write = print_warning}};
     harpe_status status = harpe_gpus_open(&options, &gpus, &error);
-    if (status == HARPE_OK) status = show(gpus, arguments.json, &error);
+    if (status == HARPE_OK) {
+        status = arguments.restores
+                     ? harpe_gpus_restore_left(gpus, arguments.is_dry, arguments.json, &error)
+                     : show(gpus, arguments.json, &error);
+    }
     harpe_gpus_close(gpus);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("gpus", &error);
 }

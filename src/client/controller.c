@@ -46,6 +46,7 @@ static harpe_status fill_header(const harpe_frequency_controller_options *option
         .magic = HARPE_CONTROLLER_MAGIC,
         .version = HARPE_CONTROLLER_VERSION,
         .slot_size = sizeof(harpe_controller_slot),
+        .trainer = (int32_t)getpid(),
         .dwell_ns = nanoseconds(options->minimum_dwell_s, DWELL_S, 0),
         .poll_ns = nanoseconds(options->poll_interval_s, POLL_S, -1),
     };

@@ -20,7 +20,7 @@
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 1,
+    HARPE_CONTROLLER_VERSION = 2,
     HARPE_CONTROLLER_LATENCIES = 4096,
     HARPE_CONTROLLER_SOCKET_PATH_SIZE = 108, /* sockaddr_un's */
 };
@@ -79,6 +79,7 @@ typedef struct harpe_controller_header {
     uint32_t magic, version, slot_size;
     int64_t dwell_ns; /* GPU time; 0: none */
     int64_t poll_ns;  /* negative: sleep until woken */
+    int32_t trainer;  /* process */
     char uuid[96];
     char library_path[PATH_MAX];
     char zeusd_socket[HARPE_CONTROLLER_SOCKET_PATH_SIZE]; /* "": the driver */

@@ -1,69 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claims a GPU by the name of an abstract Unix socket, which one process can have at a time and
- * which the kernel takes away with the process. A trainer that is killed and started again would
+/* Claims the controller's GPU (gpu/found.h). A trainer that is killed and started again would
  * otherwise find the power limit that its last controller has yet to put back, and have that reset
- * its new clocks. Nothing is ever sent there. */
+ * its new clocks. */
 #include "client/controller_claim.h"
 
-#include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/error.h"
 #include "base/side_process.h"
 
 #define PATIENCE_S 10.0
 
-enum { LOOK_MS = 10 };
-
-/* Emulated GPUs are their user's own: those of two users may have the same UUID. */
-static socklen_t name_claim(const harpe_controller_gpu *gpu, struct sockaddr_un *address) {
-    const char *uuid = harpe_gpu_info_at(gpu->gpus, gpu->index)->uuid;
-    char user[16] = "";
-    if (harpe_gpus_are_emulated(gpu->gpus)) {
-        (void)snprintf(user, sizeof user, "%u-", (unsigned)getuid());
-    }
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    char *name = address->sun_path + 1; /* a NUL before it makes it abstract */
-    size_t room = sizeof address->sun_path - 1;
-    int length = snprintf(name, room, "harpe-gpu-%s%s", user, uuid);
-    size_t used = (size_t)length < room ? (size_t)length : room - 1;
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
+static bool trainer_is_gone(void *user) {
+    (void)user;
+    return harpe_side_process_wait(0);
 }
 
-static harpe_status wait_for_name(int claim, const struct sockaddr_un *address, socklen_t size,
-                                  const harpe_gpu_info *info, harpe_error *error) {
-    double give_up_at = harpe_clock_s() + PATIENCE_S;
-    while (bind(claim, (const struct sockaddr *)address, size) != 0) {
-        if (errno != EADDRINUSE) {
-            return harpe_fail_errno(error, errno, "claiming GPU %d", info->driver_index);
-        }
-        if (harpe_clock_s() > give_up_at) {
-            return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                              "GPU %d has another frequency controller: end the training that it "
-                              "belongs to, or give this one another GPU",
-                              info->driver_index);
-        }
-        if (harpe_side_process_wait(LOOK_MS)) {
-            return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
-        }
+harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
+                                        const harpe_controller_header *header,
+                                        harpe_controller_slot *slot, harpe_found_claim **out,
+                                        harpe_error *error) {
+    harpe_found_recovery recovery = {.through_zeusd = harpe_controller_restore_through_zeusd,
+                                     .report = harpe_found_report_to_syslog};
+    harpe_found_claim_options options = {.kind = HARPE_FOUND_CLOCKS,
+                                         .trainer = (pid_t)header->trainer,
+                                         .patience_s = PATIENCE_S,
+                                         .gives_up = trainer_is_gone};
+    harpe_found_state earlier;
+    /* Of other GPUs what fails is not this job's; of its own the claim tells. */
+    (void)harpe_found_recover(gpu->gpus, &recovery, NULL);
+    harpe_status status =
+        harpe_found_claim_gpu(gpu->gpus, gpu->index, &options, out, &earlier, error);
+    if (status != HARPE_OK) return status;
+    if (earlier.uuid[0] && !atomic_load(&slot->is_found)) {
+        slot->found_power_limit_mw = earlier.power_limit_mw;
+        atomic_store(&slot->is_found, 1);
     }
     return HARPE_OK;
 }
 
-harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu, harpe_error *error) {
-    const harpe_gpu_info *info = harpe_gpu_info_at(gpu->gpus, gpu->index);
-    struct sockaddr_un address;
-    socklen_t size = name_claim(gpu, &address);
-    int claim = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (claim < 0) {
-        return harpe_fail_errno(error, errno, "claiming GPU %d", info->driver_index);
+harpe_status harpe_controller_note_found(const harpe_controller_gpu *gpu,
+                                         const harpe_controller_header *header,
+                                         const harpe_controller_slot *slot,
+                                         harpe_found_claim *claim, harpe_error *error) {
+    harpe_found_state state = {
+        .power_limit_mw = slot->found_power_limit_mw, .persistence = -1, .resets_clocks = true};
+    if (gpu->zeusd) {
+        snprintf(state.zeusd_socket, sizeof state.zeusd_socket, "%s", header->zeusd_socket);
     }
-    harpe_status status = wait_for_name(claim, &address, size, info, error);
-    if (status != HARPE_OK) close(claim);
-    return status; /* the claim stays open: that is what it is */
+    return harpe_found_note(claim, &state, error);
+}
+
+harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
+                                                    const harpe_found_state *state,
+                                                    harpe_error *error) {
+    harpe_controller_gpu own = {.gpus = gpus, .index = gpu};
+    harpe_status status = harpe_zeusd_open(
+        state->zeusd_socket, harpe_gpu_info_at(gpus, gpu)->driver_index, &own.zeusd, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_controller_gpu_put_back_found(&own, state->power_limit_mw, error);
+    harpe_zeusd_close(own.zeusd);
+    return status;
 }

@@ -1,13 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One controller per GPU: the next one waits until the last one has put back. Private to the
- * controller's process. */
+ * controller's process and the program. */
 #ifndef HARPE_CLIENT_CONTROLLER_CLAIM_H
 #define HARPE_CLIENT_CONTROLLER_CLAIM_H
 
 #include "client/controller_gpu.h"
+#include "gpu/found.h"
 
-/* The GPU is this process's until its end. Waits for another process that has it:
- * HARPE_ALREADY_EXISTS after 10 s, HARPE_INTERRUPTED when the trainer is gone. */
-harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu, harpe_error *error);
+/* The GPU is this process's until harpe_found_release. Puts back first what dead jobs have left on
+ * any GPU, then waits for another process that has this one: HARPE_ALREADY_EXISTS after 10 s,
+ * HARPE_INTERRUPTED when the trainer is gone. Notes in the slot what an earlier controller of the
+ * same trainer has found. */
+harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
+                                        const harpe_controller_header *header,
+                                        harpe_controller_slot *slot, harpe_found_claim **out,
+                                        harpe_error *error);
+
+/* Writes to disk what is found on the GPU, before anything is changed. */
+harpe_status harpe_controller_note_found(const harpe_controller_gpu *gpu,
+                                         const harpe_controller_header *header,
+                                         const harpe_controller_slot *slot,
+                                         harpe_found_claim *claim, harpe_error *error);
+
+/* harpe_found_recovery's through_zeusd. */
+harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
+                                                    const harpe_found_state *state,
+                                                    harpe_error *error);
 
 #endif

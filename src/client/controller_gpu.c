@@ -98,7 +98,7 @@ static harpe_status reset_clocks(harpe_controller_gpu *gpu, bool of_memory, harp
 
 /* ---- Start ---------------------------------------------------------------------------------- */
 
-static void remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot) {
+void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot) {
     if (atomic_load(&slot->is_found)) return;
     uint32_t limit_mw = 0;
     harpe_status status = harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL);
@@ -152,7 +152,6 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
     if (status != HARPE_OK) return status;
     graphics_mhz = clocks[0];
     free(clocks);
-    remember(gpu, slot);
     if (slot->found_power_limit_mw > 0 &&
         harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK) {
         status = take_step(gpu, slot, HARPE_TOUCHED_POWER_LIMIT, default_mw, error);
@@ -175,6 +174,23 @@ static harpe_status put_back_one(harpe_controller_gpu *gpu, const harpe_controll
     case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, slot->found_power_limit_mw, error);
     default: return reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
     }
+}
+
+harpe_status harpe_controller_gpu_put_back_found(harpe_controller_gpu *gpu, uint32_t limit_mw,
+                                                 harpe_error *error) {
+    harpe_error told;
+    harpe_status last = HARPE_OK;
+    for (int of_memory = 0; of_memory <= 1; of_memory++) {
+        harpe_status status = reset_clocks(gpu, of_memory, &told);
+        if (status == HARPE_OK || status == HARPE_NOT_SUPPORTED) continue;
+        if (error) *error = told;
+        last = status;
+    }
+    if (limit_mw == 0) return last;
+    harpe_status status = set_power_limit(gpu, limit_mw, &told);
+    if (status == HARPE_OK) return last;
+    if (error) *error = told;
+    return status;
 }
 
 /* Clocks first: they are what slows the next user down. The bit goes before the call, and comes

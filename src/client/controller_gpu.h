@@ -26,12 +26,19 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
 harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
                                                 harpe_error *error);
 
-/* Remembers in the slot what is there (unless an earlier process has), then goes to the highest
- * clocks: power limit, memory clock, graphics clock, `*highest_mhz`. Only the last must succeed;
+/* After harpe_controller_gpu_remember. Goes to the highest clocks: power limit, memory clock,
+ * graphics clock, `*highest_mhz`. Only the last must succeed;
  * the others may be refused. Notes in the slot what it touches. Gives up with HARPE_INTERRUPTED
  * when the trainer is gone. */
 harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
                                        uint32_t *highest_mhz, harpe_error *error);
+
+/* Remembers in the slot what is there, unless an earlier process has. */
+void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot);
+
+/* Resets the clocks and sets the power limit (0: leaves it alone), once. The last failure. */
+harpe_status harpe_controller_gpu_put_back_found(harpe_controller_gpu *gpu, uint32_t limit_mw,
+                                                 harpe_error *error);
 
 /* Puts back what is touched, as far as it is in the bit set `which`, and tries for half a minute
  * what fails. The last failure, if anything is left. */

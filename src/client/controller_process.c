@@ -30,6 +30,7 @@ typedef struct controller_process {
     harpe_controller_header header;
     harpe_controller_slot *slot;
     harpe_controller_gpu gpu; /* this thread's */
+    harpe_found_claim *claim;
     harpe_obedience obedience;
     pthread_t thread;
 } controller_process;
@@ -80,6 +81,13 @@ static harpe_status start_obeying(controller_process *controller, uint32_t highe
     return HARPE_OK;
 }
 
+/* The record on disk goes once the GPU is as it was found. A lost GPU comes back by a reset, which
+ * forgets its settings. */
+static void end_claim(controller_process *controller, harpe_status put_back) {
+    harpe_found_release(controller->claim, put_back == HARPE_OK || put_back == HARPE_GPU_LOST);
+    controller->claim = NULL;
+}
+
 /* On failure nothing of the GPU is changed any more, as far as the driver allows. */
 static harpe_status start(controller_process *controller, harpe_error *error) {
     uint32_t highest_mhz = 0;
@@ -92,15 +100,22 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
         status = harpe_controller_gpu_open(&controller->header, &controller->gpu, error);
     }
     if (status == HARPE_OK) {
-        status = harpe_controller_claim_gpu(&controller->gpu, error);
+        status = harpe_controller_claim_gpu(&controller->gpu, &controller->header, controller->slot,
+                                            &controller->claim, error);
     }
     if (status != HARPE_OK) return status;
-    status = harpe_controller_gpu_take(&controller->gpu, controller->slot, &highest_mhz, error);
+    harpe_controller_gpu_remember(&controller->gpu, controller->slot);
+    status = harpe_controller_note_found(&controller->gpu, &controller->header, controller->slot,
+                                         controller->claim, error);
+    if (status == HARPE_OK) {
+        status = harpe_controller_gpu_take(&controller->gpu, controller->slot, &highest_mhz, error);
+    }
     if (status == HARPE_OK) {
         status = start_obeying(controller, highest_mhz, error);
     }
     if (status != HARPE_OK) {
-        (void)harpe_controller_gpu_put_back(&controller->gpu, controller->slot, ~0U, &ignored);
+        end_claim(controller,
+                  harpe_controller_gpu_put_back(&controller->gpu, controller->slot, ~0U, &ignored));
     }
     return status;
 }
@@ -155,6 +170,7 @@ int harpe_controller_main(void) {
         (void)ignored;
         (void)harpe_side_process_wait(-1);
         status = put_back(&controller, &error);
+        end_claim(&controller, status);
         if (status != HARPE_OK) {
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be put back: %s", error.message);
         }

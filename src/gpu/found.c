@@ -145,6 +145,10 @@ static harpe_status settle_locked(const recovery *all, const char *name, harpe_e
     harpe_error told = {.status = HARPE_OK};
     harpe_status status = harpe_found_read(all->directory, name, &record, &told);
     if (status == HARPE_NOT_FOUND) return HARPE_OK;
+    if (status == HARPE_INVALID_INPUT && !all->how.is_dry) {
+        harpe_found_remove(all->directory, name); /* it says nothing */
+        return HARPE_OK;
+    }
     if (status != HARPE_OK) return harpe_fail(error, status, "%s", told.message);
     int gpu = find_gpu(all->gpus, record.state.uuid);
     harpe_found_outcome outcome = settle(all, name, &record, gpu, &told);
@@ -237,7 +241,8 @@ harpe_status harpe_found_recover(const harpe_gpus *gpus, const harpe_found_recov
     listed_record *records = NULL;
     size_t count = 0;
     harpe_status status =
-        harpe_found_open_directory(harpe_gpus_are_emulated(gpus), &all.directory, error);
+        harpe_found_open_directory(harpe_gpus_are_emulated(gpus), false, &all.directory, error);
+    if (status == HARPE_NOT_FOUND) return HARPE_OK; /* nothing has ever been noted */
     if (status != HARPE_OK) return status;
     status = list_records(all.directory, &records, &count, error);
     if (status == HARPE_OK && count > 0) {
@@ -343,7 +348,7 @@ harpe_status harpe_found_claim_gpu(harpe_gpus *gpus, int gpu,
     fill_record(&claim->record, gpus, gpu, options);
     harpe_found_name(claim->record.state.uuid, options->kind, claim->name);
     harpe_status status =
-        harpe_found_open_directory(harpe_gpus_are_emulated(gpus), &claim->directory, error);
+        harpe_found_open_directory(harpe_gpus_are_emulated(gpus), true, &claim->directory, error);
     if (status == HARPE_OK) {
         status = wait_for_lock(claim, gpus, gpu, options, earlier, error);
     }

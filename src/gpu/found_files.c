@@ -34,9 +34,9 @@ static const char *const kind_names[HARPE_FOUND_KINDS] = {"power", "clocks"};
 /* ---- Directory ------------------------------------------------------------------------------ */
 
 /* Opens the directory, made if it is not there. Refuses one that another user owns or may write. */
-static harpe_status try_directory(const char *path, int *out, harpe_error *error) {
+static harpe_status try_directory(const char *path, bool may_make, int *out, harpe_error *error) {
     struct stat status;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+    if (may_make && mkdir(path, 0700) != 0 && errno != EEXIST) {
         return harpe_fail_errno(error, errno, "%.300s (where found settings of GPUs are kept)",
                                 path);
     }
@@ -58,24 +58,27 @@ static harpe_status try_directory(const char *path, int *out, harpe_error *error
                       path);
 }
 
-static harpe_status open_runtime_directory(int *out, harpe_error *error) {
+static harpe_status open_runtime_directory(bool may_make, int *out, harpe_error *error) {
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-    if (!runtime || *runtime != '/') return HARPE_NOT_FOUND;
+    if (!runtime || *runtime != '/') {
+        return harpe_fail(error, HARPE_NOT_FOUND, "XDG_RUNTIME_DIR is not set");
+    }
     char *path = harpe_path_join(runtime, "/", "harpe");
     if (!path) return harpe_fail_memory(error);
-    harpe_status status = try_directory(path, out, error);
+    harpe_status status = try_directory(path, may_make, out, error);
     free(path);
     return status;
 }
 
-harpe_status harpe_found_open_directory(bool is_emulated, int *out, harpe_error *error) {
+harpe_status harpe_found_open_directory(bool is_emulated, bool may_make, int *out,
+                                        harpe_error *error) {
     char path[64];
     unsigned user = (unsigned)geteuid();
     snprintf(path, sizeof path, "/dev/shm/harpe-%s%u", is_emulated ? "emulated-" : "", user);
-    if (is_emulated) return try_directory(path, out, error);
-    harpe_status status =
-        user == 0 ? try_directory("/run/harpe", out, error) : open_runtime_directory(out, error);
-    return status == HARPE_OK ? HARPE_OK : try_directory(path, out, error);
+    if (is_emulated) return try_directory(path, may_make, out, error);
+    harpe_status status = user == 0 ? try_directory("/run/harpe", may_make, out, error)
+                                    : open_runtime_directory(may_make, out, error);
+    return status == HARPE_OK ? HARPE_OK : try_directory(path, may_make, out, error);
 }
 
 void harpe_found_name(const char *uuid, harpe_found_kind kind, char name[HARPE_FOUND_NAME_SIZE]) {
@@ -138,10 +141,6 @@ static bool next_line(char **rest, char **key, char **value) {
     return true;
 }
 
-static bool read_number(const char *value, int64_t minimum, int64_t maximum, int64_t *out) {
-    return harpe_parse_int(value, strlen(value), out) && *out >= minimum && *out <= maximum;
-}
-
 static bool read_text(const char *value, char *out, size_t size) {
     return (size_t)snprintf(out, size, "%s", value) < size;
 }
@@ -155,53 +154,79 @@ static bool read_kind(const char *value, harpe_found_kind *out) {
     return false;
 }
 
-static bool read_line(harpe_found_record *record, const char *key, const char *value) {
+enum {
+    POWER_LIMIT,
+    PERSISTENCE,
+    RESETS_CLOCKS,
+    TRAINER,
+    TRAINER_START,
+    TRAINER_NAMESPACE,
+    NOTED,
+    NUMBERS
+};
+
+static const struct {
+    const char *key;
+    int64_t minimum, maximum;
+} number_keys[NUMBERS] = {
+    [POWER_LIMIT] = {"power_limit_mw", 0, UINT32_MAX},
+    [PERSISTENCE] = {"persistence", -1, 1},
+    [RESETS_CLOCKS] = {"resets_clocks", 0, 1},
+    [TRAINER] = {"trainer", 0, INT32_MAX},
+    [TRAINER_START] = {"trainer_start", 0, INT64_MAX},
+    [TRAINER_NAMESPACE] = {"trainer_namespace", 0, INT64_MAX},
+    [NOTED] = {"noted_ns", 0, INT64_MAX},
+};
+
+/* Keys that a later version has added are passed over. */
+static bool read_line(harpe_found_record *record, int64_t numbers[NUMBERS], const char *key,
+                      const char *value) {
     harpe_found_state *state = &record->state;
-    int64_t number = 0;
-    bool is_number = read_number(value, INT64_MIN, INT64_MAX, &number);
     if (strcmp(key, "kind") == 0) return read_kind(value, &state->kind);
     if (strcmp(key, "gpu") == 0) return read_text(value, state->uuid, sizeof state->uuid);
     if (strcmp(key, "boot") == 0) return read_text(value, record->boot, sizeof record->boot);
-    if (strcmp(key, "cluster") == 0)
+    if (strcmp(key, "cluster") == 0) {
         return read_text(value, record->cluster, sizeof record->cluster);
-    if (strcmp(key, "zeusd") == 0)
+    }
+    if (strcmp(key, "zeusd") == 0) {
         return read_text(value, state->zeusd_socket, sizeof state->zeusd_socket);
-    if (!is_number) return false;
-    if (strcmp(key, "power_limit_mw") == 0) {
-        state->power_limit_mw = (uint32_t)number;
-        return number >= 0 && number <= UINT32_MAX;
     }
-    if (strcmp(key, "persistence") == 0) {
-        state->persistence = (int32_t)number;
-        return number >= -1 && number <= 1;
+    for (int i = 0; i < NUMBERS; i++) {
+        if (strcmp(key, number_keys[i].key) != 0) continue;
+        return harpe_parse_int(value, strlen(value), &numbers[i]) &&
+               numbers[i] >= number_keys[i].minimum && numbers[i] <= number_keys[i].maximum;
     }
-    if (strcmp(key, "resets_clocks") == 0) {
-        state->resets_clocks = number == 1;
-        return number == 0 || number == 1;
-    }
-    if (strcmp(key, "trainer") == 0) record->trainer.process = number;
-    if (strcmp(key, "trainer_start") == 0) record->trainer.start_ticks = (uint64_t)number;
-    if (strcmp(key, "trainer_namespace") == 0) record->trainer.namespace = (uint64_t)number;
-    if (strcmp(key, "noted_ns") == 0) record->noted_ns = number;
-    return true; /* what a later version has added is none of ours */
+    return true;
+}
+
+static void take_numbers(harpe_found_record *record, const int64_t numbers[NUMBERS]) {
+    record->state.power_limit_mw = (uint32_t)numbers[POWER_LIMIT];
+    record->state.persistence = (int32_t)numbers[PERSISTENCE];
+    record->state.resets_clocks = numbers[RESETS_CLOCKS] == 1;
+    record->state.trainer = numbers[TRAINER];
+    record->trainer.process = numbers[TRAINER];
+    record->trainer.start_ticks = (uint64_t)numbers[TRAINER_START];
+    record->trainer.namespace = (uint64_t)numbers[TRAINER_NAMESPACE];
+    record->noted_ns = numbers[NOTED];
 }
 
 static harpe_status parse(char *text, const char *name, harpe_found_record *out,
                           harpe_error *error) {
-    harpe_found_record record = {.state = {.persistence = -1}};
+    harpe_found_record record = {0};
+    int64_t numbers[NUMBERS] = {[PERSISTENCE] = -1};
     size_t heading = strlen(HEADING);
     bool is_well = strncmp(text, HEADING, heading) == 0;
     char *rest = is_well ? text + heading : NULL;
     char *key = NULL;
     char *value = NULL;
     while (is_well && next_line(&rest, &key, &value)) {
-        is_well = read_line(&record, key, value);
+        is_well = read_line(&record, numbers, key, value);
     }
     if (!is_well || !record.state.uuid[0]) {
         return harpe_fail(error, HARPE_INVALID_INPUT, "%.120s: not a record of found settings",
                           name);
     }
-    record.state.trainer = record.trainer.process;
+    take_numbers(&record, numbers);
     *out = record;
     return HARPE_OK;
 }

@@ -23,8 +23,9 @@ typedef struct harpe_found_record {
     char cluster[HARPE_FOUND_CLUSTER_SIZE]; /* of emulated GPUs; "": real ones */
 } harpe_found_record;
 
-/* The descriptor of the directory, which is made if need be. */
-harpe_status harpe_found_open_directory(bool is_emulated, int *out, harpe_error *error);
+/* The descriptor of the directory, which is made where `may_make`; otherwise HARPE_NOT_FOUND. */
+harpe_status harpe_found_open_directory(bool is_emulated, bool may_make, int *out,
+                                        harpe_error *error);
 
 /* "<uuid>.power", "<uuid>.clocks". */
 void harpe_found_name(const char *uuid, harpe_found_kind kind, char name[HARPE_FOUND_NAME_SIZE]);

@@ -15,6 +15,9 @@ WITHIN_S = 1.0
 LOWEST_MHZ, HIGHEST_MHZ, HIGHEST_MEMORY_MHZ = 210, 1740, 7251  # of the emulated A40
 FOUND_MW = 231000  # what is found need not be the default
 
+# Where it is noted what was found on emulated GPUs.
+NOTES = pathlib.Path(f"/dev/shm/harpe-emulated-{os.geteuid()}")
+
 # Reads a command a line and answers with a line each. Its frequencies are never the lowest, which
 # a GPU without work and without a lock has.
 TRAINER = """
@@ -89,12 +92,12 @@ for line in sys.stdin:
 class Machine:
     """An emulated A40 of a name of its own, seen through the documented NVML calls."""
 
-    def __init__(self, build, time_scale=1):
+    def __init__(self, build, time_scale=1, gpus="1xA40"):
         self.build = pathlib.Path(build)
         self.library = self.build / "emulator" / "libnvidia-ml.so.1"
-        self.cluster = f"controller-{os.getpid()}"
+        self.cluster = f"controller-{os.getpid()}" + ("" if gpus == "1xA40" else f"-{gpus}")
         self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(self.library),
-                                HARPE_EMULATOR_GPUS="1xA40", HARPE_EMULATOR_TIME_SCALE=str(time_scale),
+                                HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_TIME_SCALE=str(time_scale),
                                 HARPE_EMULATOR_CLUSTER=self.cluster,
                                 HARPE_PROGRAM=str(self.build / "harpe"))
         for name in ("HARPE_EMULATOR_FAULTS", "HARPE_EMULATOR_FAULTS_FILE", "CUDA_VISIBLE_DEVICES",
@@ -123,6 +126,11 @@ class Machine:
         """Graphics and memory clock (the lock's, or the lowest), power limit, persistence mode."""
         return (self.clock(), self.read("nvmlDeviceGetClockInfo", 2),
                 self.read("nvmlDeviceGetPowerManagementLimit"), self.read("nvmlDeviceGetPersistenceMode"))
+
+    def uuid(self):
+        text = ctypes.create_string_buffer(96)
+        self.call("nvmlDeviceGetUUID", self.handle, text, 96)
+        return text.value.decode()
 
     def clock(self):
         return self.read("nvmlDeviceGetClockInfo", 0)

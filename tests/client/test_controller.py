@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frequency controller on an emulated GPU, with real processes: however the trainer ends, the
 GPU is put back within a second and nothing is left behind."""
+import json
 import os
 import pathlib
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -238,6 +241,249 @@ class Controller(unittest.TestCase):
         os.kill(controller, signal.SIGKILL)
         self.assertEqual(trainer.answer(), "stopped")
         self.check_restored()
+
+    # ---- Both ends
+
+    def harpe(self, *arguments, **environment):
+        return subprocess.run([BUILD / "harpe", *arguments], env=dict(self.machine.environment, **environment),
+                              text=True, capture_output=True, timeout=120)
+
+    def records(self):
+        """Of this machine's GPU: what is noted on disk."""
+        return sorted(path.name for path in kills.NOTES.glob(f"{self.machine.uuid()}.*"))
+
+    def kill_both(self, trainer, controller_first=True):
+        """At the same instant, as far as signals go. Nobody is left who could put the GPU back."""
+        controller, = self.machine.controllers()
+        for process in (controller, trainer.process.pid) if controller_first else (trainer.process.pid, controller):
+            os.kill(process, signal.SIGSTOP)
+        os.kill(controller, signal.SIGKILL)
+        os.kill(trainer.process.pid, signal.SIGKILL)
+        trainer.process.wait()
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 30))
+
+    def left_changed(self, **environment):
+        trainer = self.started(**environment)
+        self.set(trainer, 1200)
+        self.kill_both(trainer)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        self.assertEqual(len(self.records()), 2)  # and the lock of the dead
+        return trainer
+
+    def test_what_is_found_is_on_disk_while_it_is_changed_and_only_then(self):
+        trainer = self.started()
+        self.assertIn(f"{self.machine.uuid()}.clocks", self.records())
+        folder = kills.NOTES.stat()
+        self.assertEqual((folder.st_uid, folder.st_mode & 0o777), (os.geteuid(), 0o700))
+        self.assertIn(f"\npower_limit_mw {kills.FOUND_MW}\n",
+                      (kills.NOTES / f"{self.machine.uuid()}.clocks").read_text())
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.assertEqual(self.records(), [])
+
+    def test_killed_together_then_restored_by_hand(self):
+        trainer = self.left_changed()
+        told = self.harpe("gpus").stdout
+        self.assertRegex(told, f"GPU 0: process {trainer.process.pid} was killed .*harpe gpus --restore")
+        result = self.harpe("gpus", "--restore", "--dry-run")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("would put back: clocks reset, power limit 231 W", result.stdout)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        result = self.harpe("gpus", "--restore", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("GPU 0 (NVIDIA A40): put back: clocks reset, power limit 231 W", result.stdout)
+        self.assertEqual(self.machine.state(), self.machine.found)
+        self.assertEqual(self.records(), [])
+        self.assertIn("Nothing to restore", self.harpe("gpus", "--restore").stdout)
+
+    def test_restoring_by_hand_as_json(self):
+        trainer = self.left_changed()
+        for flags, outcome in ((["--dry-run"], "would_restore"), ([], "restored")):
+            answer = json.loads(self.harpe("gpus", "--restore", "--json", *flags).stdout)
+            self.assertEqual(answer["dry_run"], bool(flags))
+            self.assertEqual(answer["records"], [{
+                "driver_index": 0, "uuid": self.machine.uuid(), "changed_by": "frequency controller",
+                "process": trainer.process.pid, "outcome": outcome, "resets_clocks": True,
+                "power_limit_w": kills.FOUND_MW / 1000, "persistence": None, "error": None}])
+        self.assertEqual(self.machine.state(), self.machine.found)
+
+    def test_killed_together_then_the_next_start_knows_what_was_found(self):
+        self.left_changed()
+        trainer = self.started()
+        self.set(trainer, 900)
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.check_restored()
+        self.assertEqual(self.records(), [])
+
+    def test_killed_together_twice(self):
+        self.left_changed()
+        self.left_changed()
+        self.started().kill()
+        self.check_restored()
+
+    def test_a_power_limit_run_puts_back_what_a_controller_has_left(self):
+        self.left_changed()
+        result = self.harpe("power-limit", "run", "--", "true")
+        self.assertEqual(result.returncode, 0, result)
+        self.check_restored()
+
+    def test_a_start_on_another_gpu_puts_this_one_back(self):
+        self.machine.close()
+        self.machine = kills.Machine(BUILD, gpus="2xA40")
+        self.left_changed()
+        other = Trainer(self.machine, CUDA_VISIBLE_DEVICES="1")
+        self.addCleanup(other.end)
+        self.assertEqual(other.first, "training")
+        self.assertEqual(self.machine.state(), self.machine.found)
+
+    def test_two_starts_at_once_after_a_kill(self):
+        self.left_changed()
+        processes = [subprocess.Popen([BUILD / "harpe", "gpus", "--restore"], env=self.machine.environment,
+                                      stdout=subprocess.PIPE, text=True) for _ in range(8)]
+        said = [process.communicate()[0] for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0] * 8)
+        self.assertEqual(sum("put back:" in text for text in said), 1, said)
+        self.assertEqual(self.machine.state(), self.machine.found)
+
+    def test_the_controller_first_and_then_the_trainer(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        os.kill(self.machine.controllers()[0], signal.SIGKILL)
+        time.sleep(1.5)
+        trainer.kill()
+        trainer.process.wait()
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
+        self.check_restored()
+
+    def test_a_gpu_whose_trainer_lives_is_not_touched(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        self.assertIn("left alone", self.harpe("gpus", "--restore").stdout)
+        os.kill(self.machine.controllers()[0], signal.SIGKILL)
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        result = self.harpe("gpus", "--restore")  # the trainer may start another controller
+        self.assertIn(f"left alone: process {trainer.process.pid} uses it", result.stdout)
+        self.assertNotIn("was killed", self.harpe("gpus").stdout)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        second = Trainer(self.machine)
+        self.addCleanup(second.end)
+        self.assertRegex(second.first, f"^failed {ALREADY_EXISTS}: GPU 0 has another frequency controller")
+        self.assertEqual(trainer.ask("restart"), "restarted")
+        trainer.kill()
+        self.check_restored()
+
+    def test_a_trainer_that_nobody_waits_for_is_dead(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        controller, = self.machine.controllers()
+        os.kill(controller, signal.SIGSTOP)
+        trainer.kill()  # a zombie until it is waited for
+        os.kill(controller, signal.SIGKILL)
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
+        self.check_restored()
+
+    def test_a_restart_after_everything_else_has_the_first_ones_findings(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        for _ in range(2):
+            os.kill(self.machine.controllers()[0], signal.SIGKILL)
+            self.assertIsNotNone(self.machine.wait_until(
+                lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), 5))
+            self.assertEqual(trainer.ask("restart"), "restarted")
+        self.kill_both(trainer)
+        self.assertIn("power limit 231 W", self.harpe("gpus", "--restore").stdout)
+        self.check_restored()
+
+    def test_without_permission_the_record_stays(self):
+        self.left_changed()
+        result = self.harpe("gpus", "--restore", HARPE_EMULATOR_FAULTS="no_permission")
+        self.assertEqual(result.returncode, 1, result)
+        self.assertIn("NO_PERMISSION", result.stderr)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
+        self.check_restored()
+
+    def test_a_record_of_another_cluster_is_no_record_of_this_one(self):
+        self.left_changed()
+        uuid, notes = self.machine.uuid(), {path.name: path.read_bytes() for path in
+                                            kills.NOTES.glob(f"{self.machine.uuid()}.*")}
+        # Under another cluster, the record is left alone while its own cluster is there.
+        result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
+        self.assertRegex(result.stdout, f"GPU {uuid}: left alone")
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        # A new cluster of the same name has the same UUIDs, and other settings.
+        self.machine.close()
+        self.machine = kills.Machine(BUILD)
+        self.assertEqual(self.machine.uuid(), uuid)
+        for name, text in notes.items():
+            (kills.NOTES / name).write_bytes(text)
+        self.machine.call("nvmlDeviceSetPowerManagementLimit", self.machine.handle, 222000)
+        self.assertIn("discarded its record", self.harpe("gpus", "--restore").stdout)
+        self.assertEqual(self.machine.state()[2], 222000)
+        self.assertEqual(self.records(), [])
+        self.machine.found = self.machine.state()
+
+    def test_a_record_of_a_cluster_that_is_gone_is_discarded(self):
+        self.left_changed()
+        uuid = self.machine.uuid()
+        self.machine.close()
+        result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
+        self.assertRegex(result.stdout, f"GPU {uuid}: discarded its record")
+        self.machine = kills.Machine(BUILD)
+
+    def test_records_that_make_no_sense(self):
+        self.left_changed()
+        note = kills.NOTES / f"{self.machine.uuid()}.clocks"
+        text = note.read_text()
+        odd = ("", "x", text[:40], text.replace("gpu ", "gqu "), text.replace("clocks", "socks"), "\0" * 5000,
+               text.replace("power_limit_mw 231000", "power_limit_mw -1"), text.replace("harpe-found 1", "harpe-found 2"),
+               text + "gpu " + "x" * 4000 + "\n")
+        for wrong in odd:
+            note.write_text(wrong)
+            result = self.harpe("gpus", "--restore")
+            self.assertEqual(result.returncode, 0, (wrong, result))
+            self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]), wrong)
+            self.assertFalse(note.exists(), wrong)
+        note.write_text(text + "what_comes_later 5 6 7\n")
+        self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
+        self.check_restored()
+
+    def test_another_start_of_the_machine_voids_a_record(self):
+        self.left_changed()
+        note = kills.NOTES / f"{self.machine.uuid()}.clocks"
+        note.write_text(re.sub("boot .*", "boot 00000000-0000-0000-0000-000000000000", note.read_text()))
+        self.assertIn("discarded its record", self.harpe("gpus", "--restore").stdout)
+        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+
+    @unittest.skipIf(os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"),
+                     "needs root, to be another user")
+    def test_another_user_cannot_keep_a_controller_out(self):
+        # He binds the name that claimed a GPU, and has nowhere to put a lock of his own.
+        holder = subprocess.Popen(["/usr/bin/python3", "-c", """
+import glob, os, socket, sys, time
+folder, uuid = sys.argv[1:]
+held = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+held[0].bind("\\0harpe-gpu-0-" + uuid)
+held[1].bind("\\0harpe-gpu-" + uuid)
+for name in (uuid + ".clocks", uuid + ".clocks.lock"):
+    try:
+        os.open(os.path.join(folder, name), os.O_CREAT | os.O_RDWR)
+        print("made", name)
+    except PermissionError:
+        pass
+print("holds", flush=True)
+time.sleep(600)
+""", str(kills.NOTES), self.machine.uuid()], user=65534, group=65534, extra_groups=[], stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(holder.stdout.readline(), "holds\n")
+            trainer = self.started()
+            self.set(trainer, 1200)
+            trainer.kill()
+            self.check_restored()
+        finally:
+            holder.kill()
+            holder.communicate()
 
     # ---- The driver's faults
 

@@ -12,6 +12,8 @@ import time
 
 WITHIN_S = 1.0  # what bench/kill_power_limit demands of a machine that is not busy otherwise
 LIMIT_S = 60  # what tests wait for: they ask whether, not how fast
+# Where it is noted what was found on emulated GPUs.
+NOTES = pathlib.Path(f"/dev/shm/harpe-emulated-{os.geteuid()}")
 
 
 class Machine:
@@ -77,15 +79,31 @@ class Machine:
                                 env=dict(self.environment, **faults), start_new_session=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
+    def uuids(self):
+        texts = []
+        for handle in self.handles:
+            text = ctypes.create_string_buffer(96)
+            self._must(self.nvml.nvmlDeviceGetUUID(handle, text, 96))
+            texts.append(text.value.decode())
+        return texts
+
+    def notes(self):
+        """Files that say what was found on these GPUs."""
+        return sorted(path for uuid in self.uuids() for path in NOTES.glob(f"{uuid}.*"))
+
     def wait_until(self, expected, within_s):
         """Seconds until the state is `expected`, or None."""
+        return self.wait_for(lambda: self.state() == expected, within_s)
+
+    @staticmethod
+    def wait_for(reached, within_s):
+        """Seconds until reached() is true, or None."""
         start = time.monotonic()
-        while True:
-            if self.state() == expected:
-                return time.monotonic() - start
+        while not reached():
             if time.monotonic() - start > within_s:
                 return None
             time.sleep(0.002)
+        return time.monotonic() - start
 
 
 class Outcome:

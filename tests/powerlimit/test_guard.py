@@ -149,6 +149,173 @@ class Guard(unittest.TestCase):
                 self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
                 self.wait_gone(guard)
 
+    # ---- The guard's end
+
+    def another_guard(self, process, old):
+        """The guard that has taken the place of `old`, once it stands ready."""
+        new = []
+
+        def is_there():
+            new[:] = [guard for guard in self.guards_of(process) if guard != old]
+            return len(new) == 1
+        self.assertIsNotNone(self.machine.wait_for(is_there, 60))
+        # Ready once it has noted: it has the lock again, and the trainer's socket.
+        self.assertIsNotNone(self.machine.wait_for(lambda: self.locks_of(new[0]) == len(self.machine.handles), 60))
+        return new[0]
+
+    @staticmethod
+    def locks_of(process):
+        count = 0
+        for link in pathlib.Path(f"/proc/{process}/fd").iterdir():
+            try:
+                count += os.readlink(link).endswith(".lock")
+            except OSError:
+                pass
+        return count
+
+    def harpe(self, *arguments):
+        return subprocess.run([BUILD / "harpe", *arguments], env=self.machine.environment, text=True,
+                              capture_output=True, timeout=120)
+
+    def changed(self):
+        self.machine.set_limit(0, 231000)
+        found, process = self.started()
+        self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.state() != found, 60))
+        return found, process
+
+    def end(self, process):
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    def kill_both(self, process):
+        guard, = self.guards_of(process)
+        for one in (guard, process.pid):
+            os.kill(one, signal.SIGSTOP)
+        os.kill(guard, signal.SIGKILL)
+        self.end(process)
+        self.wait_gone(guard)
+
+    def test_what_is_found_is_on_disk_while_it_is_changed_and_only_then(self):
+        found, process = self.changed()
+        texts = [path.read_text() for path in self.machine.notes() if path.suffix == ".power"]
+        self.assertEqual(len(texts), 2)
+        self.assertEqual(sum("\npower_limit_mw 231000\n" in text for text in texts), 1, texts)
+        for text in texts:
+            self.assertIn("\npersistence 0\n", text)
+            self.assertIn(f"\ntrainer {process.pid}\n", text)
+        self.end(process)
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
+
+    def test_a_guard_killed_before_the_trainer_is_replaced(self):
+        found, process = self.changed()
+        guard, = self.guards_of(process)
+        os.kill(guard, signal.SIGKILL)
+        self.another_guard(process, guard)
+        time.sleep(1.5)
+        self.end(process)
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
+
+    def test_guards_killed_again_and_again_are_replaced(self):
+        found, process = self.changed()
+        guard, = self.guards_of(process)
+        for _ in range(4):
+            os.kill(guard, signal.SIGKILL)
+            guard = self.another_guard(process, guard)
+        self.end(process)
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+
+    def test_a_runner_replaces_its_guard(self):
+        found = self.machine.state()
+        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--", "sh", "-c", "echo started; exec sleep 600"],
+                                   env=self.machine.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)
+        self.assertEqual(process.stdout.readline(), b"started\n")
+        self.assertNotEqual(self.machine.state(), found)
+        guard, = self.guards_of(process)
+        os.kill(guard, signal.SIGKILL)
+        self.another_guard(process, guard)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+
+    def test_both_killed_and_restored_by_hand(self):
+        found, process = self.changed()
+        self.kill_both(process)
+        self.assertNotEqual(self.machine.state(), found)
+        result = self.harpe("gpus", "--restore")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("put back: power limit 231 W, persistence mode off", result.stdout)
+        self.assertEqual(self.machine.state(), found)
+        self.assertEqual(self.machine.notes(), [])
+
+    def test_both_killed_and_the_next_start_knows_what_was_found(self):
+        found, process = self.changed()
+        for _ in range(2):
+            self.kill_both(process)
+            self.assertNotEqual(self.machine.state(), found)
+            process = self.machine.start(slow_set=False)
+            self.assertEqual(process.stdout.readline(), b"training\n")
+        self.end(process)
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
+
+    def test_both_killed_and_the_next_start_changes_nothing_else(self):
+        found, process = self.changed()
+        self.kill_both(process)
+        result = self.harpe("power-limit", "run", "--", "true")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(self.machine.state(), found)
+        self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
+
+    def test_without_a_guard_the_next_start_puts_back(self):
+        found = self.machine.state()
+        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--no-guard", "--", "sh", "-c",
+                                    "echo started; exec sleep 600"], env=self.machine.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.assertEqual(process.stdout.readline(), b"started\n")
+        self.assertNotEqual(self.machine.state(), found)
+        self.assertEqual(self.guards_of(process), [])
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        self.assertNotEqual(self.machine.state(), found)
+        self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
+        self.assertEqual(self.machine.state(), found)
+
+    def test_a_trainer_without_its_guard_leaves_no_record(self):
+        found = self.machine.state()
+        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--", "sh", "-c", "echo started; read line"],
+                                   env=self.machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        self.assertEqual(process.stdout.readline(), b"started\n")
+        guard, = self.guards_of(process)
+        os.kill(guard, signal.SIGSTOP)  # hears nothing
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+        self.assertEqual(self.machine.state(), found)
+        os.kill(guard, signal.SIGKILL)
+        self.wait_gone(guard)
+        # The record of the guard that could not hear is worth what was found, which is there.
+        self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
+        self.assertEqual(self.machine.state(), found)
+        self.assertEqual(self.machine.notes(), [])
+
+    def test_a_second_optimizer_on_the_same_gpus_is_refused(self):
+        found, process = self.changed()
+        result = self.harpe("power-limit", "run", "--", "true")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("has another power limit optimizer", result.stderr)
+        self.assertNotEqual(self.machine.state(), found)
+        self.end(process)
+        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+
+    # ---- The trainer's own end
+
     def test_a_clean_end_restores_and_dismisses_the_guard(self):
         found = self.machine.state()
         program = BUILD / "examples" / "example_power_limit_loop"
