@@ -239,10 +239,11 @@ _harpe() {
             _arguments -s -S \
                 '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
                 '(--port)--port=[Port to listen on]:N: ' \
-                '(--scheduler)--scheduler=[PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:)' \
+                '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
                 '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
                 '(--no-dump)--no-dump[Write none of them]' \
+                '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
                 '(--insecure)--insecure[Let everyone who reaches the address in]' \
                 '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \

@@ -131,8 +131,8 @@ static harpe_status resolve_final_path(const char *path, char **out, harpe_error
 }
 
 /* mkdir -p; `*made` counts the directories that were not there before. */
-static int make_directories(const char *path, size_t *made) {
-    if (mkdir(path, 0777) == 0) {
+static int make_directories(const char *path, mode_t mode, size_t *made) {
+    if (mkdir(path, mode) == 0) {
         (*made)++;
         return 0;
     }
@@ -146,16 +146,24 @@ static int make_directories(const char *path, size_t *made) {
     if (!parent) {
         return ENOMEM;
     }
-    int failure = make_directories(parent, made);
+    int failure = make_directories(parent, mode, made);
     free(parent);
     if (failure != 0) {
         return failure;
     }
-    if (mkdir(path, 0777) == 0) {
+    if (mkdir(path, mode) == 0) {
         (*made)++;
         return 0;
     }
     return errno == EEXIST ? 0 : errno;
+}
+
+int harpe_make_directories(const char *path, mode_t mode) {
+    size_t made = 0;
+    struct stat info;
+    int failure = make_directories(path, mode, &made);
+    if (failure == 0 && stat(path, &info) != 0) failure = errno;
+    return failure == 0 && !S_ISDIR(info.st_mode) ? ENOTDIR : failure;
 }
 
 /* Takes back what make_directories made, innermost first; stops where somebody else moved in. */
@@ -195,7 +203,7 @@ harpe_status harpe_directory_open(harpe_directory *directory, const char *path, 
         status = harpe_fail_memory(error);
         goto done;
     }
-    failure = make_directories(parent, &opened.parents_made);
+    failure = make_directories(parent, 0777, &opened.parents_made);
     if (failure == 0 && mkdir(opened.temporary_path, 0777) != 0) {
         failure = errno;
     }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include <harpe/status.h>
 
@@ -19,6 +20,10 @@ harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t
  * directly. */
 harpe_status harpe_file_write(const char *path, const void *data, size_t length,
                               harpe_error *error);
+
+/* Makes a directory and those missing above it, with this mode. 0 or an errno; a directory that is
+ * there stays as it is. */
+int harpe_make_directories(const char *path, mode_t mode);
 
 /* A directory under construction: everything goes into a temporary directory beside the final
  * one, which appears by one rename in harpe_directory_commit. Until then nothing is visible;

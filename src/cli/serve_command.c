@@ -2,6 +2,7 @@
 /* `harpe serve`: gathers settings from environment, file and flags, and runs the server of
  * src/server in the foreground. Log lines go to standard error. */
 #include <jansson.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ static const struct {
     {"port", "port"},           {"scheduler", "scheduler"},   {"scheduler-args", "scheduler_args"},
     {"store", "store"},         {"dump-dir", "dump_dir"},     {"token-file", "token_file"},
     {"insecure", "insecure"},   {"tls-cert", "tls_cert"},     {"tls-key", "tls_key"},
-    {"log-level", "log_level"}, {"log-format", "log_format"},
+    {"log-level", "log_level"}, {"log-format", "log_format"}, {"state-dir", "state_dir"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -60,14 +61,20 @@ static const struct argp_option flags[] = {
     {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
     {"scheduler", FLAG_SETTING + 1, "NAME", 0,
-     "PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so, "
-     "python:module.Class or program:COMMAND",
+     "Perseus (the default without a solution_path), PointSolution (the default with one), "
+     "PointSolution3D, AllMaxFrequency, InstructionProfiler, ./mine.so, python:module.Class or "
+     "program:COMMAND",
      2},
     {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
      "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2},
-    {"store", FLAG_SETTING + 3, "WHERE", 0, "SQLite file (./harpe.db), postgresql://..., or memory",
+    {"state-dir", FLAG_SETTING + 11, "DIR", 0,
+     "Keep jobs and dumps in DIR ($XDG_STATE_HOME/harpe or ~/.local/state/harpe; root: "
+     "/var/lib/harpe)",
      3},
-    {"dump-dir", FLAG_SETTING + 4, "DIR", 0, "Write ranks, schedules and results below DIR", 3},
+    {"store", FLAG_SETTING + 3, "WHERE", 0,
+     "SQLite file (harpe.db in the state directory), postgresql://..., or memory", 3},
+    {"dump-dir", FLAG_SETTING + 4, "DIR", 0,
+     "Write ranks, schedules and results below DIR (dump in the state directory)", 3},
     {"no-dump", FLAG_NO_DUMP, NULL, 0, "Write none of them", 3},
     {"token-file", FLAG_SETTING + 5, "FILE", 0, "Clients must send its first line as bearer token",
      4},
@@ -223,7 +230,8 @@ static harpe_status gather(const serve_arguments *arguments, harpe_settings *set
         status = harpe_settings_set(settings, given->name, given->value, HARPE_FROM_FLAG,
                                     given->flag, error);
     }
-    return status;
+    if (status) return status;
+    return harpe_settings_complete(settings, (const char *const *)environ, geteuid() == 0, error);
 }
 
 static harpe_status print_settings(const harpe_settings *settings, harpe_error *error) {
@@ -234,17 +242,25 @@ static harpe_status print_settings(const harpe_settings *settings, harpe_error *
     return HARPE_OK;
 }
 
-static void print_listening(const harpe_settings *settings, int port) {
-    char line[400];
-    bool is_ipv6 = strchr(settings->listen, ':') != NULL;
-    (void)snprintf(line, sizeof line, "listening on http%s://%s%.255s%s:%d",
-                   *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
-                   is_ipv6 ? "]" : "", port);
+static void print_start(const harpe_settings *settings, const char *line) {
     if (settings->log_is_json) {
         print_json_line(HARPE_LOG_INFO, line);
     } else {
         fprintf(stderr, "harpe serve: %s\n", line);
     }
+}
+
+static void print_listening(const harpe_settings *settings, int port) {
+    char line[PATH_MAX + 100];
+    bool is_ipv6 = strchr(settings->listen, ':') != NULL;
+    (void)snprintf(line, sizeof line, "listening on http%s://%s%.255s%s:%d",
+                   *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
+                   is_ipv6 ? "]" : "", port);
+    print_start(settings, line);
+    if (!harpe_settings_use_state_dir(settings)) return;
+    (void)snprintf(line, sizeof line, "state is kept in %.*s (--state-dir names another place)",
+                   PATH_MAX, settings->state_dir);
+    print_start(settings, line);
 }
 
 /* Starting again will not help, unless a setting or what it names is changed: for whoever restarts

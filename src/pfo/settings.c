@@ -34,19 +34,22 @@ typedef struct setting {
 #define GIB ((int64_t)1 << 30)
 
 static const setting SETTINGS[] = {
-    {"scheduler", TEXT, AT(scheduler), "PointSolution", 0, 0,
+    {"scheduler", TEXT, AT(scheduler), "Perseus", 0, 0,
      "built-in name, path ending in .so, python:module.Class or program:COMMAND; 3D: before it "
      "serves dp and tp"},
     {"scheduler_args", TEXT, AT(scheduler_args), "{}", 0, 0, "its arguments, a JSON object"},
     {"log_level", LEVEL, AT(log_level), "debug", 0, 0, "debug, info, warning, error or critical"},
     {"dump_data", SWITCH, AT(dump_data), "true", 0, 0, "write ranks, schedules and results"},
-    {"dump_dir", TEXT, AT(dump_dir), "./dump", 0, 0, "below it a directory for each job"},
+    {"dump_dir", TEXT, AT(dump_dir), "", 0, 0,
+     "below it a directory for each job; dump in state_dir"},
     {"max_job_idle_time", LONG, AT(max_job_idle_time_s), "604800", 1, 3650 * DAY_S,
      "s without a word from a job until it is evicted"},
     {"listen", TEXT, AT(listen), "127.0.0.1", 0, 0, "numeric address to listen on"},
     {"port", INTEGER, AT(port), "7787", 0, 65535, "0: any free one"},
-    {"store", TEXT, AT(store), "./harpe.db", 0, 0,
-     "SQLite file, postgresql://..., or memory (nothing survives)"},
+    {"state_dir", TEXT, AT(state_dir), "", 0, 0,
+     "directory of store and dump_dir where those are not set"},
+    {"store", TEXT, AT(store), "", 0, 0,
+     "SQLite file, postgresql://..., or memory (nothing survives); harpe.db in state_dir"},
     {"token_file", TEXT, AT(token_file), "", 0, 0, "its first line is the bearer token"},
     {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
     {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
@@ -229,10 +232,100 @@ harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *e
             *settings->tls_cert ? "cert" : "key", *settings->tls_cert ? "key" : "cert");
     if (!*settings->scheduler)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler: must not be empty");
+    if (harpe_settings_use_state_dir(settings) && !*settings->state_dir)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "state_dir: HOME and XDG_STATE_HOME name no directory for the server's "
+                          "state: name one with --state-dir, or keep none with --store memory "
+                          "--no-dump");
     if (settings->dump_data && !*settings->dump_dir)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "dump_dir: must not be empty while dump_data is true");
     return check_args(settings, error);
+}
+
+/* ---- Defaults that depend on others -----------------------------------------------------------
+ */
+
+static harpe_settings_origin origin_of(const harpe_settings *settings, const char *name) {
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        if (strcmp(SETTINGS[i].name, name) == 0) return settings->origins[i];
+    }
+    return HARPE_FROM_DEFAULT;
+}
+
+/* A file of settings that were printed names the paths below it. */
+static bool is_in_state_dir(const harpe_settings *settings, const char *name, const char *path) {
+    size_t length = strlen(settings->state_dir);
+    if (origin_of(settings, name) == HARPE_FROM_DEFAULT) return true;
+    return length > 0 && strncmp(path, settings->state_dir, length) == 0 && path[length] == '/';
+}
+
+bool harpe_settings_use_state_dir(const harpe_settings *settings) {
+    return is_in_state_dir(settings, "store", settings->store) ||
+           (settings->dump_data && is_in_state_dir(settings, "dump_dir", settings->dump_dir));
+}
+
+/* The value of an absolute path in the environment; NULL: there is none. */
+static const char *path_from(const char *const *environment, const char *name) {
+    size_t length = strlen(name);
+    for (const char *const *variable = environment; *variable; variable++) {
+        if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
+            return (*variable)[length + 1] == '/' ? *variable + length + 1 : NULL;
+    }
+    return NULL;
+}
+
+/* Without slashes at its end, and `last` behind it. */
+static harpe_status set_path(char **out, const char *directory, size_t length, const char *last,
+                             harpe_error *error) {
+    harpe_text path = {0};
+    while (length > 1 && directory[length - 1] == '/')
+        length--;
+    harpe_text_append(&path, directory, length);
+    harpe_text_append(&path, last, strlen(last));
+    if (path.failed) {
+        harpe_text_free(&path);
+        return harpe_fail_memory(error);
+    }
+    free(*out);
+    *out = path.data;
+    return HARPE_OK;
+}
+
+static harpe_status find_state_dir(harpe_settings *settings, const char *const *environment,
+                                   bool is_root, harpe_error *error) {
+    char **out = &settings->state_dir;
+    const char *service = path_from(environment, "STATE_DIRECTORY"); /* systemd: a list with ':' */
+    if (service) return set_path(out, service, strcspn(service, ":"), "", error);
+    const char *state = path_from(environment, "XDG_STATE_HOME");
+    if (state) return set_path(out, state, strlen(state), "/harpe", error);
+    if (is_root) return set_path(out, "/var/lib/harpe", strlen("/var/lib/harpe"), "", error);
+    const char *home = path_from(environment, "HOME");
+    return home ? set_path(out, home, strlen(home), "/.local/state/harpe", error) : HARPE_OK;
+}
+
+static bool args_name_a_plan(const harpe_settings *settings) {
+    json_t *args = json_loads(settings->scheduler_args, 0, NULL);
+    bool is_named = json_object_get(args, "solution_path") != NULL;
+    json_decref(args);
+    return is_named;
+}
+
+harpe_status harpe_settings_complete(harpe_settings *settings, const char *const *environment,
+                                     bool is_root, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    const char *directory = NULL;
+    if (!*settings->state_dir) status = find_state_dir(settings, environment, is_root, error);
+    if (!status) directory = settings->state_dir;
+    size_t length = directory ? strlen(directory) : 0;
+    if (length > 0 && origin_of(settings, "store") == HARPE_FROM_DEFAULT)
+        status = set_path(&settings->store, directory, length, "/harpe.db", error);
+    if (!status && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
+        status = set_path(&settings->dump_dir, directory, length, "/dump", error);
+    if (!status && origin_of(settings, "scheduler") == HARPE_FROM_DEFAULT &&
+        args_name_a_plan(settings))
+        status = set_text(&settings->scheduler, "PointSolution", "scheduler", error);
+    return status;
 }
 
 /* ---- Printing ---------------------------------------------------------------------------------

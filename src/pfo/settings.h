@@ -26,17 +26,19 @@ enum { HARPE_SETTINGS_MAX = 32 };
 /* Texts are owned by the settings; "" where nothing is set. */
 typedef struct harpe_settings {
     /* The published ones. */
-    char *scheduler;             /* PointSolution; a name, a path, python: or program: */
+    char *scheduler;             /* a name, a path, python: or program:; Perseus, or PointSolution
+                                  * where its arguments name a plan (harpe_settings_complete) */
     char *scheduler_args;        /* a JSON object; {} */
     harpe_log_level log_level;   /* debug, info, warning, error, critical in any case; debug */
     bool dump_data;              /* true */
-    char *dump_dir;              /* ./dump */
+    char *dump_dir;              /* STATE_DIR/dump */
     int64_t max_job_idle_time_s; /* 604800 */
 
     /* Harpe's own. */
-    char *listen;     /* 127.0.0.1 */
-    int port;         /* 7787; 0: any free one */
-    char *store;      /* a file, "sqlite:FILE", "postgresql://..." or "memory"; ./harpe.db */
+    char *listen;    /* 127.0.0.1 */
+    int port;        /* 7787; 0: any free one */
+    char *state_dir; /* where store and dump_dir are unless they are set */
+    char *store;     /* a file, "sqlite:FILE", "postgresql://..." or "memory"; STATE_DIR/harpe.db */
     char *token_file; /* a file whose first line is the bearer token */
     char *tls_cert, *tls_key;
     bool insecure;                /* listen on another address without a token */
@@ -73,6 +75,13 @@ harpe_status harpe_settings_from_text(harpe_settings *settings, const char *text
 harpe_status harpe_settings_set(harpe_settings *settings, const char *name, const char *value,
                                 harpe_settings_origin origin, const char *where,
                                 harpe_error *error);
+/* Fills in the defaults that depend on other settings or on who runs the server; to be called once
+ * after all sources. state_dir is $STATE_DIRECTORY (systemd's), $XDG_STATE_HOME/harpe, for root
+ * /var/lib/harpe, for others $HOME/.local/state/harpe; without any of them it stays "". */
+harpe_status harpe_settings_complete(harpe_settings *settings, const char *const *environment,
+                                     bool is_root, harpe_error *error);
+/* Whether anything is kept below state_dir. */
+bool harpe_settings_use_state_dir(const harpe_settings *settings);
 /* What only all together can tell: an address without token, half a TLS pair, a scheduler_args
  * that is no object. */
 harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error);

@@ -3,6 +3,7 @@
  * elsewhere. */
 #include "server/server.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +90,17 @@ static int worker_count(const harpe_settings *settings) {
     return processors < 2 ? 2 : processors > 64 ? 64 : (int)processors;
 }
 
+/* With what is missing above it; others have no business there. */
+static harpe_status make_state_directory(const char *directory, harpe_error *error) {
+    int failure = harpe_make_directories(directory, 0700);
+    if (!failure && access(directory, W_OK | X_OK) != 0) failure = errno;
+    if (!failure) return HARPE_OK;
+    return harpe_fail_errno(error, failure,
+                            "state_dir: cannot keep the server's state in %s (--state-dir names "
+                            "another place)",
+                            directory);
+}
+
 static void on_signal(void *user, int signal_number);
 
 static harpe_status start_engine(harpe_server *server, harpe_error *error) {
@@ -107,6 +119,8 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     free(json);
     /* A server that cannot listen leaves no new store behind. */
     if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
+    if (!status && harpe_settings_use_state_dir(settings))
+        status = make_state_directory(settings->state_dir, error);
     if (!status)
         status =
             harpe_store_open(settings->store, server->loop, server->log, &server->store, error);

@@ -261,7 +261,8 @@ class ManualPageTest(InEmptyDirectory):
         lines = example.read_text(encoding="utf-8").splitlines()
         settings = [line.removeprefix("#") for line in lines if line.startswith("#")
                     and not line.startswith("# ")]
-        printed = self.run_shell(example.name, "harpe serve --print-settings").splitlines()
+        printed = self.run_shell(example.name, "STATE_DIRECTORY=/var/lib/harpe "
+                                               "harpe serve --print-settings").splitlines()
         self.assertEqual(settings, [line for line in printed if not line.startswith("#")])
         for comment in (line for line in printed if line.startswith("#")):
             self.assertIn(comment.removesuffix(" (default)"), lines)

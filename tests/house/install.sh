@@ -19,6 +19,7 @@ starts_as_service() {
     [ "${command[-1]}" = --config=-/etc/harpe/serve.conf ] || { echo "${command[*]}?"; return 1; }
     mkdir -p "$folder/state"
     (cd "$folder/state" && exec env -i PATH="$PATH" LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \
+        STATE_DIRECTORY="$folder/state" \
         "$(sed -n 's/^Environment=//p' "$1")" HARPE_PFO_PORT=0 \
         "${command[@]:0:${#command[@]}-1}" --config=-"$2") >"$folder/serve.log" 2>&1 &
     program=$!

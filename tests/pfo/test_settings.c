@@ -35,13 +35,17 @@ static harpe_status from_text(harpe_settings *settings, const char *text, harpe_
     return harpe_settings_from_text(settings, text, strlen(text), "serve.conf", error);
 }
 
+static void complete(harpe_settings *settings, const char *const *environment, bool is_root) {
+    assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
+}
+
 static void defaults_are_the_published_ones(void **state) {
-    const harpe_settings *settings = *state;
-    assert_string_equal(settings->scheduler, "PointSolution");
+    harpe_settings *settings = *state;
+    complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
+    assert_string_equal(settings->scheduler, "Perseus"); /* the published one needs a plan */
     assert_string_equal(settings->scheduler_args, "{}");
     assert_int_equal(settings->log_level, HARPE_LOG_DEBUG);
     assert_true(settings->dump_data);
-    assert_string_equal(settings->dump_dir, "./dump");
     assert_int_equal(settings->max_job_idle_time_s, 604800);
     assert_string_equal(settings->listen, "127.0.0.1");
     assert_int_equal(settings->port, 7787);
@@ -63,6 +67,83 @@ static void newer_prefixes_win_over_older_ones(void **state) {
     assert_string_equal(settings->dump_dir, "/old");
     assert_int_equal(settings->log_level, HARPE_LOG_WARNING);
 }
+
+/* ---- The state directory -------------------------------------------------------------------- */
+
+static void expect_state_in(const char *const *environment, bool is_root, const char *directory) {
+    harpe_settings settings;
+    char path[300];
+    assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
+    complete(&settings, environment, is_root);
+    assert_string_equal(settings.state_dir, directory);
+    (void)snprintf(path, sizeof path, "%s/harpe.db", directory);
+    assert_string_equal(settings.store, path);
+    (void)snprintf(path, sizeof path, "%s/dump", directory);
+    assert_string_equal(settings.dump_dir, path);
+    assert_true(harpe_settings_use_state_dir(&settings));
+    assert_int_equal(harpe_settings_check(&settings, NULL), HARPE_OK);
+    harpe_settings_free(&settings);
+}
+
+static void state_is_kept_where_the_system_wants_it(void **state) {
+    (void)state;
+    const char *const nothing[] = {NULL};
+    const char *const home[] = {"HOME=/home/me", "PATH=/bin", NULL};
+    const char *const xdg[] = {"HOME=/home/me", "XDG_STATE_HOME=/else/where/", NULL};
+    const char *const relative[] = {"HOME=/home/me", "XDG_STATE_HOME=else", NULL};
+    const char *const service[] = {"XDG_STATE_HOME=/else", "STATE_DIRECTORY=/srv/a:/srv/b", NULL};
+    expect_state_in(home, false, "/home/me/.local/state/harpe");
+    expect_state_in(home, true, "/var/lib/harpe");
+    expect_state_in(nothing, true, "/var/lib/harpe");
+    expect_state_in(xdg, false, "/else/where/harpe");
+    expect_state_in(xdg, true, "/else/where/harpe");
+    expect_state_in(relative, false, "/home/me/.local/state/harpe");
+    expect_state_in(service, false, "/srv/a");
+    expect_state_in(service, true, "/srv/a");
+}
+
+static void what_is_set_stays_where_it_is(void **state) {
+    harpe_settings *settings = *state;
+    const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
+    assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
+                     HARPE_OK);
+    complete(settings, environment, true);
+    assert_string_equal(settings->dump_dir, "/dumps");
+    assert_string_equal(settings->store, "mine/harpe.db");
+    assert_int_equal(set(settings, "store", "memory", NULL), HARPE_OK);
+    assert_false(harpe_settings_use_state_dir(settings));
+    assert_int_equal(set(settings, "store", "mine/jobs.db", NULL), HARPE_OK);
+    assert_true(harpe_settings_use_state_dir(settings));
+    assert_int_equal(set(settings, "store", "minefield/jobs.db", NULL), HARPE_OK);
+    assert_false(harpe_settings_use_state_dir(settings));
+}
+
+static void without_a_home_something_must_be_said(void **state) {
+    harpe_settings *settings = *state;
+    harpe_error error;
+    complete(settings, (const char *const[]){"HOME=", NULL}, false);
+    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "--state-dir"));
+    assert_int_equal(set(settings, "store", "memory", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(set(settings, "dump_data", "false", NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+}
+
+static void a_plan_is_served_by_the_scheduler_that_serves_plans(void **state) {
+    harpe_settings *settings = *state;
+    const char *const none[] = {NULL};
+    assert_int_equal(set(settings, "scheduler_args", "{\"solution_path\": \"p.py\"}", NULL),
+                     HARPE_OK);
+    complete(settings, none, true);
+    assert_string_equal(settings->scheduler, "PointSolution");
+    assert_int_equal(set(settings, "scheduler", "PointSolution3D", NULL), HARPE_OK);
+    complete(settings, none, true);
+    assert_string_equal(settings->scheduler, "PointSolution3D");
+}
+
+/* ---- The environment ------------------------------------------------------------------------ */
 
 static void count_line(void *user, harpe_log_level level, const char *line) {
     assert_int_equal(level, HARPE_LOG_WARNING);
@@ -134,6 +215,7 @@ static void what_only_all_together_can_tell(void **state) {
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "--token-file"));
     assert_int_equal(set(settings, "insecure", "yes", NULL), HARPE_OK);
+    complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
     assert_int_equal(set(settings, "tls_cert", "c.pem", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
@@ -161,7 +243,7 @@ static void what_is_printed_reads_back(void **state) {
     char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
-    assert_int_equal(json_object_size(object), 23);
+    assert_int_equal(json_object_size(object), 24);
     json_decref(object);
     free(first);
     free(second);
@@ -205,6 +287,10 @@ static void every_setting_has_a_help_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_the_published_ones),
+        TEST(state_is_kept_where_the_system_wants_it),
+        TEST(what_is_set_stays_where_it_is),
+        TEST(without_a_home_something_must_be_said),
+        TEST(a_plan_is_served_by_the_scheduler_that_serves_plans),
         TEST(newer_prefixes_win_over_older_ones),
         TEST(a_variable_that_is_no_setting_is_told_and_ignored),
         TEST(a_bad_variable_is_named),

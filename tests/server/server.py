@@ -103,7 +103,7 @@ class Server:
             self.process = subprocess.Popen(
                 [HARPE, "serve", "--port", str(port), *map(str, arguments)], cwd=directory,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=clean_environment(environment))
+                env=clean_environment({"STATE_DIRECTORY": str(directory)} | (environment or {})))
         end = time.monotonic() + LIMIT_S
         while self.port is None:
             match = LISTENING.search(self.log())

@@ -679,7 +679,8 @@ class Life(ServerTest):
         process = subprocess.run([HARPE, "serve", "--port", "0", "--store",
                                   str(self.path / "other.db"), *map(str, arguments)],
                                  cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
-                                 stdin=subprocess.DEVNULL, env=clean_environment())
+                                 stdin=subprocess.DEVNULL,
+                                 env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
         self.assertEqual(process.returncode, exit_code, process)
         lines = process.stderr.splitlines()
         self.assertTrue(lines, process)
@@ -712,7 +713,7 @@ class Life(ServerTest):
         self.expect(server.get("/healthz"), 200)
 
     def test_arguments_of_the_scheduler_must_be_exactly_its_own(self):
-        self.assertIn("solution_path", self.refuse_to_start("--scheduler-args", "{}"))
+        self.assertIn("solution_path", self.refuse_to_start("--scheduler", "PointSolution"))
         plan = str(self.path / "plan.py")
         self.write_plan(plan_for(1))
         more = json.dumps({"solution_path": plan, "colour": 1})
@@ -782,6 +783,48 @@ class Life(ServerTest):
             self.assertEqual(process.returncode, 0, process)
             self.assertRegex(process.stdout, r"(?m)^DUMP_DATA=false$")
             self.assertRegex(process.stdout, r"(?m)^PORT=99$")
+
+    def serve_alone(self, *arguments, **variables):
+        """`harpe serve` in an empty directory, in an environment of nothing but `variables`."""
+        empty = self.path / "empty directory"
+        empty.mkdir(exist_ok=True)
+        process = subprocess.Popen([HARPE, "serve", "--port", "0", *map(str, arguments)], cwd=empty,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   env={name: str(value) for name, value in variables.items()})
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "state is kept in" in line or "Error" in line:
+                break
+        return process, "".join(lines), empty
+
+    def test_alone_it_serves_and_says_where_its_state_is(self):
+        state = self.path / "state of mine"
+        process, said, empty = self.serve_alone(XDG_STATE_HOME=state)
+        self.assertIn("listening on http://127.0.0.1:", said)
+        self.assertIn(f"state is kept in {state}/harpe (", said)
+        process.terminate()
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertTrue((state / "harpe" / "harpe.db").exists())
+        self.assertEqual((state / "harpe").stat().st_mode & 0o777, 0o700)
+        self.assertEqual(list(empty.iterdir()), [])
+
+    def test_a_flag_names_another_place_for_the_state(self):
+        process, said, empty = self.serve_alone("--state-dir", "here", XDG_STATE_HOME=self.path / "no")
+        self.assertIn("state is kept in here (", said)
+        process.terminate()
+        process.wait(LIMIT_S)
+        self.assertTrue((empty / "here" / "harpe.db").exists())
+        self.assertFalse((self.path / "no").exists())
+
+    def test_a_state_directory_that_cannot_be_is_named(self):
+        (self.path / "file").write_text("")
+        line = self.refuse_to_start("--state-dir", self.path / "file" / "below")
+        self.assertIn("--state-dir", line)
+        self.assertIn("file/below", line)
 
     def test_a_limit_on_bodies_holds(self):
         server = self.start("--set", "max_body=1024")
