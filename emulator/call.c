@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,10 +233,19 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
             call->state->floor_ns = call->state->now_ns;
         }
     }
-    emulator_unlock(call->cluster, call->index, is_written);
+    emulator_unlock(call->cluster, call->index, is_written || call->is_changed);
     be_slow(call);
     emulator_leave();
     return result;
+}
+
+/* A limit that does not come through the driver: from the board's controller, over a network. */
+static void limit_from_outside(emulator_call *call) {
+    double limit_w = call->faults.enforced_limit_w;
+    if (limit_w < 0) return;
+    uint32_t limit_mw = (uint32_t)(fmin(limit_w, 4e6) * 1000);
+    call->is_changed = call->state->outside_limit_mw != limit_mw;
+    call->state->outside_limit_mw = limit_mw;
 }
 
 nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_feature feature,
@@ -257,6 +267,8 @@ nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_f
         emulator_leave();
         return result;
     }
+    call->is_changed = false;
+    limit_from_outside(call);
     call->state->is_lost = call->state->is_lost || is_lost;
     if (call->state->is_lost) {
         result = NVML_ERROR_GPU_IS_LOST;

@@ -26,6 +26,7 @@ typedef struct emulator_call {
     emulator_faults faults;
     emulator_feature feature;
     emulator_access access;
+    bool is_changed; /* by a fault: those who wait for work must look again */
 } emulator_call;
 
 /* For calls on a GPU. `output` is a pointer argument that must not be NULL (pass the handle where

@@ -18,6 +18,7 @@
 
 #include "base/text.h"
 #include "gpu/nvml_abi.h"
+#include "sensor.h"
 
 /* "harpe" and the layout's version: another build's cluster is never misread. */
 #define MAGIC (UINT64_C(0x6861727065000000) ^ (sizeof(emulator_cluster) << 8) ^ 1)
@@ -25,6 +26,9 @@
 #define TIME_SCALE_MIN 0.001
 #define TIME_SCALE_MAX 1e6
 #define BLOCKING_MAX_W 1000
+#define DEFAULT_NOISE_PERCENT "0.5"
+#define NOISE_MAX_PERCENT 20
+#define DEFAULT_SEED "1"
 
 /* ---- Time --------------------------------------------------------------------------------- */
 
@@ -50,20 +54,13 @@ void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
 
 /* ---- Making a cluster --------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 /* The same cluster name and GPU have the same UUID, always. */
 static void make_uuid(const char *cluster_name, unsigned int gpu, char *uuid, size_t size) {
     uint64_t state = gpu + 1;
     for (const char *c = cluster_name; *c; c++) {
-        state = next_random(&state) ^ (unsigned char)*c;
+        state = emulator_random(&state) ^ (unsigned char)*c;
     }
-    uint64_t a = next_random(&state), b = next_random(&state);
+    uint64_t a = emulator_random(&state), b = emulator_random(&state);
     snprintf(uuid, size, "GPU-%08x-%04x-%04x-%04x-%012llx", (unsigned int)(a >> 32),
              (unsigned int)(a >> 16) & 0xffff, ((unsigned int)a & 0xfff) | 0x4000,
              ((unsigned int)(b >> 48) & 0x3fff) | 0x8000,
@@ -109,31 +106,50 @@ typedef struct configuration {
     uint32_t model[EMULATOR_GPU_MAX];
     double time_scale;
     double blocking_w; /* 0: the model's own */
+    double noise_percent;
+    int64_t seed;
 } configuration;
+
+static const char *environment(const char *name, const char *otherwise) {
+    const char *value = getenv(name);
+    return value && *value ? value : otherwise;
+}
+
+static const char *read_noise(configuration *to, const char *noise, const char *seed) {
+    if (!harpe_parse_double(noise, strlen(noise), &to->noise_percent) || to->noise_percent < 0 ||
+        to->noise_percent > NOISE_MAX_PERCENT) {
+        return "the noise of power sensors is a number of per cent from 0 to 20";
+    }
+    if (!harpe_parse_int(seed, strlen(seed), &to->seed) || to->seed < 0) {
+        return "the seed of the noise is a whole number, 0 or more";
+    }
+    return NULL;
+}
 
 /* NULL, or what is wrong. */
 static const char *read_configuration(configuration *to) {
-    const char *name = getenv("HARPE_EMULATOR_CLUSTER");
-    const char *gpus = getenv("HARPE_EMULATOR_GPUS");
-    const char *scale = getenv("HARPE_EMULATOR_TIME_SCALE");
-    const char *blocking = getenv("HARPE_EMULATOR_BLOCKING_POWER");
+    const char *name = environment("HARPE_EMULATOR_CLUSTER", "default");
+    const char *gpus = environment("HARPE_EMULATOR_GPUS", DEFAULT_GPUS);
+    const char *scale = environment("HARPE_EMULATOR_TIME_SCALE", "1");
+    const char *blocking = environment("HARPE_EMULATOR_BLOCKING_POWER", "0");
+    const char *noise = environment("HARPE_EMULATOR_NOISE", DEFAULT_NOISE_PERCENT);
+    const char *seed = environment("HARPE_EMULATOR_SEED", DEFAULT_SEED);
     memset(to, 0, sizeof *to);
-    to->is_given = gpus || scale || blocking;
-    if (!name || !*name) name = "default";
-    if (!gpus || !*gpus) gpus = DEFAULT_GPUS;
-    if (!scale || !*scale) scale = "1";
-    if (!blocking || !*blocking) blocking = "0";
+    to->is_given = getenv("HARPE_EMULATOR_GPUS") || getenv("HARPE_EMULATOR_TIME_SCALE") ||
+                   getenv("HARPE_EMULATOR_BLOCKING_POWER") || getenv("HARPE_EMULATOR_NOISE") ||
+                   getenv("HARPE_EMULATOR_SEED");
     if (strlen(name) >= sizeof to->name || strchr(name, '/')) {
         return "a cluster's name is at most 127 characters, without a slash";
     }
     snprintf(to->name, sizeof to->name, "%s", name);
-    int length = snprintf(to->text, sizeof to->text, "%s;%s;%s", gpus, scale, blocking);
+    int length =
+        snprintf(to->text, sizeof to->text, "%s;%s;%s;%s;%s", gpus, scale, blocking, noise, seed);
     if (length >= 0 && (size_t)length < sizeof to->text) {
         to->gpu_count = parse_gpus(gpus, to->model);
     }
     if (to->gpu_count == 0) {
         return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 64 of the models "
-               "V100, A40, A100, H100";
+               "V100, A40, A100, H100, GH200";
     }
     if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
         to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX) {
@@ -143,7 +159,7 @@ static const char *read_configuration(configuration *to) {
         to->blocking_w > BLOCKING_MAX_W) {
         return "the blocking power is a number of watts from 0 (the model's own) to 1000";
     }
-    return NULL;
+    return read_noise(to, noise, seed);
 }
 
 const char *emulator_cluster_problem(void) {
@@ -158,6 +174,8 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
     memcpy(cluster->configuration, from->text, sizeof cluster->configuration);
     cluster->gpu_count = from->gpu_count;
     cluster->time_scale = from->time_scale;
+    cluster->noise_share = from->noise_percent / 100;
+    cluster->noise_seed = (uint64_t)from->seed;
     cluster->epoch_ns = emulator_real_ns();
     for (unsigned int i = 0; i < from->gpu_count; i++) {
         emulator_gpu *gpu = &cluster->gpu[i];

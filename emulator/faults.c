@@ -85,6 +85,9 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
         target = &faults->slow_get_s;
     } else if (is_word(text, name_length, "energy_step")) {
         target = &faults->energy_step_s;
+    } else if (is_word(text, name_length, "enforced_limit")) {
+        target = &faults->enforced_limit_w;
+        unit = 1;
     } else if (is_word(text, name_length, "counter_restart_after")) {
         target = &faults->counter_restart_after_s;
         unit = 1;
@@ -93,8 +96,11 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
 }
 
 bool emulator_faults_parse(const char *text, emulator_faults *faults) {
-    *faults = (emulator_faults){
-        .lost_after = -1, .lost_gpu = -1, .energy_step_s = -1, .counter_restart_after_s = -1};
+    *faults = (emulator_faults){.lost_after = -1,
+                                .lost_gpu = -1,
+                                .energy_step_s = -1,
+                                .counter_restart_after_s = -1,
+                                .enforced_limit_w = -1};
     bool is_good = true;
     while (*text) {
         text += strspn(text, ", \t\r\n");

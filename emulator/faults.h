@@ -35,6 +35,7 @@ typedef struct emulator_faults {
     double slow_set_s, slow_get_s;
     double energy_step_s;           /* below 0: the model's own */
     double counter_restart_after_s; /* below 0: never */
+    double enforced_limit_w;        /* from outside the driver; 0: none; below 0: not touched */
 } emulator_faults;
 
 /* False when an entry is unknown or its value makes no sense; `*faults` then has the good ones. */

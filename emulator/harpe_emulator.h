@@ -47,9 +47,16 @@ int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *ins
                                     double slowdown, int64_t ready_ns, int (*is_held)(void *user),
                                     void *user, int64_t *finished_ns);
 
-/* Energy in J that the GPU has drawn until a moment of the recent past (some seconds; not before
- * the last works began) since its cluster was made: exact where the driver's counter moves in
- * steps. A moment ahead counts as now. */
+/* This process opens a context on the GPU, as a program does when it first uses CUDA: it is listed
+ * among the GPU's processes with that much memory (0: what a context takes; at most half of the
+ * GPU's) until it exits or closes the context. Work and waiting open one unasked. A second call
+ * can only raise the amount. */
+int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
+int harpe_emulator_close_context(unsigned int gpu);
+
+/* Energy in J that the GPU (on a GH200 the module) has drawn until a moment of the recent past
+ * (some seconds; not before the last works began) since its cluster was made: exact where the
+ * driver's counter moves in steps. A moment ahead counts as now. */
 int harpe_emulator_energy(unsigned int gpu, int64_t at_ns, double *energy_j);
 
 /* The GPU waits for a peer (blocking power) from now on, until work comes or `waiting` is 0. */
@@ -64,8 +71,9 @@ int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t
  * name has another one. NVML_ERROR_INSUFFICIENT_SIZE where `size` is too small. */
 int harpe_emulator_identity(char *text, unsigned int size);
 
-/* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE and _FAULTS make sense? 0, or an NVML error code
- * and one line in `message` that says which does not, and why. Attaches to nothing. */
+/* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED and _FAULTS make sense? 0, or an
+ * NVML error code and one line in `message` that says which does not, and why. Attaches to nothing.
+ */
 int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus

@@ -183,6 +183,32 @@ nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
     return result;
 }
 
+nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int index,
+                                    double energy_step_s) {
+    emulator_state *state;
+    emulator_context held[EMULATOR_CONTEXT_MAX];
+    nvmlReturn_t result = emulator_lock(cluster, index, energy_step_s, &state);
+    if (result != NVML_SUCCESS) return result;
+    memcpy(held, state->context, sizeof held);
+    emulator_unlock(cluster, index, 0);
+    bool is_any_dead = false;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        bool is_dead = held[i].owner.pid != 0 && !is_alive(&held[i].owner);
+        if (!is_dead) held[i].owner.pid = 0;
+        is_any_dead = is_any_dead || is_dead;
+    }
+    if (!is_any_dead) return NVML_SUCCESS;
+    result = emulator_lock(cluster, index, energy_step_s, &state);
+    if (result != NVML_SUCCESS) return result;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        if (held[i].owner.pid != 0 && is_same(&held[i].owner, &state->context[i].owner)) {
+            memset(&state->context[i], 0, sizeof state->context[i]);
+        }
+    }
+    emulator_unlock(cluster, index, 0);
+    return NVML_SUCCESS;
+}
+
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
     if (real_ns <= 0) return;
     struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};

@@ -223,6 +223,19 @@ NVML_CALL(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, unsigned int type, u
     return emulator_end(&call, NVML_SUCCESS);
 }
 
+/* A superchip: GPU and CPU on one module, with a link between the chips. */
+NVML_CALL(nvmlDeviceGetC2cModeInfoV, nvmlDevice_t device, nvmlC2cModeInfo_v1_t *info) {
+    emulator_call call;
+    nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, info);
+    if (result != NVML_SUCCESS) return result;
+    if (call.model->module_rest_w <= 0) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (info->version != nvmlC2cModeInfo_v1) {
+        return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    info->isC2cEnabled = 1;
+    return emulator_end(&call, NVML_SUCCESS);
+}
+
 /* ---- Neighbours --------------------------------------------------------------------------- */
 
 /* All GPUs hang on one host bridge: NVML_TOPOLOGY_HOSTBRIDGE 30; a GPU with itself: internal 0. */

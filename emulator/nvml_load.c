@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls about who uses a GPU and how much: utilisation, memory, processes, samples. Memory is
- * shown for show: each work holds a fixed amount. */
+/* NVML calls about who uses a GPU and how much: utilisation, memory, processes, samples. A process
+ * is listed from its first work (or when it opens a context) until it exits. Nothing is stored in
+ * the memory: each context and each work holds a fixed amount. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 #include "call.h"
+#include "sensor.h"
 
 #define RESERVED_BYTES (UINT64_C(512) << 20)
 #define BAR1_BYTES (UINT64_C(128) << 30)
@@ -22,28 +24,47 @@ NVML_CALL(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t 
     return emulator_end(&call, NVML_SUCCESS);
 }
 
+/* For calls that show what processes hold: those that have exited go first. Faults and failures
+ * are the affair of the call that follows. */
+static void bury_contexts(nvmlDevice_t device) {
+    emulator_cluster *cluster;
+    emulator_faults faults;
+    unsigned int index;
+    if (emulator_enter(&cluster, &faults) != NVML_SUCCESS) return;
+    if (emulator_handle_index(device, cluster, &index)) {
+        (void)emulator_bury_contexts(cluster, index, faults.energy_step_s);
+    }
+    emulator_leave();
+}
+
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-static uint64_t used_memory(const emulator_state *state) {
+static uint64_t used_memory(const emulator_state *state, const emulator_model *model) {
     uint64_t used = 0;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        used += state->context[i].memory_b;
+    }
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         used += state->work[i].used_memory_b;
     }
-    return used;
+    uint64_t most = model->memory_bytes - RESERVED_BYTES;
+    return used < most ? used : most;
 }
 
 NVML_CALL(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory) {
     emulator_call call;
+    bury_contexts(device);
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
     if (result != NVML_SUCCESS) return result;
     memory->total = call.model->memory_bytes;
-    memory->used = used_memory(call.state) + RESERVED_BYTES;
+    memory->used = used_memory(call.state, call.model) + RESERVED_BYTES;
     memory->free = memory->total - memory->used;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
 NVML_CALL(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     emulator_call call;
+    bury_contexts(device);
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
     if (result != NVML_SUCCESS) return result;
     if (memory->version != nvmlMemory_v2) {
@@ -51,7 +72,7 @@ NVML_CALL(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memo
     }
     memory->total = call.model->memory_bytes;
     memory->reserved = RESERVED_BYTES;
-    memory->used = used_memory(call.state);
+    memory->used = used_memory(call.state, call.model);
     memory->free = memory->total - memory->used - memory->reserved;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -80,7 +101,7 @@ NVML_CALL(nvmlDeviceGetPcieThroughput, nvmlDevice_t device, unsigned int counter
 
 typedef struct process_list {
     unsigned int count;
-    nvmlProcessInfo_t process[EMULATOR_WORK_MAX + 1];
+    nvmlProcessInfo_t process[EMULATOR_CONTEXT_MAX + EMULATOR_WORK_MAX + 1];
 } process_list;
 
 static void add_process(process_list *list, const emulator_owner *owner, uint64_t bytes) {
@@ -100,6 +121,11 @@ static void add_process(process_list *list, const emulator_owner *owner, uint64_
 
 static void list_processes(const emulator_state *state, process_list *list) {
     list->count = 0;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        if (state->context[i].owner.pid != 0) {
+            add_process(list, &state->context[i].owner, state->context[i].memory_b);
+        }
+    }
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         if (state->work[i].id != 0) {
             add_process(list, &state->work[i].owner, state->work[i].used_memory_b);
@@ -114,6 +140,7 @@ static void list_processes(const emulator_state *state, process_list *list) {
 static nvmlReturn_t get_processes(nvmlDevice_t device, unsigned int *count, void *out,
                                   size_t size) {
     emulator_call call;
+    bury_contexts(device);
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, count);
     if (result != NVML_SUCCESS) return result;
     process_list list;
@@ -216,7 +243,8 @@ NVML_CALL(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned int kind,
     emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
     double share = emulator_busy_share(call.state, operation.is_busy);
     const double values[SAMPLES_KIND_COUNT] = {
-        [SAMPLES_POWER] = operation.power_w * 1000.0,
+        [SAMPLES_POWER] = emulator_sensor_mw(call.cluster, call.index, EMULATOR_SENSOR_INSTANT,
+                                             operation.power_w, call.state->now_ns),
         [SAMPLES_GPU_UTILIZATION] = operation.is_waiting ? 100.0 : 100.0 * share,
         [SAMPLES_MEMORY_UTILIZATION] = 40.0 * share,
         [SAMPLES_GRAPHICS_CLOCK] = operation.graphics_mhz,

@@ -5,18 +5,26 @@
 #include <time.h>
 
 #include "call.h"
+#include "sensor.h"
 
 static emulator_operation operate(const emulator_call *call) {
     return emulator_operate(call->state, call->model, call->gpu->points);
 }
 
+static unsigned int sense_mw(const emulator_call *call, emulator_sensor sensor, double power_w) {
+    return emulator_sensor_mw(call->cluster, call->index, sensor, power_w, call->state->now_ns);
+}
+
+static double average_w(const emulator_call *call) {
+    return emulator_average_power_w(call->state, call->model, operate(call).power_w);
+}
+
 static unsigned int instant_power_mw(const emulator_call *call) {
-    return (unsigned int)lround(operate(call).power_w * 1000.0);
+    return sense_mw(call, EMULATOR_SENSOR_INSTANT, operate(call).power_w);
 }
 
 static unsigned int average_power_mw(const emulator_call *call) {
-    double instant_w = operate(call).power_w;
-    return (unsigned int)lround(emulator_average_power_w(call->state, instant_w) * 1000.0);
+    return sense_mw(call, EMULATOR_SENSOR_AVERAGE, average_w(call));
 }
 
 /* ---- Limits ------------------------------------------------------------------------------- */
@@ -41,7 +49,11 @@ NVML_CALL(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *
 }
 
 NVML_CALL(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *limit) {
-    return nvmlDeviceGetPowerManagementLimit(device, limit);
+    emulator_call call;
+    nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ, limit);
+    if (result != NVML_SUCCESS) return result;
+    *limit = emulator_enforced_limit_mw(call.state);
+    return emulator_end(&call, NVML_SUCCESS);
 }
 
 NVML_CALL(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDevice_t device, unsigned int *limit) {
@@ -91,7 +103,7 @@ NVML_CALL(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *power) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER, EMULATOR_READ, power);
     if (result != NVML_SUCCESS) return result;
-    *power = call.model->averages_power_usage ? average_power_mw(&call) : instant_power_mw(&call);
+    *power = call.model->averages_power ? average_power_mw(&call) : instant_power_mw(&call);
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -123,15 +135,76 @@ static nvmlReturn_t put_unsigned(nvmlFieldValue_t *value, unsigned int number) {
 
 static emulator_feature field_feature(unsigned int field) {
     switch (field) {
-    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: return EMULATOR_ENERGY;
+    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+    case NVML_FI_DEV_ENERGY: return EMULATOR_ENERGY;
     case NVML_FI_DEV_POWER_AVERAGE: return EMULATOR_AVERAGE_POWER;
     case NVML_FI_DEV_POWER_INSTANT: return EMULATOR_INSTANT_POWER;
     case FIELD_MEMORY_TEMPERATURE: return EMULATOR_TEMPERATURE;
     case NVML_FI_DEV_POWER_MIN_LIMIT:
     case NVML_FI_DEV_POWER_MAX_LIMIT:
     case NVML_FI_DEV_POWER_DEFAULT_LIMIT:
+    case NVML_FI_DEV_POWER_REQUESTED_LIMIT:
     case NVML_FI_DEV_POWER_CURRENT_LIMIT: return EMULATOR_POWER_LIMIT;
     default: return EMULATOR_IDENTITY;
+    }
+}
+
+static nvmlReturn_t put_energy(emulator_call *call, nvmlFieldValue_t *value) {
+    value->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+    value->value.ullVal = counter_mj(call);
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t get_gpu_power(emulator_call *call, nvmlFieldValue_t *value) {
+    const emulator_model *model = call->model;
+    switch (value->fieldId) {
+    case NVML_FI_DEV_POWER_AVERAGE:
+        if (!model->averages_power) return NVML_ERROR_NOT_SUPPORTED;
+        return put_unsigned(value, average_power_mw(call));
+    case NVML_FI_DEV_POWER_INSTANT: return put_unsigned(value, instant_power_mw(call));
+    case NVML_FI_DEV_POWER_MIN_LIMIT: return put_unsigned(value, model->limit_minimum_mw);
+    case NVML_FI_DEV_POWER_MAX_LIMIT: return put_unsigned(value, model->limit_maximum_mw);
+    case NVML_FI_DEV_POWER_DEFAULT_LIMIT: return put_unsigned(value, model->limit_default_mw);
+    case NVML_FI_DEV_POWER_CURRENT_LIMIT:
+        return put_unsigned(value, emulator_enforced_limit_mw(call->state));
+    case NVML_FI_DEV_POWER_REQUESTED_LIMIT: return put_unsigned(value, call->state->power_limit_mw);
+    case NVML_FI_DEV_ENERGY: return put_energy(call, value);
+    default: return NVML_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* The module's limit cannot be changed here. */
+static nvmlReturn_t get_module_power(emulator_call *call, nvmlFieldValue_t *value) {
+    const emulator_model *model = call->model;
+    if (model->module_rest_w <= 0) return NVML_ERROR_NOT_SUPPORTED;
+    unsigned int rest_mw = (unsigned int)lround(model->module_rest_w * 1000.0);
+    switch (value->fieldId) {
+    case NVML_FI_DEV_POWER_AVERAGE: return put_unsigned(value, average_power_mw(call) + rest_mw);
+    case NVML_FI_DEV_POWER_INSTANT: return put_unsigned(value, instant_power_mw(call) + rest_mw);
+    case NVML_FI_DEV_POWER_MIN_LIMIT: return put_unsigned(value, model->module_limit_minimum_mw);
+    case NVML_FI_DEV_POWER_MAX_LIMIT:
+    case NVML_FI_DEV_POWER_DEFAULT_LIMIT:
+    case NVML_FI_DEV_POWER_CURRENT_LIMIT:
+    case NVML_FI_DEV_POWER_REQUESTED_LIMIT:
+        return put_unsigned(value, model->module_limit_maximum_mw);
+    case NVML_FI_DEV_ENERGY: return put_energy(call, value);
+    default: return NVML_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* Of the memory, drivers tell the average alone. */
+static nvmlReturn_t get_memory_power(const emulator_call *call, nvmlFieldValue_t *value) {
+    double share = call->model->memory_share;
+    if (share <= 0 || value->fieldId != NVML_FI_DEV_POWER_AVERAGE) return NVML_ERROR_NOT_SUPPORTED;
+    return put_unsigned(value, sense_mw(call, EMULATOR_SENSOR_MEMORY, share * average_w(call)));
+}
+
+static nvmlReturn_t get_power_field(emulator_call *call, nvmlFieldValue_t *value) {
+    switch (value->scopeId) {
+    case NVML_POWER_SCOPE_GPU: return get_gpu_power(call, value);
+    case NVML_POWER_SCOPE_MODULE: return get_module_power(call, value);
+    case NVML_POWER_SCOPE_MEMORY: return get_memory_power(call, value);
+    default: return NVML_ERROR_NOT_SUPPORTED;
     }
 }
 
@@ -139,20 +212,12 @@ static nvmlReturn_t get_field(emulator_call *call, nvmlFieldValue_t *value) {
     if (emulator_is_unsupported(&call->faults, field_feature(value->fieldId))) {
         return NVML_ERROR_NOT_SUPPORTED;
     }
-    bool is_power = value->fieldId >= NVML_FI_DEV_POWER_AVERAGE &&
-                    value->fieldId <= NVML_FI_DEV_POWER_CURRENT_LIMIT;
-    if (is_power && value->scopeId != NVML_POWER_SCOPE_GPU) return NVML_ERROR_NOT_SUPPORTED;
+    if (value->fieldId >= NVML_FI_DEV_POWER_AVERAGE &&
+        value->fieldId <= NVML_FI_DEV_POWER_REQUESTED_LIMIT) {
+        return get_power_field(call, value);
+    }
     switch (value->fieldId) {
-    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
-        value->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-        value->value.ullVal = counter_mj(call);
-        return NVML_SUCCESS;
-    case NVML_FI_DEV_POWER_AVERAGE: return put_unsigned(value, average_power_mw(call));
-    case NVML_FI_DEV_POWER_INSTANT: return put_unsigned(value, instant_power_mw(call));
-    case NVML_FI_DEV_POWER_MIN_LIMIT: return put_unsigned(value, call->model->limit_minimum_mw);
-    case NVML_FI_DEV_POWER_MAX_LIMIT: return put_unsigned(value, call->model->limit_maximum_mw);
-    case NVML_FI_DEV_POWER_DEFAULT_LIMIT: return put_unsigned(value, call->model->limit_default_mw);
-    case NVML_FI_DEV_POWER_CURRENT_LIMIT: return put_unsigned(value, call->state->power_limit_mw);
+    case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: return put_energy(call, value);
     case FIELD_MEMORY_TEMPERATURE:
         return put_unsigned(value, (unsigned int)lround(call->state->temperature_c + 4.0));
     case FIELD_ECC_CURRENT: return put_unsigned(value, NVML_FEATURE_ENABLED);
@@ -200,25 +265,18 @@ NVML_CALL(nvmlDeviceGetTemperature, nvmlDevice_t device, nvmlTemperatureSensors_
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* nvmlTemperature_v1_t. */
-typedef struct temperature_v1 {
-    unsigned int version;
-    nvmlTemperatureSensors_t sensor;
-    int celsius;
-} temperature_v1;
-
-NVML_CALL(nvmlDeviceGetTemperatureV, nvmlDevice_t device, temperature_v1 *temperature) {
+NVML_CALL(nvmlDeviceGetTemperatureV, nvmlDevice_t device, nvmlTemperature_v1_t *temperature) {
     emulator_call call;
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, temperature);
     if (result != NVML_SUCCESS) return result;
-    if (temperature->version != NVML_STRUCT_VERSION(temperature_v1, 1)) {
+    if (temperature->version != nvmlTemperature_v1) {
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
-    if (temperature->sensor != NVML_TEMPERATURE_GPU) {
+    if (temperature->sensorType != NVML_TEMPERATURE_GPU) {
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    temperature->celsius = (int)lround(call.state->temperature_c);
+    temperature->temperature = (int)lround(call.state->temperature_c);
     return emulator_end(&call, NVML_SUCCESS);
 }
 

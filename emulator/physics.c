@@ -117,14 +117,21 @@ static uint32_t idle_clock(const emulator_state *state, const emulator_model *mo
                             : lowest;
 }
 
+uint32_t emulator_enforced_limit_mw(const emulator_state *state) {
+    uint32_t outside_mw = state->outside_limit_mw;
+    return outside_mw != 0 && outside_mw < state->power_limit_mw ? outside_mw
+                                                                 : state->power_limit_mw;
+}
+
 /* A profile was measured under the limit that a GPU has by default: enqueued work, which follows
  * one, meets only lower limits. */
 static double limit_in_force_w(const emulator_state *state, const emulator_model *model) {
-    bool is_measured = state->power_limit_mw >= model->limit_default_mw;
+    uint32_t limit_mw = emulator_enforced_limit_mw(state);
+    bool is_measured = limit_mw >= model->limit_default_mw;
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++) {
         is_measured = !is_running(&state->work[i]) || state->work[i].is_enqueued;
     }
-    return is_measured ? INFINITY : state->power_limit_mw / 1000.0;
+    return is_measured ? INFINITY : limit_mw / 1000.0;
 }
 
 emulator_operation emulator_operate(const emulator_state *state, const emulator_model *model,
@@ -212,10 +219,11 @@ static void step_counter(emulator_state *state, double power_w, double step_s, i
 static void integrate(emulator_state *state, const emulator_model *model, double step_s,
                       const emulator_operation *operation, int64_t to_ns) {
     double power_w = operation->power_w;
+    double counted_w = power_w + model->module_rest_w;
     double span_s = 1e-9 * (double)(to_ns - state->now_ns);
     remember(state, power_w);
-    step_counter(state, power_w, step_s, to_ns);
-    state->energy_mj += power_w * 1e3 * span_s;
+    step_counter(state, counted_w, step_s, to_ns);
+    state->energy_mj += counted_w * 1e3 * span_s;
     state->busy_s += operation->is_busy ? span_s : 0.0;
     double final_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * power_w * 1000.0 /
                                      model->limit_maximum_mw;
@@ -292,12 +300,14 @@ static void recall(const emulator_state *state, int64_t *at_ns, double *energy_m
     *busy_s = after_s;
 }
 
-double emulator_average_power_w(const emulator_state *state, double instant_power_w) {
+double emulator_average_power_w(const emulator_state *state, const emulator_model *model,
+                                double instant_power_w) {
     int64_t at_ns = state->now_ns - AVERAGE_NS;
     double energy_mj, busy_s;
     recall(state, &at_ns, &energy_mj, &busy_s);
     if (at_ns >= state->now_ns) return instant_power_w;
-    return (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
+    double counted_w = (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
+    return counted_w - model->module_rest_w;
 }
 
 double emulator_busy_share(const emulator_state *state, bool is_busy) {

@@ -14,6 +14,7 @@ enum {
     EMULATOR_WORK_MAX = 16,    /* works on one GPU at once */
     EMULATOR_POINT_MAX = 256,  /* frequencies of one profile row */
     EMULATOR_HISTORY_MAX = 64, /* changes of power remembered for the 1 s average */
+    EMULATOR_CONTEXT_MAX = 64, /* processes with a context on one GPU at once */
 };
 
 typedef struct emulator_owner {
@@ -45,15 +46,22 @@ typedef struct emulator_work {
     uint64_t used_memory_b; /* what its process is shown to hold */
 } emulator_work;
 
+/* What a process holds on a GPU from its first work until it exits, as a CUDA context. */
+typedef struct emulator_context {
+    emulator_owner owner; /* pid 0: the slot is free */
+    uint64_t memory_b;
+} emulator_context;
+
 /* Times are emulated ns unless the name says otherwise. */
 typedef struct emulator_state {
-    int64_t now_ns; /* everything below holds for this moment */
-    double energy_mj;
+    int64_t now_ns;           /* everything below holds for this moment */
+    double energy_mj;         /* of the module where the GPU is part of one */
     double counter_mj;        /* energy when the counter last stepped */
     double counter_origin_mj; /* energy when the counter last restarted */
     double temperature_c;
     double busy_s;
     uint32_t power_limit_mw;
+    uint32_t outside_limit_mw; /* one that does not come through the driver; 0: none */
     uint32_t persistence;
     uint32_t graphics_lock_minimum_mhz, graphics_lock_maximum_mhz; /* 0: not locked */
     uint32_t memory_lock_minimum_mhz, memory_lock_maximum_mhz;
@@ -69,6 +77,7 @@ typedef struct emulator_state {
     int64_t waiting_checked_ns; /* real time */
     uint64_t works_started;
     emulator_work work[EMULATOR_WORK_MAX];
+    emulator_context context[EMULATOR_CONTEXT_MAX];
     double last_power_w;
     uint32_t history_count; /* ever written; the last EMULATOR_HISTORY_MAX are kept */
     struct {
@@ -109,8 +118,11 @@ void emulator_start_again(emulator_state *state, const emulator_model *model,
                           int64_t since_real_ns);
 /* Drawn until then; a moment ahead of the state counts as the state's. */
 double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns);
-/* Over the last emulated second. */
-double emulator_average_power_w(const emulator_state *state, double instant_power_w);
+/* The lower of the limit that was set and the one from outside. */
+uint32_t emulator_enforced_limit_mw(const emulator_state *state);
+/* Of the GPU, over the last emulated second. */
+double emulator_average_power_w(const emulator_state *state, const emulator_model *model,
+                                double instant_power_w);
 double emulator_busy_share(const emulator_state *state, bool is_busy);
 
 #endif

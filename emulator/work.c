@@ -14,6 +14,7 @@
 #pragma GCC visibility pop
 
 #define WORK_MEMORY_BYTES (UINT64_C(8) << 30)
+#define CONTEXT_MEMORY_BYTES (UINT64_C(448) << 20) /* of a CUDA context, some hundreds of MiB */
 #define WORK_MAX_S 1e6
 #define SLOWDOWN_MAX 1000
 #define HELD_NS 200000 /* real time between two questions whether work may end */
@@ -28,6 +29,7 @@ typedef struct work_order {
     int64_t ready_ns;           /* of enqueued work */
     int (*is_held)(void *user); /* NULL: work ends when it is done */
     void *user;
+    bool is_listed;             /* the process has its context */
 } work_order;
 
 int64_t harpe_emulator_now_ns(void) {
@@ -63,6 +65,30 @@ static unsigned int free_slot(const emulator_state *state) {
     return forgotten;
 }
 
+/* ---- Contexts ----------------------------------------------------------------------------- */
+
+/* The context of a process, or a free slot for one; NULL when all slots are taken. */
+static emulator_context *find_context(emulator_state *state, const emulator_owner *owner) {
+    emulator_context *found = NULL;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        emulator_context *context = &state->context[i];
+        if (context->owner.pid == owner->pid && context->owner.start_ticks == owner->start_ticks) {
+            return context;
+        }
+        if (context->owner.pid == 0 && !found) found = context;
+    }
+    return found;
+}
+
+/* False when there is no room. */
+static bool open_context(emulator_state *state, const emulator_owner *owner, uint64_t memory_b) {
+    emulator_context *context = find_context(state, owner);
+    if (!context) return false;
+    if (context->owner.pid == 0 || memory_b > context->memory_b) context->memory_b = memory_b;
+    context->owner = *owner;
+    return true;
+}
+
 static double step_s(const work_order *job) {
     double energy_step_s = job->faults.energy_step_s;
     return energy_step_s < 0 ? emulator_model_at(job->cluster->gpu[job->gpu].model)->energy_step_s
@@ -91,6 +117,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     job->slot = slot;
     job->id = ++state->works_started;
     job->started_ns = state->now_ns;
+    job->is_listed = open_context(state, &owner, CONTEXT_MEMORY_BYTES);
     state->is_waiting = job->is_enqueued; /* as soon as the work is done */
     state->waiting_owner = owner;
     state->waiting_checked_ns = emulator_real_ns();
@@ -108,11 +135,26 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     return NVML_SUCCESS;
 }
 
+/* Dead processes may take all the room for contexts. A process that finds none all the same is not
+ * listed; its work goes on. */
+static void list_process(const work_order *job) {
+    emulator_owner owner = emulator_this_process();
+    double energy_step_s = job->faults.energy_step_s;
+    emulator_state *state;
+    if (emulator_bury_contexts(job->cluster, job->gpu, energy_step_s) != NVML_SUCCESS) return;
+    if (emulator_lock(job->cluster, job->gpu, energy_step_s, &state) != NVML_SUCCESS) return;
+    (void)open_context(state, &owner, CONTEXT_MEMORY_BYTES);
+    emulator_unlock(job->cluster, job->gpu, 0);
+}
+
 static int start(work_order *job, const emulator_work *work, const emulator_points *points) {
     int result = put(job, work, points);
-    if (result != NVML_ERROR_INSUFFICIENT_RESOURCES) return result;
-    result = (int)emulator_bury_dead(job->cluster, job->gpu, job->faults.energy_step_s);
-    return result == NVML_SUCCESS ? put(job, work, points) : result;
+    if (result == NVML_ERROR_INSUFFICIENT_RESOURCES) {
+        result = (int)emulator_bury_dead(job->cluster, job->gpu, job->faults.energy_step_s);
+        if (result == NVML_SUCCESS) result = put(job, work, points);
+    }
+    if (result == NVML_SUCCESS && !job->is_listed) list_process(job);
+    return result;
 }
 
 /* One look at the work. True when it is over, one way or the other; otherwise `*real_ns` says how
@@ -238,15 +280,57 @@ static int end(unsigned int gpu, emulator_cluster *cluster) {
     return NVML_SUCCESS;
 }
 
+static int bury_contexts(unsigned int gpu) {
+    emulator_cluster *cluster;
+    emulator_faults faults;
+    int result = (int)emulator_enter_always(&cluster, &faults);
+    if (result != NVML_SUCCESS) return result;
+    result = gpu < cluster->gpu_count
+                 ? (int)emulator_bury_contexts(cluster, gpu, faults.energy_step_s)
+                 : NVML_ERROR_INVALID_ARGUMENT;
+    emulator_leave();
+    return result;
+}
+
 int harpe_emulator_wait(unsigned int gpu, int waiting) {
     emulator_cluster *cluster;
     emulator_state *state;
     emulator_owner owner = emulator_this_process();
     int result = begin(gpu, &cluster, &state);
     if (result != NVML_SUCCESS) return result;
+    (void)open_context(state, &owner, CONTEXT_MEMORY_BYTES);
     state->is_waiting = waiting != 0;
     state->waiting_owner = owner;
     state->waiting_checked_ns = emulator_real_ns();
+    return end(gpu, cluster);
+}
+
+int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    emulator_owner owner = emulator_this_process();
+    int result = bury_contexts(gpu);
+    if (result == NVML_SUCCESS) result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    uint64_t most = emulator_model_at(cluster->gpu[gpu].model)->memory_bytes / 2;
+    if (state->is_lost || memory_bytes > most) {
+        result = state->is_lost ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_INVALID_ARGUMENT;
+    } else if (!open_context(state, &owner,
+                             memory_bytes > 0 ? memory_bytes : CONTEXT_MEMORY_BYTES)) {
+        result = NVML_ERROR_INSUFFICIENT_RESOURCES;
+    }
+    (void)end(gpu, cluster);
+    return result;
+}
+
+int harpe_emulator_close_context(unsigned int gpu) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    emulator_owner owner = emulator_this_process();
+    int result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    emulator_context *context = find_context(state, &owner);
+    if (context && context->owner.pid != 0) memset(context, 0, sizeof *context);
     return end(gpu, cluster);
 }
 
@@ -278,7 +362,7 @@ int harpe_emulator_check(char *message, unsigned int size) {
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
         problem = "a fault is unknown or its value makes no sense; known are no_permission, "
                   "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], slow_set=MS, "
-                  "slow_get=MS, energy_step=MS, counter_restart_after=S";
+                  "slow_get=MS, energy_step=MS, counter_restart_after=S, enforced_limit=W";
     }
     if (!problem) return NVML_SUCCESS;
     if (message && size > 0) {

@@ -2,6 +2,7 @@
 /* `harpe emulate`: runs any command on emulated GPUs: makes a cluster for it, waits, takes the
  * cluster away. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -28,12 +29,14 @@ enum flag {
     FLAG_PROFILE = 'p',
     FLAG_CLUSTER = 'c',
     FLAG_FAULTS_FILE = 0x400,
+    FLAG_NOISE,
+    FLAG_SEED,
 };
 
 static const struct argp_option flags[] = {
     {"gpus", FLAG_GPUS, "LIST", 0,
      "GPUs of the machine: 4xA100, or a mixture such as 2xA100,1xV100 (default 1xA100; models "
-     "V100, A40, A100, H100; at most 64)",
+     "V100, A40, A100, H100, GH200; at most 64)",
      1},
     {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (default 1)", 1},
     {"profile", FLAG_PROFILE, "FILE", 0, "Measured profile that simulated instructions follow", 1},
@@ -41,6 +44,9 @@ static const struct argp_option flags[] = {
      "What goes wrong, such as no_permission,slow_set=200 (all are in the manual)", 1},
     {"faults-file", FLAG_FAULTS_FILE, "FILE", 0,
      "The same from a file, which may change while the command runs", 1},
+    {"noise", FLAG_NOISE, "PERCENT", 0,
+     "Standard deviation of what power sensors say; 0 switches the noise off (default 0.5)", 1},
+    {"seed", FLAG_SEED, "N", 0, "Seed of that noise (default 1)", 1},
     {"cluster", FLAG_CLUSTER, "NAME", 0,
      "Share the GPUs with others who name this cluster (default: GPUs of its own)", 1},
     {0},
@@ -53,6 +59,14 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_TIME_SCALE:
         (void)harpe_flag_double(state, "--time-scale", argument, 0.001, 1e6);
         arguments->options.time_scale = argument;
+        return 0;
+    case FLAG_NOISE:
+        (void)harpe_flag_double(state, "--noise", argument, 0, 20);
+        arguments->options.noise = argument;
+        return 0;
+    case FLAG_SEED:
+        (void)harpe_flag_int(state, "--seed", argument, 0, INT_MAX);
+        arguments->options.seed = argument;
         return 0;
     case FLAG_PROFILE: arguments->options.profile = argument; return 0;
     case FLAG_FAULTS: arguments->options.faults = argument; return 0;

@@ -77,6 +77,8 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
                    put("HARPE_EMULATOR_GPUS", options->gpus) &&
                    put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
                    put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
+                   put("HARPE_EMULATOR_NOISE", options->noise) &&
+                   put("HARPE_EMULATOR_SEED", options->seed) &&
                    put("HARPE_EMULATOR_FAULTS", options->faults) &&
                    put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
                    put("HARPE_EMULATOR_PROFILE", options->profile);

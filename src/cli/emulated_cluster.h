@@ -14,6 +14,8 @@ typedef struct harpe_emulated_options {
     const char *gpus;
     const char *time_scale;
     const char *blocking_power;
+    const char *noise;
+    const char *seed;
     const char *faults;
     const char *faults_file;
     const char *profile;

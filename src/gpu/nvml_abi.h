@@ -185,6 +185,22 @@ typedef struct nvmlProcessInfo_t {
 } nvmlProcessInfo_t;
 static_assert(sizeof(nvmlProcessInfo_t) == 24, "nvmlProcessInfo_t differs from the driver's");
 
+/* nvmlDeviceGetTemperatureV; the caller sets version and sensorType. */
+typedef struct nvmlTemperature_v1_t {
+    unsigned int version;
+    nvmlTemperatureSensors_t sensorType;
+    int temperature; /* degrees Celsius */
+} nvmlTemperature_v1_t;
+static_assert(sizeof(nvmlTemperature_v1_t) == 12, "nvmlTemperature_v1_t differs from the driver's");
+#define nvmlTemperature_v1 NVML_STRUCT_VERSION(nvmlTemperature_v1_t, 1)
+
+/* nvmlDeviceGetC2cModeInfoV; the caller sets version. */
+typedef struct nvmlC2cModeInfo_v1_t {
+    unsigned int version;
+    unsigned int isC2cEnabled;
+} nvmlC2cModeInfo_v1_t;
+#define nvmlC2cModeInfo_v1 NVML_STRUCT_VERSION(nvmlC2cModeInfo_v1_t, 1)
+
 /* ---- Field values (nvmlDeviceGetFieldValues) ---------------------------------------------- */
 
 enum {
@@ -194,10 +210,12 @@ enum {
     NVML_FI_DEV_POWER_MIN_LIMIT = 187,         /* mW, as the next three */
     NVML_FI_DEV_POWER_MAX_LIMIT = 188,
     NVML_FI_DEV_POWER_DEFAULT_LIMIT = 189,
-    NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,
+    NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,   /* enforced, whoever set it */
+    NVML_FI_DEV_ENERGY = 191,                /* mJ since the driver was loaded */
+    NVML_FI_DEV_POWER_REQUESTED_LIMIT = 192, /* by nvmlDeviceSetPowerManagementLimit */
 };
 
-/* scopeId of the power fields. */
+/* scopeId of the fields from POWER_AVERAGE to POWER_REQUESTED_LIMIT. */
 enum {
     NVML_POWER_SCOPE_GPU = 0,
     NVML_POWER_SCOPE_MODULE = 1, /* GPU and CPU of a superchip */

@@ -107,6 +107,22 @@ class Client:
         self.harpe_emulator_write_count(gpu, *(C.byref(counts, 8 * i) for i in range(3)))
         return tuple(counts)
 
+    def fields(self, gpu, *wanted):
+        """(code, value) of each (field, scope)."""
+        values = (FieldValue * len(wanted))()
+        for value, (value.fieldId, value.scopeId) in zip(values, wanted):
+            pass
+        self.nvmlDeviceGetFieldValues(gpu, len(wanted), values)
+        return [(v.nvmlReturn, v.value & 0xffffffff if v.valueType == 1 else v.value)
+                for v in values]
+
+    def processes(self, gpu):
+        """{pid: bytes} of the compute processes."""
+        room = (ProcessInfo * 128)()
+        count = C.c_uint(128)
+        self.nvmlDeviceGetComputeRunningProcesses_v3(gpu, C.byref(count), room)
+        return {room[i].pid: room[i].usedGpuMemory for i in range(count.value)}
+
     def now_s(self):
         return self.functions.harpe_emulator_now_ns() * 1e-9
 
@@ -126,11 +142,13 @@ class EmulatorTestCase(unittest.TestCase):
     """Each test has a cluster of its own, which is gone afterwards."""
     count = 0
 
-    def start(self, gpus="1xA100", scale=1, faults="", **environment):
+    def start(self, gpus="1xA100", scale=1, faults="", noise=0, **environment):
+        self.stop()
         EmulatorTestCase.count += 1
         self.name = f"test-{os.getpid()}-{EmulatorTestCase.count}"
         os.environ.update({"HARPE_EMULATOR_CLUSTER": self.name, "HARPE_EMULATOR_GPUS": gpus,
                            "HARPE_EMULATOR_TIME_SCALE": str(scale),
+                           "HARPE_EMULATOR_NOISE": str(noise),
                            "HARPE_EMULATOR_FAULTS": faults, **environment})
         client, memory = Client(), f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}"
         client.nvmlInit_v2()
@@ -140,8 +158,15 @@ class EmulatorTestCase(unittest.TestCase):
             for key in environment:
                 os.environ.pop(key)
             os.unlink(memory)
-        self.addCleanup(stop)
+        self.stop_cluster = stop
+        self.addCleanup(self.stop)
         return client
+
+    def stop(self):
+        """Leaves the cluster that was started last, as the next start and the test's end do."""
+        stop, self.stop_cluster = getattr(self, "stop_cluster", None), None
+        if stop:
+            stop()
 
     def wait_until(self, condition):
         end_s = time.monotonic() + LIMIT_S

@@ -152,7 +152,7 @@ class EmulatorTest(EmulatorTestCase):
     def test_each_field_value_has_its_own_answer(self):
         nvml = self.start()
         values = (FieldValue * 5)()
-        for value, field, scope in zip(values, (186, 4711, 83, 185, 186), (0, 0, 0, 0, 1)):
+        for value, field, scope in zip(values, (186, 4711, 83, 189, 186), (0, 0, 0, 0, 1)):
             value.fieldId, value.scopeId = field, scope
         nvml.nvmlDeviceGetFieldValues(nvml.gpu(), 5, values)
         self.assertEqual([value.nvmlReturn for value in values],
@@ -438,7 +438,7 @@ class EmulatorTest(EmulatorTestCase):
         fields = {"instant_power": 186, "average_power": 185, "temperature": 82}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "faults"
-            nvml = self.start(HARPE_EMULATOR_FAULTS_FILE=str(path))
+            nvml = self.start("A40", HARPE_EMULATOR_FAULTS_FILE=str(path))
             room, one = (C.c_ulonglong * 64)(), C.c_uint(1)
             for index, feature in enumerate((*numbers, *fields)):
                 path.write_text(f"not_supported={feature:<{20 + index}}\n")  # its size tells, too
@@ -569,12 +569,17 @@ class EmulatorTest(EmulatorTestCase):
         for key, value in (("GPUS", "4xB300"), ("GPUS", "65xA100"), ("GPUS", "0xA100"),
                            ("GPUS", "A100,"), ("TIME_SCALE", "0"), ("TIME_SCALE", "1e9"),
                            ("FAULTS", "no_such"), ("FAULTS", "slow_set=x"),
+                           ("FAULTS", "enforced_limit=-1"), ("NOISE", "21"), ("NOISE", "-0.1"),
+                           ("NOISE", "loud"), ("SEED", "1.5"), ("SEED", "-1"),
                            ("CLUSTER", "a/b")):
             name = f"HARPE_EMULATOR_{key}"
-            before = os.environ[name]
+            before = os.environ.get(name)
             os.environ[name] = value
             self.assertEqual(Client().code("nvmlInit_v2"), INVALID_ARGUMENT, value)
-            os.environ[name] = before
+            if before is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = before
 
 
 

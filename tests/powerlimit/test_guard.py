@@ -205,7 +205,7 @@ class Guard(unittest.TestCase):
             self.assertIn("\npersistence 0\n", text)
             self.assertIn(f"\ntrainer {process.pid}\n", text)
         self.end(process)
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
 
     def test_a_guard_killed_before_the_trainer_is_replaced(self):
@@ -215,7 +215,7 @@ class Guard(unittest.TestCase):
         self.another_guard(process, guard)
         time.sleep(1.5)
         self.end(process)
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
 
     def test_guards_killed_again_and_again_are_replaced(self):
@@ -225,7 +225,7 @@ class Guard(unittest.TestCase):
             os.kill(guard, signal.SIGKILL)
             guard = self.another_guard(process, guard)
         self.end(process)
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_a_runner_replaces_its_guard(self):
         found = self.machine.state()
@@ -240,7 +240,7 @@ class Guard(unittest.TestCase):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_both_killed_and_restored_by_hand(self):
         found, process = self.changed()
@@ -260,7 +260,7 @@ class Guard(unittest.TestCase):
             process = self.machine.start(slow_set=False)
             self.assertEqual(process.stdout.readline(), b"training\n")
         self.end(process)
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
 
     def test_both_killed_and_the_next_start_changes_nothing_else(self):
@@ -312,7 +312,7 @@ class Guard(unittest.TestCase):
         self.assertIn("has another power limit optimizer", result.stderr)
         self.assertNotEqual(self.machine.state(), found)
         self.end(process)
-        self.assertIsNotNone(self.machine.wait_until(found, kills.WITHIN_S))
+        self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     # ---- The trainer's own end
 

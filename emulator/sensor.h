@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an emulated power sensor says: the power of the physical model with noise. The sensor gives
+ * a new value once a period, so a reading repeats until the next one. The noise is a function of
+ * the cluster's seed, the GPU, the sensor and the number of the period, and has no memory: the same
+ * seed gives the same noise. The energy counter has none. */
+#ifndef HARPE_EMULATOR_SENSOR_H
+#define HARPE_EMULATOR_SENSOR_H
+
+#include <stdint.h>
+
+#include "cluster.h"
+
+typedef enum emulator_sensor {
+    EMULATOR_SENSOR_INSTANT,
+    EMULATOR_SENSOR_AVERAGE,
+    EMULATOR_SENSOR_MEMORY,
+} emulator_sensor;
+
+/* The power in mW that the sensor of a GPU shows at a moment when it is `power_w`. */
+unsigned int emulator_sensor_mw(const emulator_cluster *cluster, unsigned int gpu,
+                                emulator_sensor sensor, double power_w, int64_t now_ns);
+
+/* splitmix64: the next number of a sequence. */
+uint64_t emulator_random(uint64_t *state);
+
+#endif
