@@ -20,6 +20,7 @@ os.environ["HARPE_LIBRARY"] = str(BUILD / "libharpe.so.0")
 import kills  # noqa: E402
 from harpe.callback import Callback, CallbackSet  # noqa: E402
 from harpe.monitor import Measurement, ZeusMonitor  # noqa: E402
+from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer  # noqa: E402
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 
 CALLS, ROUNDS = 2000, 50
@@ -65,6 +66,20 @@ def show_import():
     print(f"{'import harpe':58} median {statistics.median(times) * 1000:6.1f} ms")
 
 
+def show_instruction():
+    """Of the pipeline frequency optimizer, which has no server here and measures nothing yet."""
+    optimizer = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, "http://127.0.0.1:9")
+    optimizer.on_step_begin()
+
+    def instruction():
+        optimizer.on_instruction_begin("forward")
+        optimizer.on_instruction_end("forward")
+
+    show("on_instruction_begin and _end, without a schedule", instruction)
+    optimizer.on_step_end()
+    optimizer.close()
+
+
 def main():
     show_import()
     machine = kills.Machine(BUILD, "1xA100", 100)
@@ -90,6 +105,7 @@ def main():
 
         show("a window: begin_window and end_window, one GPU", window)
         monitor.close()
+        show_instruction()
     finally:
         machine.close()
 

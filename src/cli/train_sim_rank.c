@@ -115,7 +115,8 @@ static void look_after(const rank_run *run, int64_t began_ns, int64_t took_ns) {
 }
 
 /* The controller is a process of its own. On a busy machine it may get its turn after the
- * instruction would be over, which says nothing of the GPUs: then the instruction waits for it. */
+ * instruction would be over, which says nothing of the GPUs: then the instruction waits for it. A
+ * job that learns does not wait, for its optimizer would measure the wait. */
 static int awaits_clock(void *user) {
     const rank_run *run = user;
     harpe_frequency_controller_counts counts =
@@ -141,8 +142,11 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
         harpe_pipeline_frequency_on_instruction_begin(run->optimizer, what->name);
     }
     run->await_until_ns = harpe_clock_ns() + AWAIT_CLOCK_NS;
-    int code = run->instruction((unsigned int)run->job->rank, what->stage, what->name, slowdown,
-                                ready_ns, run->optimizer ? awaits_clock : NULL, run, &run->done_ns);
+    const harpe_sim_options *options = run->job->options;
+    bool has_plan = options->is_offline || options->plan_path;
+    int code =
+        run->instruction((unsigned int)run->job->rank, what->stage, what->name, slowdown, ready_ns,
+                         run->optimizer && has_plan ? awaits_clock : NULL, run, &run->done_ns);
     if (code != 0) return emulator_failed(run, code, error);
     for (int i = 0; i < what->send_count; i++) {
         if (!transport->send(transport->user, rank_at(run, what->sends[i].peer),

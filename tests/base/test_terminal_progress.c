@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/manual_clock.h"
 #include "base/terminal_progress.h"
 
 /* Runs `body` in a child whose stderr is `descriptor` (-1: as it is); returns its wait status. */
@@ -39,7 +40,7 @@ static int report_for_a_while(bool quiet) {
         if (!progress.report(progress.user, "solving", i / 60.0)) {
             return 1;
         }
-        usleep(10000);
+        manual_clock_pass(10000000);
     }
     harpe_terminal_progress_clear(&state);
     return 0;
@@ -52,7 +53,7 @@ static int report_quietly(void) { return report_for_a_while(true); }
 static int report_what_has_no_known_end(void) {
     harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, false);
-    usleep(400000);
+    manual_clock_pass(400000000);
     progress.report(progress.user, "round 7", -1);
     harpe_terminal_progress_clear(&state);
     return 0;
@@ -69,6 +70,8 @@ static int report_quickly(void) {
 /* What `body` leaves on a pseudo terminal of the given TERM. */
 static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
     static char drawn[8192];
+    size_t length = 0;
+    ssize_t got;
     int master = posix_openpt(O_RDWR | O_NOCTTY);
     char name[128];
     assert_true(master >= 0);
@@ -79,10 +82,11 @@ static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
     assert_true(slave >= 0);
     setenv("TERM", terminal, 1);
     assert_int_equal(run_child(body, slave), 0);
-    fcntl(master, F_SETFL, O_NONBLOCK);
-    ssize_t length = read(master, drawn, sizeof drawn - 1);
-    drawn[length > 0 ? length : 0] = '\0';
-    close(slave);
+    close(slave); /* nobody has it any more: after all that was written comes an error */
+    while ((got = read(master, drawn + length, sizeof drawn - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    drawn[length] = '\0';
     close(master);
     return drawn;
 }

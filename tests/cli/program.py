@@ -45,7 +45,7 @@ class ProgramTest(unittest.TestCase):
         popen.setdefault("stdout", subprocess.PIPE)
         process = subprocess.Popen([HARPE, *map(str, arguments)], cwd=self.path, text=True,
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **popen)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         return Result(process, out, err)
 
     def succeed(self, *arguments, **popen):

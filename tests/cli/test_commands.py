@@ -562,7 +562,7 @@ class Streams(ProgramTest):
 
         process = subprocess.Popen([HARPE, "synth", "--output", "p.csv"],
                                    cwd=self.path, preexec_fn=close_all, env=environment())
-        process.wait(timeout=60)
+        process.wait(timeout=600)
         text = (self.path / "p.csv").read_text()
         self.assertTrue(text.startswith("stage,instruction"))
         self.assertNotIn("p2p-power", text)

@@ -2,7 +2,6 @@
 """`harpe gpus` end to end: on emulated GPUs, healthy and not, on machines without a driver, and the
 promise that it never writes to a GPU. HARPE_EMULATOR names the emulated driver library."""
 import ctypes.util
-import time
 import uuid
 
 from program import ProgramTest, environment, os, unittest
@@ -196,11 +195,9 @@ class Amd(GpusTest):
 
 class Writes(GpusTest):
     def test_no_call_sets_anything(self):
-        # A set call would take a minute and then fail, and the whole command takes a second.
-        start = time.monotonic()
+        # A set call would take hours, and then fail.
         for arguments in ([], ["--json"], ["--all"]):
-            self.gpus(*arguments, HARPE_EMULATOR_FAULTS="slow_set=60000,no_permission")
-        self.assertLess(time.monotonic() - start, 50)
+            self.gpus(*arguments, HARPE_EMULATOR_FAULTS="slow_set=1e8,no_permission")
 
     def test_settings_are_as_before(self):
         before, after = self.facts(), self.facts()

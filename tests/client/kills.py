@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer that sets frequencies through the frequency controller on an emulated GPU, to be killed
-at random moments, and a look whether the GPU is what it was within a second. Shared by the tests
+at random moments, and a look whether and when the GPU is what it was. Shared by the tests
 and bench/kill_training. Needs only Python's standard library."""
 import ctypes
 import os
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-WITHIN_S = 1.0
+WITHIN_S = 1.0  # what bench/kill_training demands of a machine that is not busy otherwise
+LIMIT_S = 120  # what tests wait for: they ask whether, not how fast
 LOWEST_MHZ, HIGHEST_MHZ, HIGHEST_MEMORY_MHZ = 210, 1740, 7251  # of the emulated A40
 FOUND_MW = 231000  # what is found need not be the default
 
@@ -132,6 +133,12 @@ class Machine:
         self.call("nvmlDeviceGetUUID", self.handle, text, 96)
         return text.value.decode()
 
+    def writes(self):
+        """How often the GPU was set, by whomever."""
+        counts = [ctypes.c_uint64() for _ in range(3)]
+        self.call("harpe_emulator_write_count", 0, *map(ctypes.byref, counts))
+        return sum(count.value for count in counts)
+
     def clock(self):
         return self.read("nvmlDeviceGetClockInfo", 0)
 
@@ -175,16 +182,18 @@ def segments():
 
 
 class Outcome:
-    def __init__(self):
+    def __init__(self, within_s):
+        self.within_s = within_s
         self.kills = self.changed = self.failures = self.left = 0
         self.longest_s = 0.0
 
     def __str__(self):
         return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put back "
-                f"within {WITHIN_S:g} s, {self.left} processes left, longest {self.longest_s * 1000:.0f} ms")
+                f"within {self.within_s:g} s, {self.left} processes left, longest {self.longest_s * 1000:.0f} ms")
 
 
 def kill_once(machine, outcome, slow_set, choose):
+    writes = machine.writes()
     process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
     process.stdout.readline()  # "starting"
     if choose.random() < 0.8:
@@ -197,23 +206,23 @@ def kill_once(machine, outcome, slow_set, choose):
     killed_at = time.monotonic()
     process.wait()
     outcome.kills += 1
-    outcome.changed += not machine.is_restored()
-    is_back = machine.wait_until(machine.is_restored, WITHIN_S) is not None
+    outcome.changed += machine.writes() > writes
+    is_back = machine.wait_until(machine.is_restored, outcome.within_s) is not None
     took_s = time.monotonic() - killed_at
     process.stdin.close()
     process.stdout.close()
     # And it stays so, and nothing stays.
-    outcome.left += machine.wait_until(lambda: not machine.controllers(), 2) is None
-    if is_back and took_s <= WITHIN_S and machine.is_restored():
+    outcome.left += machine.wait_until(lambda: not machine.controllers(), LIMIT_S) is None
+    if is_back and took_s <= outcome.within_s and machine.is_restored():
         outcome.longest_s = max(outcome.longest_s, took_s)
     else:
         outcome.failures += 1
-        machine.wait_until(machine.is_restored, 5)
+        machine.wait_until(machine.is_restored, LIMIT_S)
 
 
-def kill_many(machine, count, seed, progress=lambda done: None):
+def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
     choose = random.Random(seed)
-    outcome = Outcome()
+    outcome = Outcome(within_s)
     for i in range(count):
         kill_once(machine, outcome, slow_set=i % 4 == 0, choose=choose)
         progress(i + 1)

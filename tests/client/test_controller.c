@@ -23,7 +23,7 @@
 #include "client/controller.h"
 
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
-#define LIMIT_S 20.0 /* of every wait */
+#define LIMIT_S 120.0 /* of every wait: far more than a loaded machine takes */
 
 static harpe_gpus *gpus;
 static harpe_frequency_controller *controller;
@@ -166,9 +166,12 @@ static void writes_keep_their_distance_and_the_latest_wish_wins(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = 0.1});
     double start_s = harpe_clock_s();
-    for (int i = 0; i < 300; i++) {
+    double give_up_at = start_s + LIMIT_S;
+    for (int i = 0; harpe_clock_s() < give_up_at; i++) {
         harpe_frequency_controller_set(controller, 300 + 15 * (i % 50));
         pause_s(0.001);
+        harpe_frequency_controller_counts seen = harpe_frequency_controller_count(controller);
+        if (seen.written >= 2 && seen.superseded > 0) break;
     }
     harpe_frequency_controller_set(controller, 1500);
     wait_for_clock(0, 1500);
@@ -183,9 +186,9 @@ static void dwell_time_is_gpu_time(void **state) {
     (void)state;
     harpe_gpus_close(gpus);
     remove_cluster();
-    setenv("HARPE_EMULATOR_TIME_SCALE", "100", 1);
+    setenv("HARPE_EMULATOR_TIME_SCALE", "1000", 1);
     assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    start((harpe_frequency_controller_options){.minimum_dwell_s = 10});
+    start((harpe_frequency_controller_options){.minimum_dwell_s = 100});
     harpe_frequency_controller_set(controller, 600);
     wait_for_clock(0, 600);
     double start_s = harpe_clock_s();
@@ -193,7 +196,7 @@ static void dwell_time_is_gpu_time(void **state) {
     wait_for_clock(0, 900);
     double took_s = harpe_clock_s() - start_s;
     assert_true(took_s > 0.05); /* a tenth of a second */
-    assert_true(took_s < 9);
+    assert_true(took_s < 90);
 }
 
 /* ---- Sleeping ------------------------------------------------------------------------------- */
@@ -296,16 +299,15 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
         pause_s(0.001);
     }
     assert_true(harpe_frequency_controller_has_died(controller));
-    put_file(files->path, "slow_set=6000\n");
+    put_file(files->path, "slow_set=20000\n"); /* 10 s before the effect, and as long after */
     double start_s = harpe_clock_s();
     assert_int_equal(pthread_create(&thread, NULL, give_up, &gives_up), 0);
     assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
     pthread_join(thread, NULL);
-    assert_true(harpe_clock_s() - start_s < 3);
+    assert_true(harpe_clock_s() - start_s < 9);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
-    assert_true(harpe_clock_s() - start_s < 6);
-    assert_int_equal(clock_mhz(0), 1740); /* not yet */
+    assert_int_equal(clock_mhz(0), 1740); /* not yet: nor have those calls waited for it */
     put_file(files->path, "\n");
     wait_for_clock(0, 210);
     unsetenv("HARPE_EMULATOR_FAULTS_FILE");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frequency controller on an emulated GPU, with real processes: however the trainer ends, the
-GPU is put back within a second and nothing is left behind."""
+GPU is put back and nothing is left behind. How fast is bench/kill_training's matter."""
+import itertools
 import json
 import os
 import pathlib
@@ -73,11 +74,11 @@ class Controller(unittest.TestCase):
 
     def set(self, trainer, mhz):
         self.assertEqual(trainer.ask(f"set {mhz}"), "set")
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == mhz, 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == mhz, kills.LIMIT_S))
 
-    def check_restored(self, within_s=kills.WITHIN_S):
+    def check_restored(self, within_s=kills.LIMIT_S):
         self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, within_s), self.machine.state())
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertEqual(self.machine.state(), self.machine.found)
 
     # ---- The trainer's end
@@ -93,14 +94,14 @@ class Controller(unittest.TestCase):
         trainer = self.started()
         self.set(trainer, 1200)
         trainer.tell("exit")
-        self.assertEqual(trainer.process.wait(10), 0)
+        self.assertEqual(trainer.process.wait(kills.LIMIT_S), 0)
         self.check_restored()
 
     def test_sudden_exit(self):
         trainer = self.started()
         self.set(trainer, 1200)
         trainer.tell("abort")
-        self.assertEqual(trainer.process.wait(10), 3)
+        self.assertEqual(trainer.process.wait(kills.LIMIT_S), 3)
         self.check_restored()
 
     def test_killed(self):
@@ -131,15 +132,15 @@ class Controller(unittest.TestCase):
             faults = pathlib.Path(folder, "faults")
             trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
             self.set(trainer, 1200)
-            faults.write_text("slow_set=4000")
+            faults.write_text("slow_set=20000")
             self.assertEqual(trainer.ask("set 600"), "set")
-            time.sleep(0.3)
+            time.sleep(2)
             faults.unlink()  # the one call is under way
             trainer.kill()
-            self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.WITHIN_S))
-            # It locks the clock after all, two seconds after it began; that is undone as well.
-            self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, 5))
-            self.check_restored(within_s=5)
+            self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.LIMIT_S))
+            # It locks the clock after all, ten seconds after it began; that is undone as well.
+            self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, kills.LIMIT_S))
+            self.check_restored(within_s=kills.LIMIT_S)
 
     def test_a_forked_child_that_keeps_descriptors_does_not_hide_the_death(self):
         trainer = self.started()
@@ -167,7 +168,7 @@ class Controller(unittest.TestCase):
         self.assertNotEqual(os.getsid(controller), os.getsid(trainer.process.pid))
         os.kill(controller, signal.SIGTERM)
         os.killpg(trainer.process.pid, signal.SIGINT)
-        trainer.process.wait(10)
+        trainer.process.wait(kills.LIMIT_S)
         self.check_restored()
 
     def test_a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(self):
@@ -194,7 +195,8 @@ class Controller(unittest.TestCase):
         self.check_restored()
 
     def test_15_kills_at_random_moments(self):
-        outcome = kills.kill_many(self.machine, 15, seed=int(time.time()))
+        outcome = kills.kill_many(self.machine, 15, seed=int(time.time()),
+                                  within_s=kills.LIMIT_S)
         print(outcome, file=sys.stderr)
         self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
         self.assertGreater(outcome.changed, 5, outcome)
@@ -206,20 +208,20 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         first, = self.machine.controllers()
         os.kill(first, signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         # Its memory goes before its end of the socket does.
         self.assertIsNotNone(self.machine.wait_until(
-            lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), 5))
+            lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), kills.LIMIT_S))
         for _ in range(2):
             status, message = trainer.ask("check").split(" ", 1)
             self.assertEqual(int(status), UNAVAILABLE)
             self.assertIn(f"process {first}) has died", message)
         self.assertEqual(trainer.ask("set 600"), "set")  # waits
         self.assertEqual(trainer.ask("restart"), "restarted")
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, kills.LIMIT_S))
         self.assertEqual(trainer.ask("check").split()[0], "0")
         self.set(trainer, 900)
-        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["written"] == 3, 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["written"] == 3, kills.LIMIT_S))
         trainer.kill()
         self.check_restored()
 
@@ -227,7 +229,7 @@ class Controller(unittest.TestCase):
         trainer = self.started()
         self.set(trainer, 1200)
         os.kill(self.machine.controllers()[0], signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertEqual(trainer.ask("stop"), "stopped")
         self.check_restored()
 
@@ -516,11 +518,11 @@ time.sleep(600)
             self.set(trainer, 1200)
             faults.write_text("no_permission")
             self.assertEqual(trainer.ask("set 600"), "set")
-            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, 5))
+            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, kills.LIMIT_S))
             self.assertRegex(trainer.ask("check"), f"^{PERMISSION_DENIED} GPU 0 .*600.*NO_PERMISSION")
             for mhz in (615, 630, 645):
                 trainer.ask(f"set {mhz}")
-            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 2, 5))
+            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 2, kills.LIMIT_S))
             self.assertEqual(trainer.ask("check").split()[0], "0")
             self.assertEqual(self.machine.clock(), 1200)
             faults.unlink()
@@ -532,13 +534,15 @@ time.sleep(600)
         trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="lost_after=40")
         self.addCleanup(trainer.end)
         self.assertEqual(trainer.first, "training")
-        for mhz in range(300, 1500, 15):
-            trainer.ask(f"set {mhz}")
-            time.sleep(0.005)
-        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, 5))
+        clocks = itertools.cycle(range(300, 1500, 15))
+
+        def has_failed():
+            trainer.ask(f"set {next(clocks)}")
+            return trainer.counts()["failed"] >= 1
+        self.assertIsNotNone(self.machine.wait_until(has_failed, kills.LIMIT_S))
         self.assertIn("lost", trainer.ask("check").lower())
         trainer.kill()
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
 
     # ---- zeusd
 

@@ -13,7 +13,7 @@ from server import HARPE, ServerTest
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 LOOP = BUILD / "examples" / "example_pipeline_loop"
-LIMIT_S = 60
+LIMIT_S = 600
 
 
 def plan_1f1b(ranks, microbatches):

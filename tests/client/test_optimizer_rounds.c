@@ -104,7 +104,7 @@ static void a_held_request_does_not_hold_up_the_end(void **state) {
     pause_s(0.3); /* it is held */
     double begin_s = harpe_clock_s();
     end_training(lonely);
-    assert_true(harpe_clock_s() - begin_s < 5);
+    assert_true(harpe_clock_s() - begin_s < LIMIT_S); /* the server holds it for ever */
     kill_server(&one);
 }
 

@@ -234,15 +234,15 @@ static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **sta
 static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
     (void)state;
     harpe_pipeline_patience patience = all_patience;
-    patience.trial_stagnant_s = 3;
+    patience.trial_stagnant_s = 6;
     told_server one = {.schedule_status = 200};
     start_told(&one, 0);
     training *rank = construct_at(&one, &patience);
     assert_reaches_round(rank, 0);
     run_step(rank, step_of_4, 4);
-    pause_s(2);
+    pause_s(3.3);
     run_step(rank, step_of_4, 4);
-    pause_s(1.5);
+    pause_s(3.3); /* each pause is nearly 3 s too short */
     assert_int_equal(count_lines(rank, LEFT), 0);
     end_training(rank);
     stop_told(&one);

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,11 +33,11 @@
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
 #define PROGRAM HARPE_BINARY_DIR "/harpe"
 #define TIME_SCALE "20"
-/* Nothing on the training thread may wait for a server or a driver. Those take seconds here; a
- * loaded machine takes the processor away for less. */
-#define LONGEST_CALL_S 0.5
+/* Nothing on the training thread may wait for a server or a driver, which take seconds here. A
+ * loaded machine takes the processor away for as long; but only a call that waits gives it away. */
+#define LONGEST_WAIT_S 0.5
 
-enum { LIMIT_S = 30, MAX_RANKS = 4, MAX_LINES = 64, LOWEST_MHZ = 210, HIGHEST_MHZ = 1410 };
+enum { LIMIT_S = 120, MAX_RANKS = 4, MAX_LINES = 64, LOWEST_MHZ = 210, HIGHEST_MHZ = 1410 };
 
 static inline void pause_s(double seconds) {
     struct timespec time = {.tv_sec = (time_t)seconds,
@@ -209,9 +210,9 @@ typedef struct training {
     atomic_bool is_over;
     const char *const *step; /* names of a step's instructions */
     size_t step_length;
-    int evaluate_every; /* steps; 0: never */
-    double longest_call_s;
-    pthread_mutex_t lock; /* of the lines */
+    int evaluate_every;    /* steps; 0: never */
+    double longest_wait_s; /* of a call that gave the processor away */
+    pthread_mutex_t lock;  /* of the lines */
     int line_count;
     char lines[MAX_LINES][512];
     harpe_log_level levels[MAX_LINES];
@@ -255,12 +256,20 @@ static inline void print_lines(training *one) {
     }
 }
 
+/* How often this thread has waited for something. */
+static inline long waits(void) {
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+    return usage.ru_nvcsw;
+}
+
 #define TIMED(one, call) \
     do { \
+        long before = waits(); \
         double begin_s = harpe_clock_s(); \
         call; \
         double took_s = harpe_clock_s() - begin_s; \
-        if (took_s > (one)->longest_call_s) (one)->longest_call_s = took_s; \
+        if (waits() > before && took_s > (one)->longest_wait_s) (one)->longest_wait_s = took_s; \
     } while (0)
 
 static inline void run_step(training *one, const char *const *names, size_t count) {
@@ -330,8 +339,8 @@ static inline void end_training(training *one) {
     if (one->thread) stop_steps(one);
     double begin_s = harpe_clock_s();
     harpe_pipeline_frequency_free(one->optimizer);
-    assert_true(harpe_clock_s() - begin_s < 10);
-    assert_true(one->longest_call_s < LONGEST_CALL_S);
+    assert_true(harpe_clock_s() - begin_s < LIMIT_S);
+    assert_true(one->longest_wait_s < LONGEST_WAIT_S);
     assert_clocks_are_back(one->options.device_id);
     pthread_mutex_destroy(&one->lock);
     free(one);

@@ -106,7 +106,7 @@ def environment():
 def shell(text, directory):
     return subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=directory,
                           env=environment(), text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=1800, check=False)
 
 
 def free_port():

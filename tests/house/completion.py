@@ -39,7 +39,7 @@ def ask_fish(script, line, directory):
 
 def run(command, directory):
     done = subprocess.run(command, cwd=directory, text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
     if done.returncode or done.stderr:
         sys.exit(f"{command}: exit {done.returncode}\n{done.stderr}")
     # fish puts a tab and a description behind each.

@@ -100,12 +100,25 @@ static void late_samples_are_borne_for_a_second_and_told(void **state) {
 typedef struct faulty_driver {
     atomic_bool reads_fail;
     atomic_int delay_us;
+    atomic_int reads, failures;
 } faulty_driver;
+
+/* Until the thread has read so often since, and some time has gone by. */
+static void wait_for_reads(atomic_int *count, int more, useconds_t at_least_us) {
+    int before = atomic_load(count);
+    usleep(at_least_us);
+    for (int i = 0; i < 12000 && atomic_load(count) < before + more; i++) {
+        usleep(10000);
+    }
+    assert_true(atomic_load(count) >= before + more);
+}
 
 static harpe_status faulty_power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     faulty_driver *driver = user;
     usleep((useconds_t)atomic_load(&driver->delay_us));
+    atomic_fetch_add(&driver->reads, 1);
     if (atomic_load(&driver->reads_fail)) {
+        atomic_fetch_add(&driver->failures, 1);
         return harpe_fail(error, HARPE_GPU_LOST, "GPU %d fell off the bus", gpu);
     }
     *power_mw = 300000;
@@ -134,16 +147,16 @@ static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **stat
     harpe_error error;
     harpe_window_measurement got = {.time_s = 7};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    usleep(50000);
+    wait_for_reads(&driver.reads, 1, 50000);
     atomic_store(&driver.reads_fail, true);
-    usleep(400000);
+    wait_for_reads(&driver.failures, 2, 400000);
     atomic_store(&driver.reads_fail, false);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_DRIVER_ERROR);
     assert_non_null(strstr(error.message, "window 'a': GPU 0: its power could not be read for"));
     assert_non_null(strstr(error.message, "GPU 0 fell off the bus"));
     assert_close(got.time_s, 7, 0);
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    usleep(50000);
+    wait_for_reads(&driver.reads, 1, 50000);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
     assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
     harpe_window_measurement_clear(&got);

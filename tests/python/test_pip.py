@@ -16,7 +16,7 @@ MISSING = [name for name in ("ensurepip", "setuptools", "wheel") if not importli
 
 
 def run(*command, **options):
-    result = subprocess.run([*map(str, command)], text=True, timeout=120, check=False,
+    result = subprocess.run([*map(str, command)], text=True, timeout=600, check=False,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     assert result.returncode == 0, f"{command}: {result.stdout}"
     return result.stdout

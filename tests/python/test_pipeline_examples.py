@@ -13,7 +13,7 @@ import training
 import world
 
 EXAMPLE = world.SOURCE / "examples" / "python" / "pipeline_parallel.py"
-LIMIT_S = 240
+LIMIT_S = 600
 
 
 def step_1f1b(stage, stages, microbatches):

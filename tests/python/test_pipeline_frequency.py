@@ -7,8 +7,8 @@ import inspect
 import os
 import pickle
 import re
+import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -204,7 +204,7 @@ class Arguments(training.TrainingTest):
                if not name.startswith(("OMPI_", "PMIX_", "SLURM_"))}
         result = subprocess.run(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-c",
-             script, self.serve(2)], env=own, text=True, timeout=120, capture_output=True,
+             script, self.serve(2)], env=own, text=True, timeout=600, capture_output=True,
             check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         jobs = re.findall("<(.+?)>", result.stdout)
@@ -301,23 +301,20 @@ class Process(training.TrainingTest):
                     self.assertNotRegex(result.stderr, "Fatal|Exception ignored|core dumped")
                     self.assert_clocks_are_back()
 
-    def test_a_callback_takes_a_few_microseconds_at_most(self):
+    def test_callbacks_wait_for_nothing(self):
+        """What they take is bench/python_overhead.py's matter."""
         one = self.optimizer(self.serve(names=["forward"] * 2000), iterations=1000)
         one.wait_for_round(0, training.LIMIT_S)
-        medians = []
-        for _ in range(5):  # on a machine that is busy for a moment
-            took = []
-            one.on_step_begin()
-            for _ in range(2000):
-                start = time.perf_counter_ns()
-                one.on_instruction_begin("forward")
-                took.append(time.perf_counter_ns() - start)
-                one.on_instruction_end("forward")
-            one.on_step_end()
-            medians.append(statistics.median(took))
-            if min(medians) <= 3000:
-                break
-        self.assertLessEqual(min(medians), 3000)
+        waits = lambda: resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        waited = 0
+        one.on_step_begin()
+        for _ in range(2000):
+            before = waits()
+            one.on_instruction_begin("forward")
+            one.on_instruction_end("forward")
+            waited += waits() > before
+        one.on_step_end()
+        self.assertLess(waited, 20)  # the interpreter may wait for its own lock
         self.assertEqual(one.status().misfits, 0)
 
 

@@ -24,7 +24,7 @@ import harpe.plan
 from harpe._library import lib
 
 HARPE = os.path.abspath(os.environ.get("HARPE", world.BUILD / "harpe"))
-LIMIT_S = 30
+LIMIT_S = 300
 NAMES = ("stage", "instruction", "frequency", "time", "energy")
 TORCH_SCHEDULE = "0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1,\n"
 

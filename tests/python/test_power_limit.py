@@ -364,22 +364,22 @@ class OnGpus(unittest.TestCase):
                 result = world.python(TRAINER + ending)
                 self.assertEqual(result.stdout, "optimizing\n", result.stderr)
                 self.assertEqual(self.machine.state(), self.found)
-        with subprocess.Popen([sys.executable, "-c", TRAINER + "time.sleep(60)"],
+        with subprocess.Popen([sys.executable, "-c", TRAINER + "time.sleep(600)"],
                               stdout=subprocess.PIPE) as process:
             self.assertEqual(process.stdout.readline(), b"optimizing\n")
             self.assertNotEqual(self.machine.state(), self.found)
             process.kill()
-        self.assertIsNotNone(self.machine.wait_until(self.found, 10))
+        self.assertIsNotNone(self.machine.wait_until(self.found, 300))
 
     def test_the_guard_of_a_second_optimizer_knows_what_the_first_found(self):
         script = TRAINER.replace('print("optimizing"', 'first = optimizer\noptimizer = GlobalPowerLimitOptimizer('
                                  'ZeusMonitor(cpu_indices=[]), wait_steps=0)\nprint("optimizing"')
-        with subprocess.Popen([sys.executable, "-c", script + "time.sleep(60)"], stdout=subprocess.PIPE,
+        with subprocess.Popen([sys.executable, "-c", script + "time.sleep(600)"], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as process:
             self.assertEqual(process.stdout.readline(), b"optimizing\n")
             self.assertEqual(self.limits(), [300] * 4)
             process.kill()
-        self.assertIsNotNone(self.machine.wait_until(self.found, 10))
+        self.assertIsNotNone(self.machine.wait_until(self.found, 300))
 
     # ---- Other processes ----
 
@@ -393,8 +393,8 @@ class OnGpus(unittest.TestCase):
             answers = context.Queue()
             process = context.Process(target=train_in_child, args=(optimizer, answers))
             process.start()
-            self.assertEqual(answers.get(timeout=60), (False, None))
-            process.join(60)
+            self.assertEqual(answers.get(timeout=300), (False, None))
+            process.join(300)
             self.assertEqual(process.exitcode, 0)
             self.assertEqual(self.machine.state(), held)
         run(optimizer, 20)
@@ -428,7 +428,7 @@ class OnGpus(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
             script = pathlib.Path(folder, "script.py")
             script.write_text(LOADER, encoding="utf-8")
-            result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120,
+            result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600,
                                     check=False)
         # Of 20 batches of the two loaders the optimum needs 10.
         first, second = result.stdout.splitlines()
@@ -443,7 +443,7 @@ class OnGpus(unittest.TestCase):
             said = []
             for process in processes:
                 try:
-                    said.append(process.communicate(timeout=60)[1])
+                    said.append(process.communicate(timeout=600)[1])
                 finally:
                     process.kill()
         self.assertIn("another rank could not start", said[0])

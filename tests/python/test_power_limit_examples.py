@@ -35,7 +35,7 @@ class Examples(unittest.TestCase):
         results = []
         for process in processes:
             try:
-                out, err = process.communicate(timeout=240)
+                out, err = process.communicate(timeout=900)
             finally:
                 process.kill()
             results.append((process.returncode, out, err))

@@ -11,7 +11,7 @@ import world
 sys.path.append(str(world.SOURCE / "tests" / "server"))
 import server  # noqa: E402
 
-LIMIT_S = 30
+LIMIT_S = 300
 LOGGER = "harpe.pipeline_frequency"
 STEP = ["forward", "forward", "backward", "backward"]
 

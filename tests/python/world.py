@@ -25,7 +25,7 @@ def machine(gpus="4xA40", time_scale=1000):
 
 def python(script, *arguments, **environment):
     """Runs a script in a Python of its own; returns the completed process."""
-    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=120,
+    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=600,
                           env=dict(os.environ, **environment), capture_output=True, check=False)
 
 

@@ -17,7 +17,7 @@
 #include "server/job.h"
 #include "server/scheduler_kind.h"
 
-enum { WAIT_LIMIT_MS = 30000 };
+enum { WAIT_LIMIT_MS = 300000 };
 
 /* ---- A scheduler that learns -------------------------------------------------------------- */
 

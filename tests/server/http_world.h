@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "server/http.h"
 
-enum { PATIENCE_S = 25 };
+enum { PATIENCE_S = 120 }; /* of every wait: far more than a loaded machine takes */
 
 typedef struct kept {
     struct kept *next;

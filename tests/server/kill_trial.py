@@ -17,7 +17,7 @@ import time
 import counting_scheduler
 from server import Server
 
-STUCK_S = 60  # after the last kill, without an end
+STUCK_S = 300  # after the last kill, without an end
 RETRIED = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-LIMIT_S = 30  # of every wait
+LIMIT_S = 300  # of every wait
 PR_SET_PDEATHSIG = 1
 
 

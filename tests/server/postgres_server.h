@@ -101,7 +101,7 @@ static inline pid_t spawn_postgres(const postgres_server *server, const char *pr
 }
 
 static inline bool wait_until_ready(const postgres_server *server) {
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < 6000; i++) {
         if (PQping(server->where) == PQPING_OK) return true;
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }

@@ -12,13 +12,17 @@
 
 enum { CONNECTIONS = 40, TIMEOUT_MS = 700 };
 
-static int set_up(void **state) {
+static int set_up_with(void **state, int timeout_ms) {
     *state = open_world((harpe_http_options){.max_header_bytes = 4096,
                                              .max_connections = CONNECTIONS,
-                                             .request_timeout_ms = TIMEOUT_MS,
-                                             .keep_alive_timeout_ms = 60000});
+                                             .request_timeout_ms = timeout_ms,
+                                             .keep_alive_timeout_ms = PATIENCE_S * 1000});
     return 0;
 }
+
+/* Deadlines are for the tests that wait for them: others may be kept from the processor. */
+static int set_up(void **state) { return set_up_with(state, PATIENCE_S * 1000); }
+static int set_up_hasty(void **state) { return set_up_with(state, TIMEOUT_MS); }
 
 static int tear_down(void **state) {
     close_world(*state);
@@ -85,11 +89,22 @@ static void the_deadline_begins_anew_with_each_request(void **state) {
 
 static void idle_connections_are_closed_in_time(void **state) {
     (void)state;
-    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 200});
-    int silent = dial(w), fd = dial(w);
-    say(fd, GET("/a"));
-    expect_answer(fd, 200, NULL);
-    expect_end(fd);
+    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 500});
+    int silent = dial(w);
+    answer a = {0};
+    for (int i = 0; i < 20 && a.status == 0; i++) { /* it may be idle before it says a word */
+        int fd = dial(w);
+        say(fd, GET("/a"));
+        free(a.body);
+        a = hear_answer(fd, false);
+        if (a.status == 200) {
+            expect_end(fd);
+        } else {
+            close(fd);
+        }
+    }
+    assert_int_equal(a.status, 200);
+    free(a.body);
     expect_end(silent);
     close_world(w);
 }
@@ -108,8 +123,7 @@ static void an_answer_that_nobody_reads_is_given_up(void **state) {
     world *w = *state;
     int fd = dial(w);
     say(fd, GET("/large"));
-    expect_counts(w, "connections 2");
-    expect_counts(w, "connections 1");
+    expect_counts(w, "connections 1 held 0 evicted 0 refused 0 timeouts 1");
     close(fd);
 }
 
@@ -272,14 +286,15 @@ static void random_bytes_do_no_harm(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define HASTY(name) cmocka_unit_test_setup_teardown(name, set_up_hasty, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(slow_headers_have_a_deadline),
-        TEST(slow_bodies_have_a_deadline),
-        TEST(chunked_bodies_without_end_have_a_deadline),
-        TEST(the_deadline_begins_anew_with_each_request),
+        HASTY(slow_headers_have_a_deadline),
+        HASTY(slow_bodies_have_a_deadline),
+        HASTY(chunked_bodies_without_end_have_a_deadline),
+        HASTY(the_deadline_begins_anew_with_each_request),
         TEST(idle_connections_are_closed_in_time),
-        TEST(a_held_request_has_no_deadline),
-        TEST(an_answer_that_nobody_reads_is_given_up),
+        HASTY(a_held_request_has_no_deadline),
+        HASTY(an_answer_that_nobody_reads_is_given_up),
         TEST(a_client_that_closes_while_held_is_noticed),
         TEST(a_client_that_was_gone_before_it_was_held_is_noticed),
         TEST(a_client_may_go_while_a_worker_works_for_it),

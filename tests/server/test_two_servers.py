@@ -359,7 +359,7 @@ class Stall:
         self.wait_for(lambda: leader.get(f"/jobs/{self.job.id}").json["ranks_waiting"] == 1)
         self.psql = subprocess.Popen(
             [self.postgres.bin / "psql", "-Xq", self.postgres.where, "-c",
-             "BEGIN; LOCK TABLE harpe.servers; SELECT pg_sleep(300)"], stdin=subprocess.DEVNULL,
+             "BEGIN; LOCK TABLE harpe.servers; SELECT pg_sleep(3000)"], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.wait_for(lambda: self.postgres.query(
             "SELECT count(*) FROM pg_locks WHERE NOT granted") != "0")
@@ -419,7 +419,7 @@ class Document(OnPostgres):
         path = f"{pathlib.Path(HARPE).parent}:{os.environ['PATH']}"
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.path, text=True,
                               env=clean_environment({"STORE": self.postgres.where, "PATH": path}),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
         self.assertEqual(done.stdout.count("AllMaxFrequency"), 5, done.stdout)
         self.assertRegex(done.stdout, r"\| t\n")

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessibilityProblems, call, openPage, sleep, startTests, until } from "./harness.mjs";
+import { accessibilityProblems, assertFigure, call, openPage, sleep, startTests, until } from "./harness.mjs";
 
 const { world, browser, test, picture, end } = await startTests();
 
@@ -217,7 +217,8 @@ await test("pans_128_microbatches_by_16_stages_smoothly", async () => {
     const rate = 1000 * gaps.length / gaps.reduce((sum, gap) => sum + gap, 0);
     const late = gaps[Math.floor(gaps.length * 0.95)];
     await page.unroute("**/pipeline?*");
-    assert.ok(rate > 20, `${rate.toFixed(1)} frames a second`); // of a loaded machine without a GPU
+    assert.ok(gaps.length > 1, "frames are drawn while it pans");
+    assertFigure(rate > 20, `${rate.toFixed(1)} frames a second`); // of a machine without a GPU
     return `${rate.toFixed(1)} frames a second, 95 % of them within ${late.toFixed(1)} ms`;
 });
 
@@ -232,7 +233,7 @@ await test("weighs_little_and_paints_soon", async () => {
             .reduce((sum, one) => sum + one.transferSize, 0),
         paint: performance.getEntriesByName("first-contentful-paint")[0].startTime }));
     assert.ok(bytes > 5000 && bytes < 300 * 1024, `${bytes} bytes`);
-    assert.ok(paint < 3000, `${paint} ms`);
+    assertFigure(paint < 3000, `${paint} ms`);
     assert.deepEqual(heard, []);
     await fresh.context().close();
     return `${(bytes / 1024).toFixed(1)} KiB, first paint after ${paint.toFixed(0)} ms`;
@@ -258,7 +259,7 @@ await test("lists_a_thousand_jobs_without_lag", async () => {
     const took = Date.now() - started;
     const longest = Math.max(0, ...await many.evaluate(() => window.long));
     await many.context().close();
-    assert.ok(took < 2000 && longest < 1000, `filtering took ${took} ms, the longest task ${longest} ms`);
+    assertFigure(took < 2000 && longest < 1000, `filtering took ${took} ms, the longest task ${longest} ms`);
     return `the longest task took ${longest.toFixed(0)} ms, filtering ${took} ms`;
 });
 

@@ -23,7 +23,7 @@ class EmbedTest(unittest.TestCase):
 
     def embed(self, output="out.c"):
         return subprocess.run([CMAKE, f"-DWEB={self.web}", f"-DOUTPUT={self.path / output}", "-P",
-                               SOURCE / "cmake" / "embed_report.cmake"], text=True, timeout=60,
+                               SOURCE / "cmake" / "embed_report.cmake"], text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def refuse(self, file, text, reason):
