@@ -20,7 +20,7 @@ fail() {
 busy=() runner=''
 clean_up() {
     trap '' INT TERM HUP
-    [ -z "$runner" ] || kill "$runner" 2>/dev/null
+    [ -z "$runner" ] || kill -TERM -- "-$runner" 2>/dev/null
     [ ${#busy[@]} -eq 0 ] || kill -KILL "${busy[@]}" 2>/dev/null
     wait
 }
@@ -33,11 +33,14 @@ start_load() {
     done
 }
 
-# One round; the names of the tests that failed are added to build/load/failed.
+# One round; the names of the tests that failed are added to build/load/failed. ctest is in a process
+# group of its own, for it ends without its tests. A shell's background processes ignore Ctrl-C; tests
+# must not.
 run_round() {
     local status
     rm -f "$failed_list"
-    setpriv --pdeathsig TERM ctest --preset release -j "$(nproc)" -R "$tests" >"$logs/round-$1.log" 2>&1 </dev/null &
+    env --default-signal=INT,QUIT setsid setpriv --pdeathsig TERM \
+        ctest --preset release -j "$(nproc)" -R "$tests" >"$logs/round-$1.log" 2>&1 </dev/null &
     runner=$!
     wait "$runner"
     status=$?

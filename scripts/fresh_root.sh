@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the README's test command on a machine that has never seen Harpe: in an empty Debian 12 that
 # debootstrap makes anew, as an ordinary user with sudo. The release tests then run once more, as root.
-# The root takes about 10 GB below TMPDIR (/var/tmp). It lives in its own mount and process
+# The root takes about 5 GB below TMPDIR (/var/tmp). It lives in its own mount and process
 # namespaces; they and the root are gone at the end, however that comes.
 #
 # Where no such root can be made (not root, no debootstrap, no right to mount), the script says so in
@@ -14,9 +14,11 @@ readonly self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/${BASH_SOURCE[
 readonly project=${self%/scripts/*}
 readonly suite=bookworm
 readonly user=tester
+readonly folder=${TMPDIR:-/var/tmp}
+readonly size_gb=8 # with room to spare
 export FRESH_ROOT_BEGAN=${FRESH_ROOT_BEGAN:-$EPOCHSECONDS}
 
-root='' child=''
+root='' child='' environment=() enter=()
 
 # Says what comes next, and how long everything took until now.
 say() {
@@ -33,10 +35,14 @@ fail() {
 
 # Prints why no root can be made here; nothing where it can.
 obstacle() {
+    local free_gb
+    free_gb=$(df --output=avail -B1G "$folder" | tail -n 1)
     if [ "$(id -u)" -ne 0 ]; then
         echo 'this needs root'
     elif ! unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
         echo 'there is no right to mount'
+    elif [ "${free_gb:-0}" -lt "$size_gb" ]; then
+        printf 'there are %d GB free in %s, and it takes %d\n' "${free_gb:-0}" "$folder" "$size_gb"
     elif ! command -v debootstrap >/dev/null && ! install_debootstrap >&2; then
         echo 'there is no debootstrap, and it cannot be installed'
     fi
@@ -153,17 +159,24 @@ mount_devices() {
     done
 }
 
+# Makes the root that of this process as well, because no user namespace can be made in a chroot.
+# Where that cannot be done, commands run in a chroot.
+change_root() {
+    enter=(chroot "$root")
+    cd -- "$root" && pivot_root . . 2>/dev/null || return 0
+    umount -l . && cd / && enter=()
+}
+
 # in_root <user> <command...>: runs it there with the environment of a login, in the project's copy.
 in_root() {
     local who=$1 home=/root path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-    local -a become=() environment
+    local -a become=()
     shift
     if [ "$who" != root ]; then
         home=/home/$who path=/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games
         become=(setpriv --reuid "$who" --regid "$who" --init-groups)
     fi
-    mapfile -t environment <"$root.environment"
-    chroot "$root" /usr/bin/env -i "HOME=$home" "USER=$who" "LOGNAME=$who" SHELL=/bin/bash "PATH=$path" \
+    "${enter[@]}" /usr/bin/env -i "HOME=$home" "USER=$who" "LOGNAME=$who" SHELL=/bin/bash "PATH=$path" \
         "${environment[@]}" "${become[@]}" \
         sh -c 'cd -- "$1" && shift && exec "$@"' sh "/home/$user/harpe" "$@" </dev/null
 }
@@ -172,19 +185,19 @@ in_root() {
 # disk; no services.
 prepare_root() {
     copy_configuration || return
-    list_environment >"$root.environment"
+    mapfile -t environment < <(list_environment)
     echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh-root"
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
     chroot "$root" useradd --create-home --shell /bin/bash "$user" || return
     copy_project || return
     chroot "$root" chown -R "$user:$user" "/home/$user" || return
-    mount_devices || return
-    in_root root sh -c 'apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
-        --no-install-recommends sudo' >"$root.log" 2>&1 || { tail -n 5 "$root.log" >&2; return 1; }
     mkdir -p "$root/etc/sudoers.d"
     printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$user" >"$root/etc/sudoers.d/$user"
     chmod 440 "$root/etc/sudoers.d/$user"
+    mount_devices && change_root || return
+    in_root root sh -c '{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+        --no-install-recommends sudo; } >/tmp/log 2>&1 || { tail -n 5 /tmp/log >&2; exit 1; }; rm /tmp/log'
 }
 
 # The last thing printed is ctest's summary.
@@ -208,9 +221,9 @@ run_inside() {
 # ---- Outside ---------------------------------------------------------------------------------------
 
 # Runs a function of this file as process 1 of namespaces that end with this script, even if it is
-# killed.
+# killed. A shell's background processes ignore Ctrl-C; tests must not.
 in_namespaces() {
-    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child \
+    env --default-signal=INT,QUIT setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child \
         "$BASH" "$self" --inside "$root" "$@" </dev/null &
     child=$!
     wait "$child"
@@ -229,7 +242,7 @@ clean_up() {
         wait "$child" 2>/dev/null
     fi
     [ -n "$root" ] || return 0
-    rm -rf --one-file-system -- "$root" "$root.log" "$root.environment"
+    rm -rf --one-file-system -- "$root" "$root.log"
 }
 
 run_here() {
@@ -256,7 +269,7 @@ main() {
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    root=$(mktemp -d "${TMPDIR:-/var/tmp}/harpe-root.XXXXXX") || fail 'no directory for it'
+    root=$(mktemp -d "$folder/harpe-root.XXXXXX") || fail 'no directory for it'
     chmod 755 "$root"
     say "debootstrap $suite in $root"
     if ! in_namespaces make_root; then

@@ -30,8 +30,13 @@ for ((i = 0; i < 600; i++)); do
     [ \$(wc -l <'$folder/busy') -lt \$((2 * \${LOAD:-4})) ] || break
     sleep 0.1
 done
+sed -n 's/^SigIgn:.*\\([0-9a-f]\\)\$/\\1/p' /proc/self/status >'$folder/ignored'
 touch '$folder/begun'
-[ ! -e '$folder/hang' ] || exec sleep 1000
+if [ -e '$folder/hang' ]; then
+    sleep 1000 & # a test
+    echo \$! >'$folder/test'
+    wait
+fi
 failed=\$(sed -n \"\$(wc -l <'$folder/calls')p\" '$folder/plan')
 mkdir -p build/release/Testing/Temporary
 echo '98% tests passed, of 7'
@@ -71,6 +76,16 @@ none_is_busy() {
     return 1
 }
 
+# ended <pid>
+ended() {
+    local i
+    for ((i = 0; i < 300; i++)); do
+        grep -qs sleep "/proc/$1/cmdline" || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 run </dev/null
 expect 'succeeds when all tests pass' test $? -eq 0
 expect 'runs five times' test "$(wc -l <"$folder/calls")" -eq 5
@@ -78,6 +93,7 @@ expect 'runs all tests of the release' test "$(sort -u "$folder/calls")" = '--pr
 expect 'keeps four processes for each core busy' test "$(wc -l <"$folder/busy")" -eq 8
 expect 'says that all passed' grep -q 'all tests passed in all 5 rounds, beside 8 busy processes' "$folder/out"
 expect 'ends the busy processes' none_is_busy
+expect 'leaves Ctrl-C to the tests' grep -qx '[0189]' "$folder/ignored" # SIGINT and SIGQUIT: bits 1 and 2
 
 run REPEAT=3 LOAD=1 TESTS=server_ <<'END'
 a_test b_test
@@ -107,12 +123,12 @@ done
 
 touch "$folder/hang"
 for signal in INT TERM HUP KILL; do
-    rm -f "$folder/begun"
+    rm -f "$folder/begun" "$folder/test"
     PATH="$folder/bin:$PATH" env --default-signal=INT "$project/scripts/check_load.sh" \
         >"$folder/out" 2>"$folder/err" &
     pid=$!
     for ((i = 0; i < 600; i++)); do
-        [ ! -e "$folder/begun" ] || break
+        [ ! -s "$folder/test" ] || break
         sleep 0.1
     done
     expect "SIG$signal: processes were busy" test "$(wc -l <"$folder/busy")" -eq 8
@@ -120,5 +136,7 @@ for signal in INT TERM HUP KILL; do
     wait "$pid" 2>/dev/null
     expect "SIG$signal: the exit status says so" test $? -eq $((128 + $(kill -l "$signal")))
     expect "SIG$signal: no process stays busy" none_is_busy
+    [ "$signal" = KILL ] || expect "SIG$signal: no test goes on" ended "$(cat "$folder/test")"
+    kill "$(cat "$folder/test")" 2>/dev/null
 done
 exit $status

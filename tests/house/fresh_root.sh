@@ -31,6 +31,7 @@ new_machine() {
     pretend setpriv 'exec "${@:3}"'
     pretend debootstrap 'exit 0'
     pretend apt-get 'exit 0'
+    pretend df 'echo Avail; echo 8'
 }
 
 run() { PATH="$folder/bin:$PATH" "$@" >"$folder/out" 2>"$folder/err"; }
@@ -67,11 +68,15 @@ new_machine
 pretend unshare 'echo "Operation not permitted" >&2; exit 1'
 expect_check_here 'no mounts' 'there is no right to mount'
 
+new_machine
+pretend df 'echo Avail; echo 7'
+expect_check_here 'disk full' "there are 7 GB free in $TMPDIR, and it takes 8"
+
 # A PATH of its own, because this machine may have debootstrap.
 new_machine
 rm "$folder/bin/debootstrap"
 pretend apt-get 'exit 100'
-for tool in bash dirname grep env sh; do
+for tool in bash dirname grep env sh tail; do
     ln -s "$(type -P "$tool")" "$folder/bin/$tool"
 done
 PATH=$folder/bin "$project/.ci/run" >"$folder/out" 2>"$folder/err"
@@ -82,11 +87,14 @@ expect 'no debootstrap: it announces what it installs' grep -q 'installing deboo
 # A debootstrap that fails, in real namespaces where there is a right to them.
 new_machine
 rm "$folder/bin/setpriv"
-if [ "$(type -P id >/dev/null && id -u)" -eq 0 ] &&
+if [ "$(id -u)" -eq 0 ] &&
     unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
     rm "$folder/bin/unshare"
-    pretend debootstrap "echo 'E: no mirror'; exit 1"
+    pretend debootstrap "sed -n 's/^SigIgn:.*\\([0-9a-f]\\)\$/\\1/p' /proc/self/status >'$folder/ignored'
+echo 'E: no mirror'; exit 1"
     expect_check_here 'debootstrap fails' 'debootstrap failed: E: no mirror'
+    # SIGINT and SIGQUIT are bits 1 and 2.
+    expect 'signals are not ignored in the root' grep -qx '[0189]' "$folder/ignored"
 
     pretend debootstrap "mkdir -p \"\$3/dev\"; mount -t tmpfs tmpfs \"\$3/dev\"
 echo begun >'$folder/begun'; sleep 1000 & sleep 1000"
