@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NVML calls about clocks: which are supported, which hold, locking and unlocking them. */
+#include <stdlib.h>
+
 #include "call.h"
+#include "profile_clocks.h"
 
 /* ---- Supported clocks: the two-call lists ------------------------------------------------- */
 
@@ -35,12 +38,11 @@ NVML_CALL(nvmlDeviceGetSupportedGraphicsClocks, nvmlDevice_t device, unsigned in
         emulator_begin(&call, device, EMULATOR_SUPPORTED_CLOCKS, EMULATOR_READ, count);
     if (result != NVML_SUCCESS) return result;
     if (!is_memory_clock(call.model, memory_mhz)) return emulator_end(&call, NVML_ERROR_NOT_FOUND);
+    const char *profile = getenv("HARPE_EMULATOR_PROFILE");
     unsigned int room = *count;
-    *count = emulator_clock_count(call.model);
+    *count = emulator_offered_clocks(call.model, profile, NULL);
     if (room < *count || !clocks) return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
-    for (unsigned int i = 0; i < *count; i++) {
-        clocks[i] = emulator_clock_mhz(call.model, i);
-    }
+    (void)emulator_offered_clocks(call.model, profile, clocks);
     return emulator_end(&call, NVML_SUCCESS);
 }
 

@@ -38,21 +38,64 @@ static double model_power_w(const emulator_model *model, double clock_mhz, doubl
     return static_w + model->dynamic_w * x * voltage * voltage;
 }
 
-/* Time and power of a profile row at a clock: the measured point, or between two of them. */
-static void interpolate(const emulator_points *points, double clock_mhz, double *time_s,
-                        double *power_w) {
-    uint32_t above = 0;
-    while (above < points->count && points->point[above].clock_mhz < clock_mhz) {
-        above++;
-    }
-    uint32_t high = above < points->count ? above : points->count - 1;
-    uint32_t low = above > 0 ? above - 1 : 0;
+/* Between two measured points both are interpolated. */
+static void interpolate(const emulator_points *points, uint32_t low, uint32_t high,
+                        double clock_mhz, double *time_s, double *power_w) {
     double span = points->point[high].clock_mhz - points->point[low].clock_mhz;
-    double t = span > 0 ? fmin((clock_mhz - points->point[low].clock_mhz) / span, 1.0) : 0.0;
+    double t = span > 0 ? (clock_mhz - points->point[low].clock_mhz) / span : 0.0;
     *time_s =
         points->point[low].time_s + t * (points->point[high].time_s - points->point[low].time_s);
     *power_w =
         points->point[low].power_w + t * (points->point[high].power_w - points->point[low].power_w);
+}
+
+/* Share of the time at point `at` that goes with 1 / clock, the rest being memory's: by the lowest
+ * and the highest point. With a single one all of it. */
+static double clock_share(const emulator_points *points, uint32_t lowest, uint32_t at) {
+    uint32_t last = points->count - 1;
+    double low_mhz = points->point[lowest].clock_mhz, high_mhz = points->point[last].clock_mhz;
+    if (last == lowest) return 1;
+    double per_clock_s =
+        (points->point[lowest].time_s - points->point[last].time_s) / (1 / low_mhz - 1 / high_mhz);
+    return fmin(fmax(per_clock_s / points->point[at].clock_mhz / points->point[at].time_s, 0), 1);
+}
+
+/* Beyond the measured clocks the nearest point's time is stretched as the share says, and its power
+ * goes as the model's does. */
+static void extrapolate(const emulator_points *points, const emulator_model *model, uint32_t lowest,
+                        uint32_t nearest, double clock_mhz, double *time_s, double *power_w) {
+    double nearest_mhz = points->point[nearest].clock_mhz;
+    double share = clock_share(points, lowest, nearest);
+    *time_s = points->point[nearest].time_s * (share * nearest_mhz / clock_mhz + 1 - share);
+    *power_w = points->point[nearest].power_w * model_power_w(model, clock_mhz, 1) /
+               model_power_w(model, nearest_mhz, 1);
+    if (*time_s < points->least_s) {
+        *time_s = points->least_s;
+        *power_w = points->point[nearest].power_w;
+    }
+}
+
+/* Time and power of a profile row at a clock. A point at 0 MHz left the clock alone: it counts
+ * where there is no other. */
+static void follow_points(const emulator_points *points, const emulator_model *model,
+                          double clock_mhz, double *time_s, double *power_w) {
+    uint32_t last = points->count - 1;
+    uint32_t lowest = points->point[0].clock_mhz > 0 || last == 0 ? 0 : 1;
+    uint32_t above = lowest;
+    while (above < points->count && points->point[above].clock_mhz < clock_mhz) {
+        above++;
+    }
+    bool is_measured = above < points->count && points->point[above].clock_mhz == clock_mhz;
+    if (points->point[last].clock_mhz <= 0 || is_measured) {
+        uint32_t at = is_measured ? above : last;
+        *time_s = points->point[at].time_s;
+        *power_w = points->point[at].power_w;
+    } else if (above == lowest || above == points->count) {
+        uint32_t nearest = above == lowest ? lowest : last;
+        extrapolate(points, model, lowest, nearest, clock_mhz, time_s, power_w);
+    } else {
+        interpolate(points, above - 1, above, clock_mhz, time_s, power_w);
+    }
 }
 
 /* Duration of a whole work, alone on the GPU, and the power it draws. */
@@ -60,7 +103,7 @@ static void work_at(const emulator_work *work, const emulator_model *model,
                     const emulator_points *points, double clock_mhz, double memory, double *time_s,
                     double *power_w) {
     if (work->has_points) {
-        interpolate(points, clock_mhz, time_s, power_w);
+        follow_points(points, model, clock_mhz, time_s, power_w);
         return;
     }
     double share = work->compute_share;

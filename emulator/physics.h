@@ -25,6 +25,7 @@ typedef struct emulator_owner {
 /* A row of a measured profile: ascending clocks. Belongs to the work in the slot of its index. */
 typedef struct emulator_points {
     uint32_t count;
+    double least_s; /* no clock makes it faster; 0: not known */
     struct {
         double clock_mhz, time_s, power_w;
     } point[EMULATOR_POINT_MAX];

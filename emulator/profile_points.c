@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads rows of a measured profile (see harpe-profile(5)): a clock's rows are averaged. The
- * planner's reader, which also knows ranks and aggregates them, is not used: the emulator stands
- * apart. */
+/* Reads rows of a measured profile (see harpe-profile(5)): a clock's rows are averaged, and
+ * energies of several GPUs shared out among them. The planner's reader, which also knows ranks and
+ * aggregates them, is not used: the emulator stands apart. */
 #include "profile_points.h"
 
 #include <pthread.h>
@@ -16,8 +16,16 @@
 
 #define PROFILE_BYTES_MAX (16U << 20)
 
-enum column { COLUMN_STAGE, COLUMN_INSTRUCTION, COLUMN_FREQUENCY, COLUMN_TIME, COLUMN_ENERGY };
-static const char *const column_names[] = {"stage", "instruction", "frequency", "time", "energy"};
+enum column {
+    COLUMN_STAGE,
+    COLUMN_INSTRUCTION,
+    COLUMN_FREQUENCY,
+    COLUMN_TIME,
+    COLUMN_ENERGY,
+    COLUMN_GPUS, /* may be missing: 1 */
+};
+static const char *const column_names[] = {"stage", "instruction", "frequency",
+                                           "time",  "energy",      "gpus"};
 enum { COLUMN_COUNT = sizeof column_names / sizeof column_names[0] };
 
 static bool is_text(const harpe_csv_field *field, const char *text) {
@@ -34,7 +42,7 @@ static bool read_header(harpe_csv *csv, size_t *column) {
                 column[i] = f;
             }
         }
-        if (column[i] == SIZE_MAX) return false;
+        if (column[i] == SIZE_MAX && i != COLUMN_GPUS) return false;
     }
     return true;
 }
@@ -66,22 +74,24 @@ static bool add_row(sums *sum, double clock_mhz, double time_s, double energy_j)
 
 static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stage,
                      const char *instruction, sums *sum) {
-    int64_t stage, frequency;
+    int64_t stage, frequency, gpus = 1;
     double time_s, energy_j;
+    bool has_gpus = column[COLUMN_GPUS] != SIZE_MAX;
     for (int i = 0; i < COLUMN_COUNT; i++) {
-        if (column[i] >= csv->field_count) return false;
+        if (column[i] >= csv->field_count && (i != COLUMN_GPUS || has_gpus)) return false;
     }
     if (harpe_csv_int(csv, column[COLUMN_STAGE], "stage", &stage, NULL) != HARPE_OK ||
         harpe_csv_int(csv, column[COLUMN_FREQUENCY], "frequency", &frequency, NULL) != HARPE_OK ||
         harpe_csv_double(csv, column[COLUMN_TIME], "time", &time_s, NULL) != HARPE_OK ||
         harpe_csv_double(csv, column[COLUMN_ENERGY], "energy", &energy_j, NULL) != HARPE_OK ||
-        frequency < 0 || time_s <= 0 || energy_j <= 0) {
+        (has_gpus && harpe_csv_int(csv, column[COLUMN_GPUS], "gpus", &gpus, NULL) != HARPE_OK) ||
+        frequency < 0 || time_s <= 0 || energy_j <= 0 || gpus < 1) {
         return false;
     }
     if (stage != wanted_stage || !is_text(&csv->fields[column[COLUMN_INSTRUCTION]], instruction)) {
         return true;
     }
-    return add_row(sum, (double)frequency, time_s, energy_j);
+    return add_row(sum, (double)frequency, time_s, energy_j / (double)gpus);
 }
 
 static int read_rows(harpe_csv *csv, int stage, const char *instruction, sums *sum) {
@@ -110,6 +120,7 @@ static int read_file(const char *path, int stage, const char *instruction,
     free(text);
     if (result != NVML_SUCCESS) return result;
     points->count = sum.count;
+    points->least_s = 0;
     for (uint32_t i = 0; i < sum.count; i++) {
         points->point[i].clock_mhz = sum.point[i].clock_mhz;
         points->point[i].time_s = sum.point[i].time_s / sum.point[i].rows;
@@ -191,6 +202,7 @@ void emulator_throttle_points(emulator_points *points, double slowdown) {
     uint32_t last = points->count - 1;
     double least_s = slowdown * points->point[last].time_s;
     if (slowdown <= 1) return;
+    points->least_s = least_s;
     uint32_t low = last; /* the highest clock at which the work is slow enough by itself */
     while (low > 0 && points->point[low].time_s < least_s) {
         low--;

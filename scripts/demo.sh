@@ -68,7 +68,7 @@ if [ -z "${PROFILE:-}" ]; then
     [ -t 2 ] || say '  This takes about a minute and a half.'
     say
     show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \
-        --time-scale 10 --scheduler-args '{"frequency_stride": 8}' --steps 5
+        --time-scale 10 --scheduler-args '{"frequency_stride": 4}' --steps 5
 else
     title '2. The training job: left out, its GPUs are made-up ones'
     say '  With your own profile: harpe train-sim --inst-profile file.csv (man harpe-train-sim)'

@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import ctypes as C
 import dataclasses
+import decimal
 import inspect
 import operator
 import os
@@ -70,6 +71,11 @@ def _whole(value: Any) -> int:
     if not -2 ** 31 <= number < 2 ** 31:  # ctypes would wrap it round
         raise ValueError(f"{number} is too large")
     return number
+
+
+def _plain(value: float, digits: int = 9) -> str:
+    """With so many digits, and never as 1.646e+04."""
+    return format(decimal.Decimal(f"{value:.{digits}g}"), "f")
 
 
 def _count(name: str, value: Any) -> int:
@@ -521,21 +527,21 @@ class Frontier:
         kept = [plan for plan in self.plans
                 if all(plan.time <= limit * _SLACK for limit in allowed)]
         if not kept:
-            raise NotFoundError(f"no plan takes at most {min(allowed):.9g} s; the fastest takes "
-                                f"{self.plans[0].time:.9g} s", b.HARPE_INFEASIBLE)
+            raise NotFoundError(f"no plan takes at most {_plain(min(allowed))} s; the fastest takes "
+                                f"{_plain(self.plans[0].time)} s", b.HARPE_INFEASIBLE)
         if max_power is None:
             return min(kept, key=lambda plan: plan.energy)
         cool = [plan for plan in kept if plan.average_power <= max_power]
         if not cool:
             least = min(plan.average_power for plan in kept)
-            raise NotFoundError(f"no plan within the limits draws at most {max_power:.9g} W per "
-                                f"GPU; the least draws {least:.9g} W", b.HARPE_INFEASIBLE)
+            raise NotFoundError(f"no plan within the limits draws at most {_plain(max_power)} W per "
+                                f"GPU; the least draws {_plain(least)} W", b.HARPE_INFEASIBLE)
         return min(cool, key=lambda plan: plan.time)
 
     def __repr__(self) -> str:
         return (f"<Frontier of {self.problem.num_instructions} instructions on "
-                f"{self.problem.num_ranks} ranks: {self.vertices[0].time:.6g} to "
-                f"{self.vertices[-1].time:.6g} s, {len(self.vertices)} vertices, "
+                f"{self.problem.num_ranks} ranks: {_plain(self.vertices[0].time, 6)} to "
+                f"{_plain(self.vertices[-1].time, 6)} s, {len(self.vertices)} vertices, "
                 f"{len(self.plans)} plans>")
 
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cli/command.h"
 #include "cli/plan_directory.h"
 #include "cli/rows.h"
@@ -181,9 +182,9 @@ static double rounded_up(double value, double unit) { return ceil(value / unit) 
 static harpe_status fail_too_slow(const harpe_plan_directory *plans, double allowed_s,
                                   harpe_error *error) {
     const harpe_frontier_row *row = fastest(plans);
-    return harpe_fail(error, HARPE_INFEASIBLE,
-                      "no plan takes at most %.6g s; the fastest, plan %d, takes %.9g s", allowed_s,
-                      row->plan, rounded_up(row->time_s, 1e-6));
+    return harpe_fail(
+        error, HARPE_INFEASIBLE, "no plan takes at most %s s; the fastest, plan %d, takes %s s",
+        HARPE_DIGITS(allowed_s, 6), row->plan, HARPE_DIGITS(rounded_up(row->time_s, 1e-6), 9));
 }
 
 static harpe_status fail_too_hungry(const harpe_plan_directory *plans, double allowed_w,
@@ -195,8 +196,9 @@ static harpe_status fail_too_hungry(const harpe_plan_directory *plans, double al
         }
     }
     return harpe_fail(error, HARPE_INFEASIBLE,
-                      "no plan draws at most %.6g W per GPU; the least, plan %d, draws %.9g W",
-                      allowed_w, least->plan, rounded_up(least->average_power_w, 0.01));
+                      "no plan draws at most %s W per GPU; the least, plan %d, draws %s W",
+                      HARPE_DIGITS(allowed_w, 6), least->plan,
+                      HARPE_DIGITS(rounded_up(least->average_power_w, 0.01), 9));
 }
 
 /* The row for a criterion that allows a time, any time for least energy. */
@@ -264,8 +266,10 @@ static void print_choice(const choose_arguments *arguments, const harpe_plan_dir
     snprintf(rows[1].label, sizeof rows[1].label, "plan %d", chosen->row->plan);
     harpe_rows_print(rows, 2);
     if (arguments->criterion == CRITERION_STRAGGLER) {
-        printf("\nThe straggler ends at %.6g s: %.6g J with the waiting until then (%.6g J).\n",
-               chosen->iteration_s, chosen->row->energy_j + chosen->waiting_j, chosen->waiting_j);
+        printf("\nThe straggler ends at %s s: %s J with the waiting until then (%s J).\n",
+               HARPE_DIGITS(chosen->iteration_s, 6),
+               HARPE_DIGITS(chosen->row->energy_j + chosen->waiting_j, 6),
+               HARPE_DIGITS(chosen->waiting_j, 6));
     }
     printf("\n%s\n", chosen->path);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "cli/command.h"
 #include "gpu/gpus.h"
 
@@ -55,11 +56,11 @@ static void print_counters(const harpe_machine_facts *machine) {
         char step[96] = "-";
         char cost[64] = "-";
         if (gpu->counter.step_ms > 0) {
-            snprintf(step, sizeof step, "%.3g ms, %.4g mJ", gpu->counter.step_ms,
-                     gpu->counter.step_mj);
+            snprintf(step, sizeof step, "%s ms, %s mJ", HARPE_DIGITS(gpu->counter.step_ms, 3),
+                     HARPE_DIGITS(gpu->counter.step_mj, 4));
         }
         if (gpu->counter.is_supported) {
-            snprintf(cost, sizeof cost, "%.3g us", gpu->counter.read_cost_us);
+            snprintf(cost, sizeof cost, "%s us", HARPE_DIGITS(gpu->counter.read_cost_us, 3));
         }
         const char *persistence = gpu->persistence < 0 ? "unknown"
                                   : gpu->persistence   ? "on"

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan_output.h"
@@ -112,14 +113,16 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
         snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W per GPU",
                  input->blocking_power_w[0]);
     } else {
-        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W in all", total_w);
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
+                 HARPE_DIGITS(total_w, 6));
     }
     snprintf(next_fact(list, "Cost model"), FACT_SIZE, "%s",
              input->cost_model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull");
-    snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %.3g ms%s", vertices,
-             (work.build_s + work.solve_s) * 1e3, result->verified ? ", verified" : "");
-    snprintf(next_fact(list, "Plans"), FACT_SIZE, "%zu, assigned in %.3g ms", result->row_count,
-             work.assign_s * 1e3);
+    snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %s ms%s", vertices,
+             HARPE_DIGITS((work.build_s + work.solve_s) * 1e3, 3),
+             result->verified ? ", verified" : "");
+    snprintf(next_fact(list, "Plans"), FACT_SIZE, "%zu, assigned in %s ms", result->row_count,
+             HARPE_DIGITS(work.assign_s * 1e3, 3));
 }
 
 static harpe_report_plan *collect_plans(const harpe_plan_result *result) {

@@ -9,6 +9,7 @@
 #include <harpe/schedule.h>
 
 #include "base/array.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -66,9 +67,10 @@ static void note_blocking_power(const harpe_problem_input *input, harpe_text *te
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
         harpe_text_printf(text,
-                          "warning: --p2p-power %g: no instruction of %s draws more than %.4g W on "
+                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on "
                           "a GPU; is it the watts of one GPU that waits?",
-                          input->blocking_power_w[i], input->profile_path, highest_w);
+                          input->blocking_power_w[i], input->profile_path,
+                          HARPE_DIGITS(highest_w, 4));
         return;
     }
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
-#include "draw/format.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 

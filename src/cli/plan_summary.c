@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/format.h"
 #include "cli/command.h"
 
 static const char *const key_names[HARPE_KEY_COUNT] = {
@@ -33,9 +34,9 @@ static gap_summary summarize_gaps(const harpe_plan_result *result) {
 
 static void print_duration(const char *what, double seconds) {
     if (seconds < 1) {
-        printf("%s %.3g ms", what, seconds * 1e3);
+        printf("%s %s ms", what, HARPE_DIGITS(seconds * 1e3, 3));
     } else {
-        printf("%s %.3g s", what, seconds);
+        printf("%s %s s", what, HARPE_DIGITS(seconds, 3));
     }
 }
 

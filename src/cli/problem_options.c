@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "plan/problem.h"
@@ -500,6 +501,7 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     if (input->blocking_power_count == 1) {
         printf("blocking power %g W per GPU\n", input->blocking_power_w[0]);
     } else {
-        printf("blocking power %g W in all\n", harpe_problem_input_total_blocking_power_w(input));
+        printf("blocking power %s W in all\n",
+               HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
     }
 }

@@ -15,6 +15,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/profile_command.h"
@@ -289,9 +290,10 @@ static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_e
         harpe_profile_field fault = harpe_profile_row_fault(&row, strlen(row.instruction));
         if (fault != HARPE_FIELD_COUNT) {
             return harpe_fail(error, HARPE_INVALID_INPUT,
-                              "%s: rank %d, '%.63s' at %d MHz: mean time %g s, energy %g J: %s",
+                              "%s: rank %d, '%.63s' at %d MHz: mean time %s s, energy %s J: %s",
                               self->directory, row.rank, row.instruction, row.frequency_mhz,
-                              row.time_s, row.energy_j, harpe_profile_field_rule(fault));
+                              HARPE_DIGITS(row.time_s, 6), HARPE_DIGITS(row.energy_j, 6),
+                              harpe_profile_field_rule(fault));
         }
         harpe_text_printf(text, "%d,%d,%s,%d,", row.stage, row.rank, row.instruction,
                           row.frequency_mhz);

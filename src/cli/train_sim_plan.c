@@ -4,12 +4,15 @@
 #include "cli/train_sim_plan.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/plan_notes.h"
+#include "plan/synth.h"
 
 /* ---- Instructions and messages ----------------------------------------------------------------
  */
@@ -143,6 +146,107 @@ harpe_status harpe_sim_plan_load_program(const harpe_sim_options *options, const
 /* ---- Profile ----------------------------------------------------------------------------------
  */
 
+static bool has_clock(const harpe_profile_entry *entry, int mhz) {
+    for (size_t p = 0; p < entry->point_count; p++) {
+        if (entry->points[p].frequency_mhz == mhz) return true;
+    }
+    return false;
+}
+
+/* Instructions that left the clock alone have none. */
+static bool all_have_clock(const harpe_profile *profile, int mhz) {
+    for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e);
+        if (entry->points[0].frequency_mhz > 0 && !has_clock(entry, mhz)) return false;
+    }
+    return true;
+}
+
+/* Does the emulated GPU run at it? */
+static bool is_usable(const harpe_sim_options *options, const harpe_profile *profile, int mhz) {
+    return mhz <= 0 ||
+           (harpe_synth_offers_clock(options->gpu_model, mhz) && all_have_clock(profile, mhz));
+}
+
+/* The emulated GPUs run at those of the profile's clocks that they offer and that all instructions
+ * have. Rows at others are told; without any of these there is nothing to run at. */
+static harpe_status check_clocks(const harpe_sim_options *options, const harpe_profile *profile,
+                                 size_t *usable, harpe_error *error) {
+    size_t useless = 0;
+    int example_mhz = 0;
+    *usable = 0;
+    for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e);
+        size_t before = *usable;
+        for (size_t p = 0; p < entry->point_count; p++) {
+            int mhz = entry->points[p].frequency_mhz;
+            if (is_usable(options, profile, mhz)) {
+                ++*usable;
+            } else if (useless++ == 0) {
+                example_mhz = mhz;
+            }
+        }
+        if (*usable == before)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s: an emulated %s offers none of the clocks that all instructions "
+                              "have: name the model that was profiled with --gpu",
+                              options->profile_path, options->gpu_model);
+    }
+    if (useless > 0 && !options->is_quiet)
+        fprintf(stderr,
+                "harpe train-sim: %s: %zu rows, the first at %d MHz, are left out: an emulated %s "
+                "does not offer these clocks, or not all instructions have them\n",
+                options->profile_path, useless, example_mhz, options->gpu_model);
+    return HARPE_OK;
+}
+
+/* The profile that emulated GPUs follow: the clocks that they run at, and the energy of one GPU. */
+static harpe_status adapt_profile(const harpe_sim_options *options, harpe_profile **profile,
+                                  harpe_error *error) {
+    const harpe_profile *whole = *profile;
+    harpe_profile *adapted = NULL;
+    size_t count = 0, at = 0;
+    harpe_status status = check_clocks(options, whole, &count, error);
+    if (status != HARPE_OK) return status;
+    harpe_measurement *rows = harpe_calloc(count, sizeof *rows);
+    if (!rows) return harpe_fail_memory(error);
+    for (size_t e = 0; e < harpe_profile_entry_count(whole); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(whole, e);
+        int gpus = harpe_profile_gpu_count(whole, entry->stage);
+        for (size_t p = 0; p < entry->point_count; p++) {
+            if (!is_usable(options, whole, entry->points[p].frequency_mhz)) continue;
+            rows[at++] = (harpe_measurement){.stage = entry->stage,
+                                             .rank = -1,
+                                             .instruction = entry->instruction,
+                                             .frequency_mhz = entry->points[p].frequency_mhz,
+                                             .time_s = entry->points[p].time_s,
+                                             .energy_j = entry->points[p].energy_j / gpus};
+        }
+    }
+    status = harpe_profile_new(rows, count, &adapted, error);
+    free(rows);
+    if (status != HARPE_OK) return status;
+    harpe_profile_free(*profile);
+    *profile = adapted;
+    return HARPE_OK;
+}
+
+static void note_repeats(const harpe_sim_options *options, const harpe_profile *profile) {
+    harpe_text text = {0};
+    harpe_plan_note_repeats(profile, options->profile_path, &text);
+    if (text.length > 0 && !text.failed && !options->is_quiet)
+        fprintf(stderr, "harpe train-sim: %s\n", text.data);
+    harpe_text_free(&text);
+}
+
+static harpe_status read_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
+                                 harpe_error *error) {
+    harpe_status status = harpe_profile_read_csv(options->profile_path, &plan->profile, error);
+    if (status != HARPE_OK) return status;
+    note_repeats(options, plan->profile);
+    return adapt_profile(options, &plan->profile, error);
+}
+
 static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
                                 harpe_error *error) {
     /* Synthesised even if not used: it tells the model's blocking power. */
@@ -160,7 +264,7 @@ static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan
     if (status != HARPE_OK || !options->profile_path) return status;
     harpe_profile_free(plan->profile);
     plan->profile = NULL;
-    return harpe_profile_read_csv(options->profile_path, &plan->profile, error);
+    return read_profile(options, plan, error);
 }
 
 static harpe_status write_profile(const harpe_sim_plan *plan, const char *directory,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "draw/format.h"
+#include "base/format.h"
 
 #define TICK_FONT 11.0
 #define TITLE_FONT 12.0

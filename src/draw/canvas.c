@@ -11,7 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "draw/format.h"
+#include "base/format.h"
 #include "draw/png.h"
 
 #define PNG_SCALE 2.0

@@ -2,8 +2,8 @@
 /* A canvas that writes SVG itself rather than through cairo: text stays text (small, searchable,
  * readable aloud), no element needs an id, and inside a page the roles are the page's own custom
  * properties, so that one picture serves its light and its dark side. */
+#include "base/format.h"
 #include "draw/canvas.h"
-#include "draw/format.h"
 
 static void put_number(harpe_text *text, double value) {
     char number[HARPE_NUMBER_SIZE];

@@ -8,9 +8,9 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "draw/axis.h"
 #include "draw/canvas.h"
-#include "draw/format.h"
 
 #define PANELS_MAX 24
 #define PANEL_WIDTH 430.0

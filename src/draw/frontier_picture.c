@@ -8,9 +8,9 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "draw/axis.h"
 #include "draw/canvas.h"
-#include "draw/format.h"
 
 #define POINTS_MAX 10000000 /* of one series */
 

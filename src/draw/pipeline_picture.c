@@ -11,7 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "draw/format.h"
+#include "base/format.h"
 
 #define LEFT_MARGIN 74.0
 #define RIGHT_MARGIN 26.0

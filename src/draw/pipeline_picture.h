@@ -4,10 +4,10 @@
 #ifndef HARPE_DRAW_PIPELINE_PICTURE_H
 #define HARPE_DRAW_PIPELINE_PICTURE_H
 
+#include "base/format.h"
 #include "draw/axis.h"
 #include "draw/canvas.h"
 #include "draw/draw.h"
-#include "draw/format.h"
 
 typedef struct harpe_box_style {
     const char *letter;

@@ -9,8 +9,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "draw/axis.h"
-#include "draw/format.h"
 #include "draw/palette.h"
 
 #define COST_PANELS_MAX 24 /* in the page; the rest is in files beside it */

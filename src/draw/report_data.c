@@ -8,8 +8,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "draw/axis.h"
-#include "draw/format.h"
 #include "draw/report.h"
 
 #define PLANS_MAX 2000

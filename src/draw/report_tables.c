@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "draw/format.h"
+#include "base/format.h"
 #include "draw/report.h"
 
 #define ROWS_MAX 400 /* of the folded table */

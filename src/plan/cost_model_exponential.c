@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "plan/cost_model.h"
 
 #define DEFAULT_UNIT_TIME_S 0.001
@@ -222,10 +223,11 @@ static harpe_status sample_curve(const double *unknowns, const scale *scaling,
     double steps = ceil((slowest->time_s - fastest->time_s) / unit_time_s - 1e-9);
     if (!(steps <= GRID_MAX))
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "a unit time of %g s cuts durations from %g to %g s into more than %d "
-                          "steps; raise --unit-time to %.2g or more",
-                          unit_time_s, fastest->time_s, slowest->time_s, GRID_MAX,
-                          1.06 * (slowest->time_s - fastest->time_s) / GRID_MAX);
+                          "a unit time of %s s cuts durations from %s to %s s into more than %d "
+                          "steps; raise --unit-time to %s or more",
+                          HARPE_DIGITS(unit_time_s, 6), HARPE_DIGITS(fastest->time_s, 6),
+                          HARPE_DIGITS(slowest->time_s, 6), GRID_MAX,
+                          HARPE_DIGITS(1.06 * (slowest->time_s - fastest->time_s) / GRID_MAX, 2));
     size_t step_count = steps > 1 ? (size_t)steps : 1;
     harpe_option *samples = harpe_calloc(step_count + 1, sizeof *samples);
     if (samples == NULL) return harpe_fail_memory(error);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/format.h"
 
 /* No iteration is longer than this; keeps every sum of times far from the int64 limit. */
 #define LONGEST_ITERATION_S 1e6
@@ -132,11 +133,11 @@ static harpe_status check_steepness(const harpe_option_list *list, harpe_error *
         double watts = (fast_j - slow_j) / (slow_s - fast_s);
         if (slow_s - fast_s < 1 / HARPE_PS_PER_S || watts <= HARPE_STEEPEST_W) continue;
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "stage %d, '%s': from %.12g s to %.12g s its energy less blocking falls "
-                          "from %.6g J to %.6g J, %.2g W where %.0e W is the limit: check the "
+                          "stage %d, '%s': from %.12f s to %.12f s its energy less blocking falls "
+                          "from %s J to %s J, %.2g W where %.0e W is the limit: check the "
                           "units, or take one of the two rows out of the profile",
-                          list->stage, list->instruction, fast_s, slow_s, fast_j, slow_j, watts,
-                          HARPE_STEEPEST_W);
+                          list->stage, list->instruction, fast_s, slow_s, HARPE_DIGITS(fast_j, 6),
+                          HARPE_DIGITS(slow_j, 6), watts, HARPE_STEEPEST_W);
     }
     return HARPE_OK;
 }
@@ -203,9 +204,9 @@ static harpe_status check_sums(const harpe_problem *problem, harpe_network *netw
     }
     if (total_s > LONGEST_ITERATION_S) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "the instructions of one iteration take %.3g s together, the limit is "
-                          "%.0g s: check that the profile's times are in seconds",
-                          total_s, LONGEST_ITERATION_S);
+                          "the instructions of one iteration take %s s together, the limit is "
+                          "%.0f s: check that the profile's times are in seconds",
+                          HARPE_DIGITS(total_s, 3), LONGEST_ITERATION_S);
     }
     if (total_uw > LARGEST_RATE_SUM_UW) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,

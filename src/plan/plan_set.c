@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "plan/splice.h"
 #include "plan/switching.h"
 #include "plan/walk.h"
@@ -298,8 +299,8 @@ static harpe_status asked_times(const maker *m, const double *times_s, size_t co
         double time_s = times_s[i];
         if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
             return harpe_fail(error, HARPE_INFEASIBLE,
-                              "no plan runs in %.9g s: the fastest takes %.9g s", time_s,
-                              fastest_s);
+                              "no plan runs in %s s: the fastest takes %s s",
+                              HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
         }
         double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.minimum_energy_ps);
         int64_t time_ps = harpe_round_down(most_ps);

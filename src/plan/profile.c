@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "plan/profile_rows.h"
 
 struct harpe_profile {
@@ -225,11 +226,12 @@ static harpe_status fail_disagreement(const aggregation *a, const char *what, co
     const harpe_profile_row *later = is_larger_later ? found->largest : found->smallest;
     const harpe_profile_row *earlier = is_larger_later ? found->smallest : found->largest;
     return harpe_fail(error, row_status(a->file_name),
-                      "%s: stage %d, instruction '%s' at %d MHz has %s %.6g %s here and %.6g %s in "
+                      "%s: stage %d, instruction '%s' at %d MHz has %s %s %s here and %s %s in "
                       "%s; repeats of one measurement agree within %g %%: remove the wrong row",
                       locate(a->file_name, later).text, later->stage, a->rows->names[later->name],
-                      later->frequency_mhz, what, value(later), unit, value(earlier), unit,
-                      name_row(a->file_name, earlier).text, 100 * allowed);
+                      later->frequency_mhz, what, HARPE_DIGITS(value(later), 6), unit,
+                      HARPE_DIGITS(value(earlier), 6), unit, name_row(a->file_name, earlier).text,
+                      100 * allowed);
 }
 
 /* Rows[start .. end) are one rank's of one point. Notes that they are averaged, or refuses. */

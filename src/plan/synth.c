@@ -24,12 +24,15 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/synth.h"
 
 #define SYNTH_STAGE_MAX 4096
 #define NOISE_MAX 0.2
 #define FORWARD_TIME_MIN_S 1e-4
 #define FORWARD_TIME_MAX_S 1e3
-#define LOWEST_SHARE 0.6 /* of the highest clock: below it nobody profiles */
+#define LOWEST_SHARE \
+    0.6 /* of the highest clock: below it energy rises again, so nobody profiles \
+         */
 #define MODEL_COUNT 4
 
 typedef struct gpu_model {
@@ -140,6 +143,17 @@ static harpe_measurement measure(const gpu_model *gpu, const instruction_model *
 
 static int clock_mhz(const gpu_model *gpu, int index) {
     return (gpu->base_half_mhz + index * gpu->step_half_mhz) / 2;
+}
+
+bool harpe_synth_offers_clock(const char *model_name, int frequency_mhz) {
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        const gpu_model *gpu = &models[i];
+        if (strcmp(model_name, model_names[i]) != 0) continue;
+        for (int k = 0; clock_mhz(gpu, k) <= gpu->max_mhz; k++) {
+            if (clock_mhz(gpu, k) == frequency_mhz) return true;
+        }
+    }
+    return false;
 }
 
 /* Each stage's work, with mean 1 and maximum `imbalance`. The last stage, which also has the

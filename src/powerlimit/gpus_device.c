@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "gpu/gpus.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
@@ -79,10 +80,11 @@ static harpe_status check_measurement(harpe_power_limit_gpus *all,
         if (measurement->gpu_energy_j[i] > 0) continue;
         int gpu = measurement->gpu_index[i];
         return harpe_fail(error, HARPE_DRIVER_ERROR,
-                          "GPU %d (%s): a measurement of %.3g s took %g J, which cannot be true; "
+                          "GPU %d (%s): a measurement of %s took %s J, which cannot be true; "
                           "energy counters move every 10 to 100 ms: raise profile_steps",
-                          gpu, harpe_gpu_info_at(all->gpus, gpu)->name, measurement->time_s,
-                          measurement->gpu_energy_j[i]);
+                          gpu, harpe_gpu_info_at(all->gpus, gpu)->name,
+                          HARPE_TIME(measurement->time_s),
+                          HARPE_DIGITS(measurement->gpu_energy_j[i], 6));
     }
     return gpus_check_window(all, error);
 }

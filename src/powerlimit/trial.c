@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "powerlimit/optimizer_parts.h"
 
 enum { WINDOW_NAME_SIZE = 64, LINE_SIZE = 2 * HARPE_ERROR_MESSAGE_SIZE + 128 };
@@ -138,8 +139,8 @@ void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
     if (!(energy_j > 0) || !(time_s > 0) || !isfinite(energy_j) || !isfinite(time_s)) {
         char reason[256];
         snprintf(reason, sizeof reason,
-                 "at %d W the window took %g s and %g J, which cannot be used; raise profile_steps",
-                 one->power_limit_w, time_s, energy_j);
+                 "at %d W the window took %s s and %s J, which cannot be used; raise profile_steps",
+                 one->power_limit_w, HARPE_DIGITS(time_s, 6), HARPE_DIGITS(energy_j, 6));
         fail_here(optimizer, reason);
         return;
     }

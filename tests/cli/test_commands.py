@@ -407,6 +407,25 @@ class Choose(ProgramTest):
                    key=lambda row: row["energy_j"])
         self.assertEqual(self.choose("--max-slowdown", 1.05)["plan"], best["plan"])
 
+    def test_energies_and_times_of_any_size_are_plain_numbers(self):
+        text = (self.path / "profile.csv").read_text().splitlines()
+        for scale in (4e-8, 1e-3, 1, 1e3):
+            lines = [text[0]]
+            for line in text[1:]:
+                *key, time, energy = line.split(",")
+                lines.append(",".join([*key, repr(float(time) * scale),
+                                       repr(float(energy) * scale)]))
+            (self.path / "scaled.csv").write_text("\n".join(lines) + "\n")
+            problem = ["--inst-profile", "scaled.csv", "--num-mbs", 6, "--p2p-power", 84]
+            out = self.succeed("plan", *problem, "--plans", 5, "-o", "scaled", "--force").out
+            out += self.succeed("evaluate", *problem, "--plan", "scaled").out
+            out += self.succeed("choose", "scaled", "--straggler", 1.5).out
+            out += self.refuse(1, "the fastest, plan", "choose", "scaled", "--time", 1e-9).err
+            out += (self.path / "scaled" / "frontier.svg").read_text().partition("<text")[2]
+            self.assertIsNone(re.search(r"\d[eE][-+]\d", out), (scale, out[:3000]))
+            for row in rows(self.path / "scaled" / "frontier.csv"):
+                self.assertGreaterEqual(float(row["gap_percent"]), 0)
+
     def test_time_and_deadline_agree(self):
         """Two clocks of one energy: no plan is slower than another for nothing."""
         (self.path / "even.csv").write_text(

@@ -2,10 +2,12 @@
 """`harpe train-sim`: the whole way from a measurement to a GPU's clock, with real processes, and
 everything that can go wrong on it. Each run has a temporary directory of its own, and nothing of it
 may be left: no file, no memory, no process."""
+import csv
 import pty
 import re
 import shutil
 import sys
+import tempfile
 import time
 
 from program import HARPE, ProgramTest, environment, json, os, pathlib, signal, subprocess, unittest
@@ -64,7 +66,7 @@ class Simulation(ProgramTest):
 
     def report(self, *arguments, **options):
         self.sim("--json", "--time-scale", 20, *arguments, **options)
-        out, _ = self.finish()
+        out, self.err = self.finish()
         return json.loads(out)
 
     def as_predicted(self, measured, percent=2.0):
@@ -95,6 +97,81 @@ class Offline(Simulation):
         measured = self.report("--scheduler", "AllMaxFrequency", "--scheduler-args",
                                '{"num_microbatches": 8}', "--steps", 3)["measured"]
         self.assertLess(abs(measured["plan"]["savings_percent"]), 1)
+
+
+class Profiles(Simulation):
+    """Profiles whose clocks are not those of the GPU, or that are of several GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="harpe-profiles-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, clocks, stages=2, gpus=1):
+        """`clocks`: of forward and of backward."""
+        path = self.folder / "profile.csv"
+        lines = ["stage,instruction,frequency,time,energy,gpus"]
+        for stage in range(stages):
+            for name, base_s, listed in zip(("forward", "backward"), (0.05, 0.1), clocks):
+                for mhz in listed:
+                    x = mhz / 1410
+                    time_s = base_s * (1 + 0.1 * stage) * (0.8 / x + 0.2)
+                    lines.append(f"{stage},{name},{mhz},{time_s},"
+                                 f"{gpus * time_s * (98 + 290 * x ** 3)},{gpus}")
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def swept(self, path, *more):
+        """The clocks that an online job measured, and what the report says."""
+        swept = self.folder / "swept.csv"
+        report = self.report("--inst-profile", path, "--pp", 2, "--num-mbs", 3, "--steps", 2,
+                             "--scheduler-args", json.dumps({"profile_path": str(swept)}), *more)
+        clocks = {(row["instruction"], int(row["frequency"]))
+                  for row in csv.DictReader(swept.read_text().splitlines())}
+        return clocks, report
+
+    def test_only_clocks_of_the_profile_are_measured_and_planned(self):
+        narrow = [1410, 1395, 1200, 900]
+        for listed, offered, told in (
+                ((narrow, narrow), set(narrow), ""),
+                (([1200], [1200]), {1200}, ""),
+                (([1410, 1402, 1395], [1410, 1395, 1380]), {1410, 1395},
+                 "4 rows, the first at 1380 MHz, are left out: an emulated A100 does not offer")):
+            path = self.write(listed)
+            clocks, _ = self.swept(path)
+            self.assertLessEqual({mhz for _, mhz in clocks}, offered)
+            self.assertIn(("forward", max(offered)), clocks)
+            self.assertIn(told, self.err)
+            self.assertEqual(self.err.count("are left out"), 1 if told else 0)
+
+    def test_a_profile_of_another_gpu_is_refused(self):
+        for listed in (([1402, 1207], [1402, 1207]), ([1410], [1395])):
+            path = self.write(listed)
+            self.sim("--inst-profile", path, "--pp", 2)
+            _, err = self.finish(1)
+            self.assertIn(f"{path}: an emulated A100 offers none of the clocks that all "
+                          "instructions have: name the model", err)
+
+    def test_repeated_rows_and_stages_that_do_not_fit_are_told(self):
+        path = self.write(([1410, 1200], [1410, 1200]))
+        path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
+        self.report("--offline", "--inst-profile", path, "--pp", 2, "--num-mbs", 2, "--steps", 1)
+        self.assertIn("2 rows (lines 2 and 10) measure stage 0 'forward' at 1410 MHz: averaged",
+                      self.err)
+        self.sim("--inst-profile", path, "--pp", 4)
+        _, err = self.finish(1)
+        self.assertIn("the profile has 2 stages, but the schedule (1f1b, 4 ranks) has 4", err)
+
+    def test_each_emulated_gpu_draws_the_power_of_one(self):
+        clocks = [1410, 1200, 1005]
+        one = self.report("--offline", "--inst-profile", self.write((clocks, clocks)), "--pp", 2,
+                          "--num-mbs", 2, "--steps", 1)["predicted"]
+        eight = self.report("--offline", "--inst-profile", self.write((clocks, clocks), gpus=8),
+                            "--pp", 2, "--num-mbs", 2, "--steps", 1)["predicted"]
+        for kind in ("highest_clocks", "plan"):
+            for key in ("time_s", "energy_j", "average_power_w"):
+                self.assertAlmostEqual(one[kind][key], eight[kind][key], places=6)
 
 
 class Online(Simulation):

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "draw/axis.h"
-#include "draw/format.h"
 #include "draw/palette.h"
 
 static void fixed_numbers_round_and_keep_their_zeros(void **state) {
@@ -42,9 +42,36 @@ static void quantities_get_a_fitting_unit(void **state) {
     assert_string_equal(harpe_format_energy(text, 8103.4), "8103 J");
     assert_string_equal(harpe_format_energy(text, 45234.0), "45.23 kJ");
     assert_string_equal(harpe_format_energy(text, 2.5e7), "25.00 MJ");
+    assert_string_equal(harpe_format_energy(text, 1.646e4), "16.46 kJ");
+    assert_string_equal(harpe_format_energy(text, 3e13), "30000000 MJ");
+    assert_string_equal(harpe_format_time(text, 86400 * 30.0), "2592000 s");
+    assert_string_equal(harpe_format_power(text, 83.64), "83.64 W");
+    assert_string_equal(harpe_format_power(text, 16460), "16.46 kW");
     assert_string_equal(harpe_format_percent(text, -13.84), "13.8 %");
     assert_string_equal(harpe_format_percent(text, 0.204), "0.20 %");
     assert_string_equal(harpe_format_percent(text, 0.0), "0.0 %");
+}
+
+static void digits_are_never_scientific(void **state) {
+    (void)state;
+    char text[HARPE_NUMBER_SIZE];
+    assert_string_equal(harpe_format_digits(text, 16460, 4), "16460");
+    assert_string_equal(harpe_format_digits(text, 1e6, 3), "1000000");
+    assert_string_equal(harpe_format_digits(text, 1.5, 4), "1.5");
+    assert_string_equal(harpe_format_digits(text, 812.345, 4), "812.3");
+    assert_string_equal(harpe_format_digits(text, 0.00005, 4), "0.00005");
+    assert_string_equal(harpe_format_digits(text, 1e-9, 9), "0.000000001");
+    assert_string_equal(harpe_format_digits(text, 0, 4), "0");
+    assert_string_equal(harpe_format_digits(text, -3.25, 2), "-3.3");
+    assert_string_equal(harpe_format_fixed(text, 1e12, 9), "1000000000000.00000");
+    for (double value = 1e-9; value < 1e17; value *= 1.7) {
+        for (int digits = 1; digits <= 9; digits++) {
+            assert_null(strpbrk(harpe_format_digits(text, value, digits), "eE"));
+        }
+        assert_null(strpbrk(harpe_format_time(text, value), "eE"));
+        assert_null(strpbrk(harpe_format_energy(text, value), "eE"));
+        assert_null(strpbrk(harpe_format_power(text, value), "eE"));
+    }
 }
 
 static void foreign_bytes_become_harmless(void **state) {
@@ -169,6 +196,7 @@ int main(void) {
         cmocka_unit_test(fixed_numbers_round_and_keep_their_zeros),
         cmocka_unit_test(compact_numbers_have_no_trailing_zeros),
         cmocka_unit_test(quantities_get_a_fitting_unit),
+        cmocka_unit_test(digits_are_never_scientific),
         cmocka_unit_test(foreign_bytes_become_harmless),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(ticks_are_round_and_inside),

@@ -404,6 +404,75 @@ class EmulatorTest(EmulatorTestCase):
             self.assertEqual(nvml.code("harpe_emulator_instruction", 0, 0, b"backward", None),
                              NOT_FOUND)
 
+    def followed(self, rows, gpus="A100"):
+        """A GPU that follows a profile of these rows (stage, instruction, MHz, s, J), instead of the
+        one before."""
+        self.doCleanups()
+        profile = tempfile.NamedTemporaryFile("w", suffix=".csv")
+        self.addCleanup(profile.close)
+        profile.write("stage,instruction,frequency,time,energy\n" +
+                      "".join(",".join(map(str, row)) + "\n" for row in rows))
+        profile.flush()
+        return self.start(gpus=gpus, scale=100, faults="energy_step=0",
+                          HARPE_EMULATOR_PROFILE=profile.name)
+
+    def offered(self, nvml):
+        clocks, count = (C.c_uint * 256)(), C.c_uint(256)
+        memory, one = (C.c_uint * 8)(), C.c_uint(8)
+        nvml.nvmlDeviceGetSupportedMemoryClocks(nvml.gpu(), C.byref(one), memory)
+        nvml.nvmlDeviceGetSupportedGraphicsClocks(nvml.gpu(), memory[0], C.byref(count), clocks)
+        return list(clocks[:count.value])
+
+    def test_only_the_clocks_of_a_profile_are_offered(self):
+        every = list(range(1410, 209, -15))
+        families = [
+            ([(0, "forward", mhz, 1, 10) for mhz in every], every),
+            ([(0, "forward", mhz, 1, 10) for mhz in (1410, 900, 855)], [1410, 900, 855]),
+            ([(0, "forward", 1200, 1, 10)], [1200]),
+            # clocks that all instructions have; clocks left alone; clocks that no A100 has
+            ([(0, "forward", mhz, 1, 10) for mhz in (1410, 1395, 1380)] +
+             [(0, "backward", mhz, 1, 10) for mhz in (1395, 1380, 1365)] +
+             [(1, "forward", mhz, 1, 10) for mhz in (1380, 1395, 1000)] +
+             [(0, "load", 0, 1, 10)], [1395, 1380]),
+            ([(0, "forward", mhz, 1, 10) for mhz in (1980, 1410, 1402, 300, 100)], [1410, 300]),
+            # of another GPU altogether, or of nothing: all
+            ([(0, "forward", 1402, 1, 10)], every),
+            ([(0, "load", 0, 1, 10)], every),
+        ]
+        for rows, expected in families:
+            self.assertEqual(self.offered(self.followed(rows)), expected, rows[:3])
+        self.doCleanups()
+        self.assertEqual(self.offered(self.start()), every)
+
+    def test_beyond_a_profile_time_and_power_go_on(self):
+        """Below: slower, by the clock ratio at most; above: faster. Never flat, never cheaper for
+        nothing."""
+        rows = [(0, "forward", mhz, 0.5 * (0.8 * 1200 / mhz + 0.2), 0.1 * mhz)
+                for mhz in (1200, 1050, 900)]
+        nvml, gpu, took = self.followed(rows), None, C.c_double()
+        gpu = nvml.gpu()
+        seen = {}
+        for mhz in (1410, 1305, 1200, 1050, 900, 855, 600, 450, 210):
+            nvml.nvmlDeviceSetGpuLockedClocks(gpu, mhz, mhz)
+            before = nvml.energy_j(gpu)
+            nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+            seen[mhz] = took.value
+            self.assertAlmostEqual(took.value, 0.5 * (0.8 * 1200 / mhz + 0.2), places=6)
+            self.assertGreater(nvml.energy_j(gpu), before)
+        self.assertEqual(list(seen.values()), sorted(seen.values()))
+        # memory-bound altogether, and measured once
+        for rows, ratio in (([(0, "forward", 1200, 0.5, 90), (0, "forward", 900, 0.5, 80)], 1),
+                            ([(0, "forward", 900, 0.5, 80)], 2)):
+            nvml = self.followed(rows)
+            nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 450, 450)
+            nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+            self.assertAlmostEqual(took.value, 0.5 * ratio, places=6)
+        # left alone
+        nvml = self.followed([(0, "load", 0, 0.25, 20)])
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 450, 450)
+        nvml.harpe_emulator_instruction(0, 0, b"load", C.byref(took))
+        self.assertAlmostEqual(took.value, 0.25, places=6)
+
     def test_work_that_makes_no_sense_is_refused(self):
         nvml = self.start()
         for seconds, share in ((0, 1), (-1, 1), (float("nan"), 1), (1, 1.1), (1, -0.1)):

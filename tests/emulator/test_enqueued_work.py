@@ -167,10 +167,19 @@ class EnqueuedWork(EmulatorTestCase):
         third = self.forward(nvml, second, 1.2)
         self.assertAlmostEqual((third - second) * 1e-9, 0.3, places=6)
 
+    def test_a_throttled_gpu_gains_nothing_beyond_its_profile_either(self):
+        nvml = self.start(gpus="1xV100")  # 1530 MHz, where the profile ends at 1410
+        first = self.forward(nvml)
+        second = self.forward(nvml, first)
+        self.assertLess((second - first) * 1e-9, 0.199)
+        third = self.forward(nvml, second, 1.2)
+        self.assertAlmostEqual((third - second) * 1e-9, 0.24, places=6)
+
     def test_the_default_power_limit_was_there_when_it_was_measured(self):
         nvml = self.start(gpus="1xV100")  # 300 W at most; this work draws as much at 1410 MHz
         POWER_W[1410] = 450.0
         self.addCleanup(POWER_W.__setitem__, 1410, 300.0)
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1410, 1410)  # its own go up to 1530
         first = self.forward(nvml)
         self.assertAlmostEqual((self.forward(nvml, first) - first) * 1e-9, 0.2, places=6)
 

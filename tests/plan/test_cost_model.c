@@ -232,9 +232,10 @@ static void too_fine_a_grid_is_refused(void **state) {
                                                   80, 1e-7, 0.95, &curve, &fitted, coefficients,
                                                   &error),
                      HARPE_LIMIT_EXCEEDED);
-    assert_string_equal(error.message,
-                        "a unit time of 1e-07 s cuts durations from 0.05 to 0.08 s into more than "
-                        "20000 steps; raise --unit-time to 1.6e-06 or more");
+    assert_string_equal(
+        error.message,
+        "a unit time of 0.0000001 s cuts durations from 0.05 to 0.08 s into more than "
+        "20000 steps; raise --unit-time to 0.0000016 or more");
     assert_null(curve.time_s);
     assert_true(coefficients[0] == 7);
     clear(&made);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "server/schedulers/perseus.h"
 
 /* A curve that moved further than this has likely changed its shape too. */
@@ -178,10 +179,11 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
     calibrate(self, round, frequency_mhz);
     const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
     harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "planned again: T_min %.4g s and %.5g J; %.3g s and %.4g J an iteration lie "
-                      "outside of the instructions",
-                      fastest->time_s, fastest->energy_j, self->outside_time_s + self->shift_time_s,
-                      self->outside_energy_j + self->shift_energy_j);
+                      "planned again: T_min %s and %s; %s and %s an iteration lie outside of the "
+                      "instructions",
+                      HARPE_TIME(fastest->time_s), HARPE_ENERGY(fastest->energy_j),
+                      HARPE_TIME(self->outside_time_s + self->shift_time_s),
+                      HARPE_ENERGY(self->outside_energy_j + self->shift_energy_j));
     return HARPE_OK;
 }
 
@@ -247,8 +249,8 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     self->drift_rounds = 0;
     put_off(&self->corrections, self->round);
     harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "drift: iterations take %.4g s and %.5g J, %.4g s and %.5g J were expected",
-                      round->iteration_time_s, round->iteration_energy_j, predicted.time,
-                      predicted.energy);
+                      "drift: iterations take %s and %s, %s and %s were expected",
+                      HARPE_TIME(round->iteration_time_s), HARPE_ENERGY(round->iteration_energy_j),
+                      HARPE_TIME(predicted.time), HARPE_ENERGY(predicted.energy));
     return correct(self, round, error);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers and names as a reader wants to see them: a unit that fits, few digits, '.' whatever the
  * locale. Buffers are the caller's; every function returns its buffer, always NUL-terminated. */
-#ifndef HARPE_DRAW_FORMAT_H
-#define HARPE_DRAW_FORMAT_H
+#ifndef HARPE_BASE_FORMAT_H
+#define HARPE_BASE_FORMAT_H
 
 #include <stddef.h>
 
@@ -17,13 +17,24 @@ typedef struct harpe_unit {
 harpe_unit harpe_time_unit(double largest_s);
 harpe_unit harpe_energy_unit(double largest_j);
 
-/* `decimals` 0 .. 9 digits behind the point; a very large number in scientific form. */
+/* `decimals` 0 .. 9 digits behind the point, as many of them as doubles resolve; a number above
+ * 9e17 in scientific form. */
 char *harpe_format_fixed(char buffer[HARPE_NUMBER_SIZE], double value, int decimals);
 /* The same without trailing zeros: "1.5", "2"; minus is an ASCII '-'. For coordinates. */
 char *harpe_format_compact(char buffer[HARPE_NUMBER_SIZE], double value, int decimals);
-/* About four significant digits and the unit: "4.331 s", "45.23 kJ". */
+/* About so many significant digits, never fewer than the whole part has, and no trailing zeros:
+ * 1.5, 16460, 0.00005. For what "%.4g" would print as 1.646e+04. */
+char *harpe_format_digits(char buffer[HARPE_NUMBER_SIZE], double value, int significant);
+/* About four significant digits and the unit: "4.331 s", "45.23 kJ", "16.46 kW". */
 char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds);
 char *harpe_format_energy(char buffer[HARPE_NUMBER_SIZE], double joules);
+char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts);
+/* The same as an expression, for an argument of printf: valid to the end of the block. */
+#define HARPE_DIGITS(value, significant) \
+    harpe_format_digits((char[HARPE_NUMBER_SIZE]){0}, (value), (significant))
+#define HARPE_TIME(seconds) harpe_format_time((char[HARPE_NUMBER_SIZE]){0}, (seconds))
+#define HARPE_ENERGY(joules) harpe_format_energy((char[HARPE_NUMBER_SIZE]){0}, (joules))
+#define HARPE_POWER(watts) harpe_format_power((char[HARPE_NUMBER_SIZE]){0}, (watts))
 /* One decimal and a sign-free number: "12.3 %". Two decimals below 1 %. */
 char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatting for pictures and the report. snprintf is used for integers and, where a number is too
- * large for them, for scientific form, because its decimal point follows the locale. */
-#include "draw/format.h"
+/* Formatting for people: tables, messages, logs, pictures, the report. snprintf is used for
+ * integers and, where a number is too large for them, for scientific form, because its decimal
+ * point follows the locale. */
+#include "base/format.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +48,10 @@ char *harpe_format_fixed(char buffer[HARPE_NUMBER_SIZE], double value, int decim
     if (decimals > 9) {
         decimals = 9;
     }
-    if (!(fabs(value) < 9e17 / (double)powers[decimals])) {
+    while (decimals > 0 && fabs(value) >= 9e17 / (double)powers[decimals]) {
+        decimals--;
+    }
+    if (!(fabs(value) < 9e17)) {
         return format_scientific(buffer, value);
     }
     int64_t scaled = llround(fabs(value) * (double)powers[decimals]);
@@ -92,6 +97,10 @@ static int decimals_for(double value, int significant) {
     return decimals;
 }
 
+char *harpe_format_digits(char buffer[HARPE_NUMBER_SIZE], double value, int significant) {
+    return harpe_format_compact(buffer, value, decimals_for(value, significant));
+}
+
 static char *format_with_unit(char buffer[HARPE_NUMBER_SIZE], double value, harpe_unit unit) {
     double scaled = value * unit.per_si;
     harpe_format_fixed(buffer, scaled, decimals_for(scaled, 4));
@@ -106,6 +115,12 @@ char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds) {
 
 char *harpe_format_energy(char buffer[HARPE_NUMBER_SIZE], double joules) {
     return format_with_unit(buffer, joules, harpe_energy_unit(fabs(joules)));
+}
+
+char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts) {
+    bool is_large = fabs(watts) >= 1e4;
+    return format_with_unit(buffer, watts,
+                            is_large ? (harpe_unit){"kW", 1e-3} : (harpe_unit){"W", 1.0});
 }
 
 char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent) {
