@@ -60,7 +60,8 @@ static const struct argp_option flags[] = {
     {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
     {"scheduler", FLAG_SETTING + 1, "NAME", 0,
-     "PointSolution, PointSolution3D, AllMaxFrequency, Perseus, InstructionProfiler, ./mine.so, "
+     "PointSolution, PointSolution3D, AllMaxFrequency, HighestFrequency, Perseus, "
+     "InstructionProfiler, ./mine.so, "
      "python:module.Class or program:COMMAND",
      2},
     {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
