@@ -113,7 +113,7 @@ _harpe() {
         return
         ;;
     'serve --scheduler')
-        COMPREPLY=($(compgen -W 'PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:' -- "$cur"))
+        COMPREPLY=($(compgen -W 'PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:' -- "$cur"))
         return
         ;;
     'serve --dump-dir' | 'serve --state-dir')

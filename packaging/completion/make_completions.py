@@ -25,8 +25,9 @@ VALUES = {
     ("log-format", "FORMAT"): "text json",
     ("scheduler", "NAME"): "Perseus",
 }
-MORE_VALUES = {("serve", "scheduler"): "PointSolution PointSolution3D AllMaxFrequency Perseus "
-                                       "InstructionProfiler python: program:"}
+MORE_VALUES = {("serve", "scheduler"): "PointSolution PointSolution3D AllMaxFrequency "
+                                       "HighestFrequency Perseus InstructionProfiler "
+                                       "python: program:"}
 FILES = re.compile(r"^(FILE|FILE\.py|NAME\|FILE|WHERE|PROGRAM)$")
 OPTION = re.compile(r"^  (?:-(\S), |    )(--\S.*?)(?:(?<=\S)  +(\S.*))?$")
 HEADER = "# Made by packaging/completion/make_completions.py out of harpe's help: do not edit.\n"

@@ -92,7 +92,7 @@ typedef struct harpe_sim_board {
     size_t message_count;
     char library[HARPE_SIM_TEXT_MAX], cluster[HARPE_SIM_TEXT_MAX], profile[HARPE_SIM_TEXT_MAX];
     char gpus[HARPE_SIM_TEXT_MAX], scale[64], blocking[64];
-    char server_url[HARPE_SIM_TEXT_MAX], job_key[64];
+    char server_url[HARPE_SIM_TEXT_MAX];
     /* By the launcher, at any time. */
     _Atomic int32_t stop;           /* after this step */
     _Atomic int32_t abort;          /* at once */
@@ -104,6 +104,7 @@ typedef struct harpe_sim_board {
     _Atomic uint32_t steps; /* a futex: steps that all ranks have finished, baseline too */
     char job_id[256];       /* by rank 0, before job_id_is_known */
     _Atomic int32_t job_id_is_known;
+    char shared[256]; /* what rank 0 broadcasts, between two meetings */
     harpe_sim_meeting meeting;
     harpe_sim_rank_state rank[HARPE_SIM_RANK_MAX];
     harpe_sim_step step[HARPE_SIM_STEP_MAX][HARPE_SIM_RANK_MAX];

@@ -182,6 +182,10 @@ static void ask_server(launcher *self) {
     harpe_sim_story *story = self->story;
     if (harpe_clock_s() < self->next_ask_s || !atomic_load(&self->board->job_id_is_known)) return;
     self->next_ask_s = harpe_clock_s() + ASK_PERIOD_S;
+    if (self->run->server->is_published) {
+        story->planned_round = 0;
+        return;
+    }
     json_t *frontier;
     long status = ask_about_job(self, "/jobs/", "/frontier", NULL, &frontier);
     if (status == 200 && json_is_object(frontier)) {

@@ -239,6 +239,26 @@ static void print_log(void *user, harpe_log_level level, const char *line) {
     fprintf(stderr, "harpe train-sim: rank %d: %s\n", run->job->rank, line);
 }
 
+/* Now: what this machine was late in the step before is not carried over. */
+static harpe_status begin_together(rank_run *run, harpe_error *error) {
+    const harpe_sim_transport *transport = &run->job->transport;
+    bool stop = false;
+    run->begin_ns = run->now_ns();
+    return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
+}
+
+/* As the collectives of a training framework do it, so that a published server will do, too. */
+static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *error) {
+    rank_run *run = user;
+    char *shared = run->board->shared;
+    if (size > sizeof run->board->shared)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu bytes are too many to broadcast", size);
+    if (run->job->rank == 0) memcpy(shared, data, size);
+    harpe_status status = begin_together(run, error);
+    if (!status && run->job->rank != 0) memcpy(data, shared, size);
+    return status;
+}
+
 static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
     const harpe_sim_options *job = run->job->options;
     harpe_gpus_options gpus = {.visible_devices = "all", .log = {print_log, run}};
@@ -256,7 +276,8 @@ static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
         .device_id = run->job->rank,
         .server_url = run->board->server_url,
         .job_metadata = "train-sim",
-        .job_key = run->board->job_key,
+        .broadcast = broadcast,
+        .broadcast_user = run,
         .gpus = run->gpus,
         /* many ranks share few cores here: nobody may spin */
         .controller = {.poll_interval_s = -1, .zeusd_socket = ""},
@@ -274,14 +295,6 @@ static void stop_optimizer(rank_run *run) {
 
 /* ---- The run ----------------------------------------------------------------------------------
  */
-
-/* Now: what this machine was late in the step before is not carried over. */
-static harpe_status begin_together(rank_run *run, harpe_error *error) {
-    const harpe_sim_transport *transport = &run->job->transport;
-    bool stop = false;
-    run->begin_ns = run->now_ns();
-    return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
-}
 
 static harpe_status train(rank_run *run, harpe_error *error) {
     harpe_sim_board *board = run->board;

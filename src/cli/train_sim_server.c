@@ -153,15 +153,17 @@ static bool choose_scheduler(const harpe_sim_options *options, double blocking_p
     return server->scheduler_args;
 }
 
-/* Is anybody there, and would he let the ranks in? Health is told to all, the rest is not. */
-static harpe_status check_server(const harpe_sim_server *server, harpe_error *error) {
+/* Does a server answer, and does it let the ranks in? Everybody may ask for health, and only who
+ * has the token for the rest. The published server has neither page, and says so in JSON. */
+static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
     const char *token = getenv("HARPE_TOKEN");
     json_t *answer = NULL;
-    if (!is_answering(server))
+    long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
+    server->is_published = status == 404 && json_object_get(answer, "detail");
+    json_decref(answer);
+    if (!server->is_published && !is_answering(server))
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "nobody answers at %.200s; is harpe serve running there?", server->url);
-    long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
-    json_decref(answer);
     if (status != 401) return HARPE_OK;
     return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s", server->url,
                       token && *token ? "does not know the token in HARPE_TOKEN"

@@ -17,6 +17,7 @@ typedef struct harpe_sim_server {
     const char *scheduler;
     char *scheduler_args; /* owned */
     bool is_quiet;
+    bool is_published; /* that of Zeus: it hands out its first plan, and has no pages */
 } harpe_sim_server;
 
 /* Starts one with its store in `directory` (or only notes --server's address) and waits until it

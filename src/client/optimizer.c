@@ -116,8 +116,12 @@ static harpe_status build(harpe_pipeline *optimizer,
                           const harpe_pipeline_frequency_options *options, harpe_error *error) {
     harpe_status status = harpe_pipeline_take_options(optimizer, options, error);
     if (!status) status = make_here(optimizer, error);
-    /* Before anything that may fail on one rank alone: the others wait in the broadcast. */
-    if (!status) status = harpe_pipeline_agree_on_job(optimizer, error);
+    if (status) {
+        harpe_pipeline_miss_meeting(options);
+        return status;
+    }
+    /* Before anything else that may fail on one rank alone: the others wait in the broadcast. */
+    status = harpe_pipeline_agree_on_job(optimizer, error);
     if (!status) status = take_gpu(optimizer, error);
     if (!status) status = harpe_pipeline_format_rank(optimizer, error);
     if (!status) status = make_profiler(optimizer, error);

@@ -117,6 +117,14 @@ void harpe_reply_to_registration(harpe_connection *connection, const char *job_b
     json_decref(id);
 }
 
+bool harpe_reply_is_published(harpe_connection *connection) {
+    harpe_request request = {.path = "/info", .segment = "", .query = ""};
+    harpe_answer answer;
+    harpe_reply reply;
+    exchange(connection, &request, &answer, &reply);
+    return reply.outcome == HARPE_REPLY_GONE;
+}
+
 void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,
                                harpe_frequency_schedule *schedule, harpe_reply *reply) {
     harpe_answer answer;

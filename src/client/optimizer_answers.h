@@ -29,6 +29,9 @@ void harpe_reply_to(harpe_connection *connection, const harpe_request *request, 
 /* POST /register_job. */
 void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
                                  size_t size, harpe_reply *reply);
+/* GET /info: is this the published server, which answers that there is no such page? It gives
+ * whoever registers a job of its own. */
+bool harpe_reply_is_published(harpe_connection *connection);
 /* GET /schedule; `*schedule` is the caller's to free where the outcome is ANSWERED. */
 void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,
                                harpe_frequency_schedule *schedule, harpe_reply *reply);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pipeline frequency optimizer is asked for: checked, completed, copied, and made into the
- * two registrations that the server will get. The ranks agree on their job here, by a key: the id
- * comes from the server later, so that nobody waits for a server at construction. */
+ * two registrations that the server will get. The ranks agree on their job here: by a key, under
+ * which each of them registers later, so that nobody waits for a server at construction; or, where
+ * they meet by a broadcast and the server answers rank 0 soon, by the job's id, because the
+ * published server knows no keys. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -155,33 +158,12 @@ static void make_up_key(char key[HARPE_JOB_KEY_SIZE]) {
     key[HARPE_JOB_KEY_SIZE - 1] = '\0';
 }
 
-/* Also a job of one rank has a key: a registration that is tried again makes no second job. */
-static harpe_status find_key(harpe_pipeline *optimizer, harpe_error *error) {
+static harpe_status take_key(harpe_pipeline *optimizer, const char *key, harpe_error *error) {
     harpe_pipeline_frequency_options *own = &optimizer->options;
-    if (own->job_key) return HARPE_OK;
-    char key[HARPE_JOB_KEY_SIZE] = "";
-    if (own->rank == 0) make_up_key(key);
-    if (own->broadcast) {
-        harpe_error reason = {.message = ""};
-        harpe_status status = own->broadcast(own->broadcast_user, key, sizeof key, &reason);
-        if (status) {
-            return harpe_fail(error, status, "pipeline frequency: broadcast failed: %.900s",
-                              reason.message);
-        }
-        if (strnlen(key, sizeof key) != sizeof key - 1) {
-            return harpe_fail(error, HARPE_INVALID_INPUT,
-                              "pipeline frequency: broadcast brought no key of rank 0: do all "
-                              "ranks take part in it, and is its first one rank 0 of the job?");
-        }
-    }
-    own->job_key = strdup(key);
-    return own->job_key ? HARPE_OK : harpe_fail_memory(error);
-}
-
-harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error) {
-    harpe_status status = find_key(optimizer, error);
-    if (status) return status;
-    const harpe_pipeline_frequency_options *own = &optimizer->options;
+    char *copied = strdup(key);
+    if (!copied) return harpe_fail_memory(error);
+    free((char *)own->job_key);
+    own->job_key = copied;
     harpe_job_info job = {.job_id = "",
                           .pp_degree = own->pp_degree,
                           .dp_degree = own->dp_degree,
@@ -189,7 +171,78 @@ harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error 
                           .world_size = own->world_size,
                           .job_metadata = own->job_metadata,
                           .job_key = own->job_key};
+    free(optimizer->job_body);
+    optimizer->job_body = NULL;
     return harpe_job_info_format(&job, &optimizer->job_body, error);
+}
+
+/* What rank 0 broadcasts: a text whose first character says of what kind the rest is. The size is
+ * the same for all kinds, so that a failure of rank 0 alone holds up nobody. */
+typedef char meeting[HARPE_MEETING_SIZE];
+enum { MEETING_KEY = 'k', MEETING_JOB = 'j' };
+
+/* Rank 0: a key, or the job's id where the server gives one at once. */
+static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_error *error) {
+    char key[HARPE_JOB_KEY_SIZE];
+    make_up_key(key);
+    harpe_status status = take_key(optimizer, key, error);
+    if (status) return status;
+    char job_id[sizeof optimizer->job_id] = "";
+    if (optimizer->options.world_size > 1)
+        harpe_pipeline_ask_for_job(optimizer, job_id, sizeof job_id);
+    bool has_job = *job_id && strlen(job_id) + 1 < HARPE_MEETING_SIZE;
+    text[0] = has_job ? MEETING_JOB : MEETING_KEY;
+    strcpy(text + 1, has_job ? job_id : key);
+    return HARPE_OK;
+}
+
+/* A job that the server forgets is registered anew under a key that all ranks know: its id. */
+static harpe_status join_meeting(harpe_pipeline *optimizer, const meeting text,
+                                 harpe_error *error) {
+    size_t length = strnlen(text, HARPE_MEETING_SIZE);
+    bool is_job = text[0] == MEETING_JOB;
+    if (length < 2 || length == HARPE_MEETING_SIZE || (!is_job && text[0] != MEETING_KEY)) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "pipeline frequency: broadcast brought no key of rank 0: did rank 0 "
+                          "fail, do all ranks take part in it, and is its first one rank 0 of the "
+                          "job?");
+    }
+    if (is_job) memcpy(optimizer->job_id, text + 1, length);
+    return take_key(optimizer, text + 1, error);
+}
+
+static harpe_status broadcast(const harpe_pipeline_frequency_options *options, meeting text,
+                              harpe_error *error) {
+    harpe_error reason = {.message = ""};
+    harpe_status status =
+        options->broadcast(options->broadcast_user, text, HARPE_MEETING_SIZE, &reason);
+    if (!status) return HARPE_OK;
+    return harpe_fail(error, status, "pipeline frequency: broadcast failed: %.900s",
+                      reason.message);
+}
+
+void harpe_pipeline_miss_meeting(const harpe_pipeline_frequency_options *options) {
+    meeting nothing = "";
+    harpe_error ignored;
+    if (options->broadcast && !options->job_key) (void)broadcast(options, nothing, &ignored);
+}
+
+harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error) {
+    harpe_pipeline_frequency_options *own = &optimizer->options;
+    if (own->job_key) return take_key(optimizer, own->job_key, error);
+    if (!own->broadcast) {
+        /* A job of one rank has one, too: a registration that is tried again makes no second job.
+         */
+        char key[HARPE_JOB_KEY_SIZE];
+        make_up_key(key);
+        return take_key(optimizer, key, error);
+    }
+    meeting text = "";
+    harpe_error failed;
+    harpe_status failure = own->rank == 0 ? call_meeting(optimizer, text, &failed) : HARPE_OK;
+    harpe_status status = broadcast(own, text, error);
+    if (failure) return harpe_fail(error, failure, "%s", failed.message);
+    return status ? status : join_meeting(optimizer, text, error);
 }
 
 harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error) {

@@ -16,7 +16,8 @@
 #include "client/marks.h"
 #include "client/schedule_follow.h"
 
-#define HARPE_JOB_KEY_SIZE 33 /* of one made up here: hexadecimal digits and a NUL */
+#define HARPE_JOB_KEY_SIZE 33  /* of one made up here: hexadecimal digits and a NUL */
+#define HARPE_MEETING_SIZE 256 /* of what rank 0 broadcasts */
 
 /* ---- Training thread ------------------------------------------------------------------------- */
 
@@ -54,6 +55,7 @@ typedef struct harpe_conversation {
     bool counts_rounds; /* the server says Harpe-Round */
     bool has_no_round;  /* ask for whatever is current, not for `round` + 1 */
     bool has_told_conflict;
+    bool knows_keys;                /* the server does: it was asked */
     int64_t round;                  /* of the last schedule; -1: none */
     int64_t series;                 /* of the last schedule, from 1 on */
     bool runs_trial;                /* the last schedule is a trial, and is run */
@@ -139,13 +141,20 @@ harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *opt
                                      harpe_error *error);
 
 /* optimizer_options.c: checks, fills in defaults and copies; then the bodies of the two
- * registrations, with a key that all ranks share. harpe_pipeline_forget_options frees the texts. */
+ * registrations, with a key that all ranks share, and perhaps the job's id.
+ * harpe_pipeline_forget_options frees the texts. */
 harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          const harpe_pipeline_frequency_options *options,
                                          harpe_error *error);
 harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error);
+/* For a rank that fails before: takes its part in the broadcast, in which the others wait. */
+void harpe_pipeline_miss_meeting(const harpe_pipeline_frequency_options *options);
 harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error);
 void harpe_pipeline_forget_options(harpe_pipeline *optimizer);
+
+/* optimizer_meeting.c: registers the job, which takes a few seconds at most; "" where the server
+ * does not answer as it should. Before there is a conversation. */
+void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size);
 
 /* optimizer_gpu.c */
 harpe_status harpe_pipeline_find_gpu(harpe_pipeline *optimizer, harpe_error *error);

@@ -199,6 +199,17 @@ static void register_job(harpe_pipeline *optimizer) {
     harpe_reply_to_registration(optimizer->conversation.connection, optimizer->job_body, job_id,
                                 sizeof job_id, &reply);
     if (is_trouble(optimizer, &reply)) return;
+    harpe_conversation *talk = &optimizer->conversation;
+    if (optimizer->options.world_size > 1 && !talk->knows_keys) {
+        if (harpe_reply_is_published(talk->connection)) {
+            give_up(optimizer,
+                    "the server is not harpe serve and gives each rank a job of its own: let the "
+                    "ranks meet by a broadcast (torch.distributed or MPI, initialised before, "
+                    "without a job_key) while the server runs, or use harpe serve");
+            return;
+        }
+        talk->knows_keys = true;
+    }
     pthread_mutex_lock(&optimizer->lock);
     memcpy(optimizer->job_id, job_id, sizeof job_id);
     pthread_mutex_unlock(&optimizer->lock);

@@ -27,6 +27,7 @@ static const builtin_row BUILTIN[] = {
     {"PointSolution", &harpe_point_solution, false, "a plan file, one list per rank"},
     {"PointSolution3D", &harpe_point_solution, true, "a plan file, one list per stage"},
     {"AllMaxFrequency", &harpe_all_max_frequency, false, "highest clocks, for comparison"},
+    {"HighestFrequency", &harpe_highest_frequency, false, "highest clocks, needs no arguments"},
     {"InstructionProfiler", &harpe_instruction_profiler, false, "measures a profile, then stops"},
     {"Perseus", &harpe_perseus_scheduler, false, "online: measures, plans and learns"},
 };
@@ -216,11 +217,13 @@ static harpe_status open_builtin(harpe_scheduler_kind *kind, const char *name, h
         kind->is_3d = kind->is_3d || BUILTIN[i].is_3d;
         return HARPE_OK;
     }
-    return harpe_fail(error, HARPE_NOT_FOUND,
-                      "scheduler: there is no '%.64s'; built in are PointSolution, "
-                      "PointSolution3D, AllMaxFrequency, InstructionProfiler and Perseus; yours is "
-                      "a path that ends in .so, python:module.Class or program:COMMAND",
-                      name);
+    return harpe_fail(
+        error, HARPE_NOT_FOUND,
+        "scheduler: there is no '%.64s'; built in are PointSolution, "
+        "PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler and Perseus; "
+        "yours is "
+        "a path that ends in .so, python:module.Class or program:COMMAND",
+        name);
 }
 
 static harpe_status open_class(harpe_scheduler_kind *kind, const char *name, harpe_error *error) {

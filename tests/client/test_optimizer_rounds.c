@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pipeline frequency optimizer with a real server and emulated GPUs, when all goes well: ranks
  * meet, rounds go on, clocks follow, and nothing is left at the end. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "client/training_world.h"
 
 static void ranks_meet_by_key_and_rounds_go_on(void **state) {
@@ -70,6 +74,59 @@ static void ranks_meet_by_broadcast(void **state) {
     end_training(ranks[0]);
     end_training(ranks[1]);
     kill_server(&one);
+}
+
+/* Listens and never answers. */
+static int start_mute_server(char url[64]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(url, 64, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    return fd;
+}
+
+static void a_server_that_does_not_answer_holds_up_the_meeting_for_seconds(void **state) {
+    (void)state;
+    char url[64], wire[256] = "";
+    int fd = start_mute_server(url);
+    broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
+    for (int r = 0; r < 2; r++) {
+        training *one = new_training(url, r, 2);
+        one->options.job_key = NULL;
+        one->options.broadcast = broadcast;
+        one->options.broadcast_user = &ends[r];
+        double begin_s = harpe_clock_s();
+        construct(one);
+        assert_true(harpe_clock_s() - begin_s < LIMIT_S); /* the server is waited for that long */
+        assert_int_equal(ends[r].calls, 1);
+        assert_int_equal(wire[0], 'k');
+        assert_int_equal(strlen(wire), 33);
+        end_training(one);
+    }
+    close(fd);
+}
+
+/* The other ranks wait in the broadcast. */
+static void a_rank_with_wrong_options_takes_part_in_the_broadcast(void **state) {
+    (void)state;
+    char wire[256] = "";
+    broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
+    harpe_error error;
+    for (int r = 0; r < 2; r++) {
+        training *one = new_training("http://127.0.0.1:1", r, 2);
+        one->options.job_key = NULL;
+        one->options.broadcast = broadcast;
+        one->options.broadcast_user = &ends[r];
+        if (r == 0) one->options.iterations = -1;
+        assert_int_equal(harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error),
+                         r == 0 ? HARPE_INVALID_ARGUMENT : HARPE_INVALID_INPUT);
+        assert_int_equal(ends[r].calls, 1);
+        assert_non_null(strstr(error.message, r == 0 ? "iterations" : "rank 0"));
+        end_training(one);
+    }
 }
 
 static harpe_status broken_broadcast(void *user, void *data, size_t size, harpe_error *error) {
@@ -221,6 +278,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(ranks_meet_by_key_and_rounds_go_on),
         TEST(ranks_meet_by_broadcast),
+        TEST(a_server_that_does_not_answer_holds_up_the_meeting_for_seconds),
+        TEST(a_rank_with_wrong_options_takes_part_in_the_broadcast),
         TEST(a_broadcast_that_fails_is_an_error),
         TEST(a_held_request_does_not_hold_up_the_end),
         TEST(a_forked_child_disturbs_nothing),

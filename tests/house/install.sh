@@ -71,6 +71,10 @@ if [ -x "$build/harpe" ]; then
     unit=$prefix/lib/systemd/system/harpe-serve.service
     grep -q "^ExecStart=$prefix/bin/harpe serve " "$unit" ||
         { echo 'the unit does not start the installed program'; exit 1; }
+    # Clients of Zeus cannot run what Perseus begins with where it must count the microbatches.
+    if grep -q '^Environment=.*Perseus' "$unit" && ! grep -q num_microbatches "$unit"; then
+        echo 'the unit starts Perseus without num_microbatches'; exit 1
+    fi
     if command -v systemd-analyze >/dev/null; then
         systemd-analyze verify --man=no "$unit"
     fi

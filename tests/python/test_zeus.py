@@ -3,6 +3,7 @@
 the published package, and one script does the same with both."""
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -160,6 +161,34 @@ class Signatures(unittest.TestCase):
                         continue  # a class, which the server sets
                     self.assertEqual(ours, described)
         self.assertGreater(compared, 30)
+
+
+# Modules whose names users import from the package above.
+ONLY_INSIDE = {"zeus", "zeus.monitor.energy", "zeus.monitor.__main__",
+               "zeus.optimizer.pipeline_frequency.optimizer"}
+
+
+class Migration(unittest.TestCase):
+    def test_the_page_names_every_public_module_of_the_published_package(self):
+        """By its own name, or by that of the package that it is in."""
+        package, = (published_zeus.python().parents[1] / "lib").glob("python*/site-packages/zeus")
+        listed = sorted(".".join(path.relative_to(package.parent).with_suffix("").parts)
+                        .removesuffix(".__init__") for path in package.rglob("*.py"))
+        self.assertIn("zeus.monitor.power_streaming", listed)
+        page = (world.SOURCE / "docs" / "migration.md").read_text(encoding="utf-8")
+        named = set(re.findall(r"\bzeus(?:\.\w+)+", page))
+        for module in listed:
+            if module in ONLY_INSIDE:
+                continue
+            parts = module.split(".")
+            # Of these two some parts are there and some are not.
+            first = 3 if parts[1] in ("monitor", "optimizer") else 2
+            above = {".".join(parts[:end]) for end in range(first, len(parts) + 1)}
+            with self.subTest(module):
+                self.assertTrue(above & named or any(one.startswith(f"{module}.") for one in named),
+                                "is not mentioned")
+        for name in ("PowerMonitor", "TemperatureMonitor", "PowerStreamingClient"):
+            self.assertIn(name, page)
 
 
 # A script as users write them, run with both packages: prints what came of each call. PyTorch is

@@ -139,6 +139,44 @@ static void ranks_that_never_agree_or_never_report_fail_the_job(void **state) {
     }
 }
 
+/* ---- What the job says -------------------------------------------------------------------- */
+
+static void the_jobs_metadata_may_tell_the_microbatches(void **state) {
+    const struct {
+        const char *metadata, *args;
+        size_t microbatches; /* of the first schedule; 0: they are counted */
+    } cases[] = {
+        {"num_microbatches=4", "{}", 4},
+        {"llama num_microbatches=3", "{}", 3},
+        {"a=b,num_microbatches=6;c", "{}", 6},
+        {"a+num_microbatches=6+b", "{}", 6},
+        {"num_microbatches=4", "{\"num_microbatches\": 8}", 4},
+        {"num_microbatches=x num_microbatches=5", "{}", 5},
+        {"", "{\"num_microbatches\": 8}", 8},
+        {NULL, "{}", 0},
+        {"", "{}", 0},
+        {"num_microbatches", "{}", 0},
+        {"num_microbatches=", "{}", 0},
+        {"num_microbatches=0", "{}", 0},
+        {"num_microbatches=-4", "{}", 0},
+        {"num_microbatches=4.5", "{}", 0},
+        {"num_microbatches=4x", "{}", 0},
+        {"num_microbatches=1000001", "{}", 0},
+        {"num_microbatches=99999999999999999999", "{}", 0},
+        {"xnum_microbatches=4", "{}", 0},
+        {" ,;+", "{}", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        simulated_pipeline *s = simulate(2, 1, 1, 8, NULL);
+        s->job.job_metadata = cases[i].metadata;
+        start(s, "Perseus", cases[i].args);
+        next(s);
+        assert_int_equal(s->schedules[1].instruction_count, 2 * cases[i].microbatches);
+        simulated_free(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_iteration_with_one_more_does_not_count),
@@ -149,6 +187,7 @@ int main(void) {
         cmocka_unit_test(what_no_schedule_has_does_not_count),
         cmocka_unit_test(ranks_that_cannot_agree_are_asked_again),
         cmocka_unit_test(ranks_that_never_agree_or_never_report_fail_the_job),
+        cmocka_unit_test(the_jobs_metadata_may_tell_the_microbatches),
     };
     return cmocka_run_group_tests_name("server_perseus_count", tests, NULL, NULL);
 }

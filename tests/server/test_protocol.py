@@ -500,6 +500,24 @@ class Refusals(ServerTest):
         for rank, connection in enumerate(asked):
             self.expect(connection.receive(), 200, schedule_of(plan_for(2), rank))
 
+    def test_only_published_clients_are_refused_an_empty_schedule(self):
+        """They cannot run it; whoever else asks knows what it means."""
+        server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler", "Perseus")
+        self.addCleanup(server.kill)
+        agent = {"User-Agent": "python-httpx/0.28.1"}
+        job = register(server)
+        self.expect_detail(server.get(f"/schedule/{job.id}?rank=0", **agent), 400,
+                           "num_microbatches=N")
+        empty = {"rank": 0, "frequencies": []}
+        self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200, empty)
+        job = register(server)
+        self.expect(server.get(f"/schedule/{job.id}?rank=0", **{"User-Agent": "curl/8"}), 200,
+                    empty)
+        told = register(server, job_metadata="num_microbatches=2")
+        answer = self.expect(server.get(f"/schedule/{told.id}?rank=0", **agent), 200)
+        self.assertEqual([entry[0] for entry in answer.json["frequencies"]],
+                         ["forward", "backward"] * 2)
+
     def test_head_of_pages_is_that_of_get(self):
         server = self.start()
         job = register(server)

@@ -65,6 +65,9 @@ static void refused_arguments_are_named(void **state) {
         {"PointSolution", "{\"solution_path\": \"/nowhere/x.py\"}", "/nowhere/x.py"},
         {"PointSolution", "{\"solution_path\": \"/nowhere/x.json\"}", "must end in .py"},
         {"AllMaxFrequency", "{}", "'num_microbatches'"},
+        {"HighestFrequency", "{\"num_microbatches\": 0}", "num_microbatches of HighestFreq"},
+        {"HighestFrequency", "{\"schedule\": \"2f2b\"}", "2f2b"},
+        {"HighestFrequency", "{\"microbatches\": 8}", "no argument 'microbatches'"},
         {"AllMaxFrequency", "{\"num_microbatches\": \"8\"}", "num_microbatches of AllMax"},
         {"AllMaxFrequency", "{\"num_microbatches\": 0}", "num_microbatches of AllMax"},
         {"AllMaxFrequency", "{\"num_microbatches\": 8, \"schedule\": \"2f2b\"}", "2f2b"},
@@ -100,6 +103,28 @@ static void every_rank_runs_at_its_highest_clock(void **state) {
     /* 1F1B: the last stage goes backward at once, the first one does not. */
     assert_string_equal(w->schedules[0].instructions[1].instruction, "forward");
     assert_string_equal(w->schedules[1].instructions[1].instruction, "backward");
+}
+
+static void highest_frequency_needs_no_arguments(void **state) {
+    world *w = *state;
+    make_job(w, 2, 2, 1);
+    start(w, "HighestFrequency", "{}");
+    next(w);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(w->schedules[r].instruction_count, 0);
+    assert_true(harpe_scheduler_is_finished(w->scheduler));
+}
+
+static void highest_frequency_lists_the_microbatches_that_it_is_told(void **state) {
+    world *w = *state;
+    make_job(w, 2, 2, 1);
+    w->job.job_metadata = "llama num_microbatches=3";
+    start(w, "HighestFrequency", "{}");
+    next(w);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(w->schedules[r].instruction_count, 6);
+        assert_int_equal(w->schedules[r].instructions[5].frequency_mhz, 1410);
+    }
 }
 
 /* ---- The 3D wrapper ----------------------------------------------------------------------- */
@@ -282,6 +307,8 @@ int main(void) {
         SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused),
         SCHEDULER_TEST(refused_arguments_are_named),
         SCHEDULER_TEST(every_rank_runs_at_its_highest_clock),
+        SCHEDULER_TEST(highest_frequency_needs_no_arguments),
+        SCHEDULER_TEST(highest_frequency_lists_the_microbatches_that_it_is_told),
         SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks),
         SCHEDULER_TEST(stages_offer_what_all_their_ranks_have),
         SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element),

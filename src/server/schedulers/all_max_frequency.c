@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AllMaxFrequency: every instruction at the highest clock that its rank offers. What a job runs
- * without an optimizer, for comparison; data and tensor parallel jobs need no wrapper. */
+/* AllMaxFrequency and HighestFrequency: every instruction at the highest clock that its rank
+ * offers, as a job runs without an optimizer. AllMaxFrequency lists the instructions, for
+ * comparison. HighestFrequency needs no argument: where nobody says how many microbatches there are
+ * it hands out empty schedules, which stand for the highest clocks. Data and tensor parallel jobs
+ * need no wrapper. */
 #include <stdlib.h>
 
 #include <harpe/schedule.h>
@@ -10,11 +13,11 @@
 #include "server/schedulers/builtin.h"
 
 typedef struct all_max_frequency {
-    harpe_schedule *schedule;
+    harpe_schedule *schedule; /* NULL: unknown */
     const harpe_scheduler_job *job;
 } all_max_frequency;
 
-enum { MICROBATCHES_MAX = 1000000 };
+enum { MICROBATCHES_MAX = HARPE_JOB_MICROBATCHES_MAX, ANY_MICROBATCHES = 8 };
 
 static const harpe_scheduler_argument ARGUMENTS[] = {
     {"num_microbatches", false, false, MICROBATCHES_MAX},
@@ -22,36 +25,53 @@ static const harpe_scheduler_argument ARGUMENTS[] = {
     {NULL, false, false, 0},
 };
 
-static harpe_status make_schedule(const char *args_json, int stages, harpe_schedule **out,
-                                  harpe_error *error) {
+static const harpe_scheduler_argument OPTIONAL_ARGUMENTS[] = {
+    {"num_microbatches", false, true, MICROBATCHES_MAX},
+    {"schedule", true, true, 0},
+    {NULL, false, false, 0},
+};
+
+/* NULL where nothing says how many microbatches there are; `job_microbatches` of 0 is unknown. */
+static harpe_status make_schedule(const char *name, const harpe_scheduler_argument *known,
+                                  const char *args_json, int stages, int job_microbatches,
+                                  harpe_schedule **out, harpe_error *error) {
     json_t *args;
-    harpe_status status =
-        harpe_scheduler_args_read("AllMaxFrequency", args_json, ARGUMENTS, &args, error);
+    harpe_status status = harpe_scheduler_args_read(name, args_json, known, &args, error);
     if (status) return status;
     const json_t *microbatches = json_object_get(args, "num_microbatches");
     harpe_schedule_options options = {
         .name = json_string_value(json_object_get(args, "schedule")),
         .ranks = stages,
-        .microbatches = (int)json_integer_value(microbatches),
+        .microbatches =
+            job_microbatches > 0 ? job_microbatches : (int)json_integer_value(microbatches),
     };
-    status = harpe_schedule_new(&options, out, error);
+    *out = NULL;
+    if (options.microbatches > 0) status = harpe_schedule_new(&options, out, error);
     json_decref(args);
     return status;
 }
 
 /* How many stages a job will have is not known at start: the name of the schedule can be checked
  * with any number that divides the microbatches. */
-static harpe_status check_args(const char *args_json, harpe_error *error) {
+static harpe_status check(const char *name, const harpe_scheduler_argument *known,
+                          const char *args_json, harpe_error *error) {
     harpe_schedule *schedule;
-    harpe_status status = make_schedule(args_json, 1, &schedule, error);
+    harpe_status status = make_schedule(name, known, args_json, 1, 0, &schedule, error);
     if (status) return status;
+    bool is_checked = schedule != NULL;
     harpe_schedule_free(schedule);
-    return HARPE_OK;
+    if (is_checked) return HARPE_OK;
+    status = make_schedule(name, known, args_json, 1, ANY_MICROBATCHES, &schedule, error);
+    if (!status) harpe_schedule_free(schedule);
+    return status;
 }
 
-static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
+static harpe_status create(const char *name, const harpe_scheduler_argument *known,
+                           const harpe_scheduler_job *job, void **state, harpe_error *error) {
     harpe_schedule *schedule;
-    harpe_status status = make_schedule(job->args_json, job->job->pp_degree, &schedule, error);
+    harpe_status status =
+        make_schedule(name, known, job->args_json, job->job->pp_degree,
+                      harpe_scheduler_job_microbatches(job->job), &schedule, error);
     if (status) return status;
     all_max_frequency *made = harpe_calloc(1, sizeof *made);
     if (!made) {
@@ -73,7 +93,7 @@ static int highest(const harpe_rank_info *rank) {
 
 static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
     const all_max_frequency *all = state;
-    for (int r = 0; r < all->job->job->world_size; r++) {
+    for (int r = 0; all->schedule && r < all->job->job->world_size; r++) {
         const harpe_rank_info *rank = &all->job->ranks[r];
         int frequency_mhz = highest(rank);
         size_t count;
@@ -98,11 +118,41 @@ static bool is_finished(const void *state) {
     return true;
 }
 
+static const char ALL_MAX[] = "AllMaxFrequency", HIGHEST[] = "HighestFrequency";
+
+static harpe_status check_all_max(const char *args_json, harpe_error *error) {
+    return check(ALL_MAX, ARGUMENTS, args_json, error);
+}
+
+static harpe_status create_all_max(const harpe_scheduler_job *job, void **state,
+                                   harpe_error *error) {
+    return create(ALL_MAX, ARGUMENTS, job, state, error);
+}
+
 const harpe_scheduler_class harpe_all_max_frequency = {
     .abi = HARPE_SCHEDULER_ABI,
-    .name = "AllMaxFrequency",
-    .check_args = check_args,
-    .create = create,
+    .name = ALL_MAX,
+    .check_args = check_all_max,
+    .create = create_all_max,
+    .next_schedule = next_schedule,
+    .destroy = destroy,
+    .is_finished = is_finished,
+};
+
+static harpe_status check_highest(const char *args_json, harpe_error *error) {
+    return check(HIGHEST, OPTIONAL_ARGUMENTS, args_json, error);
+}
+
+static harpe_status create_highest(const harpe_scheduler_job *job, void **state,
+                                   harpe_error *error) {
+    return create(HIGHEST, OPTIONAL_ARGUMENTS, job, state, error);
+}
+
+const harpe_scheduler_class harpe_highest_frequency = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = HIGHEST,
+    .check_args = check_highest,
+    .create = create_highest,
     .next_schedule = next_schedule,
     .destroy = destroy,
     .is_finished = is_finished,

@@ -8,7 +8,6 @@ import ctypes as C
 import functools
 import operator
 import os
-import secrets
 import time
 import weakref
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from harpe import _bindings as b
 from harpe import distributed
 from harpe._cuda import Synchronizer, stream_address, synchronizer
 from harpe._library import (InvalidArgumentError, UnavailableError, abandon_in_children, call,
-                            encoded, lib, log_to)
+                            encoded, lib, log_to, member, report)
 from harpe.callback import Callback
 
 __all__ = ["PipelineFrequencyOptimizer", "PipelineFrequencyStatus"]
@@ -96,21 +95,45 @@ def _quick(function: Any) -> Callable[..., None]:
     return C.PYFUNCTYPE(function.restype, *function.argtypes)(address)
 
 
-def _job_key(job_key: Optional[str], world_size: int) -> Optional[str]:
-    """How the ranks find each other; None: a job of one rank. Collective."""
-    if job_key is not None or world_size <= 1:
-        return job_key
-    if distributed.world_size() > 1:
-        return distributed.broadcast(secrets.token_hex(16).encode("ascii")).decode("ascii")
-    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    # torchrun without --rdzv-id and --standalone calls every run "none".
-    key = run if run not in ("", "none") else os.environ.get("SLURM_JOB_ID")
-    if key:
-        return key
-    raise InvalidArgumentError(
-        f"pipeline frequency: {world_size} ranks must find each other: initialise "
-        "torch.distributed or MPI before, start them with torchrun --rdzv-id or Slurm, or give all "
-        "of them the same job_key", b.HARPE_INVALID_ARGUMENT)
+def _broadcast(_user: Optional[int], data: Any, size: int, error: Any) -> int:
+    """For C: what rank 0 has at `data` reaches all ranks."""
+    try:
+        brought = distributed.broadcast(C.string_at(data, size))
+        C.memmove(data, brought.ljust(size, b"\0"), size)
+    except Exception as exception:
+        return report(exception, error)
+    return int(b.HARPE_OK)
+
+
+class _Meeting:
+    """How the ranks find each other. Where they do by a broadcast, every rank takes its part in
+    that: a rank that fails before must not let the others wait."""
+
+    def __init__(self, job_key: Optional[str], world_size: int) -> None:
+        self.key = job_key
+        self.broadcasts = job_key is None and world_size > 1 and distributed.world_size() > 1
+        if job_key is not None or world_size <= 1 or self.broadcasts:
+            return
+        run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+        # torchrun without --rdzv-id and --standalone calls every run "none".
+        self.key = run if run not in ("", "none") else os.environ.get("SLURM_JOB_ID") or None
+        if self.key is None:
+            raise InvalidArgumentError(
+                f"pipeline frequency: {world_size} ranks must find each other: initialise "
+                "torch.distributed or MPI before, start them with torchrun --rdzv-id or Slurm, or "
+                "give all of them the same job_key", b.HARPE_INVALID_ARGUMENT)
+
+    def hand_over(self, options: b.harpe_pipeline_frequency_options) -> None:
+        """C takes part from here on."""
+        options.job_key = encoded(self.key)
+        if self.broadcasts:
+            options.broadcast = member(b.harpe_pipeline_frequency_options, "broadcast", _broadcast)
+        self.broadcasts = False
+
+    def miss(self) -> None:
+        """Takes part with nothing to say."""
+        if self.broadcasts:
+            distributed.broadcast(b"")
 
 
 def _or_none_at_all(value: Optional[float]) -> float:
@@ -150,9 +173,11 @@ class PipelineFrequencyOptimizer(Callback):
         dp_degree, pp_degree, tp_degree, world_size: sizes; the first three multiply to the last.
         server_url: of `harpe serve`, such as "http://127.0.0.1:7787".
         job_metadata: text that becomes part of the job's id.
-        job_key: ranks with the same key, 1 to 256 bytes, are in the same job. None: rank 0 makes
-            one up and broadcasts it over torch.distributed or mpi4py, if the job has initialised
-            either; otherwise the run id of torchrun, or else Slurm's job id.
+        job_key: ranks with the same key, 1 to 256 bytes, are in the same job; the published server
+            knows no keys. None: rank 0 registers the job, for which it waits 3 s at most, and
+            broadcasts its id (or a key, where the server does not answer) over torch.distributed
+            or mpi4py, if the job has initialised either; otherwise the key is the run id of
+            torchrun, or else Slurm's job id.
         token: the server's, if it wants one; None: $HARPE_TOKEN.
         ca_file: certificates to check a server with TLS by; None: the system's.
         strict: a GPU that is missing or not to be controlled is an error here, and a step that does
@@ -172,40 +197,45 @@ class PipelineFrequencyOptimizer(Callback):
         each other; HarpeError for what else stands in the way. A collective call where it
         broadcasts: all ranks make one.
         """
-        key = _job_key(job_key, world_size)  # first: a rank that fails must not let others wait
-        if mark not in _MARKS:
-            raise InvalidArgumentError(f"mark must be one of {', '.join(_MARKS)}, not {mark!r}",
-                                       b.HARPE_INVALID_ARGUMENT)
-        if iterations < 1 or warmup_iterations < 0:
-            raise InvalidArgumentError(
-                "iterations must be at least 1 and warmup_iterations at least 0, not "
-                f"{iterations} and {warmup_iterations}", b.HARPE_INVALID_ARGUMENT)
-        self.rank, self.dp_rank = operator.index(rank), operator.index(dp_rank)
-        self.pp_rank, self.tp_rank = operator.index(pp_rank), operator.index(tp_rank)
-        self.device_id = operator.index(device_id)
-        self.server_url = server_url
-        self.strict = strict
-        self._synchronize = self._waiting(synchronize) if mark == "synchronized" else None
-        options = b.harpe_pipeline_frequency_options(
-            rank=self.rank, dp_rank=self.dp_rank, pp_rank=self.pp_rank, tp_rank=self.tp_rank,
-            dp_degree=operator.index(dp_degree), pp_degree=operator.index(pp_degree),
-            tp_degree=operator.index(tp_degree), world_size=operator.index(world_size),
-            device_id=self.device_id, server_url=encoded(server_url),
-            job_metadata=encoded(job_metadata),
-            job_key=encoded(key), token=encoded(token), ca_file=encoded(ca_file),
-            leave_clocks_alone=leave_clocks_alone, iterations=iterations,
-            warmup_iterations=int(_or_none_at_all(warmup_iterations)), mark=_MARKS[mark],
-            is_strict=strict, log=log_to(_LOGGER))
-        options.controller.minimum_dwell_s = _or_none_at_all(minimum_dwell_s)
-        options.controller.poll_interval_s = _or_none_at_all(poll_interval_s)
-        if mark == "stream":
-            options.cuda_stream = stream_address(stream, self.device_id)
-        self._names = _Names()
-        self._step_begin = _quick(lib.harpe_pipeline_frequency_on_step_begin)
-        self._step_end = _quick(lib.harpe_pipeline_frequency_on_step_end)
-        self._begin = _quick(lib.harpe_pipeline_frequency_on_instruction_begin)
-        self._end = _quick(lib.harpe_pipeline_frequency_on_instruction_end)
-        handle = _Handle()
+        meeting = _Meeting(job_key, world_size)
+        try:
+            if mark not in _MARKS:
+                raise InvalidArgumentError(
+                    f"mark must be one of {', '.join(_MARKS)}, not {mark!r}",
+                    b.HARPE_INVALID_ARGUMENT)
+            if iterations < 1 or warmup_iterations < 0:
+                raise InvalidArgumentError(
+                    "iterations must be at least 1 and warmup_iterations at least 0, not "
+                    f"{iterations} and {warmup_iterations}", b.HARPE_INVALID_ARGUMENT)
+            self.rank, self.dp_rank = operator.index(rank), operator.index(dp_rank)
+            self.pp_rank, self.tp_rank = operator.index(pp_rank), operator.index(tp_rank)
+            self.device_id = operator.index(device_id)
+            self.server_url = server_url
+            self.strict = strict
+            self._synchronize = self._waiting(synchronize) if mark == "synchronized" else None
+            options = b.harpe_pipeline_frequency_options(
+                rank=self.rank, dp_rank=self.dp_rank, pp_rank=self.pp_rank, tp_rank=self.tp_rank,
+                dp_degree=operator.index(dp_degree), pp_degree=operator.index(pp_degree),
+                tp_degree=operator.index(tp_degree), world_size=operator.index(world_size),
+                device_id=self.device_id, server_url=encoded(server_url),
+                job_metadata=encoded(job_metadata), token=encoded(token),
+                ca_file=encoded(ca_file), leave_clocks_alone=leave_clocks_alone,
+                iterations=iterations, warmup_iterations=int(_or_none_at_all(warmup_iterations)),
+                mark=_MARKS[mark], is_strict=strict, log=log_to(_LOGGER))
+            options.controller.minimum_dwell_s = _or_none_at_all(minimum_dwell_s)
+            options.controller.poll_interval_s = _or_none_at_all(poll_interval_s)
+            if mark == "stream":
+                options.cuda_stream = stream_address(stream, self.device_id)
+            self._names = _Names()
+            self._step_begin = _quick(lib.harpe_pipeline_frequency_on_step_begin)
+            self._step_end = _quick(lib.harpe_pipeline_frequency_on_step_end)
+            self._begin = _quick(lib.harpe_pipeline_frequency_on_instruction_begin)
+            self._end = _quick(lib.harpe_pipeline_frequency_on_instruction_end)
+            handle = _Handle()
+            meeting.hand_over(options)
+        except BaseException:
+            meeting.miss()
+            raise
         handle.open(options)
         self._finalizer = weakref.finalize(self, handle.close)
         self._handle = handle

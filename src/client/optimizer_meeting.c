@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one request that is made while an optimizer is made: where the ranks meet by a broadcast,
+ * rank 0 asks for the job before, so that its id can travel with it. Whoever does not answer soon
+ * is asked later, by the optimizer's own thread. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/optimizer_answers.h"
+#include "client/optimizer_parts.h"
+
+#define ANSWER_WITHIN_S 3.0
+
+static bool is_soon(void *user) {
+    const double *end_s = user;
+    return harpe_clock_s() < *end_s;
+}
+
+void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size) {
+    double end_s = harpe_clock_s() + ANSWER_WITHIN_S;
+    harpe_connection_options how = {.server_url = optimizer->options.server_url,
+                                    .token = optimizer->options.token,
+                                    .ca_file = optimizer->options.ca_file,
+                                    .held_s = ANSWER_WITHIN_S,
+                                    .go_on = is_soon,
+                                    .user = &end_s};
+    harpe_connection *connection = NULL;
+    harpe_reply reply;
+    job_id[0] = '\0';
+    if (harpe_connection_new(&how, &connection, NULL) != HARPE_OK) return;
+    harpe_reply_to_registration(connection, optimizer->job_body, job_id, size, &reply);
+    if (reply.outcome != HARPE_REPLY_ANSWERED) job_id[0] = '\0';
+    harpe_connection_free(connection);
+}
