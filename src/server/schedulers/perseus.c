@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "server/schedulers/builtin.h"
 
 enum { MISSES_MAX = 3 };
@@ -182,12 +183,14 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
 
 static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
-    double extra_j = harpe_sweep_extra_energy_j(sweep);
+    char energy[HARPE_QUANTITY_SIZE], time[HARPE_QUANTITY_SIZE];
+    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
+    harpe_print_quantity(energy, fabs(extra_j), "J");
+    harpe_print_quantity(time, harpe_perseus_sweep_extra_time_s(self), "s");
     harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "sweep finished: %zu rounds, %zu iterations; it took %.3g s more and %.4g J "
-                      "%s than at the highest frequency",
-                      cost->rounds, cost->iterations, harpe_sweep_extra_time_s(sweep),
-                      fabs(extra_j), extra_j > 0 ? "more" : "less");
+                      "sweep finished: %zu rounds, %zu iterations; it took %s more and %s %s than "
+                      "at the highest frequency",
+                      cost->rounds, cost->iterations, time, energy, extra_j > 0 ? "more" : "less");
 }
 
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
@@ -328,15 +331,17 @@ static void log_wish(const harpe_perseus *self) {
         return;
     }
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self));
-    harpe_perseus_log(self, HARPE_LOG_INFO, "a wish: the plan of %.4g s and %.5g J runs next",
-                      plan->time_s, plan->energy_j);
+    char energy[HARPE_QUANTITY_SIZE];
+    harpe_print_quantity(energy, plan->energy_j, "J");
+    harpe_perseus_log(self, HARPE_LOG_INFO, "a wish: the plan of %.3f s and %s runs next",
+                      plan->time_s, energy);
     double cap_w = self->wishes.power_cap_w;
     harpe_online_outside outside = harpe_perseus_outside(self);
-    if (cap_w > 0 && !harpe_online_plan_is_within(plan, cap_w, outside))
-        harpe_perseus_log(
-            self, HARPE_LOG_WARNING,
-            "no plan's average power is within the cap of %.4g W: this one's is %.4g W", cap_w,
-            (plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s));
+    if (!(cap_w > 0) || harpe_online_plan_is_within(plan, cap_w, outside)) return;
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "no plan's average power is within the cap of %.0f W: this one's is %.0f W",
+                      cap_w,
+                      (plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s));
 }
 
 /* What could not be explained may have been the straggler. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "server/schedulers/perseus.h"
 
 /* ---- The profile ----------------------------------------------------------------------------- */
@@ -62,12 +63,13 @@ size_t harpe_perseus_chosen(const harpe_perseus *self) {
 static void log_plan(const harpe_perseus *self) {
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self));
     const harpe_plan *all = &self->plans->all_maximum;
-    harpe_perseus_log(
-        self, HARPE_LOG_INFO,
-        "planned: iterations of %.4g s (highest frequency: %.4g s) and %.5g J, %.1f %% "
-        "less; blocking power %.4g W; %zu plans",
-        plan->time_s, all->time_s, plan->energy_j, 100 * (1 - plan->energy_j / all->energy_j),
-        self->blocking_power_w, harpe_plan_set_count(self->plans->set));
+    char energy[HARPE_QUANTITY_SIZE];
+    harpe_print_quantity(energy, plan->energy_j, "J");
+    harpe_perseus_log(self, HARPE_LOG_INFO,
+                      "planned: iterations of %.3f s (highest frequency: %.3f s) and %s, %.1f %% "
+                      "less; blocking power %.2f W; %zu plans",
+                      plan->time_s, all->time_s, energy, 100 * (1 - plan->energy_j / all->energy_j),
+                      self->blocking_power_w, harpe_plan_set_count(self->plans->set));
 }
 
 /* ---- From a sweep to a plan ------------------------------------------------------------------ */

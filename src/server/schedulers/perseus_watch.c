@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "server/schedulers/perseus.h"
 
 /* A curve that moved further than this has likely changed its shape too. */
@@ -177,11 +178,15 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
     if (status) return status;
     calibrate(self, round, frequency_mhz);
     const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
+    char energy[HARPE_QUANTITY_SIZE], outside_s[HARPE_QUANTITY_SIZE],
+        outside_j[HARPE_QUANTITY_SIZE];
+    harpe_print_quantity(energy, fastest->energy_j, "J");
+    harpe_print_quantity(outside_s, self->outside_time_s + self->shift_time_s, "s");
+    harpe_print_quantity(outside_j, self->outside_energy_j + self->shift_energy_j, "J");
     harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "planned again: T_min %.4g s and %.5g J; %.3g s and %.4g J an iteration lie "
-                      "outside of the instructions",
-                      fastest->time_s, fastest->energy_j, self->outside_time_s + self->shift_time_s,
-                      self->outside_energy_j + self->shift_energy_j);
+                      "planned again: T_min %.3f s and %s; %s and %s an iteration lie outside of "
+                      "the instructions",
+                      fastest->time_s, energy, outside_s, outside_j);
     return HARPE_OK;
 }
 
@@ -231,6 +236,16 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
 
 /* ---- Watching -------------------------------------------------------------------------------- */
 
+static void log_drift(const harpe_perseus *self, const harpe_online_round *round,
+                      const time_energy *predicted) {
+    char measured_j[HARPE_QUANTITY_SIZE], predicted_j[HARPE_QUANTITY_SIZE];
+    harpe_print_quantity(measured_j, round->iteration_energy_j, "J");
+    harpe_print_quantity(predicted_j, predicted->energy, "J");
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "drift: iterations take %.3f s and %s, %.3f s and %s were expected",
+                      round->iteration_time_s, measured_j, predicted->time, predicted_j);
+}
+
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
     forget(&self->corrections, self->round, rounds_to_drift(self));
@@ -246,9 +261,6 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
     self->drift_rounds = 0;
     put_off(&self->corrections, self->round);
-    harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "drift: iterations take %.4g s and %.5g J, %.4g s and %.5g J were expected",
-                      round->iteration_time_s, round->iteration_energy_j, predicted.time,
-                      predicted.energy);
+    log_drift(self, round, &predicted);
     return correct(self, round, error);
 }
