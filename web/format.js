@@ -28,6 +28,19 @@ export function percent(fraction) {
     return Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)} %` : "–";
 }
 
+/** A fraction with its uncertainty: "15.4 % ± 0.6 %". */
+export function percentWithin(fraction, uncertainty) {
+    if (uncertainty === null || !Number.isFinite(uncertainty)) return `${percent(fraction)}, uncertainty not known`;
+    const decimals = uncertainty < 0.00095 ? 2 : 1;
+    return `${(100 * fraction).toFixed(decimals)} % ± ${Math.max(100 * uncertainty, 0.01).toFixed(decimals)} %`;
+}
+
+/** A fraction against a baseline, in words: "15.4 % ± 0.6 % less"; what its uncertainty hides is noise. */
+export function changeWithin(fraction, uncertainty, more, less) {
+    if (!(Math.abs(fraction) > (uncertainty ?? Infinity))) return `within noise (${percentWithin(fraction, uncertainty)})`;
+    return `${percentWithin(Math.abs(fraction), uncertainty)} ${fraction > 0 ? more : less}`;
+}
+
 /** Signed, in words: "4.2 % less". */
 export function change(fraction, more, less, same = "the same") {
     if (!Number.isFinite(fraction)) return "–";

@@ -8,7 +8,7 @@ import { describePlan, frontierChart, planNumber } from "./frontier_chart.js";
 import { missingRanks, stateBadge } from "./jobs_view.js";
 import { follow, onDemand } from "./live.js";
 import { roundChart } from "./round_chart.js";
-import { recentSavings } from "./savings.js";
+import { baselineWords, recentWords, savedWords } from "./savings_words.js";
 import { timeline } from "./timeline.js";
 import { wishForms } from "./wishes.js";
 
@@ -143,6 +143,12 @@ export function showJob(content, id, tell) {
         now.set("Waiting", missing ? `${job.ranks_waiting} ranks; ${missing}` : `${job.ranks_waiting} ranks`);
         now.set("Scheduler", job.scheduler);
         now.set("Last seen", ago(job.last_seen));
+        const { figures } = job;
+        if (figures?.energy > 0) {
+            now.set("Energy used", `${joules(figures.energy)} in ${figures.iterations} iterations`);
+            now.set("Power", `${watts(figures.power)} in the last round`);
+            now.set("Saved so far", savedWords(figures.saved) ?? "no baseline measured");
+        }
         failure.hidden = !job.failure;
         setText(failure, job.failure ? `✖ ${job.failure}` : "");
         ranks.set(job);
@@ -178,17 +184,11 @@ export function showJob(content, id, tell) {
             (sweep.frequency ? `, now ${sweep.frequency} MHz.` : "; planning.");
     }
 
-    function savedSoFar({ iterations, energy, time }) {
-        return `${joules(Math.abs(energy))}${energy < 0 ? " more used" : ""} in ${iterations} iterations, ` +
-            `which took ${seconds(Math.abs(time))} ${time < 0 ? "less" : "more"}; measuring included`;
-    }
-
     function update() {
         const hasPlans = Boolean(frontier.plans);
-        const savings = recentSavings(frontier);
         now.set("Phase", frontier.reason ? `${PHASES[frontier.phase]}: ${frontier.reason}` : PHASES[frontier.phase] ?? frontier.phase);
-        now.set("Saves", savings ? `${percent(savings.energy)} of the energy, ${change(savings.time, "longer", "shorter", "as long")} (${savings.rounds === 1 ? "last round" : `last ${savings.rounds} rounds`})` : "nothing measured yet");
-        if (frontier.saved?.iterations > 0) now.set("Saved so far", savedSoFar(frontier.saved));
+        now.set("Saves", recentWords(frontier) ?? "nothing measured yet");
+        now.set("Baseline", baselineWords(frontier));
         waiting.hidden = hasPlans;
         frontierBody.hidden = pipelineSection.hidden = !hasPlans;
         stageSection.hidden = !hasPlans || !isPipelineShown;
@@ -216,7 +216,7 @@ export function showJob(content, id, tell) {
             if (known && known.ranks_registered < known.world_size) setText(waiting, "No plan before all ranks are registered.");
             return;
         }
-        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.outside,
+        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.outside, next.baseline,
             next.plans?.length, next.plans?.[0], next.plans?.at(-1)]);
         if (key === frontierKey) return;
         frontierKey = key;

@@ -4,9 +4,8 @@
 // (savings) is asked for rows that are in sight.
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
-import { ago, joules, percent, ranges } from "./format.js";
+import { ago, joules, percent, ranges, watts } from "./format.js";
 import { follow, onDemand } from "./live.js";
-import { recentSavings } from "./savings.js";
 
 const SAVINGS_EVERY_MS = 3000;
 const SAVINGS_WITHIN_MS = 2000;
@@ -46,14 +45,18 @@ function makeRow(job) {
     const ranks = h("span");
     const missing = h("span", { class: "note" });
     const savings = h("span", null, "–");
+    const doubt = h("span", { class: "note" });
     const soFar = h("span", { class: "note" });
-    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }, savings, soFar),
+    const power = h("span", null, "–");
+    const used = h("span", { class: "note" });
+    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }, savings, doubt, soFar),
+                    power: h("td", { class: "number" }, power, used),
                     seen: h("td", { class: "number" }) };
     const row = h("tr", null,
         h("th", { scope: "row" }, h("a", { href: `#${jobPath(job.job_id)}` }, job.job_id),
             job.job_metadata ? h("span", { class: "note" }, job.job_metadata) : null),
-        h("td", null, state.badge), h("td", null, ranks, missing), cells.round, cells.savings, cells.seen);
-    for (const [name, cell] of [["Round", cells.round], ["Saves", cells.savings], ["Last seen", cells.seen]])
+        h("td", null, state.badge), h("td", null, ranks, missing), cells.round, cells.savings, cells.power, cells.seen);
+    for (const [name, cell] of [["Round", cells.round], ["Saves", cells.savings], ["Power", cells.power], ["Last seen", cells.seen]])
         cell.dataset.label = name;
     const text = `${job.job_id} ${job.job_metadata ?? ""}`.toLowerCase();
     let shown = null;
@@ -69,6 +72,10 @@ function makeRow(job) {
                 ? `, ${next.ranks_reported} reported` : `, ${next.ranks_waiting} waiting`));
             setText(cells.round, next.round < 0 ? "–" : `${next.round}`);
             setText(missing, missingRanks(next));
+            const { energy, energy_uncertainty: within } = next.figures?.saved ?? {};
+            setText(soFar, energy > within && within !== null ? `${joules(energy)} ± ${joules(within)} so far` : "");
+            setText(power, next.figures?.power > 0 ? watts(next.figures.power) : "–");
+            setText(used, next.figures?.energy > 0 ? joules(next.figures.energy) : "");
             this.age();
         },
         age() {
@@ -76,9 +83,10 @@ function makeRow(job) {
             state.set(shown.state, shown.last_seen);
         },
         setSavings(frontier) {
-            const recent = recentSavings(frontier);
+            const recent = frontier.saved?.recent;
             setText(savings, recent ? percent(recent.energy) : PHASE_WORDS[frontier.phase] ?? frontier.phase);
-            setText(soFar, frontier.saved?.energy > 0 ? `${joules(frontier.saved.energy)} so far` : "");
+            setText(doubt, !recent ? "" : recent.energy_is_significant ? `± ${percent(recent.energy_uncertainty)}`
+                : recent.energy_uncertainty === null ? "not certain yet" : `± ${percent(recent.energy_uncertainty)}: noise`);
         },
     };
 }
@@ -88,7 +96,7 @@ export function showJobs(content, tell) {
     const filter = h("input", { type: "search", id: "filter", placeholder: "name, state …" });
     const body = h("tbody");
     const table = h("table", { class: "jobs" },
-        h("thead", null, h("tr", null, ["Job", "State", "Ranks", "Round", "Saves", "Last seen"].map(
+        h("thead", null, h("tr", null, ["Job", "State", "Ranks", "Round", "Saves", "Power, used", "Last seen"].map(
             (name, i) => h("th", { scope: "col", class: i > 2 ? "number" : null }, name)))), body);
     const empty = h("p", { class: "empty", hidden: true }, "No job is registered. A training process is given this server as its ",
         h("code", null, "server_url"), "; to see one at work: ", h("code", null, `harpe train-sim --server ${location.origin}`));

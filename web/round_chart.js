@@ -2,8 +2,8 @@
 // The history of rounds: energy and time of an iteration in each, against the highest clocks. The
 // numbers stand in a table below it.
 import { h, svg } from "./dom.js";
-import { change, joules, seconds, tickLabel, ticks } from "./format.js";
-import { baselineOf, savingsIn } from "./savings.js";
+import { joules, seconds, tickLabel, ticks } from "./format.js";
+import { savingsOfRound } from "./savings_words.js";
 
 const HEIGHT = 130;
 const LEFT = 58;
@@ -15,7 +15,7 @@ function drawStrip(frontier, name, label, unit, width) {
     const points = frontier.measured.filter((one) => one[name] > 0);
     const paper = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label} of an iteration in each round; the table below has the numbers` });
     if (points.length === 0) return paper;
-    const baseline = baselineOf(frontier)?.[name];
+    const baseline = frontier.baseline?.[name];
     const values = points.map((one) => one[name]).concat(baseline ?? []);
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const pad = (high - low || high) * 0.1;
@@ -52,11 +52,9 @@ export function roundChart() {
         strips.replaceChildren(drawStrip(frontier, "energy", `Energy, ${big ? "kJ" : "J"}`, big ? 1000 : 1, width),
             drawStrip(frontier, "time", "Time, s", 1, width));
         body.replaceChildren(...frontier.measured.slice(-TABLE_ROUNDS).reverse().map((one) => {
-            const saved = one.baseline && one.energy > 0 ? savingsIn(one) : null;
             return h("tr", null, h("th", { scope: "row" }, `${one.round}`),
                 h("td", null, one.time > 0 ? seconds(one.time) : "–"), h("td", null, one.energy > 0 ? joules(one.energy) : "–"),
-                h("td", null, saved ? `${change(-saved.energy, "more", "less")} energy, ` +
-                    change(saved.time, "longer", "shorter", "as long") : "ran no plan"));
+                h("td", null, one.baseline && one.energy > 0 ? savingsOfRound(one) : "ran no plan"));
         }));
     }
     const resize = new ResizeObserver(draw);

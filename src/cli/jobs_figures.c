@@ -33,19 +33,6 @@ static const char *phase_of(const json_t *figures) {
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* Four digits and a prefix: "42.48 kJ". */
-static void print_quantity(char *into, size_t size, double value, const char *unit) {
-    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
-    size_t prefix = 0;
-    while (fabs(value) >= 999.95 && prefix + 1 < sizeof prefixes / sizeof *prefixes) {
-        value /= 1000;
-        prefix++;
-    }
-    double size_of = fabs(value);
-    int decimals = size_of >= 99.995 ? 1 : size_of >= 9.9995 ? 2 : 3;
-    (void)snprintf(into, size, "%.*f %s%s", decimals, value, prefixes[prefix], unit);
-}
-
 static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
 
 /* Percent of `whole`; "within noise", or "unknown" where nothing is known of the noise. */
@@ -81,12 +68,12 @@ void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HAR
     for (int i = 0; i < HARPE_JOB_CELLS; i++)
         (void)snprintf(cells[i], HARPE_JOB_CELL_SIZE, "-");
     print_phase(cells[0], HARPE_JOB_CELL_SIZE, figures);
-    if (energy_j > 0) print_quantity(cells[1], HARPE_JOB_CELL_SIZE, energy_j, "J");
+    if (energy_j > 0) harpe_print_quantity(cells[1], energy_j, "J");
     if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
         print_share(cells[2], HARPE_JOB_CELL_SIZE, number_of(saved, "energy"),
                     uncertainty_of(saved, "energy_uncertainty"),
                     number_of(saved, "energy_baseline"));
-    if (power_w > 0) print_quantity(cells[3], HARPE_JOB_CELL_SIZE, power_w, "W");
+    if (power_w > 0) harpe_print_quantity(cells[3], power_w, "W");
 }
 
 /* ---- One job --------------------------------------------------------------------------------- */
@@ -94,25 +81,29 @@ void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HAR
 static void append_used(const json_t *figures, harpe_text *text) {
     char energy[HARPE_JOB_CELL_SIZE], time[HARPE_JOB_CELL_SIZE], power[HARPE_JOB_CELL_SIZE];
     if (!(number_of(figures, "energy") > 0)) return;
-    print_quantity(energy, sizeof energy, number_of(figures, "energy"), "J");
-    print_quantity(time, sizeof time, number_of(figures, "time"), "s");
-    print_quantity(power, sizeof power, number_of(figures, "power"), "W");
+    harpe_print_quantity(energy, number_of(figures, "energy"), "J");
+    harpe_print_quantity(time, number_of(figures, "time"), "s");
+    harpe_print_quantity(power, number_of(figures, "power"), "W");
+    json_int_t iterations = json_integer_value(json_object_get(figures, "iterations"));
     harpe_text_printf(text,
-                      "  energy:     %s in %" JSON_INTEGER_FORMAT
-                      " iterations of %s together\n  power:      %s in the last round\n",
-                      energy, json_integer_value(json_object_get(figures, "iterations")), time,
-                      power);
+                      "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n"
+                      "  power:      %s in the last round\n",
+                      energy, time, iterations, iterations == 1 ? "" : "s", power);
 }
 
 /* "42.48 kJ +- 88.65 J (13.9 % +- 0.03 %)" */
 static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
                             double whole, const char *unit) {
     char size[HARPE_JOB_CELL_SIZE], half[HARPE_JOB_CELL_SIZE], share[HARPE_JOB_CELL_SIZE];
-    print_quantity(size, sizeof size, value, unit);
+    harpe_print_quantity(size, value, unit);
     print_share(share, sizeof share, value, uncertainty, whole);
+    if (!(uncertainty > 0)) {
+        harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
+        return;
+    }
     harpe_text_printf(text, "  %-11s %s", title, size);
     if (isfinite(uncertainty)) {
-        print_quantity(half, sizeof half, uncertainty, unit);
+        harpe_print_quantity(half, uncertainty, unit);
         harpe_text_printf(text, " +- %s", half);
     }
     harpe_text_printf(text, " (%s)\n", share);
@@ -125,8 +116,8 @@ static void append_plan(const json_t *figures, harpe_text *text) {
     harpe_text_printf(text, "  phase:      %s\n", phase);
     if (!json_is_object(plan)) return;
     char time[HARPE_JOB_CELL_SIZE], energy[HARPE_JOB_CELL_SIZE];
-    print_quantity(time, sizeof time, number_of(plan, "time"), "s");
-    print_quantity(energy, sizeof energy, number_of(plan, "energy"), "J");
+    harpe_print_quantity(time, number_of(plan, "time"), "s");
+    harpe_print_quantity(energy, number_of(plan, "energy"), "J");
     harpe_text_printf(text,
                       "  plan:       %" JSON_INTEGER_FORMAT " of 0 to %" JSON_INTEGER_FORMAT
                       ": iterations of %s and %s\n",

@@ -126,7 +126,7 @@ class Figures(JobsTest):
         self.assertIn("+-", lines["time lost"])
         self.assertEqual(lines["phase"].strip(), "plan")
         self.assertIn(f"{frontier['current']} of 0 to {len(frontier['plans']) - 1}: ", lines["plan"])
-        self.assertRegex(lines["energy"], rf"[0-9.]+ k?J in {job.round} iterations")
+        self.assertRegex(lines["energy"], rf"[0-9.]+ k?J and [0-9.]+ s in {job.round} iterations")
         self.assertRegex(lines["power"], r"[0-9.]+ W")
         row = self.jobs("list").out.splitlines()[1]
         self.assertIn(f" plan {frontier['current']} ", row)
@@ -141,7 +141,16 @@ class Figures(JobsTest):
         job = self.start_online()
         self.assertNotIn("saved", self.shown(job))
         job.run_round()
-        self.assertIn("noise", self.shown(job)["saved"] + self.shown(job)["time lost"])
+        self.assertIn("nothing is compared yet", self.shown(job)["saved"])
+        job.noise = 0.01
+        job.cost = lambda stage, name, mhz: (0.1, 20.0)  # whatever the clock
+        job.run_until_planned()
+        for _ in range(10):
+            job.run_round()
+        lines = self.shown(job)
+        self.assertIn("(within noise)", lines["saved"])
+        self.assertIn("(within noise)", lines["time lost"])
+        self.assertIn("within noise", self.jobs("list").out)
 
     def test_given_plans_have_no_baseline(self):
         server = self.start()

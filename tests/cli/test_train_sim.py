@@ -6,6 +6,7 @@ import csv
 import pty
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -195,6 +196,25 @@ class Online(Simulation):
         self.assertGreaterEqual(measured["straggler"]["last_round"],
                                 story["straggler_round"] + 4)
         self.assertEqual([rank["misfits"] for rank in report["ranks"]], [0] * 4)
+
+    def test_the_server_tells_the_savings_that_the_emulator_knows(self):
+        report = self.report("--steps", 30, "--scheduler-args", '{"frequency_stride": 6}',
+                             "--learning-limit", LIMIT_S)
+        highest = report["measured"]["highest_clocks"]
+        steps = {}
+        for step in report["steps"]:
+            steps.setdefault(step["round"], []).append(step)
+        planned = [one for one in report["frontier"]["measured"] if one["baseline"]]
+        self.assertGreater(len(planned), 1)
+        for one in planned:
+            for i, (name, key) in enumerate((("time_s", "time"), ("energy_j", "energy"))):
+                real = statistics.median(step[name] for step in steps[one["round"]])
+                says = one["baseline"][i] - one[key]
+                # 1 %: of the emulator's own figures, which are of few steps.
+                self.assertAlmostEqual(says, highest[name] - real,
+                                       delta=one["uncertainty"][i] + 0.01 * highest[name], msg=one)
+        # Rounds that this machine spoils may be in more doubt.
+        self.assertLess(min(one["uncertainty"][1] for one in planned), 0.1 * highest["energy_j"])
 
     def test_a_restarted_rank_that_dies_ends_the_run(self):
         process = self.sim("--offline", "--steps", 1000, "--time-scale", 5, "--kill-rank", "2@+1")

@@ -185,12 +185,12 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
 
 static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
-    double extra_j = harpe_sweep_extra_energy_j(sweep);
+    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
     harpe_perseus_log(
         self, HARPE_LOG_INFO,
         "sweep finished: %zu rounds, %zu iterations; it took %s more and %s %s than at "
         "the highest frequency",
-        cost->rounds, cost->iterations, HARPE_TIME(harpe_sweep_extra_time_s(sweep)),
+        cost->rounds, cost->iterations, HARPE_TIME(harpe_perseus_sweep_extra_time_s(self)),
         HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
 }
 

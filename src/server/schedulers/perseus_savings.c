@@ -14,7 +14,7 @@
 /* Standard errors by which a change must exceed the noise to be taken for one. */
 #define CLEARLY 3.5
 /* Smaller changes, as a share of the baseline, are left in the uncertainty. */
-#define CHANGE_MIN 0.002
+#define CHANGE_MIN 0.005
 /* An iteration's deviation from its plan is known as well after so many rounds as it will be. */
 enum { USUAL_ROUNDS_MAX = 50 };
 
@@ -80,45 +80,62 @@ static bool expect_entries(const comparison *self, expectation *expected) {
     return true;
 }
 
-/* The mean change of what ran at its highest clock, weighted by energy; 0: nothing did. */
-static double mean_change(const comparison *self, int quantity) {
+/* The mean change of what ran at its highest clock on a pipeline rank (-1: on any), weighted by
+ * energy; 0: nothing did. */
+static double mean_change(const comparison *self, int pipeline_rank, int quantity) {
     const harpe_perseus *perseus = self->self;
     double sum = 0, weights = 0;
     for (size_t e = 0; e < perseus->pipeline->entry_count; e++) {
+        const harpe_online_entry *entry = &perseus->pipeline->entries[e];
         const harpe_profile_point *swept = &perseus->sweep->lists[e].points[0];
         if (!(self->highest[e].time_s > 0)) continue;
-        double weight = swept->energy_j * (double)perseus->pipeline->entries[e].run_count;
+        if (pipeline_rank >= 0 && entry->pipeline_rank != pipeline_rank) continue;
+        double weight = swept->energy_j * (double)entry->run_count;
         sum += weight * mean_of(&self->highest[e], quantity) / value_of(swept, quantity);
         weights += weight;
     }
     return weights > 0 ? sum / weights : 0;
 }
 
-/* At the highest clock where it ran there; else at the clocks that ran, with as much doubt as those
- * who ran at the highest clock disagree, or the clocks are apart. */
+/* A GPU of which nothing ran at the highest clock. A clock that is lower by a factor lengthens an
+ * instruction by that factor at most. Where this allows that it changed as the others did, it did,
+ * and the sweep was wrong about the lower clock; else it changed as it says, but that is in doubt.
+ */
+static void guess_change(entry_change *change, const double *ran, double from_highest,
+                         double clock_share, const double *common) {
+    double others = common[HARPE_TIME] > 0 ? common[HARPE_TIME] : 1;
+    bool may_be_as_others =
+        from_highest * clock_share <= others && others <= from_highest && common[HARPE_TIME] > 0;
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        double known = common[q] > 0 ? common[q] : 1;
+        bool is_same = fabs(ran[q] - known) <= CHANGE_MIN;
+        change->highest[q] = may_be_as_others && !is_same ? known : ran[q];
+        change->doubt[q] = may_be_as_others ? 0
+                           : common[q] > 0  ? fabs(ran[q] - known)
+                                            : fabs(ran[q] - 1) * (1 - clock_share);
+    }
+}
+
 static void find_change(comparison *self, size_t e, const expectation *expected,
                         const double *common) {
     const harpe_perseus *perseus = self->self;
+    const harpe_online_entry *entry = &perseus->pipeline->entries[e];
     const harpe_profile_point *swept = &perseus->sweep->lists[e].points[0];
-    double runs = (double)perseus->pipeline->entries[e].run_count;
-    double clock_share = expected->mhz / runs / highest_mhz(perseus);
+    double runs = (double)entry->run_count;
     entry_change *change = &self->changes[e];
     change->is_known = self->round->entries[e].time_s > 0;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        double ran = mean_of(&self->round->entries[e], q) * runs / expected->value[q];
-        bool has_run_highest = self->highest[e].time_s > 0;
-        if (has_run_highest) {
-            change->highest[q] = mean_of(&self->highest[e], q) / value_of(swept, q);
-        } else if (change->is_known) {
-            change->highest[q] = ran;
-            change->doubt[q] =
-                common[q] > 0 ? fabs(ran - common[q]) : fabs(ran - 1) * (1 - clock_share);
-        } else {
-            change->highest[q] = common[q] > 0 ? common[q] : 1;
-            change->doubt[q] = fabs(change->highest[q] - 1);
-        }
-        change->ran[q] = change->is_known ? ran : change->highest[q];
+        double own = self->highest[e].time_s > 0
+                         ? mean_of(&self->highest[e], q) / value_of(swept, q)
+                         : mean_change(self, entry->pipeline_rank, q);
+        change->ran[q] = mean_of(&self->round->entries[e], q) * runs / expected->value[q];
+        change->highest[q] = own > 0 ? own : common[q] > 0 ? common[q] : 1;
+        if (!change->is_known) change->ran[q] = change->highest[q];
     }
+    bool has_run_highest = mean_change(self, entry->pipeline_rank, HARPE_TIME) > 0;
+    if (!has_run_highest && change->is_known)
+        guess_change(change, change->ran, self->round->entries[e].time_s / swept->time_s,
+                     expected->mhz / runs / highest_mhz(perseus), common);
 }
 
 static bool find_changes(comparison *self) {
@@ -127,7 +144,7 @@ static bool find_changes(comparison *self) {
     bool is_found = expected && expect_entries(self, expected);
     double common[HARPE_QUANTITIES] = {0};
     for (int q = 0; q < HARPE_QUANTITIES && is_found; q++)
-        common[q] = mean_change(self, q);
+        common[q] = mean_change(self, -1, q);
     for (size_t e = 0; e < count && is_found; e++)
         find_change(self, e, &expected[e], common);
     free(expected);
@@ -190,11 +207,30 @@ static double clear_change(const comparison *self, int quantity, double errors) 
                 CLEARLY * errors * self->error[quantity]);
 }
 
+/* Standard error of the instructions' mean change, by how much they differ among themselves: few
+ * and short runs are measured no better than a counter's steps allow. */
+static double scatter(const comparison *self, int quantity) {
+    const harpe_perseus *perseus = self->self;
+    double count = 0, mean = 0, squares = 0;
+    for (size_t e = 0; e < perseus->pipeline->entry_count; e++) {
+        if (!(self->highest[e].time_s > 0)) continue;
+        double change = mean_of(&self->highest[e], quantity) /
+                        value_of(&perseus->sweep->lists[e].points[0], quantity);
+        double from_mean = change - mean;
+        count++;
+        mean += from_mean / count;
+        squares += from_mean * (change - mean);
+    }
+    return count < 2 ? perseus->args.drift_tolerance / CLEARLY
+                     : sqrt(squares / (count - 1) / count);
+}
+
 /* Instructions that have clearly changed take as much more at the highest clocks. */
 static void shift_by_instructions(comparison *self, const modelled *doubted) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double change = self->now_highest.value[q] - self->swept_highest.value[q];
-        if (fabs(change) > clear_change(self, q, M_SQRT2)) {
+        double noise = CLEARLY * scatter(self, q) * baseline_of(self->self, q);
+        if (fabs(change) > fmax(noise, clear_change(self, q, M_SQRT2))) {
             self->terms.shift[q] = change;
             self->terms.doubt[q] = fabs(doubted->value[q] - self->now_highest.value[q]);
             self->terms.weight[q] += 2; /* of this round's changes, and of what was swept */

@@ -233,6 +233,14 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
 
 /* ---- Watching -------------------------------------------------------------------------------- */
 
+static void log_drift(const harpe_perseus *self, const harpe_online_round *round,
+                      const time_energy *predicted) {
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "drift: iterations take %s and %s, %s and %s were expected",
+                      HARPE_TIME(round->iteration_time_s), HARPE_ENERGY(round->iteration_energy_j),
+                      HARPE_TIME(predicted->time), HARPE_ENERGY(predicted->energy));
+}
+
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
     forget(&self->corrections, self->round, rounds_to_drift(self));
@@ -248,9 +256,6 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
     self->drift_rounds = 0;
     put_off(&self->corrections, self->round);
-    harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "drift: iterations take %s and %s, %s and %s were expected",
-                      HARPE_TIME(round->iteration_time_s), HARPE_ENERGY(round->iteration_energy_j),
-                      HARPE_TIME(predicted.time), HARPE_ENERGY(predicted.energy));
+    log_drift(self, round, &predicted);
     return correct(self, round, error);
 }
