@@ -112,6 +112,11 @@ class Guard(unittest.TestCase):
         self.assertEqual(outcome.failures, 0, outcome)
         self.assertGreater(outcome.changed, 5, outcome)
 
+    def test_6_kills_of_both_in_all_orders(self):
+        outcome = kills.kill_both_many(self.machine, 6, seed=int(time.time()))
+        print(outcome, file=sys.stderr)
+        self.assertEqual(outcome.failures, 0, outcome)
+
     def test_a_guard_is_alone_and_outlives_signals_to_the_group(self):
         found, process = self.started()
         guards = self.guards_of(process)
@@ -195,6 +200,7 @@ class Guard(unittest.TestCase):
 
     def changed(self):
         self.machine.set_limit(0, 231000)
+        self.machine.set_limit(1, 300000)
         found, process = self.started()
         self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.state() != found, 60))
         return found, process
@@ -202,7 +208,9 @@ class Guard(unittest.TestCase):
     def end(self, process):
         """Kills it, unless it is dead, with what it has started."""
         if process.poll() is None:
-            self.end(process)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
         if process.stdin:
             process.stdin.close()
 
