@@ -161,8 +161,10 @@ _harpe() {
             _arguments -s -S \
                 '(-a --all)-a[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
                 '(-a --all)--all[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
+                '(--dry-run)--dry-run[With --restore]' \
                 '(-j --json)-j[Print one JSON object]' \
                 '(-j --json)--json[Print one JSON object]' \
+                '(--restore)--restore[Put back what jobs have left that were killed together with the process that watched them]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \

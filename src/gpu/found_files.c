@@ -329,7 +329,7 @@ harpe_status harpe_found_list(int directory, char (**out)[HARPE_FOUND_NAME_SIZE]
             break;
         }
         names = larger;
-        snprintf(names[used++], sizeof *names, "%s", entry->d_name);
+        memcpy(names[used++], entry->d_name, strlen(entry->d_name) + 1);
     }
     closedir(entries);
     if (status != HARPE_OK) {

@@ -220,6 +220,60 @@ def kill_once(machine, outcome, slow_set, choose):
         machine.wait_until(machine.is_restored, LIMIT_S)
 
 
+ORDERS = ("together", "controller first", "trainer first")
+
+
+class OutcomeOfBoth:
+    """Controller and trainer killed in one of the orders; who put the GPU back."""
+
+    def __init__(self):
+        self.kills = dict.fromkeys(ORDERS, 0)
+        self.by_controller = dict.fromkeys(ORDERS, 0)
+        self.by_next_start = dict.fromkeys(ORDERS, 0)
+        self.failures = self.left = 0
+
+    def __str__(self):
+        lines = [f"{order}: {self.kills[order]} kills, {self.by_controller[order]} put back by a controller or never "
+                 f"changed, {self.by_next_start[order]} by 'harpe gpus --restore'" for order in ORDERS]
+        return "\n".join(lines + [f"{self.failures} left changed, {self.left} processes left"])
+
+
+def kill_both_once(machine, outcome, order, slow_set, choose):
+    process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
+    process.stdout.readline()  # "starting"
+    process.stdout.readline()  # "training"
+    process.stdin.write("train\n")
+    time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
+    victims = [*machine.controllers(), process.pid]
+    for victim in reversed(victims) if order == "trainer first" else victims:
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if order == "controller first" and victim != process.pid:
+            time.sleep(1.5)
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    outcome.kills[order] += 1
+    outcome.left += machine.wait_until(lambda: not machine.controllers(), 60) is None
+    if machine.is_restored():
+        outcome.by_controller[order] += 1
+    subprocess.run([machine.build / "harpe", "gpus", "--restore"], env=machine.environment, check=True,
+                   stdout=subprocess.DEVNULL)
+    outcome.failures += not machine.is_restored() or bool(list(NOTES.glob(f"{machine.uuid()}.*")))
+    outcome.by_next_start[order] = outcome.kills[order] - outcome.by_controller[order]
+
+
+def kill_both_many(machine, count, seed, progress=lambda done: None):
+    choose = random.Random(seed)
+    outcome = OutcomeOfBoth()
+    for i in range(count):
+        kill_both_once(machine, outcome, ORDERS[i % len(ORDERS)], slow_set=i % 4 == 0, choose=choose)
+        progress(i + 1)
+    return outcome
+
+
 def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
     choose = random.Random(seed)
     outcome = Outcome(within_s)

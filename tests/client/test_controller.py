@@ -201,6 +201,11 @@ class Controller(unittest.TestCase):
         self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
         self.assertGreater(outcome.changed, 5, outcome)
 
+    def test_6_kills_of_both_in_all_orders(self):
+        outcome = kills.kill_both_many(self.machine, 6, seed=int(time.time()))
+        print(outcome, file=sys.stderr)
+        self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
+
     # ---- The controller's end
 
     def test_another_controller_knows_what_the_first_one_had_found(self):

@@ -138,6 +138,80 @@ def kill_once(machine, found, outcome, slow_set, choose):
         outcome.longest_s = max(outcome.longest_s, took)
 
 
+ORDERS = ("together", "guard first", "trainer first")
+
+
+class OutcomeOfBoth:
+    """Guard and trainer killed in one of the orders; who put the GPUs back."""
+
+    def __init__(self):
+        self.kills = dict.fromkeys(ORDERS, 0)
+        self.by_guard = dict.fromkeys(ORDERS, 0)
+        self.by_next_start = dict.fromkeys(ORDERS, 0)
+        self.failures = 0
+
+    def __str__(self):
+        lines = [f"{order}: {self.kills[order]} kills, {self.by_guard[order]} put back by a guard or never changed, "
+                 f"{self.by_next_start[order]} by 'harpe gpus --restore'" for order in ORDERS]
+        return "\n".join(lines + [f"{self.failures} left changed"])
+
+
+def guards():
+    """Guard processes of any trainer of these GPUs."""
+    mine = f"HARPE_EMULATOR_CLUSTER={os.environ['HARPE_EMULATOR_CLUSTER']}".encode()
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (b"--guard-process" in (folder / "cmdline").read_bytes().split(b"\0") and
+                    mine in (folder / "environ").read_bytes().split(b"\0")):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_one(process):
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def kill_both_once(machine, found, outcome, order, slow_set, choose):
+    process = machine.start(slow_set)
+    process.stdout.readline()  # "training"
+    time.sleep(choose.uniform(0, 1.5 if slow_set else 0.25))
+    victims = [*guards(), process.pid]
+    for victim in reversed(victims) if order == "trainer first" else victims:
+        kill_one(victim)
+        if order == "guard first" and victim != process.pid:
+            time.sleep(1.5)
+    process.wait()
+    process.stdout.close()
+    machine.wait_for(lambda: not guards(), 60)
+    outcome.kills[order] += 1
+    if machine.state() == found:
+        outcome.by_guard[order] += 1
+    subprocess.run([machine.build / "harpe", "gpus", "--restore"], env=machine.environment, check=True,
+                   stdout=subprocess.DEVNULL)
+    if machine.state() != found or machine.notes():
+        outcome.failures += 1
+        for index, (limit, _) in enumerate(found):
+            machine.set_limit(index, limit)
+    outcome.by_next_start[order] = outcome.kills[order] - outcome.by_guard[order]
+
+
+def kill_both_many(machine, count, seed, progress=lambda done: None):
+    choose = random.Random(seed)
+    outcome = OutcomeOfBoth()
+    machine.set_limit(0, 231000)
+    found = machine.state()
+    for i in range(count):
+        kill_both_once(machine, found, outcome, ORDERS[i % len(ORDERS)], slow_set=i % 4 == 0, choose=choose)
+        progress(i + 1)
+    return outcome
+
+
 def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
     choose = random.Random(seed)
     outcome = Outcome(within_s)

@@ -63,6 +63,13 @@ class Guard(unittest.TestCase):
     def tearDownClass(cls):
         cls.machine.close()
 
+    def setUp(self):
+        self.addCleanup(self.check_nothing_is_left)
+
+    def check_nothing_is_left(self):
+        # A guard looks again for a moment after it has put back; no test begins before it is gone.
+        self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 60), self.machine.notes())
+
     def guards_of(self, process):
         """Guard processes that hold the trainer's pidfd."""
         found = []
@@ -78,9 +85,19 @@ class Guard(unittest.TestCase):
 
     def started(self):
         found = self.machine.state()
-        process = self.machine.start(slow_set=False)
-        self.assertEqual(process.stdout.readline(), b"training\n")
+        process = self.start()
         return found, process
+
+    def start(self, *command):
+        """A trainer that has changed its GPUs; it does not outlive its test, however that ends."""
+        if command:
+            process = subprocess.Popen([BUILD / "harpe", *command], env=self.machine.environment,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        else:
+            process = self.machine.start(slow_set=False)
+        self.addCleanup(self.end, process)
+        self.assertEqual(process.stdout.readline(), b"started\n" if command else b"training\n")
+        return process
 
     def wait_gone(self, pid):
         end_s = time.monotonic() + kills.LIMIT_S
@@ -95,6 +112,11 @@ class Guard(unittest.TestCase):
         print(outcome, file=sys.stderr)
         self.assertEqual(outcome.failures, 0, outcome)
         self.assertGreater(outcome.changed, 5, outcome)
+
+    def test_6_kills_of_both_in_all_orders(self):
+        outcome = kills.kill_both_many(self.machine, 6, seed=int(time.time()))
+        print(outcome, file=sys.stderr)
+        self.assertEqual(outcome.failures, 0, outcome)
 
     def test_a_guard_is_alone_and_outlives_signals_to_the_group(self):
         found, process = self.started()
@@ -179,14 +201,19 @@ class Guard(unittest.TestCase):
 
     def changed(self):
         self.machine.set_limit(0, 231000)
+        self.machine.set_limit(1, 300000)
         found, process = self.started()
         self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.state() != found, 60))
         return found, process
 
     def end(self, process):
-        process.kill()
+        """Kills it, unless it is dead, with what it has started."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
+        if process.stdin:
+            process.stdin.close()
 
     def kill_both(self, process):
         guard, = self.guards_of(process)
@@ -229,17 +256,12 @@ class Guard(unittest.TestCase):
 
     def test_a_runner_replaces_its_guard(self):
         found = self.machine.state()
-        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--", "sh", "-c", "echo started; exec sleep 600"],
-                                   env=self.machine.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
-        self.assertEqual(process.stdout.readline(), b"started\n")
+        process = self.start("power-limit", "run", "--", "sh", "-c", "echo started; exec sleep 600")
         self.assertNotEqual(self.machine.state(), found)
         guard, = self.guards_of(process)
         os.kill(guard, signal.SIGKILL)
         self.another_guard(process, guard)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        self.end(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_both_killed_and_restored_by_hand(self):
@@ -257,8 +279,7 @@ class Guard(unittest.TestCase):
         for _ in range(2):
             self.kill_both(process)
             self.assertNotEqual(self.machine.state(), found)
-            process = self.machine.start(slow_set=False)
-            self.assertEqual(process.stdout.readline(), b"training\n")
+            process = self.start()
         self.end(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 10))
@@ -273,30 +294,21 @@ class Guard(unittest.TestCase):
 
     def test_without_a_guard_the_next_start_puts_back(self):
         found = self.machine.state()
-        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--no-guard", "--", "sh", "-c",
-                                    "echo started; exec sleep 600"], env=self.machine.environment,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-        self.assertEqual(process.stdout.readline(), b"started\n")
+        process = self.start("power-limit", "run", "--no-guard", "--", "sh", "-c", "echo started; exec sleep 600")
         self.assertNotEqual(self.machine.state(), found)
         self.assertEqual(self.guards_of(process), [])
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        self.end(process)
         self.assertNotEqual(self.machine.state(), found)
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
         self.assertEqual(self.machine.state(), found)
 
     def test_a_trainer_without_its_guard_leaves_no_record(self):
         found = self.machine.state()
-        process = subprocess.Popen([BUILD / "harpe", "power-limit", "run", "--", "sh", "-c", "echo started; read line"],
-                                   env=self.machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL)
-        self.assertEqual(process.stdout.readline(), b"started\n")
+        process = self.start("power-limit", "run", "--", "sh", "-c", "echo started; read line")
         guard, = self.guards_of(process)
         os.kill(guard, signal.SIGSTOP)  # hears nothing
         process.stdin.close()
         process.wait()
-        process.stdout.close()
         self.assertEqual(self.machine.state(), found)
         os.kill(guard, signal.SIGKILL)
         self.wait_gone(guard)
