@@ -71,7 +71,7 @@ if [ -z "${PROFILE:-}" ]; then
         --time-scale 10 --scheduler-args '{"frequency_stride": 4}' --steps 5
 else
     title '2. The training job: left out, its GPUs are made-up ones'
-    say '  With your own profile: harpe train-sim --inst-profile file.csv (man harpe-train-sim)'
+    say '  With your own profile: harpe train-sim --inst-profile file.csv (harpe train-sim --help)'
 fi
 
 title '3. The whole frontier of that pipeline, and plans along it'
@@ -89,7 +89,7 @@ if [ -x "$loop" ]; then
     [ "${PIPESTATUS[0]}" -eq 0 ]
     say
     say '  40 steps at each limit. Cost: half the energy, and half what the highest'
-    say '  limit would have drawn in that time. Your own job: man harpe-power-limit'
+    say '  limit would have drawn in that time. Your own job: harpe power-limit --help'
 else
     say '  Skipped: the examples are not built.'
 fi

@@ -11,10 +11,10 @@ const SAVINGS_EVERY_MS = 3000;
 const SAVINGS_WITHIN_MS = 2000;
 const SAVINGS_AT_ONCE = 2;
 
-/** Signs that differ by shape; the word stands beside them. */
-const SIGNS = { registering: "◌", preparing: "◔", gathering: "◑", running: "▶", observing: "◕",
-                failed: "✖", evicted: "∅", quiet: "⏸" };
-/** A job cannot say that it has ended; one that is not heard of for so long has, or waits. */
+/** Signs that differ by shape, all of them in every common font (WGL4); the word stands beside them. */
+export const SIGNS = { registering: "○", preparing: "◊", gathering: "≡", running: "►", observing: "●",
+                       ended: "■", failed: "×", evicted: "–", quiet: "…" };
+/** A published client does not say that it ends; one that is not heard of for so long has, or waits. */
 const QUIET_AFTER_S = 300;
 /** Before there are savings. */
 const PHASE_WORDS = { count: "counting", sweep: "measuring", plan: "not measured yet", hold: "holds its clocks" };

@@ -93,7 +93,8 @@ typedef struct harpe_pipeline_frequency_optimizer harpe_pipeline_frequency_optim
 HARPE_API harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
                                                     harpe_pipeline_frequency_optimizer **out,
                                                     harpe_error *error);
-/* Ends everything within a few seconds and puts the GPU back. */
+/* Ends everything within a few seconds and puts the GPU back. Tells a server that is there that the
+ * training of this rank has ended, and waits at most a second for its answer. */
 HARPE_API void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer);
 
 /* ---- Training thread --------------------------------------------------------------------------

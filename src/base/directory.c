@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,13 +49,14 @@ static int for_each_entry(const char *path, int (*visit)(int directory, const ch
 static int check_plain_file(int directory, const char *name) {
     struct stat info;
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
-        return errno;
+        return errno == ENOENT ? 0 : errno; /* replaced by another process just now */
     }
     return S_ISDIR(info.st_mode) ? EISDIR : 0;
 }
 
+/* Somebody else may remove the same: what is left of a killed process, see the sweep below. */
 static int unlink_entry(int directory, const char *name) {
-    return unlinkat(directory, name, 0) == 0 ? 0 : errno;
+    return unlinkat(directory, name, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
 static int sync_entry(int directory, const char *name) {
@@ -71,7 +74,69 @@ static int remove_flat_directory(const char *path) {
     if (failure == 0 && rmdir(path) != 0) {
         failure = errno;
     }
-    return failure;
+    return failure == ENOENT ? 0 : failure;
+}
+
+/* ---- What killed processes left ----------------------------------------------------------- */
+
+/* Is it ".<beginning of last>.<16 hex digits>.tmp", as harpe_path_temporary makes names? */
+static bool is_temporary_of(const char *name, const char *last) {
+    size_t kept = strnlen(last, 200), length = strlen(name);
+    if (length != 1 + kept + strlen(".0123456789abcdef.tmp") || name[0] != '.' ||
+        memcmp(name + 1, last, kept) != 0 || name[1 + kept] != '.')
+        return false;
+    const char *tag = name + kept + 2;
+    return strspn(tag, "0123456789abcdef") == 16 && strcmp(tag + 16, ".tmp") == 0;
+}
+
+/* Nobody has it locked: who made it is dead. Locked meanwhile, nobody else removes it. */
+static void remove_left_over(int parent, const char *name) {
+    struct stat info;
+    int entry = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (entry < 0) return;
+    if (fstat(entry, &info) == 0 && flock(entry, LOCK_EX | LOCK_NB) == 0) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", entry);
+        if (S_ISREG(info.st_mode)) {
+            (void)unlinkat(parent, name, 0);
+        } else if (S_ISDIR(info.st_mode) && for_each_entry(path, check_plain_file, NULL) == 0) {
+            (void)for_each_entry(path, unlink_entry, NULL);
+            (void)unlinkat(parent, name, AT_REMOVEDIR);
+        }
+    }
+    (void)close(entry);
+}
+
+void harpe_temporary_sweep(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *parent = harpe_path_parent(path);
+    DIR *stream = parent ? opendir(parent) : NULL;
+    free(parent);
+    if (!stream) return;
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        if (is_temporary_of(entry->d_name, slash ? slash + 1 : path))
+            remove_left_over(dirfd(stream), entry->d_name);
+    }
+    (void)closedir(stream);
+}
+
+/* Makes the temporary directory and keeps it locked. */
+static int make_temporary(harpe_directory *directory) {
+    for (;;) {
+        if (mkdir(directory->temporary_path, 0777) != 0) return errno;
+        int descriptor = open(directory->temporary_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (descriptor >= 0 && harpe_temporary_lock(descriptor)) {
+            directory->lock = descriptor + 1;
+            return 0;
+        }
+        if (descriptor < 0 && errno != ENOENT) return errno;
+        if (descriptor >= 0) (void)close(descriptor);
+    }
+}
+
+static void unlock(harpe_directory *directory) {
+    if (directory->lock > 0) (void)close(directory->lock - 1);
+    directory->lock = 0;
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
@@ -95,7 +160,7 @@ static harpe_status check_replaceable(const char *path, bool replace, harpe_erro
         status = harpe_fail(error, HARPE_ALREADY_EXISTS,
                             "%s: not replaced, because it contains a directory, %s", path,
                             name ? name : "");
-    } else if (failure != 0) {
+    } else if (failure != 0 && failure != ENOENT) { /* ENOENT: another process replaced it */
         status = harpe_fail_errno(error, failure, "%s", path);
     }
     free(name);
@@ -179,6 +244,7 @@ static void remove_made_parents(const char *final_path, size_t made) {
 }
 
 static void forget(harpe_directory *directory) {
+    unlock(directory);
     free(directory->final_path);
     free(directory->temporary_path);
     *directory = (harpe_directory){0};
@@ -204,8 +270,9 @@ harpe_status harpe_directory_open(harpe_directory *directory, const char *path, 
         goto done;
     }
     failure = make_directories(parent, 0777, &opened.parents_made);
-    if (failure == 0 && mkdir(opened.temporary_path, 0777) != 0) {
-        failure = errno;
+    if (failure == 0) {
+        harpe_temporary_sweep(opened.final_path);
+        failure = make_temporary(&opened);
     }
     if (failure != 0) {
         status = harpe_fail_errno(error, failure, "cannot create %s", opened.final_path);
@@ -286,7 +353,8 @@ static int exchange_with_old(const harpe_directory *directory) {
     if (errno != EINVAL && errno != ENOSYS) {
         return errno;
     }
-    char *aside = harpe_path_temporary(directory->final_path);
+    /* No name of something left over: should this process be killed now, it is all there is. */
+    char *aside = harpe_path_join(directory->temporary_path, ".", "old");
     if (!aside) {
         return ENOMEM;
     }

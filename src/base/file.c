@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -166,14 +167,20 @@ static harpe_status write_to_stream(const char *path, const void *data, size_t l
     return failure == 0 ? HARPE_OK : harpe_fail_errno(error, failure, "%s", path);
 }
 
-/* Creates `temporary` with all of the data on disk; removes it again when that fails. */
+/* Creates `temporary` with all of the data on disk; removes it again when that fails. `*lock` is
+ * another descriptor of it, which keeps it locked. */
 static int write_temporary(const char *temporary, mode_t mode, bool force_mode, const void *data,
-                           size_t length) {
-    int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (descriptor < 0) {
-        return errno;
-    }
-    int failure = harpe_write_all(descriptor, data, length);
+                           size_t length, int *lock) {
+    int descriptor = -1;
+    do {
+        if (descriptor >= 0) (void)close(descriptor);
+        descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (descriptor < 0) {
+            return errno;
+        }
+    } while (!harpe_temporary_lock(descriptor));
+    *lock = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    int failure = *lock < 0 ? errno : harpe_write_all(descriptor, data, length);
     if (failure == 0 && force_mode && fchmod(descriptor, mode) != 0) {
         failure = errno;
     }
@@ -189,11 +196,20 @@ static int write_temporary(const char *temporary, mode_t mode, bool force_mode, 
     return failure;
 }
 
+bool harpe_temporary_lock(int descriptor) {
+    struct stat info;
+    while (flock(descriptor, LOCK_EX) != 0) {
+        if (errno != EINTR) return true;
+    }
+    return fstat(descriptor, &info) != 0 || info.st_nlink > 0;
+}
+
 /* `path` is free of symbolic links in its last part. A file that is replaced keeps its mode. */
 static harpe_status write_whole(const char *path, const struct stat *old, const void *data,
                                 size_t length, harpe_error *error) {
     harpe_status status = HARPE_OK;
     int failure = 0;
+    int lock = -1;
     char *temporary = harpe_path_temporary(path);
     char *parent = harpe_path_parent(path);
     if (!temporary || !parent) {
@@ -201,7 +217,7 @@ static harpe_status write_whole(const char *path, const struct stat *old, const 
         goto done;
     }
     mode_t mode = old ? old->st_mode & 07777 : 0666;
-    failure = write_temporary(temporary, mode, old != NULL, data, length);
+    failure = write_temporary(temporary, mode, old != NULL, data, length, &lock);
     if (failure == 0 && rename(temporary, path) != 0) {
         failure = errno;
         (void)unlink(temporary);
@@ -213,18 +229,20 @@ static harpe_status write_whole(const char *path, const struct stat *old, const 
         status = harpe_fail_errno(error, failure, "cannot write %s", path);
     }
 done:
+    if (lock >= 0) (void)close(lock);
     free(parent);
     free(temporary);
     return status;
 }
 
-harpe_status harpe_file_write(const char *path, const void *data, size_t length,
-                              harpe_error *error) {
+static harpe_status write_file(const char *path, bool sweeps, const void *data, size_t length,
+                               harpe_error *error) {
     struct stat info;
     if (stat(path, &info) != 0) {
         if (errno != ENOENT) {
             return harpe_fail_errno(error, errno, "cannot write %s", path);
         }
+        if (sweeps) harpe_temporary_sweep(path);
         return write_whole(path, NULL, data, length, error);
     }
     if (S_ISDIR(info.st_mode)) {
@@ -238,7 +256,18 @@ harpe_status harpe_file_write(const char *path, const void *data, size_t length,
     if (!target) {
         return harpe_fail_errno(error, errno, "cannot write %s", path);
     }
+    if (sweeps) harpe_temporary_sweep(target);
     harpe_status status = write_whole(target, &info, data, length, error);
     free(target);
     return status;
+}
+
+harpe_status harpe_file_write(const char *path, const void *data, size_t length,
+                              harpe_error *error) {
+    return write_file(path, true, data, length, error);
+}
+
+harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,
+                                          harpe_error *error) {
+    return write_file(path, false, data, length, error);
 }

@@ -16,7 +16,8 @@ harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t
                              harpe_error *error);
 
 /* Writes `length` bytes to `path`: temporary name in the same directory, fsync, rename. A replaced
- * file keeps its mode and a symbolic link stays one. Pipes and devices (/dev/stdout) are written
+ * file keeps its mode and a symbolic link stays one. Temporary files that killed processes left for
+ * this path are removed first. Pipes and devices (/dev/stdout) are written
  * directly. */
 harpe_status harpe_file_write(const char *path, const void *data, size_t length,
                               harpe_error *error);
@@ -24,6 +25,11 @@ harpe_status harpe_file_write(const char *path, const void *data, size_t length,
 /* Makes a directory and those missing above it, with this mode. 0 or an errno; a directory that is
  * there stays as it is. */
 int harpe_make_directories(const char *path, mode_t mode);
+
+/* The same where many files are written into one directory: does not look for what killed processes
+ * left there. */
+harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,
+                                          harpe_error *error);
 
 /* A directory under construction: everything goes into a temporary directory beside the final
  * one, which appears by one rename in harpe_directory_commit. Until then nothing is visible;
@@ -34,6 +40,7 @@ typedef struct harpe_directory {
     char *temporary_path; /* NULL when nothing is under construction */
     bool replace;
     size_t parents_made; /* parent directories that abort takes back */
+    int lock;            /* 1 + a descriptor of the temporary directory, which is locked; 0: none */
 } harpe_directory;
 
 /* Refuses an existing final path with HARPE_ALREADY_EXISTS unless `replace`; then an existing

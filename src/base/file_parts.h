@@ -4,6 +4,7 @@
 #ifndef HARPE_BASE_FILE_PARTS_H
 #define HARPE_BASE_FILE_PARTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <harpe/status.h>
@@ -18,6 +19,14 @@ char *harpe_path_parent(const char *path);
 /* A hidden name beside `path` that no other process uses: ".<last part>.<16 hex digits>.tmp", to be
  * freed; NULL: out of memory. Nothing is created. */
 char *harpe_path_temporary(const char *path);
+
+/* What is under construction is locked (flock) by whoever makes it, so that what a killed process
+ * left is told from what another one is making. `descriptor`: of a file or directory that was just
+ * made; false: it is gone, removed by somebody who took it for left over, and is to be made anew.
+ * Where a file system has no locks, nothing is ever taken for left over. */
+bool harpe_temporary_lock(int descriptor);
+/* Removes what killed processes left beside `path` for it (directory.c). */
+void harpe_temporary_sweep(const char *path);
 
 /* Writes everything or returns an errno. */
 int harpe_write_all(int descriptor, const void *data, size_t length);

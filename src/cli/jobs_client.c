@@ -149,6 +149,10 @@ static harpe_status tell_transfer(const harpe_jobs_client *client, CURLcode code
         return harpe_fail(error, HARPE_PERMISSION_DENIED,
                           "%.200s is not trusted (%s); name its authority with --ca-file", server,
                           reason);
+    if (code == CURLE_SSL_CONNECT_ERROR)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%.200s does not speak TLS as https:// needs (%s); is it http://?",
+                          server, reason);
     return harpe_fail(error, HARPE_UNAVAILABLE, "%s; is harpe serve running at %.200s?", reason,
                       server);
 }

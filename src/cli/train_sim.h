@@ -14,6 +14,8 @@
 #include <harpe/plan.h>
 #include <harpe/status.h>
 
+#define HARPE_SIM_IMBALANCE 1.15 /* the slowest stage over the mean */
+
 enum {
     HARPE_SIM_RANK_MAX = 64, /* as many GPUs as the emulator has */
     HARPE_SIM_STEP_MAX = 20000,
@@ -35,7 +37,7 @@ typedef struct harpe_sim_event {
 typedef struct harpe_sim_options {
     const char *profile_path; /* NULL: synthesised */
     const char *gpu_model;
-    double imbalance, forward_time_s;
+    double imbalance, forward_time_s; /* HARPE_SIM_IMBALANCE: nobody named one */
     uint64_t seed;
     double blocking_power_w; /* below 0: the emulated GPU's own */
     const char *schedule_name;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe train-sim`: puts a simulated training job together and takes it apart again: a temporary
  * directory, the plan, the emulated GPUs, the server, the board, the ranks. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/emulated_cluster.h"
+#include "cli/janitor.h"
 #include "cli/train_sim_launcher.h"
 #include "cli/train_sim_mpi.h"
 #include "cli/train_sim_report.h"
@@ -31,16 +31,6 @@ static harpe_status make_directory(char *path, size_t size, harpe_error *error) 
     const char *parent = getenv("TMPDIR");
     snprintf(path, size, "%s/harpe-train-sim-XXXXXX", parent && *parent ? parent : "/tmp");
     return mkdtemp(path) ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
-}
-
-static void remove_directory(const char *path) {
-    DIR *directory = opendir(path);
-    if (!directory) return;
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        if (entry->d_name[0] != '.') (void)unlinkat(dirfd(directory), entry->d_name, 0);
-    }
-    closedir(directory);
-    (void)rmdir(path);
 }
 
 /* ---- The parts --------------------------------------------------------------------------------
@@ -123,10 +113,13 @@ static int launch(const harpe_sim_options *options, int path_fd) {
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true); /* from here on signals end it cleanly */
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    int janitor = -1;
     harpe_status status = make_directory(directory, sizeof directory, &error);
     if (status == HARPE_OK) {
-        status = run_in_directory(options, directory, path_fd, &error);
-        remove_directory(directory);
+        status = harpe_janitor_start(directory, &janitor, &error);
+        if (status == HARPE_OK) status = run_in_directory(options, directory, path_fd, &error);
+        harpe_remove_flat_directory(directory);
+        if (janitor >= 0) close(janitor);
     }
     curl_global_cleanup();
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);

@@ -230,7 +230,7 @@ static const struct argp argument_parser = {
 
 void harpe_sim_parse_options(int argc, char **argv, harpe_sim_options *options) {
     *options = (harpe_sim_options){.gpu_model = "A100",
-                                   .imbalance = 1.15,
+                                   .imbalance = HARPE_SIM_IMBALANCE,
                                    .seed = 1,
                                    .blocking_power_w = -1,
                                    .schedule_name = "1f1b",

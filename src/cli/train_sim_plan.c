@@ -247,14 +247,34 @@ static harpe_status read_profile(const harpe_sim_options *options, harpe_sim_pla
     return adapt_profile(options, &plan->profile, error);
 }
 
+/* The schedule's stages must be the profile's: with fewer a part of it would be left out. */
+static harpe_status check_stages(const harpe_sim_options *options, const harpe_sim_plan *plan,
+                                 harpe_error *error) {
+    int stages = harpe_schedule_stage_count(plan->schedule);
+    int measured = harpe_profile_stage_count(plan->profile);
+    int per_rank = stages / options->pp;
+    char each[64] = "", advice[64] = "";
+    if (stages == measured) return HARPE_OK;
+    if (per_rank > 1) (void)snprintf(each, sizeof each, " (%d a rank)", per_rank);
+    if (measured % per_rank == 0)
+        (void)snprintf(advice, sizeof advice, "give --pp %d, or ", measured / per_rank);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s has %d stages, but --pp %d with the schedule %s runs %d%s: %sname a "
+                      "profile of %d stages",
+                      options->profile_path, measured, options->pp, options->schedule_name, stages,
+                      each, advice, stages);
+}
+
 static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
                                 harpe_error *error) {
     /* Synthesised even if not used: it tells the model's blocking power. */
     bool is_split = strncmp(options->schedule_name, "zb", 2) == 0 ||
                     strncmp(options->schedule_name, "dualpipe", 8) == 0;
+    bool has_one_stage = harpe_schedule_stage_count(plan->schedule) == 1 &&
+                         options->imbalance == HARPE_SIM_IMBALANCE; /* nobody asked for another */
     harpe_synth_options how = {.gpu_model = options->gpu_model,
                                .stages = harpe_schedule_stage_count(plan->schedule),
-                               .imbalance = options->imbalance,
+                               .imbalance = has_one_stage ? 1 : options->imbalance,
                                .seed = options->seed,
                                .forward_time_s = options->forward_time_s,
                                .split_backward = is_split};
@@ -264,7 +284,8 @@ static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan
     if (status != HARPE_OK || !options->profile_path) return status;
     harpe_profile_free(plan->profile);
     plan->profile = NULL;
-    return read_profile(options, plan, error);
+    status = read_profile(options, plan, error);
+    return status ? status : check_stages(options, plan, error);
 }
 
 static harpe_status write_profile(const harpe_sim_plan *plan, const char *directory,

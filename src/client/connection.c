@@ -229,6 +229,11 @@ static harpe_status tell_transfer(const harpe_connection *connection, CURLcode c
                           "%.200s is not trusted (%s); name its authority in ca_file", server,
                           reason);
     }
+    if (code == CURLE_SSL_CONNECT_ERROR) {
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%.200s does not speak TLS as https:// needs (%s); is it http://?",
+                          server, reason);
+    }
     return harpe_fail(error, HARPE_UNAVAILABLE, "%s; is harpe serve running at %.200s?", reason,
                       server);
 }

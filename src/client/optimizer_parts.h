@@ -66,7 +66,8 @@ typedef struct harpe_conversation {
     int failed_reports;             /* how often this round's result could not be made */
     int64_t failed_report_since_ns; /* the first of them */
     bool has_told_few_steps;
-    unsigned told_misfits; /* bit set of kinds */
+    int64_t farewell_until_ns; /* harpe_clock_ns; the last request may take so long; 0: not yet */
+    unsigned told_misfits;     /* bit set of kinds */
 } harpe_conversation;
 
 /* How long something may last. */

@@ -27,6 +27,7 @@
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
 #define UNMEASURED_SERIES 0
+#define LONGEST_FAREWELL_NS INT64_C(1000000000)
 
 /* ---- On the side ----------------------------------------------------------------------------- */
 
@@ -90,6 +91,9 @@ bool harpe_pipeline_go_on(void *user) {
     harpe_pipeline *optimizer = user;
     tell_misfit(optimizer);
     tell_lost_marks(optimizer);
+    if (optimizer->conversation.farewell_until_ns != 0) {
+        return harpe_clock_ns() < optimizer->conversation.farewell_until_ns;
+    }
     if (atomic_load(&optimizer->is_stopping)) return false;
     harpe_pipeline_tend_controller(optimizer);
     tend_trial(optimizer);
@@ -407,6 +411,28 @@ static void report(harpe_pipeline *optimizer) {
     enter(optimizer, HARPE_PFO_WAITING);
 }
 
+/* ---- The end --------------------------------------------------------------------------------- */
+
+/* Tells the server that this rank's training ends, if it is there; a published server does not know
+ * the route, and whatever it answers is of no interest. The training waits for this. */
+static void say_farewell(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    char body[32];
+    harpe_reply reply;
+    harpe_pipeline_frequency_state state = optimizer->state;
+    bool is_registered = *optimizer->job_id && state != HARPE_PFO_REGISTERING;
+    if (!is_registered || state == HARPE_PFO_OFF || talk->trouble != HARPE_TROUBLE_NONE) return;
+    (void)snprintf(body, sizeof body, "{\"rank\":%d}", optimizer->options.rank);
+    harpe_request request = {
+        .path = "/end/", .segment = optimizer->job_id, .query = "", .body = body};
+    talk->farewell_until_ns = harpe_clock_ns() + LONGEST_FAREWELL_NS;
+    harpe_reply_to(talk->connection, &request, &reply);
+    if (reply.outcome != HARPE_REPLY_ANSWERED) {
+        harpe_pipeline_say(optimizer, HARPE_LOG_DEBUG,
+                           "the server does not know that this training ends: %s", reply.reason);
+    }
+}
+
 /* ---- The thread ------------------------------------------------------------------------------ */
 
 void *harpe_pipeline_run(void *user) {
@@ -429,5 +455,6 @@ void *harpe_pipeline_run(void *user) {
         case HARPE_PFO_OFF: rest(optimizer, PAUSE_AFTER_FAILURE_S); break;
         }
     }
+    say_farewell(optimizer);
     return NULL;
 }

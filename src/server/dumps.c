@@ -125,7 +125,7 @@ static harpe_status write_results(const harpe_dump *self, const char *path, harp
     harpe_stored_round from = {job->jobs->options.store, job->id, self->round};
     harpe_text text = {0};
     harpe_status status = harpe_round_results_format(&from, self->results, &text, error);
-    if (!status) status = harpe_file_write(path, text.data, text.length, error);
+    if (!status) status = harpe_file_write_one_of_many(path, text.data, text.length, error);
     if (!status) leave_cache(path);
     harpe_text_free(&text);
     return status;
@@ -135,7 +135,7 @@ static harpe_status write_to(const harpe_dump *self, const char *path, harpe_err
     const harpe_job *job = self->job;
     switch (self->kind) {
     case HARPE_DUMP_SCHEDULES:
-        return harpe_file_write(path, self->text->text, self->text->length, error);
+        return harpe_file_write_one_of_many(path, self->text->text, self->text->length, error);
     case HARPE_DUMP_RESULTS: return write_results(self, path, error);
     default: return harpe_ranks_save(path, job->rank_infos, (size_t)job->info.world_size, error);
     }

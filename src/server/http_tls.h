@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include <harpe/status.h>
 
@@ -28,5 +29,11 @@ ssize_t harpe_http_tls_receive(harpe_http_tls_session *session, void *buffer, si
 ssize_t harpe_http_tls_send(harpe_http_tls_session *session, const void *bytes, size_t length);
 /* Tells the peer that nothing more comes. */
 void harpe_http_tls_end(harpe_http_tls_session *session);
+
+/* http_tls_faults.c: what can be said of the texts before GnuTLS sees them, and of a certificate's
+ * dates (-1: unknown). */
+harpe_status harpe_http_tls_check_texts(const char *cert_pem, const char *key_pem,
+                                        harpe_error *error);
+harpe_status harpe_http_tls_check_dates(time_t valid_from, time_t valid_until, harpe_error *error);
 
 #endif

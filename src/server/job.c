@@ -80,6 +80,7 @@ harpe_job_state harpe_job_state_of(const harpe_job *job) {
     if (job->is_evicted) return HARPE_JOB_EVICTED;
     if (job->failure) return HARPE_JOB_FAILED;
     if (job->registered < job->info.world_size) return HARPE_JOB_REGISTERING;
+    if (harpe_job_has_ended(job)) return HARPE_JOB_ENDED;
     if (!harpe_job_round_is_over(job)) return HARPE_JOB_RUNNING;
     if (!job->is_ready) return HARPE_JOB_PREPARING;
     return job->next ? HARPE_JOB_GATHERING : HARPE_JOB_OBSERVING;
@@ -89,8 +90,8 @@ const char *harpe_job_state_name(harpe_job_state state) {
     static const char *const names[] = {
         [HARPE_JOB_REGISTERING] = "registering", [HARPE_JOB_PREPARING] = "preparing",
         [HARPE_JOB_GATHERING] = "gathering",     [HARPE_JOB_RUNNING] = "running",
-        [HARPE_JOB_OBSERVING] = "observing",     [HARPE_JOB_FAILED] = "failed",
-        [HARPE_JOB_EVICTED] = "evicted",
+        [HARPE_JOB_OBSERVING] = "observing",     [HARPE_JOB_ENDED] = "ended",
+        [HARPE_JOB_FAILED] = "failed",           [HARPE_JOB_EVICTED] = "evicted",
     };
     return names[state];
 }
@@ -99,6 +100,7 @@ const char *harpe_rank_state_name(const harpe_job *job, int rank) {
     const harpe_rank *slot = &job->ranks[rank];
     if (slot->asking) return "asking";
     if (!slot->is_registered) return "unknown";
+    if (slot->has_ended) return "ended";
     if (job->round < 0) return "registered";
     return slot->has_reported ? "reported" : "served";
 }

@@ -63,6 +63,7 @@ typedef struct harpe_rank {
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
     bool may_ask_again; /* the current round's schedule may not have arrived */
+    bool has_ended;     /* its training has, and said so */
 } harpe_rank;
 
 /* A wish as it was stored: what it is and where among the rounds it came. */
@@ -79,6 +80,7 @@ typedef enum harpe_job_state {
     HARPE_JOB_GATHERING,   /* the next schedules are there; ranks ask */
     HARPE_JOB_RUNNING,     /* schedules are handed out; results come */
     HARPE_JOB_OBSERVING,   /* a worker shows the results to the scheduler */
+    HARPE_JOB_ENDED,       /* every rank has said that it ends */
     HARPE_JOB_FAILED,
     HARPE_JOB_EVICTED,
 } harpe_job_state;
@@ -101,10 +103,10 @@ struct harpe_job {
 
     /* Ranks. All arrays have world_size elements; NULL once the job is evicted. */
     harpe_rank *ranks;
-    harpe_rank_info *rank_infos;      /* fixed once all are registered */
-    int *rank_at;                     /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
-    harpe_round_results *results;     /* of the current round; NULL until the first */
-    int registered, asking, reported; /* how many */
+    harpe_rank_info *rank_infos;  /* fixed once all are registered */
+    int *rank_at;                 /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
+    harpe_round_results *results; /* of the current round; NULL until the first */
+    int registered, asking, reported, ended; /* how many */
 
     /* Rounds. The state is what these say: see harpe_job_state_of. */
     int64_t round;             /* the one handed out last; -1: none yet */
@@ -333,6 +335,7 @@ void harpe_take_result(harpe_job *job, harpe_call *call);        /* results.c */
 void harpe_take_wish(harpe_job *job, harpe_call *call);          /* wishes.c */
 void harpe_take_frontier_call(harpe_job *job, harpe_call *call); /* wishes.c */
 void harpe_evict(harpe_job *job, harpe_call *call);              /* idle.c; call may be NULL */
+void harpe_take_end(harpe_job *job, harpe_call *call);           /* ends.c */
 void harpe_show_job(const harpe_job *job, harpe_call *call);     /* job_view.c */
 /* Index of a rank's place among those of the job. */
 size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
@@ -345,6 +348,15 @@ void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals);
 void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
 /* An object. */
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
+
+/* ---- Ends (ends.c) ------------------------------------------------------------------------- */
+
+bool harpe_job_has_ended(const harpe_job *job);
+/* What is stored, or read from the store. */
+void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended);
+/* A rank that had ended registers again: stores that, answers the call of `operation` and ends it.
+ */
+void harpe_rank_comes_back(harpe_operation *operation, int rank);
 
 /* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
 

@@ -103,7 +103,8 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
 
 enum { RANGES_MAX = 64, ROW_METADATA_BYTES = 200 };
 
-static const char *const RANK_STATES[] = {"unknown", "registered", "asking", "served", "reported"};
+static const char *const RANK_STATES[] = {"unknown", "registered", "asking",
+                                          "served",  "reported",   "ended"};
 enum { RANK_STATE_COUNT = sizeof RANK_STATES / sizeof *RANK_STATES };
 
 typedef struct rank_ranges {

@@ -107,6 +107,7 @@ static void hear_of(harpe_job *job, harpe_call *call) {
     case HARPE_CALL_REGISTER_RANK: harpe_register_rank(job, call); break;
     case HARPE_CALL_SCHEDULE: harpe_ask_for_schedule(job, call); break;
     case HARPE_CALL_RESULT: harpe_take_result(job, call); break;
+    case HARPE_CALL_END: harpe_take_end(job, call); break;
     default: harpe_take_wish(job, call); break;
     }
 }
@@ -185,4 +186,10 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
 
 /* ---- Counts ------------------------------------------------------------------------------- */
 
-harpe_jobs_counts harpe_jobs_count(const harpe_jobs *jobs) { return jobs->counts; }
+harpe_jobs_counts harpe_jobs_count(const harpe_jobs *jobs) {
+    harpe_jobs_counts counts = jobs->counts;
+    for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
+        counts.ended += harpe_job_has_ended(job);
+    }
+    return counts;
+}

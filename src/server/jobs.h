@@ -7,7 +7,8 @@
  *           (ranks come)   (scheduler    (ranks ask)  (results    (on a worker:
  *                           is made on a              come)        observe, next)
  *                           worker)
- *           and from anywhere -> failed, evicted
+ *           and from anywhere -> ended (all ranks say so; back when one registers again), failed,
+ *           evicted
  * A rank:   unknown -> registered -> asking (its call is held) -> served -> reported -> asking ...
  *
  * Round k's schedules are handed out when every rank is asking; the round is stored first. A rank
@@ -47,6 +48,7 @@ typedef enum harpe_call_kind {
     HARPE_CALL_PIPELINE,      /* job_id, round: the plan's number, or of harpe_pipeline_of */
     HARPE_CALL_CHANGES,       /* job_id or NULL: all; round: the version that is known, or -1. Held
                                * until there is a newer one, which is the answer's round */
+    HARPE_CALL_END,           /* job_id; body: {"rank": 3}, whose training ends */
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {
@@ -125,7 +127,7 @@ bool harpe_jobs_are_idle(const harpe_jobs *jobs);
 char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit);
 
 typedef struct harpe_jobs_counts {
-    size_t jobs, failed, ranks, ranks_waiting;
+    size_t jobs, failed, ended, ranks, ranks_waiting;
     uint64_t registered_jobs, registered_ranks, rounds, results, evicted;
 } harpe_jobs_counts;
 harpe_jobs_counts harpe_jobs_count(const harpe_jobs *jobs);

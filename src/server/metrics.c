@@ -29,6 +29,8 @@ static void append_jobs(harpe_text *text, const harpe_jobs *jobs) {
         {"leads", GAUGE, "Has this server the jobs? 0: another one has.", jobs != NULL},
         {"jobs", GAUGE, "Jobs at present.", (double)now.jobs},
         {"jobs_failed", GAUGE, "Of these, jobs that cannot go on.", (double)now.failed},
+        {"jobs_ended", GAUGE, "Of the jobs, those that said that they have ended.",
+         (double)now.ended},
         {"ranks", GAUGE, "Registered ranks of all jobs.", (double)now.ranks},
         {"ranks_waiting", GAUGE, "Ranks whose request for a schedule is held.",
          (double)now.ranks_waiting},

@@ -46,6 +46,8 @@ static const char SCHEMAS[] =
     "\"type\":\"number\"}}},"
     "\"Plan\":{\"type\":\"object\",\"required\":[\"time\"],\"properties\":{\"time\":{\"type\":"
     "\"number\"}}},"
+    "\"End\":{\"type\":\"object\",\"required\":[\"rank\"],\"properties\":{\"rank\":{\"type\":"
+    "\"integer\",\"minimum\":0}}},"
     "\"Detail\":{\"type\":\"object\",\"properties\":{\"detail\":{}}}}";
 
 static json_t *content(const char *schema) {

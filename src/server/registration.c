@@ -46,7 +46,8 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     reply_id(end_operation(operation), job);
 }
 
-/* A rank or a retry that names the key of a job that lives. False: it is a new job. */
+/* A rank or a retry that names the key of a job that lives. False: it is a new job, also where the
+ * one of this key has ended and had another shape. */
 static bool job_is_known(harpe_operation *operation, const harpe_job_info *info) {
     const harpe_job *job =
         info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
@@ -58,6 +59,7 @@ static bool job_is_known(harpe_operation *operation, const harpe_job_info *info)
     bool has_same_shape = info->pp_degree == job->info.pp_degree &&
                           info->dp_degree == job->info.dp_degree &&
                           info->tp_degree == job->info.tp_degree;
+    if (!has_same_shape && harpe_job_has_ended(job)) return false;
     if (has_same_shape) {
         reply_id(end_operation(operation), job);
     } else {
@@ -211,7 +213,7 @@ static void let_ask_again(harpe_job *job, int rank) {
     slot->may_ask_again = job->round >= 0 && !slot->has_reported;
 }
 
-/* Answers what needs no storing; false: a new rank at a free place. */
+/* Answers what needs no storing; false: a new rank at a free place, or one that comes back. */
 static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;
@@ -219,6 +221,7 @@ static bool rank_is_answered(harpe_operation *operation) {
     int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
     if (slot->is_registered) {
         bool is_retry = harpe_rank_info_equal(info, &job->rank_infos[info->rank]);
+        if (is_retry && slot->has_ended) return false;
         harpe_call *call = harpe_operation_release(operation);
         if (is_retry) {
             let_ask_again(job, info->rank);
@@ -261,6 +264,11 @@ static void rank_is_decoded(void *user) {
     }
     if (rank_is_answered(operation)) {
         harpe_operation_end(operation);
+        return;
+    }
+    if (job->ranks[info->rank].has_ended) {
+        let_ask_again(job, info->rank);
+        harpe_rank_comes_back(operation, info->rank);
         return;
     }
     job->ranks[info->rank].operation = operation;

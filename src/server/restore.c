@@ -169,6 +169,14 @@ static harpe_status load_failure(harpe_job *job, const harpe_change *record, har
     return HARPE_OK;
 }
 
+static harpe_status load_end(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (record->rank < 0 || record->rank >= job->info.world_size) {
+        return unreadable(record, "the end of a rank", error);
+    }
+    harpe_job_set_ended(job, record->rank, true);
+    return HARPE_OK;
+}
+
 static harpe_status load_record(void *user, const harpe_change *record, harpe_error *error) {
     loading *self = user;
     if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
@@ -183,6 +191,7 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     case HARPE_CHANGE_RESULT: return load_result(self, record, error);
     case HARPE_CHANGE_STATE: return load_state(job, record, error);
     case HARPE_CHANGE_WISH: return harpe_job_read_wish(job, record, error);
+    case HARPE_CHANGE_END: return load_end(job, record, error);
     case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
     case HARPE_CHANGE_SEEN: job->seen_s = job->stored_seen_s = record->number; return HARPE_OK;
     default: return HARPE_OK;

@@ -22,6 +22,8 @@ const harpe_route harpe_route_table[] = {
      "PowerCap", "Null", "Limit the average power of the whole job"},
     {"POST", "/plan/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_PLAN, 1, false, false, "Plan", "Null",
      "Run the plan of this iteration time"},
+    {"POST", "/end/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_END, 1, false, false, "End", "Null",
+     "The training of a rank ends; when all ranks have said so the job has ended"},
     /* Looking at it. */
     {"GET", "/jobs", HARPE_PAGE_NONE, HARPE_CALL_LIST, -1, false, false, NULL, NULL,
      "All jobs, newest first (offset, limit)"},

@@ -136,6 +136,13 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     return harpe_peers_new(&options, &server->peers, error);
 }
 
+static harpe_status name_tls_files(const harpe_settings *settings, harpe_error *error) {
+    if (!error) return HARPE_INVALID_INPUT;
+    harpe_error fault = *error;
+    return harpe_fail(error, fault.status, "%.600s (tls_cert %.150s, tls_key %.150s)",
+                      fault.message, settings->tls_cert, settings->tls_key);
+}
+
 static harpe_status start_http(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_routes_options routes = {server->loop, server->peers, server->store, settings,
@@ -159,6 +166,8 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
         };
         harpe_http_handler handler = harpe_routes_handler(server->routes);
         status = harpe_http_new(server->loop, &options, &handler, &server->http, error);
+        if (status == HARPE_INVALID_INPUT && *settings->tls_cert)
+            status = name_tls_files(settings, error);
     }
     free_secrets(&texts);
     if (!status) harpe_routes_set_http(server->routes, server->http);

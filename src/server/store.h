@@ -29,6 +29,8 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_FAILED,  /* text: why the job cannot go on */
     HARPE_CHANGE_SEEN,    /* number: when the job was last heard of, s since 1970 */
     HARPE_CHANGE_WISH,    /* number: harpe_scheduler_wish; text: value */
+    HARPE_CHANGE_END,     /* rank, whose training has ended; number: when */
+    HARPE_CHANGE_BACK,    /* rank, which had ended and has not any more */
     HARPE_CHANGE_DELETED, /* the job and all of its records go; an empty marker stays, so that its
                              id is answered with 410: number: when */
 } harpe_change_kind;
@@ -63,8 +65,8 @@ void harpe_store_submit(harpe_store *store, harpe_change *change);
 
 /* Calls `record` for every record of all jobs (job_id NULL) or of one, before anything is
  * submitted: per job its JOB, then RANKs by rank, ROUNDs by round, RESULTs by round and rank, but
- * without their texts, the last STATE, WISHes, FAILED, SEEN; deleted jobs give one DELETED.
- * Pointers are valid during the call. Blocks. */
+ * without their texts, the last STATE, WISHes, ENDs by rank, FAILED, SEEN; deleted jobs give one
+ * DELETED. Pointers are valid during the call. Blocks. */
 harpe_status harpe_store_load(harpe_store *store, const char *job_id,
                               harpe_status (*record)(void *user, const harpe_change *change,
                                                      harpe_error *error),

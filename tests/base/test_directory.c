@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "base/file.h"
 #include "scratch.h"
@@ -273,6 +274,97 @@ static void relative_path_is_created(void **state) {
     assert_true(path_exists(scratch_path(s, "out")));
 }
 
+/* ---- What killed processes left ----------------------------------------------------------- */
+
+/* A child makes one and is killed while it does. */
+static void die_while_making(const char *path) {
+    pid_t child = fork();
+    if (child == 0) {
+        harpe_directory directory;
+        if (harpe_directory_open(&directory, path, true, NULL) == HARPE_OK)
+            (void)harpe_directory_write(&directory, "a", "1", 1, NULL);
+        (void)raise(SIGKILL);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void next_one_removes_what_a_killed_one_left(void **state) {
+    scratch *s = *state;
+    harpe_directory directory;
+    die_while_making(scratch_path(s, "out"));
+    die_while_making(scratch_path(s, "other"));
+    assert_int_equal(entry_count(s->root), 2);
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
+                     HARPE_OK);
+    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_true(path_exists(scratch_path(s, "out")));
+    assert_int_equal(entry_count(s->root), 2); /* it, and what is left of the other */
+    assert_int_equal(harpe_file_write(scratch_path(s, "other"), "x", 1, NULL), HARPE_OK);
+    assert_int_equal(entry_count(s->root), 2);
+}
+
+static void one_that_is_being_made_is_left_alone(void **state) {
+    scratch *s = *state;
+    harpe_directory first, second;
+    assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    write_one(&first, "a", "first");
+    assert_int_equal(harpe_directory_open(&second, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    write_one(&second, "a", "second");
+    assert_int_equal(harpe_directory_commit(&second, NULL), HARPE_OK);
+    assert_int_equal(harpe_directory_commit(&first, NULL), HARPE_OK);
+    assert_true(file_holds(scratch_path(s, "out/a"), "first"));
+    assert_int_equal(entry_count(s->root), 1);
+}
+
+static void what_only_looks_like_it_is_left_alone(void **state) {
+    scratch *s = *state;
+    static const char *const names[] = {
+        ".out.0123456789abcdef.tmp.old", ".out.0123456789ABCDEF.tmp",   ".out.0123.tmp",
+        "out.0123456789abcdef.tmp",      ".outer.0123456789abcdef.tmp", ".out.tmp"};
+    size_t count = sizeof names / sizeof names[0];
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(mkdir(scratch_path(s, names[i]), 0777), 0);
+    }
+    /* One with a directory in it is nobody's of Harpe. */
+    assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp/dear"), 0777), 0);
+    /* A link is not followed. */
+    assert_int_equal(symlink(".out.tmp", scratch_path(s, ".out.aaaaaaaaaaaaaaaa.tmp")), 0);
+    assert_int_equal(harpe_file_write(scratch_path(s, "out"), "x", 1, NULL), HARPE_OK);
+    assert_int_equal(entry_count(s->root), (int)count + 3);
+}
+
+static void many_at_once_all_succeed(void **state) {
+    scratch *s = *state;
+    enum { CHILDREN = 8, TIMES = 60 };
+    pid_t children[CHILDREN];
+    for (int c = 0; c < CHILDREN; c++) {
+        children[c] = fork();
+        assert_true(children[c] >= 0);
+        if (children[c] > 0) continue;
+        int failures = 0;
+        for (int i = 0; i < TIMES; i++) {
+            harpe_directory directory;
+            failures += harpe_file_write(scratch_path(s, "file"), "x", 1, NULL) != HARPE_OK;
+            if (harpe_directory_open(&directory, scratch_path(s, "out"), true, NULL) ||
+                harpe_directory_write(&directory, "a", "1", 1, NULL) ||
+                harpe_directory_commit(&directory, NULL)) {
+                failures++;
+                harpe_directory_abort(&directory);
+            }
+        }
+        _exit(failures);
+    }
+    for (int c = 0; c < CHILDREN; c++) {
+        int ended;
+        assert_int_equal(waitpid(children[c], &ended, 0), children[c]);
+        assert_true(WIFEXITED(ended));
+        assert_int_equal(WEXITSTATUS(ended), 0);
+    }
+    assert_int_equal(entry_count(s->root), 2);
+}
+
 #define SCRATCH_TEST(function) \
     cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
 
@@ -297,6 +389,10 @@ int main(void) {
         SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing),
         SCRATCH_TEST(closed_parent_is_permission_denied),
         SCRATCH_TEST(relative_path_is_created),
+        SCRATCH_TEST(next_one_removes_what_a_killed_one_left),
+        SCRATCH_TEST(one_that_is_being_made_is_left_alone),
+        SCRATCH_TEST(what_only_looks_like_it_is_left_alone),
+        SCRATCH_TEST(many_at_once_all_succeed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

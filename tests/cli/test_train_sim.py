@@ -272,6 +272,46 @@ class Ending(Simulation):
         out, err = self.finish(1)
         self.assertIn("--learning-limit", err)
 
+    def test_nothing_is_left_in_tmp_however_it_ends(self):
+        for ends in ((signal.SIGINT, signal.SIGINT), (signal.SIGKILL,), (signal.SIGTERM,)):
+            with self.subTest(ends=ends):
+                place = self.path / "-".join(name.name for name in ends)
+                place.mkdir()
+                self.variables["TMPDIR"] = str(place)
+                process = self.sim("--steps", 10000, "--quiet")
+                self.wait_for(lambda: list(place.glob("harpe-train-sim-*/*")))
+                for one in ends:
+                    process.send_signal(one)
+                process.communicate(timeout=LIMIT_S)
+                self.wait_for(lambda: not list(place.iterdir()))
+                place.rmdir()
+                self.nothing_is_left()
+
+    @staticmethod
+    def wait_for(condition):
+        until = time.monotonic() + LIMIT_S
+        while not condition():
+            if time.monotonic() > until:
+                raise AssertionError("it does not happen")
+            time.sleep(0.02)
+
+    def test_a_profile_of_other_stages_is_refused_with_what_to_give(self):
+        self.succeed("synth", "--stages", 4, "--quiet", "--output", "four.csv")
+        for said, *arguments in (
+                ("four.csv has 4 stages, but --pp 8 with the schedule 1f1b runs 8: give --pp 4, or name a "
+                 "profile of 8 stages", "--pp", 8),
+                ("--pp 2 with the schedule 1f1b runs 2: give --pp 4", "--pp", 2, "--dp", 3, "--tp", 2),
+                ("runs 8 (2 a rank): give --pp 2, or", "--pp", 4, "--schedule", "interleaved-1f1b"),
+                ("runs 6 (3 a rank): name a profile of 6 stages", "--pp", 2, "--schedule",
+                 "interleaved-1f1b", "--chunks", 3),
+                ("runs 8 (2 a rank): give --pp 2, or", "--pp", 4, "--schedule", "zb-v")):
+            self.refuse(1, said, "train-sim", "--inst-profile", "four.csv", "--offline",
+                        "--num-mbs", 8, *arguments)
+
+    def test_a_pipeline_of_one_stage_runs(self):
+        self.sim("--pp", 1, "--offline", "--steps", 1, "--num-mbs", 2, "--quiet")
+        self.finish()
+
     def test_values_that_make_no_sense_are_refused(self):
         for message, *arguments in (("RANK@STEP", "--kill-rank", "2"),
                                     ("STEP=FACTOR", "--straggler", "1@5"),

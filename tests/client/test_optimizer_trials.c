@@ -17,7 +17,8 @@ static const harpe_pipeline_patience all_patience = {1000, 1000, 1000, 1000};
 
 typedef struct told_server {
     atomic_int schedule_status; /* what GET /schedule answers; 0: nothing, for ever */
-    atomic_int schedules, results;
+    atomic_int schedules, results, ends;
+    atomic_int end_status; /* what POST /end answers; 0: 200; negative: nothing, for ever */
     int listener, port;
     atomic_int peer;
     char result[4096]; /* the last; read it once `results` has grown */
@@ -54,6 +55,13 @@ static void answer_request(told_server *one, int peer, const char *request, cons
         if (strncmp(request, "POST /result", 12) == 0) {
             snprintf(one->result, sizeof one->result, "%s", body);
             atomic_fetch_add(&one->results, 1);
+        }
+        if (strncmp(request, "POST /end/job ", 14) == 0) {
+            int status = atomic_load(&one->end_status);
+            snprintf(one->result, sizeof one->result, "%s", body);
+            atomic_fetch_add(&one->ends, 1);
+            if (status > 0) answer(peer, status, 0, "{\"detail\":\"Not Found\"}");
+            if (status != 0) return;
         }
         answer(peer, 200, 0, "null");
     }
@@ -267,6 +275,45 @@ static void a_request_that_is_held_for_too_long_is_asked_again(void **state) {
     stop_told(&one);
 }
 
+/* ---- The end --------------------------------------------------------------------------------- */
+
+static double end_with(told_server *one, int end_status) {
+    *one = (told_server){.schedule_status = 200, .end_status = end_status};
+    start_told(one, 0);
+    training *rank = start_at(one, &all_patience);
+    assert_reaches_round(rank, 1);
+    atomic_store(&one->schedule_status, 0); /* and the next request is held */
+    WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
+    stop_steps(rank);
+    assert_int_equal(count_warnings(rank), 0);
+    double begin_s = harpe_clock_s();
+    harpe_pipeline_frequency_free(rank->optimizer);
+    double took_s = harpe_clock_s() - begin_s;
+    pthread_mutex_destroy(&rank->lock);
+    free(rank);
+    stop_told(one);
+    return took_s;
+}
+
+static void the_server_is_told_of_the_end(void **state) {
+    (void)state;
+    told_server one;
+    static const int statuses[] = {0, 404, 405, 500};
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        (void)end_with(&one, statuses[i]);
+        assert_int_equal(atomic_load(&one.ends), 1);
+        assert_string_equal(one.result, "{\"rank\":0}");
+    }
+}
+
+static void a_server_that_does_not_answer_the_end_delays_nobody(void **state) {
+    (void)state;
+    told_server one;
+    double took_s = end_with(&one, -1);
+    assert_int_equal(atomic_load(&one.ends), 1);
+    assert_true(took_s < 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trial_ends_without_a_server_and_begins_again_with_one),
@@ -274,6 +321,8 @@ int main(void) {
         cmocka_unit_test(a_trial_ends_when_no_other_round_comes),
         cmocka_unit_test(a_trial_that_cannot_be_measured_ends_with_an_empty_result),
         cmocka_unit_test(steps_that_are_measured_slowly_keep_a_trial),
+        cmocka_unit_test(the_server_is_told_of_the_end),
+        cmocka_unit_test(a_server_that_does_not_answer_the_end_delays_nobody),
         cmocka_unit_test(a_request_that_is_held_for_too_long_is_asked_again),
     };
     return cmocka_run_group_tests(tests, start_machine, stop_machine);

@@ -128,12 +128,16 @@ class InEmptyDirectory(unittest.TestCase):
 
 
 class DocumentTest(InEmptyDirectory):
+    @staticmethod
+    def compiling(name):
+        compiler = os.environ.get("CC", "cc")
+        return (f"{compiler} -std=gnu17 -Wall -Wextra -Werror "
+                f"-I{shlex.quote(str(SOURCE / 'include'))} {name} -o program "
+                f"-L{shlex.quote(str(BINARY))} -lharpe")
+
     def compile_and_run(self, where, name, text):
         (self.path / name).write_text(text, encoding="utf-8")
-        compiler = os.environ.get("CC", "cc")
-        self.run_shell(where, f"{compiler} -std=gnu17 -Wall -Wextra -Werror "
-                              f"-I{shlex.quote(str(SOURCE / 'include'))} {name} -o program "
-                              f"-L{shlex.quote(str(BINARY))} -lharpe && ./program")
+        self.run_shell(where, f"{self.compiling(name)} && ./program")
 
     def test_marked_blocks_work(self):
         seen = 0
@@ -154,6 +158,23 @@ class DocumentTest(InEmptyDirectory):
                 elif block.kind == "compile":
                     self.compile_and_run(where, block.argument, block.text)
         self.assertGreater(seen, 5, "the documents have lost their marks")
+
+    def test_programs_of_the_documents_say_what_is_missing(self):
+        """In an empty directory they end with one line and no signal."""
+        seen = 0
+        for document in DOCUMENTS:
+            for block in marked_blocks(document):
+                if block.kind != "compile" or '"profile.csv"' not in block.text:
+                    continue
+                seen += 1
+                where = f"{document.name}:{block.line}"
+                (self.path / block.argument).write_text(block.text, encoding="utf-8")
+                self.run_shell(where, self.compiling(block.argument))
+                done = shell("./program", self.path)
+                self.assertEqual(done.returncode, 1, f"{where}: {done}")
+                self.assertEqual(done.stdout, "", where)
+                self.assertRegex(done.stderr, r"^profile\.csv: [^\n]+\n$", where)
+        self.assertGreater(seen, 0)
 
     def test_links_lead_somewhere(self):
         for document in DOCUMENTS:

@@ -319,8 +319,128 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
     free(job);
 }
 
+/* ---- Ends --------------------------------------------------------------------------------- */
+
+static asked *ask_end(engine *e, const char *job, int rank) {
+    char body[32];
+    (void)snprintf(body, sizeof body, "{\"rank\":%d}", rank);
+    return ask(e, HARPE_CALL_END, job, 0, -1, body);
+}
+
+static void expect_state(engine *e, const char *job, const char *state) {
+    char text[64];
+    engine_settle(e);
+    (void)snprintf(text, sizeof text, "\"state\":\"%s\"", state);
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, text);
+}
+
+static void job_has_ended_when_all_ranks_have(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 3, NULL);
+    (void)whole_round(e, job, 3, 0, 1);
+    asked *held = ask_schedule(e, job, 2, -1);
+    expect(ask_end(e, job, 0), 200, "null");
+    expect(ask_end(e, job, 0), 200, "null");
+    expect(ask_end(e, job, 1), 200, "null");
+    expect_state(e, job, "gathering");
+    expect_held(e, held);
+    engine_restart(e);
+    expect(held, 503, "stopping");
+    expect_state(e, job, "gathering");
+    expect(ask_end(e, job, 2), 200, "null");
+    expect_state(e, job, "ended");
+    assert_int_equal(harpe_jobs_count(e->jobs).ended, 1);
+    engine_restart(e);
+    expect_state(e, job, "ended");
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"rank\":1,\"state\":\"ended\"");
+    free(job);
+}
+
+static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    (void)whole_round(e, job, 2, 0, 1);
+    for (int r = 0; r < 2; r++) {
+        expect(ask_end(e, job, r), 200, "null");
+    }
+    expect_state(e, job, "ended");
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    expect_state(e, job, "gathering");
+    engine_restart(e);
+    expect_state(e, job, "gathering");
+    expect(ask_register_rank(e, job, 1, 1), 200, "null");
+    (void)whole_round(e, job, 2, 1, 1);
+    assert_int_equal(harpe_jobs_count(e->jobs).ended, 0);
+    free(job);
+}
+
+static void end_of_nobody_is_refused(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_job(e, 2, NULL);
+    expect(ask_end(e, job, 0), 409, "rank 0 is not registered");
+    expect(ask_end(e, job, 2), 422, "rank 2 is not in a job of 2 ranks");
+    expect(ask_end(e, job, -1), 422, "not_ge");
+    expect(ask(e, HARPE_CALL_END, job, 0, -1, NULL), 422, "value_error.missing");
+    expect(ask(e, HARPE_CALL_END, job, 0, -1, "[]"), 422, "type_error.dict");
+    expect(ask_end(e, "another", 0), 404, "no job another");
+    expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
+    expect(ask_end(e, job, 0), 410, "evicted");
+    free(job);
+}
+
+static void failed_job_stays_failed(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 1, "fail next");
+    expect(ask_schedule(e, job, 0, -1), 500, "no plan fits");
+    expect(ask_end(e, job, 0), 200, "null");
+    expect_state(e, job, "failed");
+    free(job);
+}
+
+static char *register_key(engine *e, int ranks) {
+    char body[200];
+    (void)snprintf(body, sizeof body,
+                   "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
+                   "\"world_size\":%d,\"job_key\":\"slurm 7\"}",
+                   ranks, ranks);
+    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
+    await(a);
+    char *id = a->status == 200 ? strndup(a->body + 1, strlen(a->body) - 2) : NULL;
+    asked_free(a);
+    return id;
+}
+
+static void key_of_an_ended_job_may_get_another_shape(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = register_key(e, 1);
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    assert_null(register_key(e, 2)); /* 409: it lives */
+    expect(ask_end(e, job, 0), 200, "null");
+    char *same = register_key(e, 1);
+    assert_string_equal(same, job);
+    char *other = register_key(e, 2);
+    assert_non_null(other);
+    assert_string_not_equal(other, job);
+    char *again = register_key(e, 2);
+    assert_string_equal(again, other);
+    free(again);
+    free(other);
+    free(same);
+    free(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        ENGINE_TEST(job_has_ended_when_all_ranks_have),
+        ENGINE_TEST(ended_job_goes_on_when_its_ranks_register_again),
+        ENGINE_TEST(end_of_nobody_is_refused),
+        ENGINE_TEST(failed_job_stays_failed),
+        ENGINE_TEST(key_of_an_ended_job_may_get_another_shape),
         ENGINE_TEST(server_may_die_after_any_answer),
         ENGINE_TEST(server_may_die_before_an_answer_is_known),
         ENGINE_TEST(job_with_history_is_lived_through_again),

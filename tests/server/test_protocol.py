@@ -4,6 +4,7 @@
 published clients and broken ones send them: registration, rounds, results, ids, 422 bodies, loss of
 clients, restarts, start and end."""
 import re
+import shutil
 
 import postgres
 from server import *
@@ -758,6 +759,50 @@ class Life(ServerTest):
             self.refuse_to_start(*arguments)
         self.refuse_to_start(*plan, "--store", f"postgresql://harpe@/harpe?host={self.path}",
                              exit_code=1)
+
+    def make_certificates(self):
+        """good.pem with good.key, and what is wrong in one way each."""
+        def openssl(*words):
+            subprocess.run(["openssl", *words], cwd=self.path, check=True, capture_output=True,
+                           timeout=LIMIT_S)
+        for name in "good", "other":
+            openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-days", "30", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out",
+                    f"{name}.pem")
+        openssl("x509", "-in", "good.pem", "-outform", "DER", "-out", "cert.der")
+        openssl("pkey", "-in", "good.key", "-outform", "DER", "-out", "key.der")
+        openssl("pkey", "-in", "good.key", "-aes256", "-passout", "pass:x", "-out", "locked.key")
+        openssl("req", "-new", "-key", "good.key", "-subj", "/CN=localhost", "-out", "request.pem")
+        # An expired one: openssl x509 -days takes negative numbers.
+        openssl("x509", "-req", "-in", "request.pem", "-signkey", "good.key", "-days", "-1", "-out",
+                "expired.pem")
+        (self.path / "empty").write_text("")
+        (self.path / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n"
+                                              "-----END CERTIFICATE-----\n")
+
+    def test_what_is_wrong_with_a_certificate_is_said(self):
+        if not shutil.which("openssl"):
+            self.skipTest("openssl is not installed")
+        self.make_certificates()
+        plan = self.plan_arguments()
+        for cert, key, said in (("good.pem", "other.key", "tls_key: is not the key of the certificate"),
+                                ("good.key", "good.pem", "swap the two"),
+                                ("cert.der", "good.key", "tls_cert: is not PEM"),
+                                ("good.pem", "key.der", "tls_key: is not PEM"),
+                                ("empty", "good.key", "tls_cert: is not PEM"),
+                                ("good.pem", "empty", "tls_key: is not PEM"),
+                                ("request.pem", "good.key", "tls_cert: holds no certificate"),
+                                ("good.pem", "other.pem", "tls_key: holds no private key"),
+                                ("good.pem", "locked.key", "passphrase"),
+                                ("expired.pem", "good.key", "expired on 20"),
+                                ("broken.pem", "good.key", "cannot be used"),
+                                ("gone.pem", "good.key", "gone.pem")):
+            with self.subTest(cert=cert, key=key):
+                line = self.refuse_to_start(*plan, "--tls-cert", self.path / cert, "--tls-key",
+                                            self.path / key)
+                self.assertIn(said, line)
+                self.assertIn(cert, line)
+                self.assertNotIn("requested data", line)
 
     def test_a_log_of_json_is_an_object_a_line(self):
         process = subprocess.Popen(

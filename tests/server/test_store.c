@@ -94,6 +94,21 @@ static void latest_wish_of_a_kind_counts_and_comes_last(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nWISH a 1 0 3 50\nWISH a 2 0 0 1.3\n");
 }
 
+static void ends_of_ranks_come_and_go(void **state) {
+    fixture *f = *state;
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
+    store_one(f, change_of(HARPE_CHANGE_END, JOB, 0, 1, 70, NULL));
+    store_one(f, change_of(HARPE_CHANGE_END, JOB, 0, 0, 71, NULL));
+    store_one(f, change_of(HARPE_CHANGE_END, JOB, 0, 0, 72, NULL));
+    store_one(f, change_of(HARPE_CHANGE_FAILED, JOB, 0, 0, 0, "f"));
+    assert_loads(f, NULL, "JOB a 0 0 1 a\nEND a 0 0 72 \nEND a 0 1 70 \nFAILED a 0 0 0 f\n");
+    store_one(f, change_of(HARPE_CHANGE_BACK, JOB, 0, 0, 0, NULL));
+    assert_loads(f, NULL, "JOB a 0 0 1 a\nEND a 0 1 70 \nFAILED a 0 0 0 f\n");
+    store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 77, NULL));
+    store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 0, 0, 1, "b"));
+    assert_loads(f, NULL, "JOB b 0 0 1 b\nDELETED a 0 0 77 \n");
+}
+
 static void state_takes_older_results_away(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
@@ -685,6 +700,7 @@ int main(void) {
         TEST(what_was_stored_reads_back_in_order),
         TEST(one_job_is_loaded_alone),
         TEST(same_record_again_replaces),
+        TEST(ends_of_ranks_come_and_go),
         TEST(latest_wish_of_a_kind_counts_and_comes_last),
         TEST(state_takes_older_results_away),
         TEST(deleted_job_leaves_a_marker_only),

@@ -34,6 +34,18 @@ class Pages(ServerTest):
             strangers = set(re.findall(r"https?://[^\s\"'`)]*", file.read_text()))
             self.assertEqual(strangers - {"http://www.w3.org/2000/svg"}, set(), file.name)
 
+    def test_every_state_has_a_sign_that_every_font_has(self):
+        # The symbols of WGL4, which fonts for text have; no emoji, no rare technical signs.
+        common = set("○●◊≡►◄▲▼■□▪▫▬◘◙◦×–—…•†‡¤÷≈≠≤≥∞√∂∆∏∑∙♀♂♠♣♥♦♪♫☼")
+        names = re.search(r"names\[\] = \{(.*?)\};", (SOURCE / "src/server/job.c").read_text(), re.DOTALL)
+        states = set(re.findall(r'"(\w+)"', names.group(1)))
+        self.assertIn("ended", states)
+        table = re.search(r"SIGNS = \{(.*?)\}", (WEB / "jobs_view.js").read_text(), re.DOTALL).group(1)
+        signs = dict(re.findall(r'(\w+): "(.)"', table))
+        self.assertEqual(set(signs), states | {"quiet"})
+        self.assertEqual(len(set(signs.values())), len(signs), signs)
+        self.assertEqual(set(signs.values()) - common, set())
+
     def test_what_a_browser_has_is_not_sent_again(self):
         server = self.start()
         first = server.get("/dashboard/main.js")

@@ -181,7 +181,8 @@ static harpe_status check_version(PGconn *connection, harpe_error *error) {
 static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
     PGresult *rows = PQexec(connection, "SELECT to_regnamespace('harpe') IS NOT NULL,"
                                         " to_regclass('harpe.format') IS NOT NULL,"
-                                        " to_regclass('harpe.mail') IS NOT NULL");
+                                        " to_regclass('harpe.mail') IS NOT NULL"
+                                        " AND to_regclass('harpe.ends') IS NOT NULL");
     harpe_status status = harpe_pg_check(connection, rows, error);
     bool has_schema = status == HARPE_OK && *PQgetvalue(rows, 0, 0) == 't';
     bool has_format = status == HARPE_OK && *PQgetvalue(rows, 0, 1) == 't';

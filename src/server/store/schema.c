@@ -41,6 +41,11 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
      " ON CONFLICT (job, wish) DO UPDATE SET place = excluded.place, round = excluded.round,"
      " text = excluded.text"},
 
+    {HARPE_CHANGE_END,
+     "INSERT INTO ends (job, rank, ended_at) SELECT number, $3, $4 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job, rank) DO UPDATE SET ended_at = excluded.ended_at"},
+    {HARPE_CHANGE_BACK, "DELETE FROM ends WHERE job = " JOB_NUMBER " AND rank = $3"},
+
     {HARPE_CHANGE_DELETED,
      "INSERT INTO deleted (id, deleted_at) VALUES ($1, $4) ON CONFLICT (id) DO NOTHING"},
     {HARPE_CHANGE_DELETED,
@@ -50,6 +55,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
 };
 
@@ -65,6 +71,8 @@ const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
     {HARPE_CHANGE_WISH,
      "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},
+    {HARPE_CHANGE_END,
+     "SELECT " NOTHING ", rank, ended_at, NULL FROM ends WHERE job = $1 ORDER BY rank"},
     {HARPE_CHANGE_FAILED, "SELECT " NOTHING ", " NOTHING ", " NOTHING
                           ", failed FROM jobs WHERE number = $1 AND failed IS NOT NULL"},
     {HARPE_CHANGE_SEEN, "SELECT " NOTHING ", " NOTHING

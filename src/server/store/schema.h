@@ -29,6 +29,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " text " BYTES " NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS wishes (job BIGINT, wish BIGINT, place BIGINT NOT NULL," \
     " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, wish));" \
+    "CREATE TABLE IF NOT EXISTS ends (job BIGINT, rank BIGINT, ended_at BIGINT NOT NULL," \
+    " PRIMARY KEY (job, rank));" \
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
     " deleted_at BIGINT NOT NULL);"
 
@@ -62,12 +64,12 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 18 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 21 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* The records of the job whose number is $1: rows of round, rank, number, text (NULL: none, or, for
  * results, not wanted). In the order in which harpe_store_load gives them. */
-enum { HARPE_SCHEMA_READ_COUNT = 8 };
+enum { HARPE_SCHEMA_READ_COUNT = 9 };
 extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 
 /* number, id of every job, the oldest first, or of the one named $1. */

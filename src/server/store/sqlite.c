@@ -116,10 +116,15 @@ static harpe_status check_identity(const harpe_sqlite *store, bool *is_new, harp
     return HARPE_OK;
 }
 
+/* Those that came later than a file. */
+static harpe_status add_tables(const harpe_sqlite *store, harpe_error *error) {
+    return execute(store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB"), error);
+}
+
 static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error) {
     char sql[64];
     (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d", HARPE_SCHEMA_VERSION);
-    harpe_status status = execute(store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB"), error);
+    harpe_status status = add_tables(store, error);
     if (status == HARPE_OK) status = execute(store, sql, error);
     if (status != HARPE_OK) return status;
     return execute(store, "PRAGMA application_id = " AS_TEXT(APPLICATION_ID), error);
@@ -136,6 +141,7 @@ static harpe_status set_up(const harpe_sqlite *store, harpe_error *error) {
                                   error);
     if (status == HARPE_OK) status = check_identity(store, &is_new, error);
     if (status == HARPE_OK && is_new) status = create_tables(store, error);
+    if (status == HARPE_OK && !is_new) status = add_tables(store, error);
     if (status == HARPE_OK) status = execute(store, "COMMIT", error);
     if (status != HARPE_OK) {
         roll_back(store);

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that say that their training has ended (POST /end). Each is stored before it is answered;
+ * when all ranks of a job have said so the job has ended. Nothing else changes: who is held stays
+ * held, and the job is evicted like any other that nothing is heard of. A rank that registers again
+ * has come back: a training that is started again with the same key goes on in its job. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "pfo/fields.h"
+#include "server/job.h"
+
+enum { END_BODY_BYTES = 4096 };
+
+static void read_end(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
+    int *rank = out;
+    (void)harpe_member_int(fields, object, place, "rank", 0, rank);
+}
+
+/* Answers and returns false where the body names no registered rank. */
+static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
+    harpe_problems problems = {0};
+    bool is_valid = call->length <= END_BODY_BYTES;
+    *rank = 0;
+    if (!is_valid) {
+        harpe_problems_add(&problems, json_pack("[s]", "body"), "value_error",
+                           "the body is {\"rank\": R} and nothing else");
+    } else {
+        is_valid = harpe_body_decode(call->body, call->length, read_end, rank, &problems);
+    }
+    if (is_valid && *rank >= job->info.world_size) {
+        char message[96];
+        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", *rank,
+                       job->info.world_size);
+        harpe_problems_add(&problems, json_pack("[s,s]", "body", "rank"), "assertion_error",
+                           message);
+        is_valid = false;
+    }
+    if (!is_valid) harpe_reply_problems(call, &problems);
+    harpe_problems_free(&problems);
+    if (is_valid && !job->ranks[*rank].is_registered) {
+        harpe_reply_detail(call, 409, "rank %d is not registered: it cannot end", *rank);
+        return false;
+    }
+    return is_valid;
+}
+
+/* ---- What is known ------------------------------------------------------------------------ */
+
+bool harpe_job_has_ended(const harpe_job *job) {
+    return job->info.world_size > 0 && job->ended == job->info.world_size && !job->failure &&
+           !job->is_evicted;
+}
+
+void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended) {
+    harpe_rank *slot = &job->ranks[rank];
+    if (slot->has_ended == has_ended) return;
+    bool had_ended = harpe_job_has_ended(job);
+    slot->has_ended = has_ended;
+    job->ended += has_ended ? 1 : -1;
+    bool is_over = harpe_job_has_ended(job);
+    if (is_over == had_ended || job->jobs->is_loading) return;
+    harpe_jobs_log(job->jobs, HARPE_LOG_INFO, is_over ? "%s: ended" : "%s: a rank has come back",
+                   job->id);
+}
+
+/* ---- Saying so ---------------------------------------------------------------------------- */
+
+static void end_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_job *job = operation->job;
+    int rank = operation->rank;
+    bool has_ended = operation->change.kind == HARPE_CHANGE_END;
+    harpe_call *call = harpe_operation_release(operation);
+    job->ranks[rank].operation = NULL;
+    if (status) {
+        harpe_reply_not_stored(call, error);
+    } else if (job->is_evicted) {
+        harpe_reply_evicted(call, job->id);
+    } else {
+        harpe_job_set_ended(job, rank, has_ended);
+        harpe_job_changed(job);
+        harpe_reply_null(call, -1);
+    }
+    harpe_operation_end(operation);
+}
+
+/* `operation` has the call that is answered once it is stored. */
+static void store_end(harpe_operation *operation, int rank, harpe_change_kind kind) {
+    harpe_job *job = operation->job;
+    job->ranks[rank].operation = operation;
+    operation->rank = rank;
+    operation->change.rank = rank;
+    operation->change.number = harpe_jobs_now_s(job->jobs);
+    harpe_operation_store(operation, kind, end_is_stored);
+}
+
+void harpe_rank_comes_back(harpe_operation *operation, int rank) {
+    store_end(operation, rank, HARPE_CHANGE_BACK);
+}
+
+void harpe_take_end(harpe_job *job, harpe_call *call) {
+    int rank;
+    if (!decode_end(job, call, &rank)) return;
+    const harpe_rank *slot = &job->ranks[rank];
+    if (slot->operation) {
+        harpe_call_wait_for(call, slot->operation);
+        return;
+    }
+    if (slot->has_ended) {
+        harpe_reply_null(call, -1);
+        return;
+    }
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (operation) store_end(operation, rank, HARPE_CHANGE_END);
+}
