@@ -90,23 +90,23 @@ void smi_timestamp(char *text, size_t size);
 /* The program of a process, or "[Not Found]". */
 void smi_process_name(unsigned int pid, char *text, size_t size);
 
-/* ---- The program's parts; each returns the exit status ---- */
+/* ---- The program's parts; each returns the exit status; lists are separated by commas ---- */
 
 typedef struct smi_format {
     bool is_given, no_header, no_units;
 } smi_format;
 
-int smi_query_gpus(const smi_gpus *gpus, const char *fields, smi_format format, FILE *out);
-int smi_query_processes(const smi_gpus *gpus, const char *fields, smi_format format, FILE *out);
+int smi_query_gpus(const smi_gpus *gpus, const char *list, smi_format format, FILE *out);
+int smi_query_processes(const smi_gpus *gpus, const char *list, smi_format format, FILE *out);
 void smi_query_processes_help(FILE *stream);
-/* `sections`: the list of -d, NULL: all. */
-int smi_report(const smi_gpus *gpus, bool is_xml, const char *sections, FILE *out);
+/* `wanted`: the list of -d, NULL: all. */
+int smi_report(const smi_gpus *gpus, bool is_xml, const char *wanted, FILE *out);
 int smi_table(const smi_gpus *gpus, FILE *out);
 int smi_list(const smi_gpus *gpus, FILE *out);
 
-int smi_set_power_limit(const smi_gpus *gpus, const char *watts);
-int smi_set_persistence(const smi_gpus *gpus, const char *mode);
-int smi_set_compute_mode(const smi_gpus *gpus, const char *mode);
+int smi_set_power_limit(const smi_gpus *gpus, const char *text);
+int smi_set_persistence(const smi_gpus *gpus, const char *text);
+int smi_set_compute_mode(const smi_gpus *gpus, const char *text);
 /* `range`: "min,max" or one clock; NULL: reset. */
 int smi_lock_clocks(const smi_gpus *gpus, const char *range, bool is_memory);
 

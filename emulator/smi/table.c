@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `nvidia-smi` without options, the table for people, and `nvidia-smi -L`. The heading says that
  * the GPUs are emulated. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "smi.h"
@@ -29,8 +30,9 @@ int smi_list(const smi_gpus *gpus, FILE *out) {
 
 /* "62W"; "N/A" stays. */
 static const char *in_watts(const char *value, char *text, size_t size) {
-    double watts = 0;
-    if (sscanf(value, "%lf", &watts) == 1) {
+    char *end = NULL;
+    double watts = strtod(value, &end);
+    if (end != value) {
         snprintf(text, size, "%.0fW", watts);
     } else {
         snprintf(text, size, "%s", value);
