@@ -71,6 +71,11 @@ HARPE_API harpe_status harpe_gpu_power_limit(harpe_gpus *gpus, int gpu, uint32_t
                                              harpe_error *error);
 HARPE_API harpe_status harpe_gpu_default_power_limit(harpe_gpus *gpus, int gpu, uint32_t *limit_mw,
                                                      harpe_error *error);
+/* The limit that holds: the lowest of the one that was set and those that do not come through the
+ * driver (the board's controller, over the network). Equal to harpe_gpu_power_limit where the
+ * driver does not tell. */
+HARPE_API harpe_status harpe_gpu_enforced_power_limit(harpe_gpus *gpus, int gpu, uint32_t *limit_mw,
+                                                      harpe_error *error);
 HARPE_API harpe_status harpe_gpu_persistence_mode(harpe_gpus *gpus, int gpu, bool *is_enabled,
                                                   harpe_error *error);
 /* Clocks, highest first. `*clocks_mhz` is to be freed with free(). */
@@ -86,7 +91,19 @@ HARPE_API harpe_status harpe_gpu_instant_power(harpe_gpus *gpus, int gpu, uint32
                                                harpe_error *error);
 HARPE_API harpe_status harpe_gpu_average_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
                                                harpe_error *error);
-/* Energy since the driver was loaded. HARPE_NOT_SUPPORTED before Volta. */
+
+/* What a GPU's energy covers. */
+typedef enum harpe_energy_scope {
+    HARPE_ENERGY_OF_GPU = 0,    /* the GPU and its memory */
+    HARPE_ENERGY_OF_MODULE = 1, /* GPU, CPU and memory of a superchip such as GH200 */
+} harpe_energy_scope;
+/* HARPE_ENERGY_OF_GPU for an index that does not exist. Powers are the GPU's in either case. */
+HARPE_API harpe_energy_scope harpe_gpu_energy_scope(const harpe_gpus *gpus, int gpu);
+/* The present power of the module that the GPU is part of. HARPE_NOT_SUPPORTED where
+ * harpe_gpu_energy_scope is HARPE_ENERGY_OF_GPU. */
+HARPE_API harpe_status harpe_gpu_module_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
+                                              harpe_error *error);
+/* Energy since the driver was loaded, in the GPU's scope. HARPE_NOT_SUPPORTED before Volta. */
 HARPE_API harpe_status harpe_gpu_total_energy(harpe_gpus *gpus, int gpu, uint64_t *energy_mj,
                                               harpe_error *error);
 HARPE_API harpe_status harpe_gpu_temperature(harpe_gpus *gpus, int gpu, uint32_t *celsius,

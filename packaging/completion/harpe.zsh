@@ -181,8 +181,10 @@ _harpe() {
                 '(-f --faults)--faults=[What goes wrong, such as no_permission,slow_set=200]:LIST: ' \
                 '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
                 '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
+                '(--noise)--noise=[Standard deviation of what power sensors say]:PERCENT: ' \
                 '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
                 '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
+                '(--seed)--seed=[Seed of that noise]:N: ' \
                 '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-\? --help)-\?[Give this help list]' \

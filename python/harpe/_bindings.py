@@ -22,6 +22,8 @@ HARPE_INTERNAL = 12
 HARPE_GPU_LOST = 13
 HARPE_DRIVER_ERROR = 14
 HARPE_UNAVAILABLE = 15
+HARPE_ENERGY_OF_GPU = 0
+HARPE_ENERGY_OF_MODULE = 1
 HARPE_MARK_HOST = 0
 HARPE_MARK_STREAM = 1
 HARPE_MARK_SYNCHRONIZED = 2
@@ -654,12 +656,15 @@ FUNCTIONS = {
     "harpe_gpu_average_power": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_current_clocks": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_default_power_limit": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
+    "harpe_gpu_energy_scope": (C.c_int, [C.c_void_p, C.c_int]),
+    "harpe_gpu_enforced_power_limit": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_graphics_clocks": (C.c_int, [C.c_void_p, C.c_int, C.c_uint32, C.POINTER(C.POINTER(C.c_uint32)), C.POINTER(C.c_size_t), C.POINTER(harpe_error)]),
     "harpe_gpu_info_at": (C.POINTER(harpe_gpu_info), [C.c_void_p, C.c_int]),
     "harpe_gpu_instant_power": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_lock_graphics_clocks": (C.c_int, [C.c_void_p, C.c_int, C.c_uint32, C.c_uint32, C.POINTER(harpe_error)]),
     "harpe_gpu_lock_memory_clocks": (C.c_int, [C.c_void_p, C.c_int, C.c_uint32, C.c_uint32, C.POINTER(harpe_error)]),
     "harpe_gpu_memory_clocks": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.POINTER(C.c_uint32)), C.POINTER(C.c_size_t), C.POINTER(harpe_error)]),
+    "harpe_gpu_module_power": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_persistence_mode": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_bool), C.POINTER(harpe_error)]),
     "harpe_gpu_power_limit": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),
     "harpe_gpu_power_limit_range": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(C.c_uint32), C.POINTER(C.c_uint32), C.POINTER(harpe_error)]),

@@ -68,22 +68,28 @@ static bool put(const char *name, const char *value) {
 static harpe_status prepare_environment(const harpe_emulated_options *options, const char *cluster,
                                         const char *directory, harpe_error *error) {
     const char *loader_path = getenv("LD_LIBRARY_PATH");
-    harpe_text library = {0}, path = {0};
+    const char *program_path = getenv("PATH");
+    harpe_text library = {0}, path = {0}, programs = {0};
     harpe_text_printf(&library, "%s/" LIBRARY_NAME, directory);
     harpe_text_printf(&path, "%s%s%s", directory, loader_path && *loader_path ? ":" : "",
                       loader_path ? loader_path : "");
-    bool is_done = !library.failed && !path.failed && put("HARPE_NVML_LIBRARY", library.data) &&
-                   put("LD_LIBRARY_PATH", path.data) && put("HARPE_EMULATOR_CLUSTER", cluster) &&
-                   put("HARPE_EMULATOR_GPUS", options->gpus) &&
-                   put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
-                   put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
-                   put("HARPE_EMULATOR_NOISE", options->noise) &&
-                   put("HARPE_EMULATOR_SEED", options->seed) &&
-                   put("HARPE_EMULATOR_FAULTS", options->faults) &&
-                   put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
-                   put("HARPE_EMULATOR_PROFILE", options->profile);
+    /* The emulator's nvidia-smi, which is not to be found where nothing is emulated. */
+    harpe_text_printf(&programs, "%s/bin:%s", directory,
+                      program_path && *program_path ? program_path
+                                                    : "/usr/local/bin:/usr/bin:/bin");
+    bool is_done =
+        !library.failed && !path.failed && !programs.failed && put("PATH", programs.data) &&
+        put("HARPE_NVML_LIBRARY", library.data) && put("LD_LIBRARY_PATH", path.data) &&
+        put("HARPE_EMULATOR_CLUSTER", cluster) && put("HARPE_EMULATOR_GPUS", options->gpus) &&
+        put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
+        put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
+        put("HARPE_EMULATOR_NOISE", options->noise) && put("HARPE_EMULATOR_SEED", options->seed) &&
+        put("HARPE_EMULATOR_FAULTS", options->faults) &&
+        put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
+        put("HARPE_EMULATOR_PROFILE", options->profile);
     harpe_text_free(&library);
     harpe_text_free(&path);
+    harpe_text_free(&programs);
     return is_done ? HARPE_OK : harpe_fail_memory(error);
 }
 

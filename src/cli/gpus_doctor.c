@@ -49,6 +49,13 @@ static void diagnose_gpu(const harpe_gpu_facts *facts, const harpe_gpu_permissio
                     "cannot work on it.",
                     gpu);
     }
+    if (facts->limit_enforced_w >= 0 && facts->limit_w - facts->limit_enforced_w >= 0.5) {
+        add_problem(problems,
+                    "GPU %d: %.5g W are enforced, less than the power limit of %.5g W: another "
+                    "limit holds, which does not come through the driver (the board's controller, "
+                    "the rack). Limits above it have no effect.",
+                    gpu, facts->limit_enforced_w, facts->limit_w);
+    }
     if (facts->graphics_count == 0) {
         add_problem(problems, "GPU %d: does not list its clocks; plans cannot be applied to it.",
                     gpu);

@@ -70,6 +70,8 @@ static void read_limits(harpe_gpus *gpus, int gpu, harpe_gpu_facts *facts) {
     status = harpe_gpu_power_limit(gpus, gpu, &limit, &error);
     facts->limit_w = thousandths(status, limit);
     facts->is_lost = status == HARPE_GPU_LOST;
+    status = harpe_gpu_enforced_power_limit(gpus, gpu, &limit, &error);
+    facts->limit_enforced_w = thousandths(status, limit);
 }
 
 static void read_clocks(harpe_gpus *gpus, int gpu, harpe_gpu_facts *facts) {
@@ -99,6 +101,7 @@ static void read_clocks(harpe_gpus *gpus, int gpu, harpe_gpu_facts *facts) {
 static void read_facts(harpe_gpus *gpus, int gpu, harpe_gpu_facts *facts) {
     facts->info = harpe_gpu_info_at(gpus, gpu);
     facts->is_mig_enabled = harpe_gpu_mig_is_enabled(gpus, gpu);
+    facts->is_module = harpe_gpu_energy_scope(gpus, gpu) == HARPE_ENERGY_OF_MODULE;
     read_limits(gpus, gpu, facts);
     read_clocks(gpus, gpu, facts);
     uint32_t value = 0;
@@ -106,6 +109,8 @@ static void read_facts(harpe_gpus *gpus, int gpu, harpe_gpu_facts *facts) {
     facts->power_w = thousandths(status, value);
     status = harpe_gpu_average_power(gpus, gpu, &value, NULL);
     facts->average_power_w = thousandths(status, value);
+    status = harpe_gpu_module_power(gpus, gpu, &value, NULL);
+    facts->module_power_w = thousandths(status, value);
     bool is_read = harpe_gpu_temperature(gpus, gpu, &value, NULL) == HARPE_OK;
     facts->temperature_c = is_read ? (double)value : -1;
     bool is_enabled = false;

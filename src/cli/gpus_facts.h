@@ -22,12 +22,15 @@ typedef struct harpe_counter_facts {
 typedef struct harpe_gpu_facts {
     const harpe_gpu_info *info;
     double limit_minimum_w, limit_default_w, limit_maximum_w, limit_w;
+    double limit_enforced_w; /* may be less than limit_w */
     double graphics_minimum_mhz, graphics_maximum_mhz, graphics_mhz;
     size_t graphics_count;
     double memory_maximum_mhz, memory_mhz;
     double power_w, average_power_w, temperature_c;
+    double module_power_w;
     int persistence; /* 1, 0, or -1 when unknown */
     bool is_mig_enabled;
+    bool is_module; /* the energy is that of GPU and CPU */
     bool is_lost;
     harpe_counter_facts counter;
 } harpe_gpu_facts;

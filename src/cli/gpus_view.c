@@ -71,6 +71,19 @@ static void print_counters(const harpe_machine_facts *machine) {
     }
 }
 
+/* What the tables would leave to be misread. */
+static void print_notes(const harpe_machine_facts *machine) {
+    for (int i = 0; i < machine->count; i++) {
+        const harpe_gpu_facts *gpu = &machine->facts[i];
+        if (gpu->is_module) {
+            printf(
+                "\nGPU %d: its energy is that of the whole module, CPU included (power now: GPU %s "
+                "W, module %s W).\n",
+                i, NUMBER(gpu->power_w), NUMBER(gpu->module_power_w));
+        }
+    }
+}
+
 static const char *may_set_text(harpe_may_set may_set) {
     switch (may_set) {
     case HARPE_MAY_SET: return "yes";
@@ -89,6 +102,7 @@ void harpe_gpus_print_text(const harpe_machine_facts *machine, const json_t *pro
            harpe_gpus_are_emulated(gpus) ? ", emulated by Harpe" : "");
     print_table(machine);
     print_counters(machine);
+    print_notes(machine);
     printf("\nMay set power limits and clocks: %s\n", may_set_text(machine->permissions.may_set));
     if (json_array_size(problems) == 0) {
         printf("Nothing is wrong.\n");
@@ -117,6 +131,7 @@ static json_t *gpu_json(const harpe_gpu_facts *facts) {
     set_number(object, "power_limit_default_w", facts->limit_default_w);
     set_number(object, "power_limit_maximum_w", facts->limit_maximum_w);
     set_number(object, "power_limit_w", facts->limit_w);
+    set_number(object, "enforced_power_limit_w", facts->limit_enforced_w);
     set_number(object, "graphics_clock_minimum_mhz", facts->graphics_minimum_mhz);
     set_number(object, "graphics_clock_maximum_mhz", facts->graphics_maximum_mhz);
     json_object_set_new(object, "graphics_clock_count",
@@ -126,10 +141,12 @@ static json_t *gpu_json(const harpe_gpu_facts *facts) {
     set_number(object, "memory_clock_mhz", facts->memory_mhz);
     set_number(object, "power_w", facts->power_w);
     set_number(object, "average_power_w", facts->average_power_w);
+    set_number(object, "module_power_w", facts->module_power_w);
     set_number(object, "temperature_c", facts->temperature_c);
     json_object_set_new(object, "persistence_mode",
                         facts->persistence < 0 ? json_null() : json_boolean(facts->persistence));
     json_object_set_new(object, "mig_mode", json_boolean(facts->is_mig_enabled));
+    json_object_set_new(object, "energy_scope", json_string(facts->is_module ? "module" : "gpu"));
     json_object_set_new(object, "energy_counter", json_boolean(facts->counter.is_supported));
     double step_ms = facts->counter.step_ms > 0 ? facts->counter.step_ms : -1;
     set_number(object, "energy_counter_step_ms", step_ms);

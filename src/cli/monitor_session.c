@@ -122,6 +122,10 @@ static void print_row(FILE *stream, const char *label, const char *name, double 
     fputc('\n', stream);
 }
 
+static bool covers_module(const harpe_monitor_session *session, int gpu) {
+    return session->gpus && harpe_gpu_energy_scope(session->gpus, gpu) == HARPE_ENERGY_OF_MODULE;
+}
+
 void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *session,
                                  const harpe_window_measurement *measurement) {
     double time_s = measurement->time_s;
@@ -132,6 +136,8 @@ void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *sess
         snprintf(label, sizeof label, "GPU %d", measurement->gpu_index[i]);
         const harpe_gpu_info *info = harpe_gpu_info_at(session->gpus, measurement->gpu_index[i]);
         print_row(stream, label, info ? info->name : "", measurement->gpu_energy_j[i], time_s);
+        if (covers_module(session, measurement->gpu_index[i]))
+            fprintf(stream, "         (that of the whole module, CPU included)\n");
     }
     for (size_t i = 0; i < measurement->cpu_count; i++) {
         snprintf(label, sizeof label, "CPU %zu", i);
@@ -159,11 +165,12 @@ json_t *harpe_monitor_summary_json(const harpe_monitor_session *session,
     for (size_t i = 0; i < measurement->gpu_count; i++) {
         const harpe_gpu_info *info = harpe_gpu_info_at(session->gpus, measurement->gpu_index[i]);
         double energy_j = measurement->gpu_energy_j[i];
-        json_array_append_new(gpus,
-                              json_pack("{s:i, s:o, s:f, s:o}", "index", measurement->gpu_index[i],
-                                        "name", harpe_command_json_text(info ? info->name : ""),
-                                        "energy_j", energy_j, "average_power_w",
-                                        time_s > 0 ? json_real(energy_j / time_s) : json_null()));
+        json_array_append_new(
+            gpus, json_pack("{s:i, s:o, s:s, s:f, s:o}", "index", measurement->gpu_index[i], "name",
+                            harpe_command_json_text(info ? info->name : ""), "energy_scope",
+                            covers_module(session, measurement->gpu_index[i]) ? "module" : "gpu",
+                            "energy_j", energy_j, "average_power_w",
+                            time_s > 0 ? json_real(energy_j / time_s) : json_null()));
     }
     for (size_t i = 0; i < measurement->cpu_count; i++) {
         json_array_append_new(

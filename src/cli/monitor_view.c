@@ -357,14 +357,18 @@ json_t *harpe_monitor_view_json(const harpe_monitor_session *session,
     json_t *cpus = json_array();
     for (size_t i = 0; i < session->gpu_count; i++) {
         const harpe_gpu_view *gpu = &view->gpus[i];
+        int index = session->gpu_indices[i];
+        const char *scope = harpe_gpu_energy_scope(session->gpus, index) == HARPE_ENERGY_OF_MODULE
+                                ? "module"
+                                : "gpu";
         json_array_append_new(
-            gpus,
-            json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "index", session->gpu_indices[i],
-                      "power_w", number_or_null(gpu->power_w), "average_power_w",
-                      number_or_null(gpu->average_w), "power_limit_w", number_or_null(gpu->limit_w),
-                      "graphics_clock_mhz", count_or_null(gpu->graphics_mhz), "memory_clock_mhz",
-                      count_or_null(gpu->memory_mhz), "temperature_c", count_or_null(gpu->celsius),
-                      "energy_j", gpu->energy_j));
+            gpus, json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "index", index,
+                            "energy_scope", scope, "power_w", number_or_null(gpu->power_w),
+                            "average_power_w", number_or_null(gpu->average_w), "power_limit_w",
+                            number_or_null(gpu->limit_w), "graphics_clock_mhz",
+                            count_or_null(gpu->graphics_mhz), "memory_clock_mhz",
+                            count_or_null(gpu->memory_mhz), "temperature_c",
+                            count_or_null(gpu->celsius), "energy_j", gpu->energy_j));
     }
     for (size_t i = 0; i < session->cpu_count; i++) {
         const harpe_cpu_view *cpu = &view->cpus[i];

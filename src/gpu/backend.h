@@ -23,6 +23,7 @@ typedef struct harpe_backend_device {
     uint32_t rank; /* place in the vendor's own order; where all have one, PCI addresses decide */
     harpe_pci_address pci;
     bool is_mig_enabled;
+    bool is_module; /* of GPU and CPU: what total_energy covers */
 } harpe_backend_device;
 
 /* An environment variable that chooses GPUs, and the one that is read when it is not set. */
@@ -60,6 +61,7 @@ typedef struct harpe_backend {
     int (*power_limit_range)(void *handle, uint32_t *minimum_mw, uint32_t *maximum_mw);
     int (*power_limit)(void *handle, uint32_t *limit_mw);
     int (*default_power_limit)(void *handle, uint32_t *limit_mw);
+    int (*enforced_power_limit)(void *handle, uint32_t *limit_mw); /* NULL: power_limit */
     int (*persistence_mode)(void *handle, bool *is_enabled);
     /* Lists are allocated; any order. */
     int (*memory_clocks)(void *handle, uint32_t **clocks_mhz, size_t *count);
@@ -68,6 +70,7 @@ typedef struct harpe_backend {
     int (*current_memory_clock)(void *handle, uint32_t *mhz);
     int (*instant_power)(void *handle, uint32_t *power_mw);
     int (*average_power)(void *handle, uint32_t *power_mw);
+    int (*module_power)(void *handle, uint32_t *power_mw); /* NULL: there are no modules */
     int (*total_energy)(void *handle, uint64_t *energy_mj);
     int (*temperature)(void *handle, uint32_t *celsius);
     int (*throttle_reasons)(void *handle, uint64_t *reasons);

@@ -20,7 +20,9 @@ enum { DEVICES_MAX = 1024, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
 typedef struct nvml_device {
     const harpe_nvml *nvml;
     nvmlDevice_t device;
-    bool usage_is_average; /* nvmlDeviceGetPowerUsage is a 1 s average on this GPU */
+    bool usage_is_average;    /* nvmlDeviceGetPowerUsage is a 1 s average on this GPU */
+    bool is_module;           /* with a CPU: what the energy counter covers */
+    bool tells_module_energy; /* by the field of that name and scope */
 } nvml_device;
 
 typedef struct nvml_state {
@@ -127,6 +129,58 @@ static bool usage_is_average(const harpe_nvml *nvml, nvmlDevice_t device,
     return architecture >= NVML_DEVICE_ARCH_AMPERE && architecture < 0x10000 && !is_ga100;
 }
 
+/* Calls an optional function: NVML_ERROR_FUNCTION_NOT_FOUND when the library lacks it. */
+#define CALL(handle, function, ...) \
+    ((handle)->nvml->function ? (int)(handle)->nvml->function((handle)->device, __VA_ARGS__) \
+                              : NVML_ERROR_FUNCTION_NOT_FOUND)
+
+/* One field value: the call's code, else the value's own. */
+static int read_field(const nvml_device *gpu, unsigned int field, unsigned int scope,
+                      nvmlFieldValue_t *out) {
+    nvmlFieldValue_t value;
+    memset(&value, 0, sizeof value);
+    value.fieldId = field;
+    value.scopeId = scope;
+    int code = CALL(gpu, fields, 1, &value);
+    if (!code) code = (int)value.nvmlReturn;
+    if (!code) *out = value;
+    return code;
+}
+
+/* A field that holds a power. */
+static int power_field(const nvml_device *gpu, unsigned int field, unsigned int scope,
+                       uint32_t *power_mw) {
+    nvmlFieldValue_t value;
+    int code = read_field(gpu, field, scope, &value);
+    if (code) return code;
+    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_INT) return NVML_ERROR_NOT_SUPPORTED;
+    *power_mw = value.value.uiVal;
+    return NVML_SUCCESS;
+}
+
+static int module_energy_field(const nvml_device *gpu, uint64_t *energy_mj) {
+    nvmlFieldValue_t value;
+    int code = read_field(gpu, NVML_FI_DEV_ENERGY, NVML_POWER_SCOPE_MODULE, &value);
+    if (code) return code;
+    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_LONG_LONG) return NVML_ERROR_NOT_SUPPORTED;
+    *energy_mj = value.value.ullVal;
+    return NVML_SUCCESS;
+}
+
+/* GPU and CPU may be one module (Grace Hopper). Its driver answers in the module's scope, and
+ * nvmlDeviceGetTotalEnergyConsumption counts the module there (ml-energy/zeus pull request 172).
+ * That a link between the chips is on does not tell: DGX Spark has one, and answers for the GPU
+ * alone (pull request 242 there). */
+static void find_module(nvml_device *gpu) {
+    uint32_t power_mw = 0;
+    uint64_t energy_mj = 0;
+    gpu->is_module = power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_MODULE,
+                                 &power_mw) == NVML_SUCCESS &&
+                     power_mw > 0;
+    gpu->tells_module_energy =
+        gpu->is_module && module_energy_field(gpu, &energy_mj) == NVML_SUCCESS && energy_mj > 0;
+}
+
 static int find_device(void *opened, int driver_index, harpe_backend_device *out) {
     nvml_state *state = opened;
     const harpe_nvml *nvml = &state->nvml;
@@ -149,18 +203,23 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     found.uuid[sizeof found.uuid - 1] = '\0';
     found.pci = (harpe_pci_address){pci.domain, pci.bus, pci.device};
     nvml_device *handle = &state->devices[driver_index];
-    *handle = (nvml_device){nvml, device, usage_is_average(nvml, device, &pci)};
+    *handle = (nvml_device){
+        .nvml = nvml, .device = device, .usage_is_average = usage_is_average(nvml, device, &pci)};
+    find_module(handle);
+    found.is_module = handle->is_module;
     found.handle = handle;
     *out = found;
     return NVML_SUCCESS;
 }
 
-/* Calls an optional function: NVML_ERROR_FUNCTION_NOT_FOUND when the library lacks it. */
-#define CALL(handle, function, ...) \
-    ((handle)->nvml->function ? (int)(handle)->nvml->function((handle)->device, __VA_ARGS__) \
-                              : NVML_ERROR_FUNCTION_NOT_FOUND)
-
 /* ---- Reading ------------------------------------------------------------------------------ */
+
+/* True when a driver does not know what it is asked for, whichever way it says so. */
+static bool is_unknown(int code) {
+    return code == NVML_ERROR_NOT_SUPPORTED || code == NVML_ERROR_INVALID_ARGUMENT ||
+           code == NVML_ERROR_FUNCTION_NOT_FOUND || code == NVML_ERROR_NOT_FOUND ||
+           code == NVML_ERROR_ARGUMENT_VERSION_MISMATCH || code == NVML_ERROR_DEPRECATED;
+}
 
 static int power_limit_range(void *handle, uint32_t *minimum_mw, uint32_t *maximum_mw) {
     const nvml_device *gpu = handle;
@@ -181,6 +240,13 @@ static int power_limit(void *handle, uint32_t *limit_mw) {
 static int default_power_limit(void *handle, uint32_t *limit_mw) {
     const nvml_device *gpu = handle;
     return CALL(gpu, default_limit, limit_mw);
+}
+
+/* Where the driver cannot tell, the limit that was set is the only one known. */
+static int enforced_power_limit(void *handle, uint32_t *limit_mw) {
+    const nvml_device *gpu = handle;
+    int code = CALL(gpu, enforced_limit, limit_mw);
+    return is_unknown(code) ? CALL(gpu, limit, limit_mw) : code;
 }
 
 static int persistence_mode(void *handle, bool *is_enabled) {
@@ -248,43 +314,31 @@ static int current_memory_clock(void *handle, uint32_t *mhz) {
     return CALL(gpu, clock, NVML_CLOCK_MEM, mhz);
 }
 
-/* A field that holds a power: the call's code, else the value's own. */
-static int power_field(const nvml_device *gpu, unsigned int field, uint32_t *power_mw) {
-    nvmlFieldValue_t value;
-    memset(&value, 0, sizeof value);
-    value.fieldId = field;
-    value.scopeId = NVML_POWER_SCOPE_GPU;
-    int code = CALL(gpu, fields, 1, &value);
-    if (!code) code = (int)value.nvmlReturn;
-    if (code) return code;
-    if (value.valueType != NVML_VALUE_TYPE_UNSIGNED_INT) return NVML_ERROR_NOT_SUPPORTED;
-    *power_mw = value.value.uiVal;
-    return NVML_SUCCESS;
-}
-
-/* True when a driver does not know a field, whichever way it says so. */
-static bool is_unknown_field(int code) {
-    return code == NVML_ERROR_NOT_SUPPORTED || code == NVML_ERROR_INVALID_ARGUMENT ||
-           code == NVML_ERROR_FUNCTION_NOT_FOUND || code == NVML_ERROR_NOT_FOUND;
-}
-
 /* Drivers before 530 do not know the field. Then nvmlDeviceGetPowerUsage is the best there is: the
  * momentary power before Ampere and on GA100, but an average over 1 s elsewhere. */
 static int instant_power(void *handle, uint32_t *power_mw) {
     const nvml_device *gpu = handle;
-    int code = power_field(gpu, NVML_FI_DEV_POWER_INSTANT, power_mw);
-    return is_unknown_field(code) ? CALL(gpu, power, power_mw) : code;
+    int code = power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_GPU, power_mw);
+    return is_unknown(code) ? CALL(gpu, power, power_mw) : code;
 }
 
 /* Falls back to nvmlDeviceGetPowerUsage only where that is an average too. */
 static int average_power(void *handle, uint32_t *power_mw) {
     const nvml_device *gpu = handle;
-    int code = power_field(gpu, NVML_FI_DEV_POWER_AVERAGE, power_mw);
-    return is_unknown_field(code) && gpu->usage_is_average ? CALL(gpu, power, power_mw) : code;
+    int code = power_field(gpu, NVML_FI_DEV_POWER_AVERAGE, NVML_POWER_SCOPE_GPU, power_mw);
+    return is_unknown(code) && gpu->usage_is_average ? CALL(gpu, power, power_mw) : code;
 }
 
+static int module_power(void *handle, uint32_t *power_mw) {
+    const nvml_device *gpu = handle;
+    if (!gpu->is_module) return NVML_ERROR_NOT_SUPPORTED;
+    return power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_MODULE, power_mw);
+}
+
+/* Always the same of a module's two counters, so that two readings can be subtracted. */
 static int total_energy(void *handle, uint64_t *energy_mj) {
     const nvml_device *gpu = handle;
+    if (gpu->tells_module_energy) return module_energy_field(gpu, energy_mj);
     unsigned long long energy = 0;
     int code = CALL(gpu, energy, &energy);
     if (!code) *energy_mj = energy;
@@ -293,7 +347,12 @@ static int total_energy(void *handle, uint64_t *energy_mj) {
 
 static int temperature(void *handle, uint32_t *celsius) {
     const nvml_device *gpu = handle;
-    return CALL(gpu, temperature, NVML_TEMPERATURE_GPU, celsius);
+    nvmlTemperature_v1_t value = {.version = nvmlTemperature_v1,
+                                  .sensorType = NVML_TEMPERATURE_GPU};
+    int code = CALL(gpu, temperature_v, &value);
+    if (is_unknown(code)) return CALL(gpu, temperature, NVML_TEMPERATURE_GPU, celsius);
+    if (!code) *celsius = value.temperature > 0 ? (uint32_t)value.temperature : 0;
+    return code;
 }
 
 static int throttle_reasons(void *handle, uint64_t *reasons) {
@@ -359,6 +418,7 @@ const harpe_backend harpe_backend_nvml = {
     .power_limit_range = power_limit_range,
     .power_limit = power_limit,
     .default_power_limit = default_power_limit,
+    .enforced_power_limit = enforced_power_limit,
     .persistence_mode = persistence_mode,
     .memory_clocks = memory_clocks,
     .graphics_clocks = graphics_clocks,
@@ -366,6 +426,7 @@ const harpe_backend harpe_backend_nvml = {
     .current_memory_clock = current_memory_clock,
     .instant_power = instant_power,
     .average_power = average_power,
+    .module_power = module_power,
     .total_energy = total_energy,
     .temperature = temperature,
     .throttle_reasons = throttle_reasons,

@@ -56,6 +56,7 @@ static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device)
              device->pci.domain, device->pci.bus, device->pci.device);
     gpu->handle = device->handle;
     gpu->is_mig_enabled = device->is_mig_enabled;
+    gpu->is_module = device->is_module;
     pthread_mutex_init(&gpu->mutex, NULL);
 }
 
@@ -265,6 +266,13 @@ harpe_status harpe_gpu_default_power_limit(harpe_gpus *gpus, int gpu, uint32_t *
     READ_ONE(uint32_t, default_power_limit, limit_mw, "reading the default power limit");
 }
 
+harpe_status harpe_gpu_enforced_power_limit(harpe_gpus *gpus, int gpu, uint32_t *limit_mw,
+                                            harpe_error *error) {
+    if (!gpus->backend->enforced_power_limit)
+        return harpe_gpu_power_limit(gpus, gpu, limit_mw, error);
+    READ_ONE(uint32_t, enforced_power_limit, limit_mw, "reading the enforced power limit");
+}
+
 harpe_status harpe_gpu_persistence_mode(harpe_gpus *gpus, int gpu, bool *is_enabled,
                                         harpe_error *error) {
     READ_ONE(bool, persistence_mode, is_enabled, "reading persistence mode");
@@ -278,6 +286,23 @@ harpe_status harpe_gpu_instant_power(harpe_gpus *gpus, int gpu, uint32_t *power_
 harpe_status harpe_gpu_average_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
                                      harpe_error *error) {
     READ_ONE(uint32_t, average_power, power_mw, "reading the average power");
+}
+
+harpe_energy_scope harpe_gpu_energy_scope(const harpe_gpus *gpus, int gpu) {
+    bool is_module = gpu >= 0 && gpu < gpus->count && gpus->gpus[gpu].is_module;
+    return is_module ? HARPE_ENERGY_OF_MODULE : HARPE_ENERGY_OF_GPU;
+}
+
+harpe_status harpe_gpu_module_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
+                                    harpe_error *error) {
+    harpe_gpu *one = NULL;
+    harpe_status found_one = harpe_gpus_find(gpus, gpu, &one, error);
+    if (found_one != HARPE_OK) return found_one;
+    if (!one->is_module)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "GPU %d (%s) is not part of a module whose power the driver tells", gpu,
+                          one->info.name);
+    READ_ONE(uint32_t, module_power, power_mw, "reading the module's power");
 }
 
 harpe_status harpe_gpu_total_energy(harpe_gpus *gpus, int gpu, uint64_t *energy_mj,

@@ -31,6 +31,7 @@ typedef struct harpe_gpu {
     harpe_gpu_info info;
     void *handle;
     bool is_mig_enabled;
+    bool is_module;
 
     pthread_mutex_t mutex;
     bool power_limit_changed; /* then the limit found before is: */

@@ -41,6 +41,7 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(limit_range, "nvmlDeviceGetPowerManagementLimitConstraints", NULL),
     OPTIONAL(limit, "nvmlDeviceGetPowerManagementLimit", NULL),
     OPTIONAL(default_limit, "nvmlDeviceGetPowerManagementDefaultLimit", NULL),
+    OPTIONAL(enforced_limit, "nvmlDeviceGetEnforcedPowerLimit", NULL),
     OPTIONAL(set_limit, "nvmlDeviceSetPowerManagementLimit", NULL),
     OPTIONAL(persistence, "nvmlDeviceGetPersistenceMode", NULL),
     OPTIONAL(set_persistence, "nvmlDeviceSetPersistenceMode", NULL),
@@ -54,7 +55,8 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(power, "nvmlDeviceGetPowerUsage", NULL),
     OPTIONAL(fields, "nvmlDeviceGetFieldValues", NULL),
     OPTIONAL(energy, "nvmlDeviceGetTotalEnergyConsumption", NULL),
-    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL),
+    OPTIONAL(temperature_v, "nvmlDeviceGetTemperatureV", NULL),
+    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL), /* deprecated; older drivers' */
     OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
              "nvmlDeviceGetCurrentClocksThrottleReasons"),
     /* Only Harpe's emulator has these. */

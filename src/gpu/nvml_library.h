@@ -26,6 +26,7 @@ typedef struct harpe_nvml {
     nvmlReturn_t (*limit_range)(nvmlDevice_t device, unsigned int *minimum, unsigned int *maximum);
     nvmlReturn_t (*limit)(nvmlDevice_t device, unsigned int *limit);
     nvmlReturn_t (*default_limit)(nvmlDevice_t device, unsigned int *limit);
+    nvmlReturn_t (*enforced_limit)(nvmlDevice_t device, unsigned int *limit);
     nvmlReturn_t (*set_limit)(nvmlDevice_t device, unsigned int limit);
     nvmlReturn_t (*persistence)(nvmlDevice_t device, nvmlEnableState_t *mode);
     nvmlReturn_t (*set_persistence)(nvmlDevice_t device, nvmlEnableState_t mode);
@@ -40,6 +41,7 @@ typedef struct harpe_nvml {
     nvmlReturn_t (*power)(nvmlDevice_t device, unsigned int *power);
     nvmlReturn_t (*fields)(nvmlDevice_t device, int count, nvmlFieldValue_t *values);
     nvmlReturn_t (*energy)(nvmlDevice_t device, unsigned long long *energy);
+    nvmlReturn_t (*temperature_v)(nvmlDevice_t device, nvmlTemperature_v1_t *temperature);
     nvmlReturn_t (*temperature)(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
                                 unsigned int *celsius);
     nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);

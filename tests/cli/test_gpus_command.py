@@ -56,6 +56,33 @@ class Forms(GpusTest):
             self.assertTrue(20 < gpu["power_w"] < 450, gpu)
         self.assertEqual(len({gpu["uuid"] for gpu in got["gpus"]}), 2)
 
+    def test_a_superchips_energy_is_labelled_as_the_modules(self):
+        got = self.facts(HARPE_EMULATOR_GPUS="GH200,H100", HARPE_EMULATOR_NOISE="0")["gpus"]
+        names = {gpu["name"]: gpu for gpu in got}
+        superchip, other = names["NVIDIA GH200 480GB"], names["NVIDIA H100 80GB HBM3"]
+        self.assertEqual((superchip["energy_scope"], other["energy_scope"]), ("module", "gpu"))
+        self.assertEqual((superchip["power_w"], superchip["module_power_w"]), (78, 162))
+        self.assertIsNone(other["module_power_w"])
+        # 162 W, not 78, in what the counter moves.
+        moved = superchip["energy_counter_step_mj"] / superchip["energy_counter_step_ms"]
+        self.assertTrue(100 < moved < 220, superchip)
+        out = self.gpus(HARPE_EMULATOR_GPUS="GH200,H100").out
+        self.assertEqual(out.count("whole module, CPU included"), 1)
+
+    def test_a_limit_from_elsewhere_is_a_problem(self):
+        for gpus, limit, problems in (("2xA100", 300, 2), ("A100,V100", 350, 1), ("2xA100", 400, 0),
+                                      ("2xA100", 0, 0), ("A40", 500, 0)):
+            got = self.facts(HARPE_EMULATOR_GPUS=gpus,
+                             HARPE_EMULATOR_FAULTS=f"enforced_limit={limit}")
+            for gpu in got["gpus"]:
+                enforced = min(gpu["power_limit_w"], limit or 1000)
+                self.assertEqual(gpu["enforced_power_limit_w"], enforced)
+            lines = [line for line in got["problems"] if "enforced" in line]
+            self.assertEqual(len(lines), problems, got["problems"])
+            for line in lines:
+                self.assertIn(f"{limit} W", line)
+                self.assertIn("400 W", line)
+
     def test_text_has_a_row_per_gpu_in_both_tables_and_no_escapes(self):
         out = self.gpus().out
         self.assertIn("2 of 2 GPUs visible", out.splitlines()[0])
@@ -105,7 +132,8 @@ class Faults(GpusTest):
         refusals = [line for line in got["problems"] if "cannot be set" in line]
         self.assertEqual(bool(refusals), not got["may_set"])
         self.assertIsNone(got["gpus"][0]["energy_counter_read_us"])
-        self.assertIsNone(got["gpus"][0]["temperature_c"])
+        self.assertIsNone(got["gpus"][0]["average_power_w"])
+        self.assertIsNone(got["gpus"][0]["module_power_w"])
 
     def test_gpu_without_an_energy_counter_is_told(self):
         got = self.facts(HARPE_EMULATOR_FAULTS="no_energy_counter")

@@ -48,8 +48,8 @@ def main():
         print("skipped: needs torch, such as Debian's python3-torch")
         return SKIPPED
     environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    return subprocess.run([os.environ["HARPE"], "emulate", "--gpus", "4xA100", "--", pythons[0],
-                           "-c", PROGRAM], env=environment, check=False).returncode
+    return subprocess.run([os.environ["HARPE"], "emulate", "--gpus", "4xA100", "--noise", "0", "--",
+                           pythons[0], "-c", PROGRAM], env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

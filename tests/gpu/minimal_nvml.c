@@ -2,6 +2,7 @@
 /* A driver library as small and as awkward as Harpe must bear: only what is required, under the
  * older names, GPUs of two models not in PCI order, one of which cannot be opened. Its clock list
  * has repeats and grows between two calls; power limits are rounded to whole watts. */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "gpu/nvml_abi.h"
@@ -19,6 +20,9 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned in
 nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit);
 nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit);
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power);
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                      unsigned int *celsius);
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature);
 
 struct nvmlDevice_st {
     unsigned int bus;
@@ -90,5 +94,21 @@ nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
     (void)device;
     *power = 123456;
+    return NVML_SUCCESS;
+}
+
+/* The deprecated call, and the one in its place, which knows no struct of that version for one of
+ * the GPUs. They give different values, so that it shows which was asked. */
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                      unsigned int *celsius) {
+    (void)device;
+    *celsius = 41;
+    return sensor == NVML_TEMPERATURE_GPU ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature) {
+    bool is_known = temperature->version == 0x100000c && temperature->sensorType == 0;
+    if (!is_known || device == &devices[2]) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    temperature->temperature = device == &devices[3] ? -3 : 57;
     return NVML_SUCCESS;
 }

@@ -482,6 +482,37 @@ static void a_missing_function_is_not_supported(void **state) {
     harpe_gpus_close(gpus);
 }
 
+static void the_newer_call_tells_the_temperature_or_else_the_older(void **state) {
+    (void)state;
+    const harpe_gpus_options options = {.library_path = MINIMAL};
+    harpe_gpus *gpus = open_gpus(&options);
+    uint32_t celsius = 0;
+    assert_int_equal(harpe_gpu_temperature(gpus, 2, &celsius, NULL), HARPE_OK);
+    assert_int_equal(celsius, 57);
+    assert_int_equal(harpe_gpu_temperature(gpus, 0, &celsius, NULL), HARPE_OK);
+    assert_int_equal(celsius, 41); /* refuses the newer struct */
+    assert_int_equal(harpe_gpu_temperature(gpus, 1, &celsius, NULL), HARPE_OK);
+    assert_int_equal(celsius, 0); /* below zero */
+    harpe_gpus_close(gpus);
+}
+
+static void without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus(void **state) {
+    (void)state;
+    const harpe_gpus_options options = {.library_path = MINIMAL};
+    harpe_gpus *gpus = open_gpus(&options);
+    harpe_error error = {0};
+    uint32_t value = 7;
+    assert_int_equal(harpe_gpu_enforced_power_limit(gpus, 0, &value, NULL), HARPE_OK);
+    assert_int_equal(value, 300000);
+    assert_int_equal(harpe_gpu_energy_scope(gpus, 0), HARPE_ENERGY_OF_GPU);
+    assert_int_equal(harpe_gpu_energy_scope(gpus, 99), HARPE_ENERGY_OF_GPU);
+    assert_int_equal(harpe_gpu_module_power(gpus, 0, &value, &error), HARPE_NOT_SUPPORTED);
+    assert_non_null(strstr(error.message, "not part of a module"));
+    assert_int_equal(harpe_gpu_module_power(gpus, 99, &value, NULL), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(value, 300000);
+    harpe_gpus_close(gpus);
+}
+
 static void a_growing_list_is_read_again_sorted_and_once(void **state) {
     (void)state;
     const harpe_gpus_options options = {.library_path = MINIMAL};
@@ -533,6 +564,8 @@ int main(void) {
         ON_MACHINE(several_threads_may_set_the_same_gpu),
         ON_MACHINE(gpus_are_in_pci_order_without_the_unreachable),
         ON_MACHINE(a_missing_function_is_not_supported),
+        ON_MACHINE(the_newer_call_tells_the_temperature_or_else_the_older),
+        ON_MACHINE(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus),
         ON_MACHINE(a_growing_list_is_read_again_sorted_and_once),
         ON_MACHINE(a_limit_that_the_driver_rounds_is_written_once),
     };
