@@ -225,7 +225,7 @@ class Monitor(unittest.TestCase):
             process = context.Process(target=measure_in_child, args=(monitor, answers))
             process.start()
             self.assertIn("another process", answers.get(timeout=300))
-            process.join(30)
+            process.join(300)
             self.assertEqual(process.exitcode, 0)
         self.assertGreater(monitor.end_window("parent").total_energy, 0)
         self.assertEqual(len(path.read_text().splitlines()), 2)

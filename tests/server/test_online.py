@@ -15,13 +15,14 @@ FREQUENCIES = list(range(1410, 1410 - 12 * 45, -45))
 class Pipeline:
     """A job of `pp` stages with 1F1B, and what its instructions take."""
 
-    def __init__(self, server, pp, microbatches, frequencies=FREQUENCIES, noise=0.0, seed=1):
+    def __init__(self, server, pp, microbatches, frequencies=FREQUENCIES, noise=0.0, seed=1,
+                 metadata=None):
         self.server, self.pp, self.microbatches = server, pp, microbatches
         self.frequencies, self.noise, self.random = frequencies, noise, random.Random(seed)
         self.round = 0
         self.schedules = []
         self.connections = []
-        answer = server.post("/register_job", job_info(pp))
+        answer = server.post("/register_job", job_info(pp, job_metadata=metadata))
         assert answer.status == 200, answer
         self.id = answer.json
         for rank in range(pp):

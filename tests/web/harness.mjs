@@ -36,11 +36,13 @@ export class World {
     directory = mkdtempSync(join(tmpdir(), "harpe-web-"));
     children = [];
 
-    start(name, ...words) {
+    start(name, ...words) { return this.run(name, HARPE, ...words); }
+
+    run(name, program, ...words) {
         const log = join(this.directory, `${name}.log`);
         const file = openSync(log, "w");
-        const child = spawn(HARPE, words, { cwd: this.directory, stdio: ["ignore", file, file], detached: true });
-        child.on("error", (error) => console.error(`${HARPE}: ${error.message}`));
+        const child = spawn(program, words, { cwd: this.directory, stdio: ["ignore", file, file], detached: true });
+        child.on("error", (error) => console.error(`${program}: ${error.message}`));
         this.children.push(child);
         return { child, log: () => readFileSync(log, "utf8") };
     }

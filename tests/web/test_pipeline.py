@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /jobs/{job}/pipeline of a job that trains on emulated GPUs: does it add up?"""
+"""GET /jobs/{job}/pipeline of a job that learns (learning_job.py): does it add up?"""
+import json
 import pathlib
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import unittest
 from urllib.parse import quote
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
-from server import HARPE, LIMIT_S, Server, ServerTest, clean_environment  # noqa: E402
+from server import LIMIT_S, Server, ServerTest, clean_environment  # noqa: E402
 
 STAGES, MICROBATCHES = 3, 4
 
@@ -17,12 +18,12 @@ class Pipeline(ServerTest):
         """A server, and the path of a job of it that runs a plan."""
         server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir", self.path / "dump",
                         "--scheduler", "Perseus", "--scheduler-args",
-                        '{"frequency_stride": 16, "drift_tolerance": 0.5}')
+                        json.dumps({"frequency_stride": 3, "num_microbatches": MICROBATCHES}))
         self.addCleanup(server.kill)
         with open(self.path / "train.log", "wb") as log:
             process = subprocess.Popen(
-                [HARPE, "train-sim", "--server", f"http://127.0.0.1:{server.port}", "--pp", str(STAGES),
-                 "--num-mbs", str(MICROBATCHES), "--steps", "10000", "--time-scale", "20", "--quiet"],
+                [sys.executable, pathlib.Path(__file__).with_name("learning_job.py"),
+                 f"http://127.0.0.1:{server.port}", str(STAGES), str(MICROBATCHES), "train-sim", "0.02"],
                 stdout=log, stderr=log, env=clean_environment())
         self.addCleanup(process.wait, LIMIT_S)
         self.addCleanup(process.terminate)

@@ -1,0 +1,45 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job that learns on a server, round after round, until it is ended: each rank answers its schedule
+with what a small simulated pipeline takes. Nothing is measured, so the plans do not depend on how busy
+the machine is.
+
+Usage: learning_job.py URL STAGES MICROBATCHES METADATA SECONDS_PER_ROUND
+"""
+import pathlib
+import sys
+import time
+import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
+from server import Connection  # noqa: E402
+from test_online import Pipeline  # noqa: E402
+
+
+class Served:
+    """As much of a server as a Pipeline wants."""
+
+    def __init__(self, url):
+        self.port = urllib.parse.urlsplit(url).port
+
+    def connect(self):
+        return Connection(self.port)
+
+    def post(self, target, body):
+        connection = self.connect()
+        try:
+            return connection.send("POST", target, body).receive()
+        finally:
+            connection.close()
+
+
+def main():
+    url, stages, microbatches, metadata, pause_s = sys.argv[1:]
+    frequencies = list(range(1410, 700, -30))
+    job = Pipeline(Served(url), int(stages), int(microbatches), frequencies, metadata=metadata)
+    while True:
+        job.run_round()
+        time.sleep(float(pause_s))
+
+
+main()
