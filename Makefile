@@ -1,7 +1,7 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench gpu-check fuzz format tidy install uninstall deb \
+.PHONY: build demo check check-fresh bench gpu-check fuzz format tidy install uninstall deb \
         reproducible clean help bootstrap bootstrap-all configure
 .NOTPARALLEL:
 
@@ -29,6 +29,9 @@ demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan 
 
 check: ## all tests: gcc, clang, sanitizers, style, installation
 	@./check
+
+check-fresh: ## ./check in an empty Debian 12, made anew, as a user; then the release tests as root
+	@scripts/fresh_root.sh
 
 bench: bootstrap-all build ## measure the planner; results are printed
 	@bench/run

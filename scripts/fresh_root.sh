@@ -1,0 +1,293 @@
+#!/usr/bin/env bash
+# Runs the README's test command on a machine that has never seen Harpe: in an empty Debian 12 that
+# debootstrap makes anew, as an ordinary user with sudo. The release tests then run once more, as root.
+# The root takes about 5 GB below TMPDIR (/var/tmp). It lives in its own mount and process
+# namespaces; they and the root are gone at the end, however that comes.
+#
+# Where no such root can be made (not root, no debootstrap, no right to mount), the script says so in
+# one line and runs the command here.
+#
+# Usage: fresh_root.sh                                  ./check, then the release tests as root
+#        fresh_root.sh [--as-root] COMMAND [ARGUMENT]   another command, in the copy of the project
+set -u
+readonly self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/${BASH_SOURCE[0]##*/}
+readonly project=${self%/scripts/*}
+readonly suite=bookworm
+readonly user=tester
+readonly folder=${TMPDIR:-/var/tmp}
+readonly size_gb=8 # with room to spare
+export FRESH_ROOT_BEGAN=${FRESH_ROOT_BEGAN:-$EPOCHSECONDS}
+
+root='' child='' environment=() enter=()
+
+# Says what comes next, and how long everything took until now.
+say() {
+    local took_s=$((EPOCHSECONDS - FRESH_ROOT_BEGAN))
+    printf '== fresh root: %s [%d:%02d]\n' "$*" $((took_s / 60)) $((took_s % 60))
+}
+
+fail() {
+    printf 'fresh root: %s\n' "$*" >&2
+    exit 1
+}
+
+# ---- Whether a root can be made ----------------------------------------------------------------
+
+# Prints why no root can be made here; nothing where it can.
+obstacle() {
+    local free_gb
+    free_gb=$(df --output=avail -B1G "$folder" | tail -n 1)
+    if [ "$(id -u)" -ne 0 ]; then
+        echo 'this needs root'
+    elif ! unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
+        echo 'there is no right to mount'
+    elif [ "${free_gb:-0}" -lt "$size_gb" ]; then
+        printf 'there are %d GB free in %s, and it takes %d\n' "${free_gb:-0}" "$folder" "$size_gb"
+    elif ! command -v debootstrap >/dev/null && ! install_debootstrap >&2; then
+        echo 'there is no debootstrap, and it cannot be installed'
+    fi
+}
+
+install_debootstrap() {
+    command -v apt-get >/dev/null || return 1
+    echo 'fresh root: installing debootstrap'
+    apt-get update -q </dev/null &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap </dev/null
+}
+
+# ---- What the root gets from this machine ------------------------------------------------------
+
+runs_same_suite() { grep -qsx "VERSION_CODENAME=$suite" /etc/os-release; }
+
+# The first mirror of the suite that apt knows; nothing where debootstrap's own choice is right.
+mirror() {
+    runs_same_suite || return 0
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
+        sed -n "s/ $suite main\$//p" | head -n 1
+}
+
+# Where packages come from and how one gets there: apt's sources, keys and proxies, names of hosts,
+# certificates, pip's settings. Passwords (auth.conf) stay here.
+copy_configuration() {
+    local file
+    if runs_same_suite; then
+        rm -f -- "$root/etc/apt/sources.list"
+        for file in sources.list sources.list.d preferences.d keyrings trusted.gpg.d; do
+            [ ! -e "/etc/apt/$file" ] || cp -R -- "/etc/apt/$file" "$root/etc/apt/"
+        done
+        mkdir -p "$root/usr/share/keyrings"
+        cp -R -- /usr/share/keyrings/. "$root/usr/share/keyrings/" 2>/dev/null || true
+        apt-config dump --format '%F "%v";%n' Acquire | grep -v IndexTargets \
+            >"$root/etc/apt/apt.conf.d/90machine"
+    fi
+    cp -L -- /etc/resolv.conf /etc/hosts "$root/etc/"
+    printf '127.0.1.1 %s\n' "$(uname -n)" >>"$root/etc/hosts"
+    [ ! -r /etc/pip.conf ] || cp -L -- /etc/pip.conf "$root/etc/"
+    mkdir -p "$root/usr/local/share/ca-certificates" "$root/etc/ssl/certs"
+    printf '%s\n' /etc/ssl/certs/ca-certificates.crt "${SSL_CERT_FILE:-}" "${CURL_CA_BUNDLE:-}" \
+        "${REQUESTS_CA_BUNDLE:-}" "${PIP_CERT:-}" "${NODE_EXTRA_CA_CERTS:-}" | sort -u |
+        while read -r file; do
+            [ ! -r "$file" ] || sed -e '$a\' -- "$file"
+        done >"$root/etc/ssl/certs/ca-certificates.crt"
+    # Installing ca-certificates writes that file anew, from this one as well.
+    cp -- "$root/etc/ssl/certs/ca-certificates.crt" "$root/usr/local/share/ca-certificates/machine.crt"
+}
+
+# The environment of a command: what a login gives, and how to reach the network.
+list_environment() {
+    local name value
+    for name in CI JOBS {http,https,ftp,no}_proxy {HTTP,HTTPS,FTP,NO}_PROXY \
+        PIP_{INDEX_URL,EXTRA_INDEX_URL,TRUSTED_HOST,DEFAULT_TIMEOUT,RETRIES}; do
+        [ -z "${!name:-}" ] || printf '%s=%s\n' "$name" "${!name}"
+    done
+    command -v npm >/dev/null || return 0
+    for name in registry proxy https-proxy noproxy; do
+        value=$(npm config get "$name" 2>/dev/null)
+        case $value in
+        '' | null | undefined) ;;
+        *) printf 'npm_config_%s=%s\n' "${name//-/_}" "$value" ;;
+        esac
+    done
+}
+
+# The project's files, without what git ignores, each ended by a zero byte.
+list_files() {
+    cd -- "$project" || return
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files -z --cached --others --exclude-standard
+    else
+        find . \( -path ./build -o -path ./.git -o -path ./python/build -o -name '*.egg-info' \) -prune -o \
+            -type f -print0
+    fi | while IFS= read -r -d '' file; do
+        [ ! -e "$file" ] || printf '%s\0' "$file" # git lists what was deleted as well
+    done
+}
+
+copy_project() {
+    local home=$root/home/$user
+    mkdir -p "$home/harpe"
+    list_files | tar -C "$project" --null -T - -c | tar -C "$home/harpe" -x || return
+    if [ -d "$project/../shared" ]; then
+        cp -RL -- "$project/../shared" "$home/shared" || return
+        chmod -R u+w "$home/shared"
+    fi
+}
+
+# ---- Inside the namespaces: process 1, root --------------------------------------------------------
+
+make_root() {
+    local from
+    from=$(mirror)
+    debootstrap --variant=minbase "$suite" "$root" ${from:+"$from"} >"$root.log" 2>&1
+}
+
+mount_devices() {
+    local name
+    mount --bind "$root" "$root" && mount -t proc proc "$root/proc" &&
+        { mount -t sysfs -o ro sysfs "$root/sys" || mount --rbind /sys "$root/sys"; } &&
+        mount -t tmpfs -o mode=755 tmpfs "$root/dev" && mkdir "$root/dev/pts" "$root/dev/shm" &&
+        mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts" &&
+        mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/dev/shm" || return
+    for name in null zero full random urandom tty; do
+        [ -e "/dev/$name" ] || continue
+        : >"$root/dev/$name" && mount --bind "/dev/$name" "$root/dev/$name" || return
+    done
+    ln -s pts/ptmx "$root/dev/ptmx"
+    ln -s /proc/self/fd "$root/dev/fd"
+    for name in 0:stdin 1:stdout 2:stderr; do
+        ln -s "/proc/self/fd/${name%:*}" "$root/dev/${name#*:}"
+    done
+}
+
+# Makes the root that of this process as well, because no user namespace can be made in a chroot.
+# Where that cannot be done, commands run in a chroot.
+change_root() {
+    enter=(chroot "$root")
+    cd -- "$root" && pivot_root . . 2>/dev/null || return 0
+    umount -l . && cd / && enter=()
+}
+
+# in_root <user> <command...>: runs it there with the environment of a login, in the project's copy.
+in_root() {
+    local who=$1 home=/root path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+    local -a become=()
+    shift
+    if [ "$who" != root ]; then
+        home=/home/$who path=/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games
+        become=(setpriv --reuid "$who" --regid "$who" --init-groups)
+    fi
+    "${enter[@]}" /usr/bin/env -i "HOME=$home" "USER=$who" "LOGNAME=$who" SHELL=/bin/bash "PATH=$path" \
+        "${environment[@]}" "${become[@]}" \
+        sh -c 'cd -- "$1" && shift && exec "$@"' sh "/home/$user/harpe" "$@" </dev/null
+}
+
+# An ordinary user whose sudo asks for no password; packages that are written without waiting for the
+# disk; no services.
+prepare_root() {
+    copy_configuration || return
+    mapfile -t environment < <(list_environment)
+    echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh-root"
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+    chmod 755 "$root/usr/sbin/policy-rc.d"
+    chroot "$root" useradd --create-home --shell /bin/bash "$user" || return
+    copy_project || return
+    chroot "$root" chown -R "$user:$user" "/home/$user" || return
+    mkdir -p "$root/etc/sudoers.d"
+    printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$user" >"$root/etc/sudoers.d/$user"
+    chmod 440 "$root/etc/sudoers.d/$user"
+    mount_devices && change_root || return
+    in_root root sh -c '{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+        --no-install-recommends sudo; } >/tmp/log 2>&1 || { tail -n 5 /tmp/log >&2; exit 1; }; rm /tmp/log'
+}
+
+# The last thing printed is ctest's summary.
+run_checks() {
+    say "./check as an ordinary user"
+    in_root "$user" ./check || return
+    say 'the release tests as root; clang-tidy, which is the same for everybody, not again'
+    in_root root ctest --preset release -j "${JOBS:-$(nproc)}" -E '^house_clang_tidy$'
+}
+
+run_inside() {
+    say 'preparing it'
+    prepare_root || fail 'the root cannot be prepared'
+    case ${1:-} in
+    '') run_checks ;;
+    --as-root) in_root root "${@:2}" ;;
+    *) in_root "$user" "$@" ;;
+    esac
+}
+
+# ---- Outside ---------------------------------------------------------------------------------------
+
+# Runs a function of this file as process 1 of namespaces that end with this script, even if it is
+# killed. A shell's background processes ignore Ctrl-C; tests must not.
+in_namespaces() {
+    env --default-signal=INT,QUIT setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child \
+        "$BASH" "$self" --inside "$root" "$@" </dev/null &
+    child=$!
+    wait "$child"
+    local status=$?
+    child=''
+    return "$status"
+}
+
+# Ends all processes in the namespaces by ending their first, and removes the root.
+clean_up() {
+    local first=''
+    trap '' INT TERM HUP
+    if [ -n "$child" ]; then
+        read -r first 2>/dev/null <"/proc/$child/task/$child/children"
+        kill -KILL ${first:-"$child"} 2>/dev/null
+        wait "$child" 2>/dev/null
+    fi
+    [ -n "$root" ] || return 0
+    rm -rf --one-file-system -- "$root" "$root.log"
+}
+
+run_here() {
+    local -a command=("$@")
+    [ "${1:-}" != --as-root ] || command=("${@:2}")
+    [ ${#command[@]} -gt 0 ] || command=(./check)
+    printf 'fresh root: no empty Debian can be made here (%s): running %s on this machine\n' \
+        "$reason" "${command[*]}"
+    cd -- "$project" || exit
+    exec "${command[@]}" </dev/null
+}
+
+main() {
+    local reason status
+    case ${1:-} in
+    -h | --help) sed -n '2,/^set/s/^#\( \|$\)//p' "$self" && return 0 ;;
+    --as-root) [ $# -gt 1 ] || fail '--as-root: which command? (--help)' ;;
+    -*) fail "$1: there is no such option (--help)" ;;
+    esac
+    reason=$(obstacle)
+    [ -z "$reason" ] || run_here "$@"
+
+    trap clean_up EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    root=$(mktemp -d "$folder/harpe-root.XXXXXX") || fail 'no directory for it'
+    chmod 755 "$root"
+    say "debootstrap $suite in $root"
+    if ! in_namespaces make_root; then
+        reason="debootstrap failed: $(tail -n 1 "$root.log")"
+        clean_up
+        trap - EXIT HUP INT TERM
+        run_here "$@"
+    fi
+    in_namespaces run_inside "$@"
+}
+
+# Nothing of this file is read after this line, for it may be edited while it runs.
+if [ "${1:-}" = --inside ]; then
+    root=$2
+    shift 2
+    "$@"
+    exit
+else
+    main "$@"
+    exit
+fi
