@@ -281,10 +281,13 @@ main() {
     in_namespaces run_inside "$@"
 }
 
+# Nothing of this file is read after this line, for it may be edited while it runs.
 if [ "${1:-}" = --inside ]; then
     root=$2
     shift 2
     "$@"
+    exit
 else
     main "$@"
+    exit
 fi
