@@ -40,6 +40,8 @@ echo '== program'
 [ "$("$root/usr/bin/harpe" --version | head -n 1)" = "harpe $version" ] || fail 'of another version'
 "$root/usr/bin/harpe" emulate --gpus 2xA40 -- "$root/usr/bin/harpe" gpus --json |
     grep -q A40 || fail 'the emulator is not found'
+"$root/usr/bin/harpe" emulate --gpus 2xA40 -- nvidia-smi -L |
+    grep -q A40 || fail "the emulator's nvidia-smi is not found"
 echo '== library'
 gcc -Wall -Werror "-I$root/usr/include" "$here/consumer/consumer.c" -o "$root/consumer" \
     "-L$library" -lharpe
