@@ -82,7 +82,7 @@ _harpe() {
     'synth -o' | 'synth --output')
         return
         ;;
-    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate -s' | 'emulate --time-scale')
+    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -186,7 +186,7 @@ _harpe() {
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
-        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus -p --profile -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
+        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;

@@ -136,7 +136,7 @@ complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_s
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -s 'V' -l version -d 'Print program version'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l listen -x -d 'Address to listen on'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l port -x -d 'Port to listen on'
-complete -c harpe -n '__fish_seen_subcommand_from serve' -l scheduler -x -a 'PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:' -d 'Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, InstructionProfiler, ./mine.so, python:module.Class or program:COMMAND'
+complete -c harpe -n '__fish_seen_subcommand_from serve' -l scheduler -x -a 'PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:' -d 'Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python:module.Class or program:COMMAND'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l scheduler-args -x -d 'Its arguments, for example {"solution_path"'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l dump-dir -x -a '(__fish_complete_directories)' -d 'Write ranks, schedules and results below DIR'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l no-dump -d 'Write none of them'

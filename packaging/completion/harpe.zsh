@@ -243,7 +243,7 @@ _harpe() {
             _arguments -s -S \
                 '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
                 '(--port)--port=[Port to listen on]:N: ' \
-                '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency Perseus InstructionProfiler python: program:)' \
+                '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
                 '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
                 '(--no-dump)--no-dump[Write none of them]' \

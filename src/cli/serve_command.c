@@ -62,8 +62,8 @@ static const struct argp_option flags[] = {
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
     {"scheduler", FLAG_SETTING + 1, "NAME", 0,
      "Perseus (the default without a solution_path), PointSolution (the default with one), "
-     "PointSolution3D, AllMaxFrequency, InstructionProfiler, ./mine.so, python:module.Class or "
-     "program:COMMAND",
+     "PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, "
+     "python:module.Class or program:COMMAND",
      2},
     {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
      "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2},
