@@ -29,7 +29,7 @@ typedef struct work_order {
     int64_t ready_ns;           /* of enqueued work */
     int (*is_held)(void *user); /* NULL: work ends when it is done */
     void *user;
-    bool is_listed;             /* the process has its context */
+    bool is_listed; /* the process has its context */
 } work_order;
 
 int64_t harpe_emulator_now_ns(void) {
