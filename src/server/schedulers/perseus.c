@@ -340,8 +340,7 @@ static void log_wish(const harpe_perseus *self) {
     if (!(cap_w > 0) || harpe_online_plan_is_within(plan, cap_w, outside)) return;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "no plan's average power is within the cap of %.0f W: this one's is %.0f W",
-                      cap_w,
-                      (plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s));
+                      cap_w, (plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s));
 }
 
 /* What could not be explained may have been the straggler. */
