@@ -140,13 +140,15 @@ class Figures(JobsTest):
     def test_what_is_noise_is_called_so(self):
         job = self.start_online()
         self.assertNotIn("saved", self.shown(job))
-        job.run_round()
-        self.assertIn("nothing is compared yet", self.shown(job)["saved"])
         job.noise = 0.01
         job.cost = lambda stage, name, mhz: (0.1, 20.0)  # whatever the clock
+        job.run_round()
+        job.frontier()  # after the results were observed
+        self.assertIn("nothing is compared yet", self.shown(job)["saved"])
         job.run_until_planned()
         for _ in range(10):
             job.run_round()
+        job.frontier()
         lines = self.shown(job)
         self.assertIn("(within noise)", lines["saved"])
         self.assertIn("(within noise)", lines["time lost"])

@@ -147,12 +147,36 @@ static void one_iteration_alone_claims_nothing(void **state) {
     assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
 }
 
+/* Where every round is one iteration and only one ran at the highest clocks, the others tell how
+ * noisy they are. */
+static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
+    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    enum { TRIALS = 1000, ROUNDS = 30 };
+    (void)state;
+    int hits = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        harpe_savings savings = {0};
+        harpe_savings_round round = draw_round(100, 0.02, 1);
+        harpe_savings_add_baseline(&savings, &round);
+        for (int r = 0; r < ROUNDS; r++) {
+            round = draw_round(85, 0.02, 1);
+            round.number = r + 1;
+            harpe_savings_add(&savings, savings.planned, &round, &plain);
+        }
+        harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+        assert_true(total.uncertainty < 0.15 * 85 * ROUNDS);
+        hits += fabs(total.value - 15.0 * ROUNDS) <= total.uncertainty;
+    }
+    assert_true(hits >= 0.94 * TRIALS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantiles_are_those_of_the_tables),
         cmocka_unit_test(one_stall_does_not_widen_a_spread),
         cmocka_unit_test(intervals_hold_as_often_as_they_say),
         cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
+        cmocka_unit_test(rounds_of_one_iteration_tell_of_noise_together),
         cmocka_unit_test(one_iteration_alone_claims_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,10 +136,26 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
             add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
 }
 
+/* Rounds of one iteration tell of noise only by how much one differs from the next. */
+static void add_noise_between(harpe_savings *savings, const harpe_savings_round *round) {
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        double before = savings->last_value[q], value = round->value[q];
+        if (before > 0 && value > 0 && !(round->freedom[q] > 0) &&
+            savings->last_number + 1 == round->number) {
+            double relative = (value - before) / value;
+            savings->noise[q].squares += round->iterations * relative * relative / 2;
+            savings->noise[q].freedom++;
+        }
+        savings->last_value[q] = value;
+    }
+    savings->last_number = round->number;
+}
+
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms) {
     count(savings, round);
     add_noise(savings, round);
+    if (sums == savings->planned) add_noise_between(savings, round);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         if (!(round->value[q] > 0)) continue;
         sums[q].iterations += round->iterations;

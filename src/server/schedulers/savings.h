@@ -67,6 +67,9 @@ typedef struct harpe_savings {
     harpe_savings_sum swept[HARPE_QUANTITIES];   /* rounds of the sweep */
     harpe_savings_sum planned[HARPE_QUANTITIES]; /* rounds that ran a plan */
     harpe_savings_closed closed[HARPE_QUANTITIES];
+    /* The planned round before, to compare rounds of one iteration with; not stored. */
+    int64_t last_number;
+    double last_value[HARPE_QUANTITIES];
 } harpe_savings;
 
 /* A value with the half-width of its 95 % confidence interval; INFINITY: not known. */
