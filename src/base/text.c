@@ -105,15 +105,3 @@ void harpe_text_free(harpe_text *text) {
     free(text->data);
     *text = (harpe_text){0};
 }
-
-void harpe_print_quantity(char into[HARPE_QUANTITY_SIZE], double value, const char *unit) {
-    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
-    size_t prefix = 0;
-    while (fabs(value) >= 999.95 && prefix + 1 < sizeof prefixes / sizeof *prefixes) {
-        value /= 1000;
-        prefix++;
-    }
-    double size = fabs(value);
-    int decimals = size >= 99.995 ? 1 : size >= 9.9995 ? 2 : 3;
-    (void)snprintf(into, HARPE_QUANTITY_SIZE, "%.*f %s%s", decimals, value, prefixes[prefix], unit);
-}

@@ -40,11 +40,6 @@ bool harpe_parse_int_like(const char *text, size_t length, int64_t *value);
 #define HARPE_NUMBER_SIZE 40
 size_t harpe_print_number(char into[HARPE_NUMBER_SIZE], double value);
 
-/* A number for people: four digits, a prefix where it is 1000 or more, and the unit: "42.48 kJ".
- * Never an exponent. NUL-terminated, cut off at the size. */
-#define HARPE_QUANTITY_SIZE 32
-void harpe_print_quantity(char into[HARPE_QUANTITY_SIZE], double value, const char *unit);
-
 /* The number in JSON's notation that `text` begins with, as long as it gets: returns its length, 0
  * when there is none. `*value` is the closest double (infinite beyond the range of double, NaN for
  * numbers of more than 400 bytes); `*is_integer`: neither fraction nor exponent. */

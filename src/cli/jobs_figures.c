@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of a job for people: four digits with a prefix, and never a saving without its
- * uncertainty: what lies within it is called noise. */
+/* Numbers of a job for people. A saving is never shown without its uncertainty, and a saving within
+ * its uncertainty is called noise. */
 #include "cli/jobs_figures.h"
 
 #include <inttypes.h>
@@ -68,34 +68,32 @@ void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HAR
     for (int i = 0; i < HARPE_JOB_CELLS; i++)
         (void)snprintf(cells[i], HARPE_JOB_CELL_SIZE, "-");
     print_phase(cells[0], HARPE_JOB_CELL_SIZE, figures);
-    if (energy_j > 0) harpe_print_quantity(cells[1], energy_j, "J");
+    if (energy_j > 0) harpe_format_energy(cells[1], energy_j);
     if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
         print_share(cells[2], HARPE_JOB_CELL_SIZE, number_of(saved, "energy"),
                     uncertainty_of(saved, "energy_uncertainty"),
                     number_of(saved, "energy_baseline"));
-    if (power_w > 0) harpe_print_quantity(cells[3], power_w, "W");
+    if (power_w > 0) harpe_format_power(cells[3], power_w);
 }
 
 /* ---- One job --------------------------------------------------------------------------------- */
 
 static void append_used(const json_t *figures, harpe_text *text) {
-    char energy[HARPE_JOB_CELL_SIZE], time[HARPE_JOB_CELL_SIZE], power[HARPE_JOB_CELL_SIZE];
     if (!(number_of(figures, "energy") > 0)) return;
-    harpe_print_quantity(energy, number_of(figures, "energy"), "J");
-    harpe_print_quantity(time, number_of(figures, "time"), "s");
-    harpe_print_quantity(power, number_of(figures, "power"), "W");
     json_int_t iterations = json_integer_value(json_object_get(figures, "iterations"));
     harpe_text_printf(text,
                       "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n"
                       "  power:      %s in the last round\n",
-                      energy, time, iterations, iterations == 1 ? "" : "s", power);
+                      HARPE_ENERGY(number_of(figures, "energy")),
+                      HARPE_TIME(number_of(figures, "time")), iterations,
+                      iterations == 1 ? "" : "s", HARPE_POWER(number_of(figures, "power")));
 }
 
 /* "42.48 kJ +- 88.65 J (13.9 % +- 0.03 %)" */
 static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
-                            double whole, const char *unit) {
-    char size[HARPE_JOB_CELL_SIZE], half[HARPE_JOB_CELL_SIZE], share[HARPE_JOB_CELL_SIZE];
-    harpe_print_quantity(size, value, unit);
+                            double whole, char *(*format)(char *buffer, double value)) {
+    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
+    (void)format(size, value);
     print_share(share, sizeof share, value, uncertainty, whole);
     if (!(uncertainty > 0)) {
         harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
@@ -103,7 +101,7 @@ static void append_estimate(harpe_text *text, const char *title, double value, d
     }
     harpe_text_printf(text, "  %-11s %s", title, size);
     if (isfinite(uncertainty)) {
-        harpe_print_quantity(half, uncertainty, unit);
+        (void)format(half, uncertainty);
         harpe_text_printf(text, " +- %s", half);
     }
     harpe_text_printf(text, " (%s)\n", share);
@@ -115,14 +113,12 @@ static void append_plan(const json_t *figures, harpe_text *text) {
     if (!phase) return;
     harpe_text_printf(text, "  phase:      %s\n", phase);
     if (!json_is_object(plan)) return;
-    char time[HARPE_JOB_CELL_SIZE], energy[HARPE_JOB_CELL_SIZE];
-    harpe_print_quantity(time, number_of(plan, "time"), "s");
-    harpe_print_quantity(energy, number_of(plan, "energy"), "J");
     harpe_text_printf(text,
                       "  plan:       %" JSON_INTEGER_FORMAT " of 0 to %" JSON_INTEGER_FORMAT
                       ": iterations of %s and %s\n",
                       json_integer_value(json_object_get(plan, "number")),
-                      json_integer_value(json_object_get(plan, "of")) - 1, time, energy);
+                      json_integer_value(json_object_get(plan, "of")) - 1,
+                      HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
 }
 
 void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
@@ -134,10 +130,10 @@ void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
     if (json_is_object(saved)) {
         append_estimate(text, "saved:", number_of(saved, "energy"),
                         uncertainty_of(saved, "energy_uncertainty"),
-                        number_of(saved, "energy_baseline"), "J");
+                        number_of(saved, "energy_baseline"), harpe_format_energy);
         append_estimate(text, "time lost:", number_of(saved, "time"),
                         uncertainty_of(saved, "time_uncertainty"),
-                        number_of(saved, "time_baseline"), "s");
+                        number_of(saved, "time_baseline"), harpe_format_time);
     } else if (number_of(figures, "energy") > 0) {
         harpe_text_printf(text, "  saved:      no baseline measured\n");
     }

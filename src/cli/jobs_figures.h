@@ -6,10 +6,11 @@
 
 #include <jansson.h>
 
+#include "base/format.h"
 #include "base/text.h"
 
 /* The cells of a row, in this order: phase, energy, saved, power. */
-enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_QUANTITY_SIZE };
+enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
 /* Lines of the page of one job. */
 void harpe_jobs_figures_lines(const json_t *job, harpe_text *text);

@@ -261,27 +261,8 @@ static void comma_locale_changes_nothing(void **state) {
     setlocale(LC_ALL, "C");
 }
 
-static void quantities_have_four_digits_and_no_exponent(void **state) {
-    static const struct {
-        double value;
-        const char *unit, *text;
-    } cases[] = {
-        {0, "J", "0.000 J"},       {1.2345, "J", "1.234 J"},    {9.9999, "s", "10.00 s"},
-        {16460, "J", "16.46 kJ"},  {-127100, "J", "-127.1 kJ"}, {999.94, "W", "999.9 W"},
-        {999.96, "W", "1.000 kW"}, {2.5e9, "J", "2.500 GJ"},    {1e21, "J", "1000.0 EJ"},
-        {0.0004, "s", "0.000 s"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[HARPE_QUANTITY_SIZE];
-        harpe_print_quantity(text, cases[i].value, cases[i].unit);
-        assert_string_equal(text, cases[i].text);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantities_have_four_digits_and_no_exponent),
         cmocka_unit_test(text_grows_and_stays_terminated),
         cmocka_unit_test(appending_nothing_gives_an_empty_text),
         cmocka_unit_test(failure_is_remembered_and_keeps_the_text),
