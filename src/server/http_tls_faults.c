@@ -40,12 +40,14 @@ harpe_status harpe_http_tls_check_texts(const char *cert_pem, const char *key_pe
     else if (!has_cert && strstr(cert_pem, begin))
         fault = "tls_cert: holds no certificate, but something else in PEM";
     else if (!has_cert)
-        fault = "tls_cert: is not PEM, a text with '-----BEGIN CERTIFICATE-----' (convert DER with "
+        fault = "tls_cert: is no certificate in PEM, a text with '-----BEGIN CERTIFICATE-----' "
+                "(convert DER with "
                 "openssl x509 -inform DER)";
     else if (!has_key && strstr(key_pem, begin))
         fault = "tls_key: holds no private key, but something else in PEM";
     else if (!has_key)
-        fault = "tls_key: is not PEM, a text with '-----BEGIN PRIVATE KEY-----' (convert DER with "
+        fault = "tls_key: is no private key in PEM, a text with '-----BEGIN PRIVATE KEY-----' "
+                "(convert DER with "
                 "openssl pkey -inform DER)";
     else if (is_encrypted(key_pem))
         fault = "tls_key: is protected by a passphrase, which the server cannot ask for (openssl "
