@@ -28,13 +28,18 @@ void harpe_followed_schedule_free(harpe_followed_schedule *schedule) {
     free(schedule);
 }
 
-/* In this order: once `next` is empty the training thread takes nothing, so that it gives nothing
- * back after `used` was emptied. It always finds room there. */
+/* What was given back is a list: the training thread may be interrupted between taking a schedule
+ * and giving the last one back, and takes the next one before anybody looks here again. */
 void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange) {
     harpe_followed_schedule_free(
         atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel));
-    harpe_followed_schedule_free(
-        atomic_exchange_explicit(&exchange->used, NULL, memory_order_acq_rel));
+    harpe_followed_schedule *used =
+        atomic_exchange_explicit(&exchange->used, NULL, memory_order_acq_rel);
+    while (used) {
+        harpe_followed_schedule *before = used->given_back_before;
+        harpe_followed_schedule_free(used);
+        used = before;
+    }
 }
 
 void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
@@ -44,12 +49,23 @@ void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_sched
 
 /* ---- Following ------------------------------------------------------------------------------- */
 
+/* Only this thread adds to the list, so that trying again is needed once at most: when the list was
+ * taken away as a whole. */
+static void give_back(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
+    if (!schedule) return;
+    harpe_followed_schedule *before = atomic_load_explicit(&exchange->used, memory_order_relaxed);
+    do {
+        schedule->given_back_before = before;
+    } while (!atomic_compare_exchange_strong_explicit(&exchange->used, &before, schedule,
+                                                      memory_order_release, memory_order_relaxed));
+}
+
 static void take_up(harpe_follower *follower, harpe_schedule_exchange *exchange) {
     if (!atomic_load_explicit(&exchange->next, memory_order_relaxed)) return;
     harpe_followed_schedule *next =
         atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel);
     if (!next) return;
-    atomic_store_explicit(&exchange->used, follower->schedule, memory_order_release);
+    give_back(exchange, follower->schedule);
     follower->schedule = next;
     follower->fitting_steps = 0;
     follower->misfits_in_a_row = 0;

@@ -21,13 +21,14 @@ typedef struct harpe_followed_schedule {
     int highest_mhz;                   /* 0: unknown, clocks are left alone */
     int64_t series;                    /* its number among all schedules of this optimizer */
     int64_t round;                     /* the server's; -1: unknown */
+    struct harpe_followed_schedule *given_back_before; /* once it is given back */
 } harpe_followed_schedule;
 
 /* ---- Handing over ---------------------------------------------------------------------------- */
 
 typedef struct harpe_schedule_exchange {
     _Atomic(harpe_followed_schedule *) next; /* not taken yet */
-    _Atomic(harpe_followed_schedule *) used; /* given back */
+    _Atomic(harpe_followed_schedule *) used; /* given back: the latest of a list */
 } harpe_schedule_exchange;
 
 /* A schedule with `frequencies` moved into it (and zeroed); NULL: out of memory. */

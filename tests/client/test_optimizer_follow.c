@@ -218,6 +218,27 @@ static void training_that_has_fitted_may_evaluate_for_long(void **state) {
     end(&follower, &exchange);
 }
 
+/* A training thread that was interrupted gives back a schedule after the other thread has looked.
+ */
+static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **state) {
+    (void)state;
+    harpe_schedule_exchange exchange = {0};
+    harpe_follower follower = {0};
+    for (int64_t series = 1; series <= 3; series++) {
+        atomic_store(&exchange.next, make_schedule(three, 3, series));
+        harpe_follower_begin_step(&follower, &exchange);
+        assert_int_equal(follower.schedule->series, series);
+    }
+    const harpe_followed_schedule *used = atomic_load(&exchange.used);
+    assert_int_equal(used->series, 2);
+    assert_non_null(used->given_back_before);
+    assert_int_equal(used->given_back_before->series, 1);
+    assert_null(used->given_back_before->given_back_before);
+    harpe_schedule_exchange_clear(&exchange); /* under AddressSanitizer: both are freed */
+    assert_null(atomic_load(&exchange.used));
+    end(&follower, &exchange);
+}
+
 /* ---- Two threads ----------------------------------------------------------------------------- */
 
 enum { POSTS = 20000 };
@@ -275,6 +296,7 @@ int main(void) {
         cmocka_unit_test(an_instruction_without_a_name_does_not_fit),
         cmocka_unit_test(training_that_never_fitted_is_lost_after_three_steps),
         cmocka_unit_test(training_that_has_fitted_may_evaluate_for_long),
+        cmocka_unit_test(two_that_are_given_back_before_anybody_looks_are_both_kept),
         cmocka_unit_test(schedules_arrive_in_order_and_the_last_one_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
