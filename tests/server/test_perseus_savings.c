@@ -78,6 +78,7 @@ typedef struct story {
     const char *name;
     double time_factor, energy_factor, throttle, outside, told_slowdown, untold_slowdown;
     int throttled_stage, stall_rounds;
+    bool is_slow_plan; /* nothing runs at the highest clock */
 } story;
 
 static const story STORIES[] = {
@@ -98,6 +99,9 @@ static const story STORIES[] = {
     {.name = "the rest takes a little longer", .outside = 0.03},
     {.name = "a straggler that was told of", .told_slowdown = 1.2},
     {.name = "a straggler that nobody told of", .untold_slowdown = 1.15},
+    {.name = "a slow plan", .is_slow_plan = true},
+    {.name = "a slow plan, time drifts", .time_factor = 1.1, .is_slow_plan = true},
+    {.name = "a slow plan, energy drifts", .energy_factor = 0.93, .is_slow_plan = true},
     {.name = "a stall of two rounds", .time_factor = 1.06, .stall_rounds = 2},
     {.name = "a stall outside of two rounds", .outside = 0.08, .stall_rounds = 2},
 };
@@ -152,7 +156,9 @@ static void tell_story(const story *it, double noise, int seed, int quiet_rounds
     ledger real = {{0, 0}, {0, 0}};
     s->noise = noise;
     s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
-    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 3}");
+    start(s, "Perseus",
+          it->is_slow_plan ? "{\"plans\": 20, \"frequency_stride\": 3, \"slowdown\": 1.15}"
+                           : "{\"plans\": 20, \"frequency_stride\": 3}");
     while (!is_in_phase(s, "plan"))
         true_round(s, &real);
     for (int i = 0; i < quiet_rounds; i++)
