@@ -78,6 +78,7 @@ typedef struct story {
     const char *name;
     double time_factor, energy_factor, throttle, outside, told_slowdown, untold_slowdown;
     int throttled_stage, stall_rounds;
+    bool is_slow_plan; /* nothing runs at the highest clock */
 } story;
 
 static const story STORIES[] = {
@@ -98,6 +99,9 @@ static const story STORIES[] = {
     {.name = "the rest takes a little longer", .outside = 0.03},
     {.name = "a straggler that was told of", .told_slowdown = 1.2},
     {.name = "a straggler that nobody told of", .untold_slowdown = 1.15},
+    {.name = "a slow plan", .is_slow_plan = true},
+    {.name = "a slow plan, time drifts", .time_factor = 1.1, .is_slow_plan = true},
+    {.name = "a slow plan, energy drifts", .energy_factor = 0.93, .is_slow_plan = true},
     {.name = "a stall of two rounds", .time_factor = 1.06, .stall_rounds = 2},
     {.name = "a stall outside of two rounds", .outside = 0.08, .stall_rounds = 2},
 };
@@ -152,7 +156,9 @@ static void tell_story(const story *it, double noise, int seed, int quiet_rounds
     ledger real = {{0, 0}, {0, 0}};
     s->noise = noise;
     s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
-    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 3}");
+    start(s, "Perseus",
+          it->is_slow_plan ? "{\"plans\": 20, \"frequency_stride\": 3, \"slowdown\": 1.15}"
+                           : "{\"plans\": 20, \"frequency_stride\": 3}");
     while (!is_in_phase(s, "plan"))
         true_round(s, &real);
     for (int i = 0; i < quiet_rounds; i++)
@@ -378,6 +384,54 @@ static void savings_survive_a_restart(void **state) {
     simulated_free(s);
 }
 
+/* As a server stored it that measured no baseline. */
+static char *as_stored_before(const char *text, size_t length) {
+    json_t *json = json_loadb(text, length, 0, NULL);
+    const json_t *measured = json_object_get(json, "measured");
+    assert_non_null(json);
+    json_object_set_new(json, "version", json_integer(3));
+    json_object_set_new(json, "saved", json_pack("[f,f,f]", 100.0, 5000.0, 10.0));
+    json_object_del(json, "savings");
+    json_object_del(json, "savings_again");
+    json_object_del(json, "comparison");
+    for (size_t i = 0; i < json_array_size(measured); i++)
+        while (json_array_size(json_array_get(measured, i)) > 4)
+            json_array_remove(json_array_get(measured, i), 4);
+    char *old = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    return old;
+}
+
+static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(void **state) {
+    (void)state;
+    simulated_pipeline *s = planned("{\"plans\": 20}");
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    char *old = as_stored_before(text, length);
+    harpe_scheduler_free(s->scheduler);
+    simulated_new_scheduler(s);
+    must(s, harpe_scheduler_load(s->scheduler, old, strlen(old), &s->error));
+    free(text);
+    free(old);
+    for (int i = 0; i < 5; i++)
+        one_round(s);
+    assert_true(is_in_phase(s, "plan"));
+    claim said = claim_of(s);
+    assert_true(said.energy_j == 0 && !said.is_energy_significant && !said.is_time_significant);
+    json_t *baseline = baseline_of(s);
+    assert_true(json_is_null(baseline));
+    json_decref(baseline);
+    s->time_factor = 1.4; /* until it sweeps again, and measures one */
+    for (int i = 0; i < 3; i++)
+        one_round(s);
+    rounds_until(s, "plan");
+    for (int i = 0; i < 3; i++)
+        one_round(s);
+    assert_true(claim_of(s).is_energy_significant);
+    simulated_free(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_interval_contains_the_truth),
@@ -388,6 +442,7 @@ int main(void) {
         cmocka_unit_test(a_warm_up_is_no_baseline),
         cmocka_unit_test(a_correction_for_a_stall_does_not_stay_in_the_baseline),
         cmocka_unit_test(savings_survive_a_restart),
+        cmocka_unit_test(a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

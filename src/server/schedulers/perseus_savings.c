@@ -100,7 +100,7 @@ static double mean_change(const comparison *self, int pipeline_rank, int quantit
 /* A GPU of which nothing ran at the highest clock. A clock that is lower by a factor lengthens an
  * instruction by that factor at most. Where this allows that it changed as the others did, it did,
  * and the sweep was wrong about the lower clock; else it changed as it says, but that is in doubt.
- */
+ * Where nothing at all ran at the highest clock nothing is known to have changed there. */
 static void guess_change(entry_change *change, const double *ran, double from_highest,
                          double clock_share, const double *common) {
     double others = common[HARPE_TIME] > 0 ? common[HARPE_TIME] : 1;
@@ -109,10 +109,8 @@ static void guess_change(entry_change *change, const double *ran, double from_hi
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double known = common[q] > 0 ? common[q] : 1;
         bool is_same = fabs(ran[q] - known) <= CHANGE_MIN;
-        change->highest[q] = may_be_as_others && !is_same ? known : ran[q];
-        change->doubt[q] = may_be_as_others ? 0
-                           : common[q] > 0  ? fabs(ran[q] - known)
-                                            : fabs(ran[q] - 1) * (1 - clock_share);
+        change->highest[q] = common[q] <= 0 || (may_be_as_others && !is_same) ? known : ran[q];
+        change->doubt[q] = may_be_as_others ? 0 : fabs(ran[q] - known);
     }
 }
 
@@ -230,12 +228,12 @@ static void shift_by_instructions(comparison *self, const modelled *doubted) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double change = self->now_highest.value[q] - self->swept_highest.value[q];
         double noise = CLEARLY * scatter(self, q) * baseline_of(self->self, q);
+        self->terms.doubt[q] = fabs(doubted->value[q] - self->now_highest.value[q]);
         if (fabs(change) > fmax(noise, clear_change(self, q, M_SQRT2))) {
             self->terms.shift[q] = change;
-            self->terms.doubt[q] = fabs(doubted->value[q] - self->now_highest.value[q]);
             self->terms.weight[q] += 2; /* of this round's changes, and of what was swept */
         } else {
-            self->terms.doubt[q] = fabs(change);
+            self->terms.doubt[q] += fabs(change);
         }
     }
 }
