@@ -192,7 +192,8 @@ static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_
         harpe_pipeline_ask_for_job(optimizer, job_id, sizeof job_id);
     bool has_job = *job_id && strlen(job_id) + 1 < HARPE_MEETING_SIZE;
     text[0] = has_job ? MEETING_JOB : MEETING_KEY;
-    strcpy(text + 1, has_job ? job_id : key);
+    const char *said = has_job ? job_id : key;
+    memcpy(text + 1, said, strlen(said) + 1);
     return HARPE_OK;
 }
 
