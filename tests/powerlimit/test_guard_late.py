@@ -16,9 +16,12 @@ import kills
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 
-# The message of src/powerlimit/guard.h: magic, version, size of a GPU's record, number of GPUs.
-MAGIC, VERSION, GPU_SIZE = 0x48475244, 3, 104
-PATH_SIZE, ERROR_SIZE = 4096, 8 + 1024
+# The messages of src/powerlimit/guard.h. The header: magic, version, size of a GPU's record, number
+# of GPUs, the trainer's process, and the path of the driver's library. A GPU's record: its UUID,
+# whether the rest is known, and the limit and the persistence mode that were found.
+HEADER, GPU = struct.Struct("4Ii4096s"), struct.Struct("96siIi")
+MAGIC, VERSION = 0x48475244, 4
+ERROR_SIZE = 8 + 1024
 
 FOUND_MW, TRAINED_MW = 231000, 175000
 TIME_SCALE = 100
@@ -54,8 +57,8 @@ class LateGuard(unittest.TestCase):
         for descriptor in (socket_copy, starter_copy, starter):
             os.close(descriptor)
         theirs.close()
-        ours.send(struct.pack(f"4I{PATH_SIZE}s", MAGIC, VERSION, GPU_SIZE, 1, b""))
-        ours.send(struct.pack("96sIi", uuid, FOUND_MW, -1))
+        ours.send(HEADER.pack(MAGIC, VERSION, GPU.size, 1, os.getpid(), b""))
+        ours.send(GPU.pack(uuid, 1, FOUND_MW, -1))
         answer = ours.recv(ERROR_SIZE)
         self.assertEqual(struct.unpack_from("i", answer)[0], 0, answer)
         return guard, ours
