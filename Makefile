@@ -1,7 +1,7 @@
 # The front door: each command is one line of `make help`. The build itself is CMake's
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-fresh bench gpu-check fuzz format tidy install uninstall deb \
+.PHONY: build demo check check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
         reproducible clean help bootstrap bootstrap-all configure
 .NOTPARALLEL:
 
@@ -32,6 +32,9 @@ check: ## all tests: gcc, clang, sanitizers, style, installation
 
 check-fresh: ## ./check in an empty Debian 12, made anew, as a user; then the release tests as root
 	@scripts/fresh_root.sh
+
+check-load: bootstrap-all ## the release tests REPEAT (5) times beside LOAD (4) busy processes per core
+	@scripts/check_load.sh
 
 bench: bootstrap-all build ## measure the planner; results are printed
 	@bench/run
