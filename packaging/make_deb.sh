@@ -31,7 +31,7 @@ as_root() {
 
 install_missing() {
     [ -z "${HARPE_NO_BOOTSTRAP:-}" ] || return 0
-    if ! command -v dpkg-buildpackage lintian >/dev/null; then
+    if ! command -v dpkg-buildpackage >/dev/null || ! command -v lintian >/dev/null; then
         as_root apt-get update -q
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -y -q --no-install-recommends dpkg-dev lintian
