@@ -20,6 +20,7 @@ fail() {
 busy=() runner=''
 clean_up() {
     trap '' INT TERM HUP
+    exec 2>/dev/null # the shell tells of each process that is killed
     [ -z "$runner" ] || kill -TERM -- "-$runner" 2>/dev/null
     [ ${#busy[@]} -eq 0 ] || kill -KILL "${busy[@]}" 2>/dev/null
     wait

@@ -93,6 +93,7 @@ expect 'runs all tests of the release' test "$(sort -u "$folder/calls")" = '--pr
 expect 'keeps four processes for each core busy' test "$(wc -l <"$folder/busy")" -eq 8
 expect 'says that all passed' grep -q 'all tests passed in all 5 rounds, beside 8 busy processes' "$folder/out"
 expect 'ends the busy processes' none_is_busy
+expect 'prints no error when all is well' test ! -s "$folder/err"
 expect 'leaves Ctrl-C to the tests' grep -qx '[0189]' "$folder/ignored" # SIGINT and SIGQUIT: bits 1 and 2
 
 run REPEAT=3 LOAD=1 TESTS=server_ <<'END'
