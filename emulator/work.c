@@ -43,8 +43,8 @@ int64_t harpe_emulator_now_ns(void) {
 int harpe_emulator_identity(char *text, unsigned int size) {
     emulator_cluster *cluster;
     const char *name = getenv("HARPE_EMULATOR_CLUSTER");
-    int result = emulator_enter_always(&cluster, NULL);
-    if (result != NVML_SUCCESS) return result;
+    nvmlReturn_t result = emulator_enter_always(&cluster, NULL);
+    if (result != NVML_SUCCESS) return (int)result;
     int length = snprintf(text, size, "%s@%lld", name && *name ? name : "default",
                           (long long)cluster->epoch_ns);
     emulator_leave();

@@ -95,6 +95,7 @@ typedef struct harpe_sim_board {
     char library[HARPE_SIM_TEXT_MAX], cluster[HARPE_SIM_TEXT_MAX], profile[HARPE_SIM_TEXT_MAX];
     char gpus[HARPE_SIM_TEXT_MAX], scale[64], blocking[64];
     char server_url[HARPE_SIM_TEXT_MAX];
+    char job_key[64]; /* "": the ranks meet by a broadcast */
     /* By the launcher, at any time. */
     _Atomic int32_t stop;           /* after this step */
     _Atomic int32_t abort;          /* at once */

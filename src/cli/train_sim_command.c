@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,8 @@ static void copy_text(char *to, size_t size, const char *from) {
 
 /* What ranks that are not forked from here need to know, too. */
 static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
+    uint64_t random = 0;
+    (void)!getrandom(&random, sizeof random, 0);
     board->world_size = harpe_sim_world_size(run->options);
     copy_text(board->library, sizeof board->library, getenv("HARPE_NVML_LIBRARY"));
     copy_text(board->cluster, sizeof board->cluster, getenv("HARPE_EMULATOR_CLUSTER"));
@@ -63,6 +66,11 @@ static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     copy_text(board->scale, sizeof board->scale, getenv("HARPE_EMULATOR_TIME_SCALE"));
     copy_text(board->blocking, sizeof board->blocking, getenv("HARPE_EMULATOR_BLOCKING_POWER"));
     copy_text(board->server_url, sizeof board->server_url, run->server->url);
+    /* With a key, ranks that are started again go on in their job. The published server knows none.
+     */
+    if (!run->server->is_published)
+        snprintf(board->job_key, sizeof board->job_key, "train-sim-%016llx",
+                 (unsigned long long)random);
 }
 
 /* To rank 0, which tells the others. */

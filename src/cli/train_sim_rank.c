@@ -247,7 +247,7 @@ static harpe_status begin_together(rank_run *run, harpe_error *error) {
     return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
 }
 
-/* As the collectives of a training framework do it, so that a published server will do, too. */
+/* As the collectives of a training framework do it; for a published server, which knows no keys. */
 static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *error) {
     rank_run *run = user;
     char *shared = run->board->shared;
@@ -276,6 +276,7 @@ static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
         .device_id = run->job->rank,
         .server_url = run->board->server_url,
         .job_metadata = "train-sim",
+        .job_key = *run->board->job_key ? run->board->job_key : NULL,
         .broadcast = broadcast,
         .broadcast_user = run,
         .gpus = run->gpus,

@@ -162,7 +162,7 @@ class Profiles(Simulation):
                       self.err)
         self.sim("--inst-profile", path, "--pp", 4)
         _, err = self.finish(1)
-        self.assertIn("the profile has 2 stages, but the schedule (1f1b, 4 ranks) has 4", err)
+        self.assertIn("has 2 stages, but --pp 4 with the schedule 1f1b runs 4: give --pp 2", err)
 
     def test_each_emulated_gpu_draws_the_power_of_one(self):
         clocks = [1410, 1200, 1005]
