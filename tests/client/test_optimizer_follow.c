@@ -222,7 +222,7 @@ static void training_that_has_fitted_may_evaluate_for_long(void **state) {
  */
 static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **state) {
     (void)state;
-    harpe_schedule_exchange exchange = {0};
+    harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     for (int64_t series = 1; series <= 3; series++) {
         atomic_store(&exchange.next, make_schedule(three, 3, series));

@@ -42,7 +42,7 @@ class Events(ServerTest):
         stream = self.follow_job(server, job)
         states = lambda: stream.next()[1]["rank_states"]
         self.assertEqual(states(), {"unknown": "0-4", "registered": "", "asking": "", "served": "",
-                                    "reported": ""})
+                                    "reported": "", "ended": ""})
         for rank in (1, 2, 4):
             self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
         shown, _ = stream.until(lambda row: row["rank_states"]["registered"] == "1-2,4")
