@@ -278,6 +278,12 @@ static bool is_lasting(harpe_status status) {
     }
 }
 
+/* Something of the server does not end: nothing more is run, no handler at exit either. */
+static void leave(void *user) {
+    (void)user;
+    _exit(EXIT_SUCCESS);
+}
+
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
                           bool *is_listening, harpe_error *error) {
     harpe_server *server;
@@ -285,6 +291,7 @@ static harpe_status serve(const harpe_settings *settings, harpe_log log, bool qu
     if (status) return status;
     *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));
+    harpe_server_on_stuck(server, leave, NULL);
     status = harpe_server_run(server, error);
     harpe_server_free(server);
     return status;

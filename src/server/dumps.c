@@ -191,7 +191,11 @@ static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_rou
     self->round = round;
     if (text) self->text = harpe_round_text_ref(text);
     if (results) self->results = harpe_round_results_ref(results);
-    self->work = (harpe_work){.work = write_dump, .done = is_dumped, .user = self};
+    self->work = (harpe_work){.work = write_dump,
+                              .done = is_dumped,
+                              .user = self,
+                              .pool = HARPE_POOL_DUMP,
+                              .subject = job->id};
     job->users++;
     harpe_under_way_add(job->jobs, &self->under_way, drop_dump);
     harpe_dump **end = &job->dumps;
