@@ -452,8 +452,8 @@ int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
 void harpe_dumps_clean(const harpe_job *job);
 /* Begins with the dumps that were queued while jobs were loaded. */
 void harpe_dumps_begin(const harpe_job *job);
-/* On a worker: the job's directory, made if missing; to be freed with free(). */
-harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, char **directory,
-                                  harpe_error *error);
+/* On a worker: the job's directory, made if missing and `makes_it`; to be freed with free(). */
+harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
+                                  char **directory, harpe_error *error);
 
 #endif

@@ -302,4 +302,6 @@ bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
     return kind->class == &harpe_perseus_scheduler;
 }
 
+bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->library; }
+
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind) { harpe_children_kill(&kind->children); }

@@ -216,9 +216,12 @@ static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job *job = turn->job;
     const harpe_jobs_options *options = &turn->jobs->options;
     char *directory = NULL;
-    /* Where there is none the dumps will say so; the job goes on. */
+    /* Where it cannot be made the dumps say so, and the job goes on. A scheduler that is built in
+     * makes it itself, when it writes something: a file server that is away does not keep a job
+     * from its first round. */
     if (options->settings->dump_data) {
-        (void)harpe_dump_directory(turn->jobs, job->id, &directory, NULL);
+        bool makes_it = harpe_scheduler_kind_is_foreign(options->scheduler);
+        (void)harpe_dump_directory(turn->jobs, job->id, makes_it, &directory, NULL);
     }
     harpe_job_info info = job->info;
     info.job_id = job->id;

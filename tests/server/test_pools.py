@@ -143,6 +143,26 @@ class DumpsTest(PoolTest):
         self.wait_until((self.path / "dump" / job.id / "1.prof.json").exists, "made up for")
         self.assertLess(self.stop_in_time(server), 10)
 
+    def test_no_job_needs_a_file_server_that_is_away(self):
+        """Any call on the dump directory hangs, from the first one on."""
+        for scheduler, arguments in (("HighestFrequency", "{}"), ("Perseus", "{}"),
+                                     ("PointSolution", None)):
+            with self.subTest(scheduler):
+                self.check_away(scheduler, arguments)
+
+    def check_away(self, scheduler, arguments):
+        hung = self.path / f"away-{scheduler}"
+        more = ("--scheduler-args", arguments) if arguments else ()
+        server = self.start("--dump-dir", hung, "--set", "worker_threads=2", "--store", "memory",
+                            *more, scheduler=scheduler, environment={
+                                "LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
+                                "HUNG_FILES": str(hung),
+                                "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        for _ in range(3):
+            self.train(server, register(server), 2)
+        self.assertFalse(hung.exists())
+        self.assertLess(self.stop_in_time(server), 10)
+
     def test_health_names_the_dump_that_is_stuck(self):
         server = self.start_plan("--set", "work_deadline=1")
         self.expect(server.get("/healthz"), 200)
