@@ -279,19 +279,15 @@ static bool is_lasting(harpe_status status) {
 }
 
 /* Something of the server does not end: nothing more is run, no handler at exit either. */
-static void leave(void *user) {
-    (void)user;
-    _exit(EXIT_SUCCESS);
-}
+static void leave(void) { _exit(EXIT_SUCCESS); }
 
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
                           bool *is_listening, harpe_error *error) {
     harpe_server *server;
-    harpe_status status = harpe_server_new(settings, log, &server, error);
+    harpe_status status = harpe_server_new(settings, log, leave, &server, error);
     if (status) return status;
     *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));
-    harpe_server_on_stuck(server, leave, NULL);
     status = harpe_server_run(server, error);
     harpe_server_free(server);
     return status;

@@ -56,8 +56,7 @@ struct harpe_server {
     harpe_http *http;
     int stop_steps; /* 0: serving */
     int64_t stop_begun_ns;
-    void (*leave)(void *user);
-    void *leave_user;
+    void (*leave)(void);
     watchdog watchdogs[2];
     int stop_begins, stop_ends; /* eventfds, for the watchdogs */
 };
@@ -107,6 +106,71 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
     return status;
 }
 
+/* ---- Leaving what is stuck --------------------------------------------------------------------
+ */
+
+static const int STOP_SIGNALS[] = {SIGTERM, SIGINT, 0};
+
+static void say_what_is_stuck(const harpe_server *server) {
+    char fault[HARPE_ERROR_MESSAGE_SIZE], line[HARPE_ERROR_MESSAGE_SIZE + 100] = "";
+    if (server->workers && harpe_workers_fault(server->workers, 0, fault, sizeof fault))
+        (void)snprintf(line, sizeof line, "stopping without what is stuck: %s", fault);
+    say(server, HARPE_LOG_WARNING,
+        *line ? line : "stopping: something does not end, left as it is");
+}
+
+static void leave_now(const harpe_server *server, bool is_silent) {
+    if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
+    if (!is_silent) say_what_is_stuck(server);
+    server->leave();
+}
+
+static void *watch_stop(void *user) {
+    const watchdog *self = user;
+    const harpe_server *server = self->server;
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int *one = STOP_SIGNALS; *one; one++)
+        sigaddset(&signals, *one);
+    /* Only looked at: the loop is to take the signal. */
+    int pending = signalfd(-1, &signals, SFD_CLOEXEC);
+    struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
+                              {.fd = server->stop_begins, .events = POLLIN},
+                              {.fd = pending, .events = POLLIN}};
+    while (poll(events, 3, -1) < 0 && errno == EINTR)
+        continue;
+    int64_t end_ns = harpe_clock_ns() + self->limit_ms * INT64_C(1000000);
+    while (!(events[0].revents & POLLIN)) {
+        int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
+        if (left_ms <= 0) leave_now(server, self->is_silent);
+        if (poll(events, 1, left_ms <= 0 ? -1 : (int)left_ms) < 0) events[0].revents = 0;
+    }
+    if (pending >= 0) (void)close(pending);
+    return NULL;
+}
+
+/* All signals are blocked in this thread (harpe_loop_on_signals), and so in the watchdogs. */
+static void start_watchdogs(harpe_server *server) {
+    static const int limits_ms[] = {STOP_ALL_MS, STOP_SILENT_MS};
+    for (int i = 0; i < 2 && server->leave; i++) {
+        watchdog *self = &server->watchdogs[i];
+        *self = (watchdog){.server = server, .limit_ms = limits_ms[i], .is_silent = i > 0};
+        self->is_running = pthread_create(&self->thread, NULL, watch_stop, self) == 0;
+        if (!self->is_running)
+            say(server, HARPE_LOG_WARNING,
+                "cannot start the thread that bounds the time to stop: a stop may take longer");
+    }
+}
+
+static void end_watchdogs(harpe_server *server) {
+    if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
+    for (int i = 0; i < 2; i++) {
+        if (server->watchdogs[i].is_running) pthread_join(server->watchdogs[i].thread, NULL);
+    }
+    if (server->stop_begins >= 0) (void)close(server->stop_begins);
+    if (server->stop_ends >= 0) (void)close(server->stop_ends);
+}
+
 /* ---- Putting together -------------------------------------------------------------------------
  */
 
@@ -129,8 +193,6 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
 
 static void on_signal(void *user, int signal_number);
 
-static const int STOP_SIGNALS[] = {SIGTERM, SIGINT, 0};
-
 /* A scheduler program is killed after its timeout and its job fails after the second one; what
  * takes longer than one is stuck. */
 static void limit_workers(harpe_workers *workers, const harpe_settings *settings) {
@@ -149,6 +211,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     harpe_status status = harpe_loop_new(&server->loop, error);
     if (!status)
         status = harpe_loop_on_signals(server->loop, STOP_SIGNALS, on_signal, server, error);
+    if (!status) start_watchdogs(server);
     if (!status)
         status = harpe_workers_new(server->loop, worker_count(settings), &server->workers, error);
     if (!status) limit_workers(server->workers, settings);
@@ -216,12 +279,13 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
     return status;
 }
 
-harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, harpe_server **out,
-                              harpe_error *error) {
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
+                              harpe_server **out, harpe_error *error) {
     harpe_server *server = harpe_calloc(1, sizeof *server);
     if (!server) return harpe_fail_memory(error);
     server->settings = settings;
     server->log = log;
+    server->leave = leave;
     server->stop_begins = eventfd(0, EFD_CLOEXEC);
     server->stop_ends = eventfd(0, EFD_CLOEXEC);
     harpe_status status = HARPE_OK;
@@ -238,74 +302,6 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, har
 }
 
 int harpe_server_port(const harpe_server *server) { return harpe_http_port(server->http); }
-
-/* ---- Leaving what is stuck --------------------------------------------------------------------
- */
-
-void harpe_server_on_stuck(harpe_server *server, void (*leave)(void *user), void *user) {
-    server->leave = leave;
-    server->leave_user = user;
-}
-
-static void say_what_is_stuck(const harpe_server *server) {
-    char fault[HARPE_ERROR_MESSAGE_SIZE], line[HARPE_ERROR_MESSAGE_SIZE + 100] = "";
-    if (server->workers && harpe_workers_fault(server->workers, 0, fault, sizeof fault))
-        (void)snprintf(line, sizeof line, "stopping without what is stuck: %s", fault);
-    say(server, HARPE_LOG_WARNING,
-        *line ? line : "stopping: something does not end, left as it is");
-}
-
-static void leave_now(const harpe_server *server, bool is_silent) {
-    if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
-    if (!is_silent) say_what_is_stuck(server);
-    server->leave(server->leave_user);
-}
-
-static void *watch_stop(void *user) {
-    const watchdog *self = user;
-    const harpe_server *server = self->server;
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int *one = STOP_SIGNALS; *one; one++)
-        sigaddset(&signals, *one);
-    /* Only looked at: the loop is to take the signal. */
-    int pending = signalfd(-1, &signals, SFD_CLOEXEC);
-    struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
-                              {.fd = server->stop_begins, .events = POLLIN},
-                              {.fd = pending, .events = POLLIN}};
-    while (poll(events, 3, -1) < 0 && errno == EINTR)
-        continue;
-    int64_t end_ns = harpe_clock_ns() + self->limit_ms * INT64_C(1000000);
-    while (!(events[0].revents & POLLIN)) {
-        int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
-        if (left_ms <= 0) leave_now(server, self->is_silent);
-        if (poll(events, 1, left_ms <= 0 ? -1 : (int)left_ms) < 0) events[0].revents = 0;
-    }
-    if (pending >= 0) (void)close(pending);
-    return NULL;
-}
-
-/* All signals are blocked in this thread (harpe_loop_on_signals), and so in the watchdogs. */
-static void start_watchdogs(harpe_server *server) {
-    static const int limits_ms[] = {STOP_ALL_MS, STOP_SILENT_MS};
-    for (int i = 0; i < 2 && server->leave; i++) {
-        watchdog *self = &server->watchdogs[i];
-        *self = (watchdog){.server = server, .limit_ms = limits_ms[i], .is_silent = i > 0};
-        self->is_running = pthread_create(&self->thread, NULL, watch_stop, self) == 0;
-        if (!self->is_running)
-            say(server, HARPE_LOG_WARNING,
-                "cannot start the thread that bounds the time to stop: a stop may take longer");
-    }
-}
-
-static void end_watchdogs(harpe_server *server) {
-    if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
-    for (int i = 0; i < 2; i++) {
-        if (server->watchdogs[i].is_running) pthread_join(server->watchdogs[i].thread, NULL);
-    }
-    if (server->stop_begins >= 0) (void)close(server->stop_begins);
-    if (server->stop_ends >= 0) (void)close(server->stop_ends);
-}
 
 /* ---- Running and stopping ---------------------------------------------------------------------
  */
@@ -342,7 +338,6 @@ static void on_signal(void *user, int signal_number) {
 }
 
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
-    start_watchdogs(server);
     return harpe_loop_run(server->loop, error);
 }
 

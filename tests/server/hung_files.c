@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a server: its file system under $HUNG_FILES is as one whose file server is away.
- * Calls do not return. */
+ * Calls do not return. The first one makes the file $HUNG_FILES.hangs. */
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +12,11 @@
 
 static void hang_under(const char *path) {
     const char *hung = getenv("HUNG_FILES");
-    while (hung && path && strncmp(path, hung, strlen(hung)) == 0)
+    char sign[4096];
+    if (!hung || !path || strncmp(path, hung, strlen(hung)) != 0) return;
+    (void)snprintf(sign, sizeof sign, "%s.hangs", hung);
+    (void)syscall(SYS_openat, AT_FDCWD, sign, O_CREAT | O_WRONLY, 0600);
+    for (;;)
         pause();
 }
 

@@ -234,5 +234,30 @@ class SharedObjectTest(PoolTest):
         self.assertLess(self.stop_in_time(server), 10)
 
 
+class LoopTest(PoolTest):
+    """The thread that owns all jobs is stuck itself."""
+
+    def test_a_start_that_hangs_is_ended_by_a_signal(self):
+        server = self.start()
+        register(server)
+        self.assertLess(self.stop_in_time(server), 10)
+        store, hung = self.path / "harpe.db", self.path / "dump"
+        process = subprocess.Popen(
+            [HARPE, "serve", "--port", "0", "--store", store, "--dump-dir", hung,
+             "--scheduler", "HighestFrequency"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=clean_environment({"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
+                                   "HUNG_FILES": str(hung), "STATE_DIRECTORY": str(self.path),
+                                   "ASAN_OPTIONS": "verify_asan_link_order=0"}))
+        self.addCleanup(process.kill)
+        sign = self.path / "dump.hangs"
+        self.wait_until(lambda: process.poll() is not None or sign.exists(), "it hangs")
+        self.assertIsNone(process.poll())
+        begin = time.monotonic()
+        process.terminate()
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertLess(time.monotonic() - begin, 10)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
