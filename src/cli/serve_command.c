@@ -278,10 +278,13 @@ static bool is_lasting(harpe_status status) {
     }
 }
 
+/* Something of the server does not end: nothing more is run, no handler at exit either. */
+static void leave(void) { _exit(EXIT_SUCCESS); }
+
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
                           bool *is_listening, harpe_error *error) {
     harpe_server *server;
-    harpe_status status = harpe_server_new(settings, log, &server, error);
+    harpe_status status = harpe_server_new(settings, log, leave, &server, error);
     if (status) return status;
     *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));

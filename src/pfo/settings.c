@@ -68,6 +68,10 @@ static const setting SETTINGS[] = {
     {"keep_alive_timeout", LONG, AT(keep_alive_timeout_s), "300", 1, DAY_S,
      "s without a request until a connection is closed"},
     {"worker_threads", INTEGER, AT(worker_threads), "0", 0, 1024, "0: one a processor, at least 2"},
+    {"scheduler_threads", INTEGER, AT(scheduler_threads), "64", 1, 1024,
+     "schedulers that run at a time; others wait"},
+    {"work_deadline", LONG, AT(work_deadline_s), "30", 1, DAY_S,
+     "s that decoding, a read or a dump may take until /healthz says 503"},
     {"log_format", FORMAT, AT(log_is_json), "text", 0, 0,
      "text, or json: one object a line, with time, level and message"},
 };

@@ -51,6 +51,8 @@ typedef struct harpe_settings {
     int64_t request_timeout_s;    /* to send a whole request; 30 */
     int64_t keep_alive_timeout_s; /* idle between requests; 300 */
     int worker_threads;           /* 0: number of processors, at least 2 */
+    int scheduler_threads;        /* schedulers that run at a time; 64 */
+    int64_t work_deadline_s;      /* of decoding, a read or a dump; 30 */
     bool log_is_json;             /* log_format: text, or json: an object a line */
 
     harpe_settings_origin origins[HARPE_SETTINGS_MAX]; /* in the order of harpe_settings_name_at */

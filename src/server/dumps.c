@@ -49,8 +49,8 @@ static harpe_status make_directories(char *path, harpe_error *error) {
     }
 }
 
-harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, char **directory,
-                                  harpe_error *error) {
+harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
+                                  char **directory, harpe_error *error) {
     char *path;
     if (!harpe_job_id_is_valid(job_id)) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%.100s is no job id", job_id);
@@ -58,7 +58,7 @@ harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, ch
     if (asprintf(&path, "%s/%s", jobs->options.settings->dump_dir, job_id) < 0) {
         return harpe_fail_memory(error);
     }
-    harpe_status status = make_directories(path, error);
+    harpe_status status = makes_it ? make_directories(path, error) : HARPE_OK;
     if (status)
         free(path);
     else
@@ -144,7 +144,8 @@ static harpe_status write_to(const harpe_dump *self, const char *path, harpe_err
 static void write_dump(void *user) {
     harpe_dump *self = user;
     char *directory = NULL;
-    self->status = harpe_dump_directory(self->job->jobs, self->job->id, &directory, &self->error);
+    self->status =
+        harpe_dump_directory(self->job->jobs, self->job->id, true, &directory, &self->error);
     free(directory);
     if (self->status) return;
     char *path = path_of(self->job, self->kind, self->round);
@@ -191,7 +192,11 @@ static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_rou
     self->round = round;
     if (text) self->text = harpe_round_text_ref(text);
     if (results) self->results = harpe_round_results_ref(results);
-    self->work = (harpe_work){.work = write_dump, .done = is_dumped, .user = self};
+    self->work = (harpe_work){.work = write_dump,
+                              .done = is_dumped,
+                              .user = self,
+                              .pool = HARPE_POOL_DUMP,
+                              .subject = job->id};
     job->users++;
     harpe_under_way_add(job->jobs, &self->under_way, drop_dump);
     harpe_dump **end = &job->dumps;

@@ -43,7 +43,7 @@ void harpe_job_bury(harpe_job *job) {
     harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
     harpe_round_text_unref(job->next);
-    harpe_scheduler_free(job->scheduler);
+    harpe_job_leave_scheduler(job);
     free(job->ranks);
     free(job->rank_infos);
     free(job->rank_at);

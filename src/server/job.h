@@ -241,6 +241,8 @@ struct harpe_jobs {
 /* A job of its own with arrays for its ranks; takes `info` over on success. NULL: out of memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
+/* Frees its scheduler, on a worker where that may wait for a program. */
+void harpe_job_leave_scheduler(harpe_job *job);
 /* Frees all that only a living job needs, once no worker reads it. */
 void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
@@ -294,6 +296,7 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
 /* Runs `work` on a worker and then `done` on the loop; or both at once when the body is short. */
 void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
                             void (*done)(void *user));
+/* Runs `work`, which reads from the store, on a worker and then `done` on the loop. */
 void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
                           void (*done)(void *user));
 void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
@@ -449,8 +452,8 @@ int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
 void harpe_dumps_clean(const harpe_job *job);
 /* Begins with the dumps that were queued while jobs were loaded. */
 void harpe_dumps_begin(const harpe_job *job);
-/* On a worker: the job's directory, made if missing; to be freed with free(). */
-harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, char **directory,
-                                  harpe_error *error);
+/* On a worker: the job's directory, made if missing and `makes_it`; to be freed with free(). */
+harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
+                                  char **directory, harpe_error *error);
 
 #endif

@@ -6,6 +6,7 @@
 #define HARPE_SERVER_LOOP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <harpe/status.h>
@@ -60,13 +61,18 @@ harpe_status harpe_loop_on_signals(harpe_loop *loop, const int *signals,
 
 /* ---- Workers ------------------------------------------------------------------------------ */
 
+/* Threads in pools, one pool for each use, so that work of one use never waits for work of another.
+ * A pool starts threads when work waits and all of its threads are busy, up to its bound. */
 typedef struct harpe_workers harpe_workers;
 
-/* `count` threads, at least 1. */
-harpe_status harpe_workers_new(harpe_loop *loop, int count, harpe_workers **out,
-                               harpe_error *error);
-/* Lets running work end; work that was not begun is dropped without its `done`. */
-void harpe_workers_free(harpe_workers *workers);
+typedef enum harpe_pool {
+    HARPE_POOL_DECODE,   /* bodies of requests */
+    HARPE_POOL_STORE,    /* reads from the store */
+    HARPE_POOL_SCHEDULE, /* schedulers that only answer, or that wait for another program */
+    HARPE_POOL_PLAN,     /* schedulers that compute plans; their threads have a lower priority */
+    HARPE_POOL_DUMP,     /* files for people */
+    HARPE_POOL_COUNT,
+} harpe_pool;
 
 /* A piece of work; embedded in something of the caller's that lives until `done` (or, where `done`
  * is NULL, until the end of `work`). */
@@ -74,13 +80,32 @@ typedef struct harpe_work {
     void (*work)(void *user); /* on a worker */
     void (*done)(void *user); /* on the loop, after it */
     void *user;
+    harpe_pool pool;
+    const char *subject; /* the id of the job that it is for, or NULL; for messages */
     harpe_posted posted;
     struct harpe_work *next;
     harpe_workers *workers;
+    int64_t submitted_ns;
 } harpe_work;
-/* First in, first out. Loop thread. */
+
+/* Each pool has at most `count` threads, and at least 1, and a deadline of 60 s. */
+harpe_status harpe_workers_new(harpe_loop *loop, int count, harpe_workers **out,
+                               harpe_error *error);
+/* Sets how many threads a pool has at most (at least 1; threads that run stay) and after how many
+ * seconds harpe_workers_fault calls its work stuck. Loop thread. */
+void harpe_workers_limit(harpe_workers *workers, harpe_pool which, int count, int64_t deadline_s);
+/* Drops work that was not begun without its `done`, and waits at most `wait_ms` for work that runs.
+ * False: some still runs; then nothing that it uses may be freed, `workers` included. */
+bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms);
+/* As harpe_workers_close, without a limit; and frees them. NULL is fine. */
+void harpe_workers_free(harpe_workers *workers);
+
+/* First in, first out in each pool. Loop thread. */
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work);
 /* Pieces begun or waiting. */
 int harpe_workers_pending(const harpe_workers *workers);
+/* True: work runs or waits for longer than `deadline_s` of its pool allows; says in `line` which.
+ * `deadline_s` -1: the deadline of the pool; 0: any work that runs. Any thread. */
+bool harpe_workers_fault(const harpe_workers *workers, int64_t deadline_s, char *line, size_t size);
 
 #endif

@@ -73,17 +73,24 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
     return operation;
 }
 
-void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
-                          void (*done)(void *user)) {
+static void run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
+                void (*done)(void *user)) {
     operation->work.work = work;
     operation->work.done = done;
+    operation->work.pool = pool;
+    operation->work.subject = operation->job ? operation->job->id : NULL;
     harpe_workers_submit(operation->jobs->options.workers, &operation->work);
+}
+
+void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
+                          void (*done)(void *user)) {
+    run(operation, HARPE_POOL_STORE, work, done);
 }
 
 void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
                             void (*done)(void *user)) {
     if (operation->length > DECODED_ON_THE_LOOP) {
-        harpe_operation_read(operation, work, done);
+        run(operation, HARPE_POOL_DECODE, work, done);
         return;
     }
     work(operation);

@@ -108,7 +108,8 @@ static void begin_to_try(harpe_peers *peers) {
     peers->tried_as = peers->view.me;
     peers->lead_as = 0;
     peers->lead_at_ns = harpe_clock_boot_ns() + try_every_ns;
-    peers->work = (harpe_work){.work = try_to_own, .done = has_tried, .user = peers};
+    peers->work = (harpe_work){
+        .work = try_to_own, .done = has_tried, .user = peers, .pool = HARPE_POOL_STORE};
     harpe_workers_submit(peers->engine.workers, &peers->work);
 }
 

@@ -217,7 +217,7 @@ void harpe_take_result(harpe_job *job, harpe_call *call) {
     harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
     if (!operation) return;
     if (operation->length > SCANNED_ON_THE_LOOP) {
-        harpe_operation_read(operation, check_result, result_is_decoded);
+        harpe_operation_decode(operation, check_result, result_is_decoded);
     } else if (harpe_profiling_result_scan_totals(operation->body, operation->length,
                                                   &operation->rank, &operation->totals)) {
         operation->is_plain = operation->is_decoded = true;

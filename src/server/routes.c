@@ -219,7 +219,13 @@ static void answer_info(harpe_routes *routes, harpe_http_request *request) {
 }
 
 static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
-    const char *fault = harpe_peers_fault(routes->options.peers);
+    const harpe_routes_options *options = &routes->options;
+    const char *fault = harpe_peers_fault(options->peers);
+    char line[HARPE_ERROR_MESSAGE_SIZE + 200];
+    if (!fault &&
+        (harpe_store_fault(options->store, options->settings->work_deadline_s, line, sizeof line) ||
+         harpe_workers_fault(options->workers, -1, line, sizeof line)))
+        fault = line;
     if (fault) {
         answer_detail(request, 503, fault, NULL);
         return;

@@ -52,6 +52,7 @@ static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
                  scheduler->directory, kind->log},
         .command = kind->command,
         .timeout_s = kind->timeout_s,
+        .children = (harpe_children *)&kind->children, /* it has a mutex of its own */
     };
     if (kind->is_3d) {
         harpe_status status =

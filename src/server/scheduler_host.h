@@ -27,6 +27,13 @@ harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
                                        harpe_scheduler_kind **out, harpe_error *error);
 void harpe_scheduler_kind_close(harpe_scheduler_kind *kind);
 const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind); /* for job ids */
+/* Does it compute plans, which takes the processor for long? */
+bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
+/* Is it a shared object? */
+bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
+/* Kills the programs of all jobs; calls that wait for them fail, and no more are started. Any
+ * thread. */
+void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind);
 /* Built-in schedulers, for help texts; index from 0, NULL past the last. */
 const char *harpe_scheduler_name_at(int index);
 const char *harpe_scheduler_description_at(int index);

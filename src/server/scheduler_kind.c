@@ -273,6 +273,7 @@ harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
                                        harpe_scheduler_kind **out, harpe_error *error) {
     harpe_scheduler_kind *kind = harpe_calloc(1, sizeof *kind);
     if (!kind) return harpe_fail_memory(error);
+    harpe_children_init(&kind->children);
     kind->timeout_s = timeout_s;
     kind->log = log;
     harpe_status status = fill(kind, name, args_json, settings_json, error);
@@ -287,6 +288,7 @@ harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
 void harpe_scheduler_kind_close(harpe_scheduler_kind *kind) {
     if (!kind) return;
     if (kind->library) dlclose(kind->library);
+    harpe_children_destroy(&kind->children);
     free(kind->command);
     free(kind->name);
     free(kind->args_json);
@@ -295,3 +297,11 @@ void harpe_scheduler_kind_close(harpe_scheduler_kind *kind) {
 }
 
 const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind) { return kind->name; }
+
+bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
+    return kind->class == &harpe_perseus_scheduler;
+}
+
+bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->library; }
+
+void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind) { harpe_children_kill(&kind->children); }

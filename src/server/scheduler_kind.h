@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "server/scheduler_host.h"
+#include "server/schedulers/child.h"
 
 struct harpe_scheduler_kind {
     const harpe_scheduler_class *class;
@@ -15,6 +16,7 @@ struct harpe_scheduler_kind {
     char *name, *args_json, *settings_json;
     int timeout_s;
     harpe_log log;
+    harpe_children children; /* the programs that run */
 };
 
 #endif

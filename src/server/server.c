@@ -4,24 +4,45 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "server/http.h"
 #include "server/routes.h"
 
 enum {
+    DUMP_THREADS = 16, /* each may wait for a file for ever */
     PEM_LIMIT_BYTES = 1 << 20,
     TOKEN_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between looks at whether all is flushed */
-    STOP_STEPS = 500,  /* 10 s; then what is left is given up */
+    /* After the request to stop: */
+    STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
+    STOP_LOOP_MS = 4500,     /* what is under way is given up */
+    STOP_WORKERS_MS = 1500,  /* so long, then, for work that runs */
+    STOP_STORE_MS = 2000,    /* and for the store where work is stuck */
+    STOP_ALL_MS = 9000,      /* the process is left whatever else happens */
+    STOP_SILENT_MS = 9500,   /* even if the log takes no line */
 };
+
+/* A thread that leaves the process when the server does not stop in time. It sees the signal
+ * itself, so that it also works when the loop is stuck. */
+typedef struct watchdog {
+    struct harpe_server *server;
+    pthread_t thread;
+    int limit_ms;
+    bool is_silent, is_running;
+} watchdog;
 
 struct harpe_server {
     const harpe_settings *settings;
@@ -34,6 +55,10 @@ struct harpe_server {
     harpe_routes *routes;
     harpe_http *http;
     int stop_steps; /* 0: serving */
+    int64_t stop_begun_ns;
+    void (*leave)(void);
+    watchdog watchdogs[2];
+    int stop_begins, stop_ends; /* eventfds, for the watchdogs */
 };
 
 static void say(const harpe_server *server, harpe_log_level level, const char *line) {
@@ -81,6 +106,71 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
     return status;
 }
 
+/* ---- Leaving what is stuck --------------------------------------------------------------------
+ */
+
+static const int STOP_SIGNALS[] = {SIGTERM, SIGINT, 0};
+
+static void say_what_is_stuck(const harpe_server *server) {
+    char fault[HARPE_ERROR_MESSAGE_SIZE], line[HARPE_ERROR_MESSAGE_SIZE + 100] = "";
+    if (server->workers && harpe_workers_fault(server->workers, 0, fault, sizeof fault))
+        (void)snprintf(line, sizeof line, "stopping without what is stuck: %s", fault);
+    say(server, HARPE_LOG_WARNING,
+        *line ? line : "stopping: something does not end, left as it is");
+}
+
+static void leave_now(const harpe_server *server, bool is_silent) {
+    if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
+    if (!is_silent) say_what_is_stuck(server);
+    server->leave();
+}
+
+static void *watch_stop(void *user) {
+    const watchdog *self = user;
+    const harpe_server *server = self->server;
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int *one = STOP_SIGNALS; *one; one++)
+        sigaddset(&signals, *one);
+    /* Only looked at: the loop is to take the signal. */
+    int pending = signalfd(-1, &signals, SFD_CLOEXEC);
+    struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
+                              {.fd = server->stop_begins, .events = POLLIN},
+                              {.fd = pending, .events = POLLIN}};
+    while (poll(events, 3, -1) < 0 && errno == EINTR)
+        continue;
+    int64_t end_ns = harpe_clock_ns() + self->limit_ms * INT64_C(1000000);
+    while (!(events[0].revents & POLLIN)) {
+        int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
+        if (left_ms <= 0) leave_now(server, self->is_silent);
+        if (poll(events, 1, left_ms <= 0 ? -1 : (int)left_ms) < 0) events[0].revents = 0;
+    }
+    if (pending >= 0) (void)close(pending);
+    return NULL;
+}
+
+/* All signals are blocked in this thread (harpe_loop_on_signals), and so in the watchdogs. */
+static void start_watchdogs(harpe_server *server) {
+    static const int limits_ms[] = {STOP_ALL_MS, STOP_SILENT_MS};
+    for (int i = 0; i < 2 && server->leave; i++) {
+        watchdog *self = &server->watchdogs[i];
+        *self = (watchdog){.server = server, .limit_ms = limits_ms[i], .is_silent = i > 0};
+        self->is_running = pthread_create(&self->thread, NULL, watch_stop, self) == 0;
+        if (!self->is_running)
+            say(server, HARPE_LOG_WARNING,
+                "cannot start the thread that bounds the time to stop: a stop may take longer");
+    }
+}
+
+static void end_watchdogs(harpe_server *server) {
+    if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
+    for (int i = 0; i < 2; i++) {
+        if (server->watchdogs[i].is_running) pthread_join(server->watchdogs[i].thread, NULL);
+    }
+    if (server->stop_begins >= 0) (void)close(server->stop_begins);
+    if (server->stop_ends >= 0) (void)close(server->stop_ends);
+}
+
 /* ---- Putting together -------------------------------------------------------------------------
  */
 
@@ -103,13 +193,28 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
 
 static void on_signal(void *user, int signal_number);
 
+/* A scheduler program is killed after its timeout and its job fails after the second one; what
+ * takes longer than one is stuck. */
+static void limit_workers(harpe_workers *workers, const harpe_settings *settings) {
+    int64_t deadline_s = settings->work_deadline_s;
+    int processors = worker_count(settings);
+    int schedulers = settings->scheduler_threads;
+    harpe_workers_limit(workers, HARPE_POOL_DECODE, processors, deadline_s);
+    harpe_workers_limit(workers, HARPE_POOL_STORE, processors, deadline_s);
+    harpe_workers_limit(workers, HARPE_POOL_DUMP, DUMP_THREADS, deadline_s);
+    harpe_workers_limit(workers, HARPE_POOL_SCHEDULE, schedulers, settings->scheduler_timeout_s);
+    harpe_workers_limit(workers, HARPE_POOL_PLAN, schedulers, settings->scheduler_timeout_s);
+}
+
 static harpe_status start_engine(harpe_server *server, harpe_error *error) {
-    static const int signals[] = {SIGTERM, SIGINT, 0};
     const harpe_settings *settings = server->settings;
     harpe_status status = harpe_loop_new(&server->loop, error);
-    if (!status) status = harpe_loop_on_signals(server->loop, signals, on_signal, server, error);
+    if (!status)
+        status = harpe_loop_on_signals(server->loop, STOP_SIGNALS, on_signal, server, error);
+    if (!status) start_watchdogs(server);
     if (!status)
         status = harpe_workers_new(server->loop, worker_count(settings), &server->workers, error);
+    if (!status) limit_workers(server->workers, settings);
     char *json = status ? NULL : harpe_settings_format_json(settings);
     if (!status && !json) status = harpe_fail_memory(error);
     if (!status)
@@ -145,8 +250,8 @@ static harpe_status name_tls_files(const harpe_settings *settings, harpe_error *
 
 static harpe_status start_http(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
-    harpe_routes_options routes = {server->loop, server->peers, server->store, settings,
-                                   server->log};
+    harpe_routes_options routes = {server->loop,    server->peers, server->store,
+                                   server->workers, settings,      server->log};
     secrets texts = {0};
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
     if (!status) status = read_secrets(settings, &texts, error);
@@ -174,13 +279,19 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
     return status;
 }
 
-harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, harpe_server **out,
-                              harpe_error *error) {
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
+                              harpe_server **out, harpe_error *error) {
     harpe_server *server = harpe_calloc(1, sizeof *server);
     if (!server) return harpe_fail_memory(error);
     server->settings = settings;
     server->log = log;
-    harpe_status status = start_engine(server, error);
+    server->leave = leave;
+    server->stop_begins = eventfd(0, EFD_CLOEXEC);
+    server->stop_ends = eventfd(0, EFD_CLOEXEC);
+    harpe_status status = HARPE_OK;
+    if (server->stop_begins < 0 || server->stop_ends < 0)
+        status = harpe_fail_errno(error, errno, "cannot make an eventfd");
+    if (!status) status = start_engine(server, error);
     if (!status) status = start_http(server, error);
     if (status) {
         harpe_server_free(server);
@@ -198,9 +309,11 @@ int harpe_server_port(const harpe_server *server) { return harpe_http_port(serve
 /* Held calls have been answered; what is on its way to the store and to clients gets a moment. */
 static void stop_when_idle(void *user) {
     harpe_server *server = user;
+    int64_t passed_ms = (harpe_clock_ns() - server->stop_begun_ns) / 1000000;
     bool is_flushed =
         harpe_peers_are_idle(server->peers) && harpe_http_count(server->http).held == 0;
-    if ((is_flushed && server->stop_steps > 2) || server->stop_steps++ >= STOP_STEPS ||
+    if (!is_flushed && passed_ms >= STOP_PROGRAMS_MS) harpe_scheduler_kind_kill(server->scheduler);
+    if ((is_flushed && server->stop_steps++ > 2) || passed_ms >= STOP_LOOP_MS ||
         harpe_loop_after(server->loop, STOP_STEP_MS, stop_when_idle, server, NULL, NULL))
         harpe_loop_stop(server->loop);
 }
@@ -212,6 +325,8 @@ static void begin_stop(void *user) {
         return;
     }
     say(server, HARPE_LOG_INFO, "stopping: no new connections, held requests are answered 503");
+    server->stop_begun_ns = harpe_clock_ns();
+    (void)eventfd_write(server->stop_begins, 1);
     harpe_http_stop_accepting(server->http);
     harpe_peers_stop(server->peers);
     stop_when_idle(server);
@@ -228,10 +343,21 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
+/* Work that does not end is left behind with all that it may use. */
+static void close_workers(harpe_server *server) {
+    if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
+    if (!server->leave || harpe_workers_close(server->workers, STOP_WORKERS_MS)) return;
+    if (!harpe_store_flush(server->store, STOP_STORE_MS))
+        say(server, HARPE_LOG_WARNING, "stopping: the store does not end what it writes");
+    leave_now(server, false);
+}
+
 void harpe_server_free(harpe_server *server) {
     if (!server) return;
+    if (server->stop_begins >= 0) (void)eventfd_write(server->stop_begins, 1);
     if (server->peers) harpe_peers_stop(server->peers);
-    if (server->workers) harpe_workers_free(server->workers);
+    if (server->workers) close_workers(server);
+    harpe_workers_free(server->workers);
     if (server->store) harpe_store_close(server->store);
     harpe_routes_leave_peers(server->routes);
     harpe_peers_free(server->peers);
@@ -239,5 +365,6 @@ void harpe_server_free(harpe_server *server) {
     harpe_routes_free(server->routes);
     harpe_scheduler_kind_close(server->scheduler);
     if (server->loop) harpe_loop_free(server->loop);
+    end_watchdogs(server);
     free(server);
 }

@@ -11,12 +11,17 @@
 
 typedef struct harpe_server harpe_server;
 
-/* Opens and loads everything and begins to listen; nothing is left behind on failure. */
-harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, harpe_server **out,
-                              harpe_error *error);
+/* Opens and loads everything and begins to listen; nothing is left behind on failure. `leave` must
+ * end the process at once. It is called, on any thread, when the process got SIGTERM or SIGINT and
+ * something does not end: a scheduler, a file, the store, or this very function. What clients were
+ * told is on disk then, and the programs of schedulers are killed. Where it is NULL,
+ * harpe_server_free waits. */
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
+                              harpe_server **out, harpe_error *error);
 int harpe_server_port(const harpe_server *server);
 /* Serves until SIGTERM or SIGINT (or harpe_server_stop): then stops accepting, answers what can be
- * answered, flushes, returns. A second signal returns at once. */
+ * answered, flushes, returns. A second signal returns at once. From the signal to the end of
+ * harpe_server_free (or the call of `leave`) less than 10 s go by. */
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
 void harpe_server_stop(harpe_server *server); /* any thread */
 void harpe_server_free(harpe_server *server);

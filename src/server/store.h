@@ -33,6 +33,7 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_BACK,    /* rank, which had ended and has not any more */
     HARPE_CHANGE_DELETED, /* the job and all of its records go; an empty marker stays, so that its
                              id is answered with 410: number: when */
+    HARPE_CHANGE_PROBE,   /* the store's own: writes a row and takes it back */
 } harpe_change_kind;
 
 /* One record. `job_id` and `text` point into memory of the caller that lives until `done`. */
@@ -59,6 +60,9 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
                               harpe_error *error);
 /* Writes what is queued, then closes. `done` of those is called. Loop thread. */
 void harpe_store_close(harpe_store *store);
+/* Writes what is queued and acknowledges it, but waits at most `wait_ms`: for a program that must
+ * end. False: not all is written. Loop thread. */
+bool harpe_store_flush(harpe_store *store, int64_t wait_ms);
 
 /* Loop thread. Records of one job are applied in the order of submission. */
 void harpe_store_submit(harpe_store *store, harpe_change *change);
@@ -104,6 +108,10 @@ typedef struct harpe_store_counts {
     uint64_t failures;         /* batches that could not be written */
     size_t queued;             /* changes that are not acknowledged yet */
 } harpe_store_counts;
+/* True: the last write failed, or a write takes longer than `deadline_s`; says so in `line`. After
+ * a failure the store tries a small write every second, so that it is known when it works again.
+ * Loop thread. */
+bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size);
 harpe_store_counts harpe_store_count(const harpe_store *store);
 const char *harpe_store_description(const harpe_store *store); /* "sqlite:harpe.db" */
 

@@ -43,8 +43,14 @@ void harpe_turn_end(harpe_turn *turn) {
 }
 
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
-    turn->job->users++;
-    turn->work = (harpe_work){.work = work, .done = done, .user = turn};
+    harpe_job *job = turn->job;
+    bool plans = harpe_scheduler_kind_plans(turn->jobs->options.scheduler);
+    job->users++;
+    turn->work = (harpe_work){.work = work,
+                              .done = done,
+                              .user = turn,
+                              .pool = plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE,
+                              .subject = job->id};
     harpe_workers_submit(turn->jobs->options.workers, &turn->work);
 }
 
@@ -53,6 +59,49 @@ bool harpe_turn_is_back(harpe_turn *turn) {
     if (!turn->job->is_evicted) return true;
     harpe_turn_end(turn);
     return false;
+}
+
+/* ---- The end of a scheduler --------------------------------------------------------------- */
+
+typedef struct scheduler_end {
+    harpe_under_way under_way;
+    harpe_jobs *jobs;
+    harpe_scheduler *scheduler;
+    harpe_work work;
+} scheduler_end;
+
+static void drop_end(harpe_under_way *under_way) {
+    scheduler_end *self = (scheduler_end *)under_way;
+    harpe_scheduler_free(self->scheduler);
+    free(self);
+}
+
+static void end_scheduler(void *user) {
+    scheduler_end *self = user;
+    harpe_scheduler_free(self->scheduler);
+    self->scheduler = NULL;
+}
+
+static void has_ended(void *user) {
+    scheduler_end *self = user;
+    harpe_under_way_remove(self->jobs, &self->under_way);
+    free(self);
+}
+
+void harpe_job_leave_scheduler(harpe_job *job) {
+    harpe_jobs *jobs = job->jobs;
+    scheduler_end *self = NULL;
+    if (job->scheduler && !jobs->is_ending) self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        harpe_scheduler_free(job->scheduler);
+        return;
+    }
+    self->jobs = jobs;
+    self->scheduler = job->scheduler;
+    self->work = (harpe_work){
+        .work = end_scheduler, .done = has_ended, .user = self, .pool = HARPE_POOL_SCHEDULE};
+    harpe_under_way_add(jobs, &self->under_way, drop_end);
+    harpe_workers_submit(jobs->options.workers, &self->work);
 }
 
 /* ---- What a turn leaves behind ------------------------------------------------------------ */
@@ -167,9 +216,12 @@ static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job *job = turn->job;
     const harpe_jobs_options *options = &turn->jobs->options;
     char *directory = NULL;
-    /* Where there is none the dumps will say so; the job goes on. */
+    /* Where it cannot be made the dumps say so, and the job goes on. A scheduler that is built in
+     * makes it itself, when it writes something: a file server that is away does not keep a job
+     * from its first round. */
     if (options->settings->dump_data) {
-        (void)harpe_dump_directory(turn->jobs, job->id, &directory, NULL);
+        bool makes_it = harpe_scheduler_kind_is_foreign(options->scheduler);
+        (void)harpe_dump_directory(turn->jobs, job->id, makes_it, &directory, NULL);
     }
     harpe_job_info info = job->info;
     info.job_id = job->id;

@@ -1,117 +1,251 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker pool beside the loop: threads that take work from one queue, first in, first out, and
- * post its end back to the loop. Holds no state of the server. */
+/* The worker pools beside the loop. Each pool has one queue, first in, first out; its threads post
+ * the end of their work back to the loop. Holds no state of the server. */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/loop.h"
 
+enum {
+    DEADLINE_S = 60,    /* unless harpe_workers_limit sets another */
+    PLAN_NICENESS = 10, /* the loop and short answers come before plans */
+    SUBJECT_SIZE = 80,
+};
+static const int64_t second_ns = INT64_C(1000000000);
+
+static const char *const pool_names[HARPE_POOL_COUNT] = {
+    [HARPE_POOL_DECODE] = "decoding",    [HARPE_POOL_STORE] = "reading the store",
+    [HARPE_POOL_SCHEDULE] = "scheduler", [HARPE_POOL_PLAN] = "planning",
+    [HARPE_POOL_DUMP] = "dump",
+};
+
+typedef struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    struct worker *next;
+    int64_t begun_ns; /* of the work that runs; 0: none does */
+    char subject[SUBJECT_SIZE];
+} worker;
+
+typedef struct pool {
+    struct harpe_workers *workers;
+    pthread_cond_t has_work;
+    int niceness;
+    int64_t deadline_ns;
+    worker *threads;
+    int thread_count, idle_count, limit;
+    harpe_work *first, *last;
+    int waiting; /* in the queue */
+} pool;
+
 struct harpe_workers {
     harpe_loop *loop;
-    pthread_t *threads;
-    int thread_count;
-    pthread_mutex_t mutex;
-    pthread_cond_t something_to_do;
-    /* Under the mutex: */
-    harpe_work *first, *last;
+    pthread_mutex_t mutex; /* of all below */
+    pthread_cond_t has_ended;
+    pool pools[HARPE_POOL_COUNT];
     int pending; /* begun or waiting */
+    int alive;   /* threads */
     bool is_closing;
 };
+
+/* ---- Threads ------------------------------------------------------------------------------ */
 
 static void finish(void *user) {
     harpe_work *work = user;
     work->done(work->user);
 }
 
-static void *work_until_closed(void *user) {
-    harpe_workers *workers = user;
+static harpe_work *take_first(pool *self) {
+    harpe_work *work = self->first;
+    self->first = work->next;
+    if (!self->first) self->last = NULL;
+    self->waiting--;
+    return work;
+}
+
+/* Under the mutex, which is given up while the work runs. */
+static void run_one(worker *self) {
+    harpe_workers *workers = self->pool->workers;
+    harpe_work *work = take_first(self->pool);
+    bool has_done = work->done != NULL; /* without it `work` may free itself */
+    self->begun_ns = harpe_clock_ns();
+    (void)snprintf(self->subject, sizeof self->subject, "%s", work->subject ? work->subject : "");
+    pthread_mutex_unlock(&workers->mutex);
+    work->work(work->user);
     pthread_mutex_lock(&workers->mutex);
-    for (;;) {
-        while (workers->first == NULL && !workers->is_closing)
-            pthread_cond_wait(&workers->something_to_do, &workers->mutex);
-        if (workers->is_closing) break;
-        harpe_work *work = workers->first;
-        workers->first = work->next;
-        if (workers->first == NULL) workers->last = NULL;
-        pthread_mutex_unlock(&workers->mutex);
+    self->begun_ns = 0;
+    workers->pending--;
+    if (!has_done) return;
+    work->posted = (harpe_posted){.call = finish, .user = work};
+    harpe_loop_post(workers->loop, &work->posted);
+}
 
-        bool has_done = work->done != NULL; /* without it `work` may free itself */
-        work->work(work->user);
-
-        pthread_mutex_lock(&workers->mutex);
-        workers->pending--;
-        if (!has_done) continue;
-        work->posted = (harpe_posted){.call = finish, .user = work};
-        harpe_loop_post(workers->loop, &work->posted);
+static void *work_until_closed(void *user) {
+    worker *self = user;
+    pool *own = self->pool;
+    harpe_workers *workers = own->workers;
+    if (own->niceness) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), own->niceness);
+    pthread_mutex_lock(&workers->mutex);
+    while (!workers->is_closing) {
+        if (own->first) {
+            run_one(self);
+            continue;
+        }
+        own->idle_count++;
+        pthread_cond_wait(&own->has_work, &workers->mutex);
+        own->idle_count--;
     }
+    workers->alive--;
+    pthread_cond_broadcast(&workers->has_ended);
     pthread_mutex_unlock(&workers->mutex);
     return NULL;
 }
 
-/* Signals are the loop's: workers take none. */
-static int start_thread(harpe_workers *workers) {
+/* Under the mutex. Signals are for the loop: the threads block all. Returns 0 or an errno. */
+static int start_thread(pool *self) {
+    worker *new = harpe_calloc(1, sizeof *new);
+    if (!new) return ENOMEM;
+    new->pool = self;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed =
-        pthread_create(&workers->threads[workers->thread_count], NULL, work_until_closed, workers);
+    int failed = pthread_create(&new->thread, NULL, work_until_closed, new);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        free(new);
+        return failed;
+    }
+    new->next = self->threads;
+    self->threads = new;
+    self->thread_count++;
+    self->workers->alive++;
+    return 0;
+}
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+static void init_pool(harpe_workers *workers, harpe_pool which, int limit) {
+    pool *self = &workers->pools[which];
+    self->workers = workers;
+    self->limit = limit < 1 ? 1 : limit;
+    self->deadline_ns = DEADLINE_S * second_ns;
+    self->niceness = which == HARPE_POOL_PLAN ? PLAN_NICENESS : 0;
+    pthread_cond_init(&self->has_work, NULL);
+}
+
+static int start_first_threads(harpe_workers *workers) {
+    int failed = 0;
+    pthread_mutex_lock(&workers->mutex);
+    for (int i = 0; i < HARPE_POOL_COUNT && !failed; i++)
+        failed = start_thread(&workers->pools[i]);
+    pthread_mutex_unlock(&workers->mutex);
     return failed;
 }
 
 harpe_status harpe_workers_new(harpe_loop *loop, int count, harpe_workers **out,
                                harpe_error *error) {
-    if (count < 1) count = 1;
-    harpe_workers *workers = calloc(1, sizeof *workers);
-    if (workers == NULL) return harpe_fail_memory(error);
+    harpe_workers *workers = harpe_calloc(1, sizeof *workers);
+    if (!workers) return harpe_fail_memory(error);
     workers->loop = loop;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&workers->mutex, NULL);
-    pthread_cond_init(&workers->something_to_do, NULL);
-    workers->threads = harpe_calloc((size_t)count, sizeof *workers->threads);
-    if (workers->threads == NULL) {
+    pthread_cond_init(&workers->has_ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (int i = 0; i < HARPE_POOL_COUNT; i++)
+        init_pool(workers, (harpe_pool)i, count);
+    /* One thread of each pool is there from the start: a system without threads is found now. */
+    int failed = start_first_threads(workers);
+    if (failed) {
         harpe_workers_free(workers);
-        return harpe_fail_memory(error);
-    }
-    while (workers->thread_count < count) {
-        int failed = start_thread(workers);
-        if (failed != 0) {
-            harpe_workers_free(workers);
-            return harpe_fail_errno(error, failed, "cannot start a worker thread");
-        }
-        workers->thread_count++;
+        return harpe_fail_errno(error, failed, "cannot start a worker thread");
     }
     *out = workers;
     return HARPE_OK;
 }
 
-void harpe_workers_free(harpe_workers *workers) {
-    if (workers == NULL) return;
+void harpe_workers_limit(harpe_workers *workers, harpe_pool which, int count, int64_t deadline_s) {
     pthread_mutex_lock(&workers->mutex);
-    workers->is_closing = true;
-    pthread_cond_broadcast(&workers->something_to_do);
+    workers->pools[which].limit = count < 1 ? 1 : count;
+    workers->pools[which].deadline_ns = deadline_s * second_ns;
     pthread_mutex_unlock(&workers->mutex);
-    for (int i = 0; i < workers->thread_count; i++)
-        pthread_join(workers->threads[i], NULL);
-    pthread_cond_destroy(&workers->something_to_do);
+}
+
+static void begin_close(harpe_workers *workers) {
+    workers->is_closing = true;
+    for (int i = 0; i < HARPE_POOL_COUNT; i++) {
+        pool *self = &workers->pools[i];
+        while (self->first) {
+            (void)take_first(self);
+            workers->pending--;
+        }
+        pthread_cond_broadcast(&self->has_work);
+    }
+}
+
+bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    int64_t end_ns = end.tv_nsec + wait_ms % 1000 * 1000000;
+    end.tv_sec += wait_ms / 1000 + end_ns / second_ns;
+    end.tv_nsec = end_ns % second_ns;
+    pthread_mutex_lock(&workers->mutex);
+    begin_close(workers);
+    int failed = 0;
+    while (workers->alive > 0 && !failed)
+        failed = pthread_cond_timedwait(&workers->has_ended, &workers->mutex, &end);
+    bool has_ended = workers->alive == 0;
+    pthread_mutex_unlock(&workers->mutex);
+    return has_ended;
+}
+
+void harpe_workers_free(harpe_workers *workers) {
+    if (!workers) return;
+    pthread_mutex_lock(&workers->mutex);
+    begin_close(workers);
+    pthread_mutex_unlock(&workers->mutex);
+    for (int i = 0; i < HARPE_POOL_COUNT; i++) {
+        for (worker *next, *self = workers->pools[i].threads; self; self = next) {
+            next = self->next;
+            pthread_join(self->thread, NULL);
+            free(self);
+        }
+        pthread_cond_destroy(&workers->pools[i].has_work);
+    }
+    pthread_cond_destroy(&workers->has_ended);
     pthread_mutex_destroy(&workers->mutex);
-    free(workers->threads);
     free(workers);
 }
 
+/* ---- Work --------------------------------------------------------------------------------- */
+
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
+    pool *self = &workers->pools[work->pool];
     work->workers = workers;
     work->next = NULL;
+    work->submitted_ns = harpe_clock_ns();
     pthread_mutex_lock(&workers->mutex);
-    if (workers->last != NULL)
-        workers->last->next = work;
+    if (self->last)
+        self->last->next = work;
     else
-        workers->first = work;
-    workers->last = work;
+        self->first = work;
+    self->last = work;
+    self->waiting++;
     workers->pending++;
-    pthread_cond_signal(&workers->something_to_do);
+    /* Where no thread can be started the work waits for those that are there. */
+    if (self->waiting > self->idle_count && self->thread_count < self->limit)
+        (void)start_thread(self);
+    pthread_cond_signal(&self->has_work);
     pthread_mutex_unlock(&workers->mutex);
 }
 
@@ -121,4 +255,47 @@ int harpe_workers_pending(const harpe_workers *workers) {
     int pending = workers->pending;
     pthread_mutex_unlock(mutex);
     return pending;
+}
+
+/* ---- What is stuck ------------------------------------------------------------------------ */
+
+/* Under the mutex. The work that has run longest is named. */
+static bool pool_fault(const pool *self, const char *name, int64_t deadline_ns, char *line,
+                       size_t size) {
+    const worker *oldest = NULL;
+    int64_t now_ns = harpe_clock_ns();
+    int late = 0;
+    for (const worker *one = self->threads; one; one = one->next) {
+        if (one->begun_ns == 0 || now_ns - one->begun_ns < deadline_ns) continue;
+        late++;
+        if (!oldest || one->begun_ns < oldest->begun_ns) oldest = one;
+    }
+    if (oldest) {
+        (void)snprintf(line, size,
+                       "%s: %d of at most %d threads are stuck, the longest for %lld s%s%s, and %d "
+                       "pieces of work wait",
+                       name, late, self->limit,
+                       (long long)((now_ns - oldest->begun_ns) / second_ns),
+                       *oldest->subject ? " with job " : "", oldest->subject, self->waiting);
+        return true;
+    }
+    if (!self->first || now_ns - self->first->submitted_ns < deadline_ns) return false;
+    (void)snprintf(line, size, "%s: all %d threads are busy, and %d pieces of work wait for %lld s",
+                   name, self->thread_count, self->waiting,
+                   (long long)((now_ns - self->first->submitted_ns) / second_ns));
+    return true;
+}
+
+bool harpe_workers_fault(const harpe_workers *workers, int64_t deadline_s, char *line,
+                         size_t size) {
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&workers->mutex;
+    bool is_stuck = false;
+    pthread_mutex_lock(mutex);
+    for (int i = 0; i < HARPE_POOL_COUNT && !is_stuck; i++) {
+        const pool *self = &workers->pools[i];
+        int64_t deadline_ns = deadline_s < 0 ? self->deadline_ns : deadline_s * second_ns;
+        is_stuck = pool_fault(self, pool_names[i], deadline_ns, line, size);
+    }
+    pthread_mutex_unlock(mutex);
+    return is_stuck;
 }

@@ -302,6 +302,27 @@ class Online(ServerTest):
         # The first may have been under way before the planning began, but the second was not.
         self.assertGreaterEqual(len(latencies), 2)
 
+    def test_big_plans_do_not_delay_the_plan_of_another_job(self):
+        server = self.start_online(plans=100)
+        bigs = [self.pipeline(server, 8, 48, noise=0.01, seed=seed) for seed in range(4)]
+        small = self.pipeline(server, 2, 2)
+        for job in [small] + bigs:
+            while job.frontier().get("sweep", {}).get("done") != len(FREQUENCIES):
+                job.run_round()
+            job.ask()
+            job.receive()  # highest clocks: what they take starts the planner
+        for big in bigs:
+            big.report()
+            big.ask()
+        small.report()
+        small.ask()
+        small.receive()
+        self.assertEqual(small.frontier()["phase"], "plan")
+        for big in bigs:
+            self.assertTrue(big.connections[0].is_held(0.001))
+        for big in bigs:
+            big.receive()
+
     def test_the_profiler_measures_what_the_planner_reads(self):
         server = self.start_online("InstructionProfiler", rises_to_stop=3)
         job = self.pipeline(server, 2, 4)

@@ -27,6 +27,7 @@ typedef struct harpe_host_job {
     harpe_scheduler_job base; /* first */
     const char *command;
     int timeout_s;
+    struct harpe_children *children; /* where its process is entered */
 } harpe_host_job;
 
 /* Its process died or did not answer: it remembers nothing, and is to be made anew. */

@@ -21,7 +21,47 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-void harpe_child_init(harpe_child *self) { *self = (harpe_child){0, -1, -1}; }
+/* ---- All of them -------------------------------------------------------------------------- */
+
+void harpe_children_init(harpe_children *children) {
+    *children = (harpe_children){.first = NULL};
+    pthread_mutex_init(&children->mutex, NULL);
+}
+
+void harpe_children_destroy(harpe_children *children) { pthread_mutex_destroy(&children->mutex); }
+
+void harpe_children_kill(harpe_children *children) {
+    pthread_mutex_lock(&children->mutex);
+    children->is_over = true;
+    for (const harpe_child *child = children->first; child; child = child->next)
+        (void)kill(-child->process, SIGKILL);
+    pthread_mutex_unlock(&children->mutex);
+}
+
+/* Under the mutex. */
+static void enter(harpe_child *self) {
+    self->previous = NULL;
+    self->next = self->all->first;
+    if (self->next) self->next->previous = self;
+    self->all->first = self;
+}
+
+/* Before its process is waited for: after that its number may be another one's. */
+static void leave(harpe_child *self) {
+    pthread_mutex_lock(&self->all->mutex);
+    if (self->previous)
+        self->previous->next = self->next;
+    else
+        self->all->first = self->next;
+    if (self->next) self->next->previous = self->previous;
+    pthread_mutex_unlock(&self->all->mutex);
+}
+
+/* ---- One ---------------------------------------------------------------------------------- */
+
+void harpe_child_init(harpe_child *self, harpe_children *all) {
+    *self = (harpe_child){.all = all, .input = -1, .output = -1};
+}
 
 void harpe_child_stop(harpe_child *self) {
     close_fd(&self->input);
@@ -34,6 +74,7 @@ void harpe_child_stop(harpe_child *self) {
         close(watch);
     }
     (void)kill(-self->process, SIGKILL);
+    leave(self);
     while (waitpid(self->process, NULL, 0) < 0 && errno == EINTR)
         continue;
     self->process = 0;
@@ -67,7 +108,11 @@ harpe_status harpe_child_start(harpe_child *self, const char *command, harpe_err
     int from[2] = {-1, -1};
     int problem = 0;
     if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) problem = errno;
+    pthread_mutex_lock(&self->all->mutex);
+    if (!problem && self->all->is_over) problem = ECANCELED;
     if (!problem) problem = spawn(self, command, to[0], from[1]);
+    if (!problem) enter(self);
+    pthread_mutex_unlock(&self->all->mutex);
     close_fd(&to[0]);
     close_fd(&from[1]);
     if (problem) {

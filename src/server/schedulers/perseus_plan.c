@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/format.h"
 #include "server/schedulers/perseus.h"
 
@@ -27,6 +28,8 @@ void harpe_perseus_write_profile(harpe_perseus *self) {
     harpe_error error = {0};
     char *path = profile_path(self);
     if (!path) return;
+    /* The dumps usually have made it; where it cannot be made the write fails. */
+    if (!self->args.profile_path) (void)harpe_make_directories(self->job->directory, 0700);
     harpe_status status = harpe_sweep_profile(self->sweep, &profile, &error);
     if (!status) status = harpe_profile_write_csv(profile, path, &error);
     if (status)

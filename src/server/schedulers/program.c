@@ -269,7 +269,7 @@ static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_e
     program *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
     *self = (program){.job = job, .command = host->command, .timeout_s = host->timeout_s};
-    harpe_child_init(&self->child);
+    harpe_child_init(&self->child, host->children);
     harpe_status status = initialise(self, error);
     if (status) {
         destroy(self);

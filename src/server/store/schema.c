@@ -57,6 +57,10 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
+
+    {HARPE_CHANGE_PROBE, "INSERT INTO jobs (id, registered_at, text) VALUES ($1, $4, $5)"
+                         " ON CONFLICT (id) DO NOTHING"},
+    {HARPE_CHANGE_PROBE, "DELETE FROM jobs WHERE id = $1"},
 };
 
 const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {

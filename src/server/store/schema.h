@@ -64,7 +64,7 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 21 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 23 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* The records of the job whose number is $1: rows of round, rank, number, text (NULL: none, or, for

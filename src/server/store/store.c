@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/store/backend.h"
 
@@ -21,6 +23,8 @@ enum {
     BATCH_CHANGES = 4096,
     BATCH_BYTES = 8 << 20,
     BATCHES_UNACKNOWLEDGED = 4,
+    PROBE_MS = 1000,
+    PROBE_BYTES = 16384, /* more than is left over in a page */
 };
 
 static const harpe_store_backend *const harpe_store_backends[] = {
@@ -44,7 +48,16 @@ struct harpe_store {
     const harpe_store_backend *backend;
     void *state; /* the back-end's */
     harpe_log log;
-    harpe_store_counts counts; /* the loop's: what was acknowledged */
+
+    /* The loop's: */
+    harpe_loop *loop;
+    harpe_store_counts counts; /* what was acknowledged */
+    bool has_failed;           /* the last batch could not be written: `failure` says why */
+    harpe_error failure;
+    harpe_timer *probe_timer;
+    bool is_probing; /* `probe` is submitted */
+    harpe_change probe;
+    char probe_text[PROBE_BYTES];
 
     pthread_t thread;
     pthread_mutex_t lock; /* all below */
@@ -55,6 +68,7 @@ struct harpe_store {
     /* A ring: written ones are [acknowledged, written). */
     batch batches[BATCHES_UNACKNOWLEDGED];
     size_t written, acknowledged;
+    int64_t batch_begun_ns; /* 0: none is being written */
 
     int written_event; /* eventfd: tells the loop to acknowledge */
     harpe_watch *watch;
@@ -113,12 +127,14 @@ static void *write_batches(void *user) {
     while (wait_for_work(store)) {
         batch *now = &store->batches[store->written % BATCHES_UNACKNOWLEDGED];
         now->first = take_batch(&store->queued);
+        store->batch_begun_ns = harpe_clock_ns();
         pthread_mutex_unlock(&store->lock);
         now->status = store->backend->write(store->state, now->first, &now->error);
         log_transition(store, before, now);
         before = now;
         pthread_mutex_lock(&store->lock);
         store->written++;
+        store->batch_begun_ns = 0;
         pthread_cond_signal(&store->has_written);
         (void)eventfd_write(store->written_event, 1);
     }
@@ -150,8 +166,63 @@ void harpe_store_submit(harpe_store *store, harpe_change *change) {
     pthread_mutex_unlock(&store->lock);
 }
 
+/* ---- Does it write again? ------------------------------------------------------------------- */
+
+static void probe_is_written(void *user, harpe_status status, const harpe_error *error) {
+    harpe_store *store = user;
+    (void)status;
+    (void)error;
+    store->is_probing = false;
+}
+
+static void submit_probe(void *user) {
+    harpe_store *store = user;
+    store->probe_timer = NULL;
+    if (!store->has_failed || store->is_probing) return;
+    memset(store->probe_text, 'x', sizeof store->probe_text);
+    store->is_probing = true;
+    store->probe = (harpe_change){.kind = HARPE_CHANGE_PROBE,
+                                  .job_id = "",
+                                  .text = store->probe_text,
+                                  .length = sizeof store->probe_text,
+                                  .done = probe_is_written,
+                                  .user = store};
+    harpe_store_submit(store, &store->probe);
+}
+
+/* A store that another server owns is not written to from here. */
+static bool may_probe(const harpe_store *store) {
+    return !harpe_store_is_shared(store) || harpe_store_is_owned(store);
+}
+
+static void note_outcome(harpe_store *store, const batch *written) {
+    store->has_failed = written->status != HARPE_OK && may_probe(store);
+    if (!store->has_failed) return;
+    store->failure = written->error;
+    if (!store->probe_timer)
+        (void)harpe_loop_after(store->loop, PROBE_MS, submit_probe, store, &store->probe_timer,
+                               NULL);
+}
+
+bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size) {
+    pthread_mutex_lock(&store->lock);
+    int64_t begun_ns = store->batch_begun_ns;
+    pthread_mutex_unlock(&store->lock);
+    int64_t takes_s = begun_ns ? (harpe_clock_ns() - begun_ns) / 1000000000 : 0;
+    if (begun_ns && takes_s >= deadline_s) {
+        (void)snprintf(line, size, "store: a write has not ended for %lld s", (long long)takes_s);
+        return true;
+    }
+    if (!store->has_failed || !may_probe(store)) return false;
+    (void)snprintf(line, size, "store: the last write failed: %s", store->failure.message);
+    return true;
+}
+
+/* ---- Acknowledging -------------------------------------------------------------------------- */
+
 static void acknowledge_batch(harpe_store *store, const batch *written) {
     bool is_written = written->status == HARPE_OK;
+    note_outcome(store, written);
     store->counts.batches += is_written;
     store->counts.failures += !is_written;
     harpe_change *next = NULL;
@@ -199,6 +270,7 @@ static const harpe_store_backend *backend_for(const char *where) {
 
 static void free_store(harpe_store *store) {
     harpe_watch_remove(store->watch);
+    harpe_timer_cancel(store->probe_timer);
     if (store->written_event >= 0) (void)close(store->written_event);
     if (store->state) store->backend->close(store->state);
     pthread_cond_destroy(&store->has_written);
@@ -229,7 +301,7 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     }
     harpe_store *store = calloc(1, sizeof *store);
     if (!store) return harpe_fail_memory(error);
-    *store = (harpe_store){.backend = backend, .log = log, .written_event = -1};
+    *store = (harpe_store){.backend = backend, .log = log, .loop = loop, .written_event = -1};
     store->queued.end = &store->queued.first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->has_work, NULL);
@@ -264,6 +336,22 @@ void harpe_store_close(harpe_store *store) {
     pthread_mutex_unlock(&store->lock);
     pthread_join(store->thread, NULL);
     free_store(store);
+}
+
+bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
+    int64_t end_ns = harpe_clock_ns() + wait_ms * 1000000;
+    bool is_flushed = false;
+    while (!is_flushed && harpe_clock_ns() < end_ns) {
+        while (acknowledge_one(store)) {
+        }
+        pthread_mutex_lock(&store->lock);
+        is_flushed =
+            !store->queued.first && store->is_waiting && store->acknowledged == store->written;
+        pthread_mutex_unlock(&store->lock);
+        const struct timespec moment = {0, 5000000};
+        if (!is_flushed) (void)nanosleep(&moment, NULL);
+    }
+    return is_flushed;
 }
 
 /* ---- Reading -------------------------------------------------------------------------------- */

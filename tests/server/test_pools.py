@@ -1,0 +1,263 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""One use of the server's threads never waits for another: schedulers that hang, plans that take
+long, dumps that never open. The tests compare the order of events and not times: a healthy job
+goes on while the others are still stuck. They also check that the server stops while work is stuck
+and that /healthz tells what is stuck."""
+import resource
+
+from server import *
+from server import HERE
+
+
+class PoolTest(ServerTest):
+    def start_program(self, *arguments, **options):
+        command = f"/usr/bin/python3 {HERE / 'hanging_scheduler.py'} {self.path}"
+        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
+                        self.path / "dump", "--scheduler", f"program:{command}", *arguments,
+                        **options)
+        self.addCleanup(server.kill)
+        self.addCleanup(self.kill_programs)
+        return server
+
+    def programs(self):
+        """The processes of the programs that hang, and of their children."""
+        return [int(number) for path in self.path.glob("hanging-*") if path.suffix != ".new"
+                for number in path.read_text().split()]
+
+    def kill_programs(self):
+        """What a server that was killed has left behind."""
+        for number in self.programs():
+            if self.is_alive(number):
+                os.kill(number, signal.SIGKILL)
+
+    def is_alive(self, number):
+        try:
+            with open(f"/proc/{number}/stat") as file:
+                return file.read().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def hang(self, server, count):
+        """Registers jobs whose schedulers do not answer."""
+        return [register(server, job_metadata="hang") for _ in range(count)]
+
+    def wait_for_hanging(self, count):
+        self.wait_until(lambda: len(self.programs()) == 2 * count, f"{count} programs hang")
+
+    def train(self, server, job, rounds):
+        for round_ in range(rounds):
+            for rank in range(job.size):
+                self.expect(server.get(f"/schedule/{job.id}?rank={rank}&round={round_}"), 200)
+            for rank in range(job.size):
+                self.expect(server.post(f"/result/{job.id}?round={round_}",
+                                        result_of(rank, round_)), 200)
+
+    def stop_in_time(self, server):
+        """SIGTERM ends it with status 0. The limit is a part of what is promised."""
+        begin = time.monotonic()
+        self.assertEqual(server.stop(), 0, server.log())
+        return time.monotonic() - begin
+
+
+class SchedulersTest(PoolTest):
+    def test_a_hanging_scheduler_delays_no_other_job(self):
+        server = self.start_program("--set", "scheduler_timeout=3600", "--set", "worker_threads=2")
+        for count in (1, 8):
+            self.hang(server, count)
+        self.wait_for_hanging(9)
+        self.train(server, register(server), 5)
+        self.assertTrue(all(map(self.is_alive, self.programs())))
+        self.assertEqual(len(self.programs()), 18)
+        self.expect(server.get("/healthz"), 200)
+        self.assertLess(self.stop_in_time(server), 10)
+        self.wait_until(lambda: not any(map(self.is_alive, self.programs())), "programs are killed")
+
+    def test_schedulers_beyond_the_bound_wait_and_health_says_so(self):
+        server = self.start_program("--set", "scheduler_timeout=10",
+                                    "--set", "scheduler_threads=2")
+        self.hang(server, 2)
+        self.wait_for_hanging(2)
+        waiting = register(server)
+        held = self.ask(server, waiting, 0)
+        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
+        self.expect_detail(server.get("/healthz"), 503, "scheduler", "wait")
+        self.expect(held.receive(), 200)  # once a hanging job has failed
+        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+
+    def test_an_evicted_job_with_a_stubborn_program_holds_up_nobody(self):
+        server = self.start_program("--set", "scheduler_timeout=3600")
+        job = self.hang(server, 1)[0]
+        self.wait_for_hanging(1)
+        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
+        self.train(server, register(server), 2)
+
+
+class DumpsTest(PoolTest):
+    """A dump whose file is a FIFO that nobody reads never opens, as on a file server that is away."""
+
+    def start_plan(self, *arguments):
+        return self.start("--set", "worker_threads=2", *arguments)
+
+    def stick(self, server, count):
+        """Jobs of which each has a dump that never opens."""
+        jobs = []
+        for _ in range(count):
+            job = register(server, ranks=False)
+            (self.path / "dump" / job.id).mkdir(parents=True)
+            os.mkfifo(self.path / "dump" / job.id / "ranks.json")
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+            jobs.append(job)
+        return jobs
+
+    def free(self, job):
+        """Somebody reads the FIFO."""
+        return json.loads((self.path / "dump" / job.id / "ranks.json").read_text())
+
+    def test_a_stuck_dump_delays_neither_its_job_nor_others(self):
+        server = self.start_plan()
+        jobs = self.stick(server, 4)
+        healthy = register(server)
+        self.train(server, healthy, 3)
+        last = self.path / "dump" / healthy.id / "2.prof.json"
+        self.wait_until(last.exists, "the healthy job's dumps")
+        for job in jobs:
+            self.train(server, job, 3)
+            self.assertFalse((self.path / "dump" / job.id / "0.sched.json").exists())
+        for job in jobs:
+            self.assertEqual(self.free(job)[0]["rank"], 0)
+            last = self.path / "dump" / job.id / "2.prof.json"
+            self.wait_until(last.exists, "the dumps that waited")
+
+    def test_stop_with_stuck_dumps_and_the_next_server_makes_them(self):
+        server = self.start_plan()
+        job = self.stick(server, 2)[0]
+        self.train(server, job, 2)
+        self.assertLess(self.stop_in_time(server), 10)
+        self.assertIn("dump", server.log())
+        self.assertIn(job.id, server.log())
+        for path in (self.path / "dump").glob("*/ranks.json"):
+            path.unlink()
+        server = self.start_plan()
+        self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 1)
+        self.wait_until((self.path / "dump" / job.id / "1.prof.json").exists, "made up for")
+        self.assertLess(self.stop_in_time(server), 10)
+
+    def test_no_job_needs_a_file_server_that_is_away(self):
+        """Any call on the dump directory hangs, from the first one on."""
+        for scheduler, arguments in (("HighestFrequency", "{}"), ("Perseus", "{}"),
+                                     ("PointSolution", None)):
+            with self.subTest(scheduler):
+                self.check_away(scheduler, arguments)
+
+    def check_away(self, scheduler, arguments):
+        hung = self.path / f"away-{scheduler}"
+        more = ("--scheduler-args", arguments) if arguments else ()
+        server = self.start("--dump-dir", hung, "--set", "worker_threads=2", "--store", "memory",
+                            *more, scheduler=scheduler, environment={
+                                "LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
+                                "HUNG_FILES": str(hung),
+                                "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        for _ in range(3):
+            self.train(server, register(server), 2)
+        self.assertFalse(hung.exists())
+        self.assertLess(self.stop_in_time(server), 10)
+
+    def test_health_names_the_dump_that_is_stuck(self):
+        server = self.start_plan("--set", "work_deadline=1")
+        self.expect(server.get("/healthz"), 200)
+        job = self.stick(server, 1)[0]
+        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
+        self.expect_detail(server.get("/healthz"), 503, "dump", job.id)
+        self.free(job)
+        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+
+
+class StoreTest(PoolTest):
+    def test_health_tells_that_the_store_refuses_writes(self):
+        server = self.start("--set", "dump_data=false")
+        register(server)
+        size = max(path.stat().st_size for path in self.path.glob("harpe.db*"))
+        pid = server.process.pid
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 4096, resource.RLIM_INFINITY))
+        statuses = [server.post("/register_job", job_info(job_metadata="x" * 60000)).status
+                    for _ in range(3)]
+        self.assertIn(503, statuses, server.log())
+        self.expect_detail(server.get("/healthz"), 503, "store", "write")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        self.wait_until(lambda: server.get("/healthz").status == 200, "it recovers unasked")
+        self.expect(server.post("/register_job", job_info()), 200)
+        self.assertLess(self.stop_in_time(server), 10)
+
+
+class SharedObjectTest(PoolTest):
+    """Nothing can end a shared object's code that does not return."""
+
+    def setUp(self):
+        super().setUp()
+        self.library = os.environ["HARPE_ENDLESS_SCHEDULER"]
+
+    def start_endless(self, *arguments):
+        return self.start("--scheduler-args", "{}", "--set", "worker_threads=2", *arguments,
+                          scheduler=self.library)
+
+    def test_endless_schedulers_delay_nobody_and_health_and_the_log_name_them(self):
+        server = self.start_endless("--set", "scheduler_timeout=1")
+        jobs = self.hang(server, 4)
+        self.train(server, register(server), 3)
+        health = lambda: server.get("/healthz").json.get("detail", "")
+        self.wait_until(lambda: "4 of at most 64" in health(), "told")
+        detail = self.expect_detail(server.get("/healthz"), 503, "scheduler")
+        self.assertTrue(any(job.id in detail for job in jobs), detail)
+        held = self.ask(server, jobs[0], 0)
+        self.wait_for_waiting(server, jobs[0], 1)
+        self.assertLess(self.stop_in_time(server), 10)
+        self.expect(held.receive(), 503)
+        stuck = server.log().partition("what is stuck")[2]
+        self.assertTrue(any(job.id in stuck for job in jobs), server.log())
+
+    def test_what_was_answered_before_a_stop_with_stuck_work_is_stored(self):
+        server = self.start_endless()
+        self.hang(server, 3)
+        healthy = register(server)
+        self.train(server, healthy, 2)
+        self.assertLess(self.stop_in_time(server), 10)
+        server = self.start_endless()
+        self.assertEqual(server.get(f"/jobs/{healthy.id}").json["round"], 1)
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 4)
+        self.assertLess(self.stop_in_time(server), 10)
+
+    def test_a_second_signal_ends_it_too(self):
+        server = self.start_endless()
+        self.hang(server, 1)
+        server.process.send_signal(signal.SIGINT)
+        self.assertLess(self.stop_in_time(server), 10)
+
+
+class LoopTest(PoolTest):
+    """The thread that owns all jobs is stuck itself."""
+
+    def test_a_start_that_hangs_is_ended_by_a_signal(self):
+        server = self.start()
+        register(server)
+        self.assertLess(self.stop_in_time(server), 10)
+        store, hung = self.path / "harpe.db", self.path / "dump"
+        process = subprocess.Popen(
+            [HARPE, "serve", "--port", "0", "--store", store, "--dump-dir", hung,
+             "--scheduler", "HighestFrequency"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=clean_environment({"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
+                                   "HUNG_FILES": str(hung), "STATE_DIRECTORY": str(self.path),
+                                   "ASAN_OPTIONS": "verify_asan_link_order=0"}))
+        self.addCleanup(process.kill)
+        sign = self.path / "dump.hangs"
+        self.wait_until(lambda: process.poll() is not None or sign.exists(), "it hangs")
+        self.assertIsNone(process.poll())
+        begin = time.monotonic()
+        process.terminate()
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertLess(time.monotonic() - begin, 10)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
