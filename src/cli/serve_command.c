@@ -17,6 +17,7 @@
 #include "pfo/settings.h"
 #include "server/scheduler_kind.h"
 #include "server/server.h"
+#include "server/store/address.h"
 
 /* A setting given by a flag; applied after environment and file. */
 typedef struct given_setting {
@@ -314,6 +315,7 @@ int harpe_serve_command(int argc, char **argv) {
     log_settings lines = {HARPE_LOG_WARNING, false};
     harpe_log log = {print_line, &lines};
     harpe_status status = harpe_settings_init(&settings, &error);
+    settings.show_store = harpe_store_address_shown;
     if (!status) status = gather(&arguments, &settings, log, &error);
     if (!status) {
         lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "server/http.h"
 #include "server/routes.h"
+#include "server/store/address.h"
 
 enum {
     PEM_LIMIT_BYTES = 1 << 20,
@@ -56,6 +57,44 @@ static harpe_status read_token(const char *path, char **token, harpe_error *erro
     }
     *token = text;
     return HARPE_OK;
+}
+
+/* With what the store is opened: the setting, and the password from its file. */
+static harpe_status store_address(const harpe_settings *settings, char **address,
+                                  harpe_error *error) {
+    const char *path = settings->store_password_file;
+    if (!*path) {
+        *address = strdup(settings->store);
+        return *address ? HARPE_OK : harpe_fail_memory(error);
+    }
+    if (!harpe_store_address_is_sound(settings->store) || !harpe_store_is_postgres(settings->store))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "store_password_file: store must be the address of a PostgreSQL, such as "
+                          "postgresql://USER@HOST:PORT/DATABASE");
+    size_t length;
+    char *password;
+    harpe_status status = harpe_file_read(path, TOKEN_LIMIT_BYTES, &password, &length, error);
+    if (status) return status;
+    bool is_text = strlen(password) == length;
+    password[strcspn(password, "\r\n")] = '\0';
+    if (!*password || !is_text)
+        status =
+            harpe_fail(error, HARPE_INVALID_INPUT,
+                       "store_password_file: the first line of %.200s must be the password", path);
+    else
+        status = harpe_store_address_with_password(settings->store, password, address, error);
+    explicit_bzero(password, length);
+    free(password);
+    return status;
+}
+
+static harpe_status open_store(harpe_server *server, harpe_error *error) {
+    char *address = NULL;
+    harpe_status status = store_address(server->settings, &address, error);
+    if (!status)
+        status = harpe_store_open(address, server->loop, server->log, &server->store, error);
+    free(address);
+    return status;
 }
 
 /* What HTTP is given from files; "" names none. */
@@ -121,9 +160,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
     if (!status && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
-    if (!status)
-        status =
-            harpe_store_open(settings->store, server->loop, server->log, &server->store, error);
+    if (!status) status = open_store(server, error);
     if (status) return status;
     harpe_jobs_options options = {
         .loop = server->loop,

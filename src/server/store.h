@@ -105,6 +105,8 @@ typedef struct harpe_store_counts {
     size_t queued;             /* changes that are not acknowledged yet */
 } harpe_store_counts;
 harpe_store_counts harpe_store_count(const harpe_store *store);
+/* What it was opened with; may hold a password. */
+const char *harpe_store_where(const harpe_store *store);
 const char *harpe_store_description(const harpe_store *store); /* "sqlite:harpe.db" */
 
 #endif

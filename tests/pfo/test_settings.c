@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "pfo/settings.h"
+#include "server/store/address.h"
 
 static int make(void **state) {
     harpe_settings *settings = calloc(1, sizeof *settings);
@@ -243,7 +244,7 @@ static void what_is_printed_reads_back(void **state) {
     char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
-    assert_int_equal(json_object_size(object), 24);
+    assert_int_equal(json_object_size(object), 25);
     json_decref(object);
     free(first);
     free(second);
@@ -265,7 +266,13 @@ static void a_log_is_text_or_json(void **state) {
 
 static void passwords_are_not_printed(void **state) {
     assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
-    char *text = harpe_settings_format(*state);
+    harpe_settings *settings = *state;
+    char *text = harpe_settings_format(settings);
+    assert_null(strstr(text, "secret"));
+    assert_non_null(strstr(text, "STORE=postgresql://***\n"));
+    free(text);
+    settings->show_store = harpe_store_address_shown;
+    text = harpe_settings_format(settings);
     assert_null(strstr(text, "secret"));
     assert_non_null(strstr(text, "STORE=postgresql://me:***@db/harpe"));
     free(text);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "server/store/address.h"
 
 /* Read and written as text by PRAGMAs. */
 #define APPLICATION_ID 1214345840 /* "Harp" */
@@ -219,7 +220,8 @@ static const char *path_of(const char *where) {
 }
 
 static bool accepts_sqlite(const char *where) {
-    return strncmp(where, "sqlite:", 7) == 0 || !strstr(where, "://");
+    if (strncmp(where, "sqlite:", 7) == 0) return true;
+    return !strstr(where, "://") && !harpe_store_is_postgres(where);
 }
 
 static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
