@@ -8,18 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/token.h"
 #include "server/http.h"
 #include "server/routes.h"
 #include "server/store/address.h"
 
 enum {
     PEM_LIMIT_BYTES = 1 << 20,
-    TOKEN_LIMIT_BYTES = 4096,
+    PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between looks at whether all is flushed */
     STOP_STEPS = 500,  /* 10 s; then what is left is given up */
 };
@@ -44,21 +46,6 @@ static void say(const harpe_server *server, harpe_log_level level, const char *l
 /* ---- Files that settings name -----------------------------------------------------------------
  */
 
-static harpe_status read_token(const char *path, char **token, harpe_error *error) {
-    size_t length;
-    char *text;
-    harpe_status status = harpe_file_read(path, TOKEN_LIMIT_BYTES, &text, &length, error);
-    if (status) return status;
-    text[strcspn(text, "\r\n")] = '\0';
-    if (!*text || strspn(text, " ") == strlen(text)) {
-        free(text);
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "token_file: the first line of %.200s must be the token", path);
-    }
-    *token = text;
-    return HARPE_OK;
-}
-
 /* With what the store is opened: the setting, and the password from its file. */
 static harpe_status store_address(const harpe_settings *settings, char **address,
                                   harpe_error *error) {
@@ -73,7 +60,7 @@ static harpe_status store_address(const harpe_settings *settings, char **address
                           "postgresql://USER@HOST:PORT/DATABASE");
     size_t length;
     char *password;
-    harpe_status status = harpe_file_read(path, TOKEN_LIMIT_BYTES, &password, &length, error);
+    harpe_status status = harpe_file_read(path, PASSWORD_LIMIT_BYTES, &password, &length, error);
     if (status) return status;
     bool is_text = strlen(password) == length;
     password[strcspn(password, "\r\n")] = '\0';
@@ -112,7 +99,8 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
                                  harpe_error *error) {
     size_t length;
     harpe_status status = HARPE_OK;
-    if (*settings->token_file) status = read_token(settings->token_file, &texts->token, error);
+    if (*settings->token_file)
+        status = harpe_token_read(settings->token_file, "token_file", &texts->token, error);
     if (!status && *settings->tls_cert)
         status = harpe_file_read(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert, &length, error);
     if (!status && *settings->tls_key)
@@ -140,6 +128,18 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
+/* A directory that was there keeps its mode: others may be meant to read it. */
+static void check_privacy(const harpe_server *server, const char *setting, const char *directory) {
+    struct stat info;
+    char line[400];
+    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode) || (info.st_mode & 0077) == 0) return;
+    (void)snprintf(line, sizeof line,
+                   "%s: other users may look into %.200s (mode %04o); if they are not meant to, "
+                   "chmod 700 it",
+                   setting, directory, (unsigned)info.st_mode & 07777U);
+    say(server, HARPE_LOG_WARNING, line);
+}
+
 static void on_signal(void *user, int signal_number);
 
 static harpe_status start_engine(harpe_server *server, harpe_error *error) {
@@ -160,6 +160,9 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
     if (!status && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
+    if (!status && harpe_settings_use_state_dir(settings))
+        check_privacy(server, "state_dir", settings->state_dir);
+    if (!status && settings->dump_data) check_privacy(server, "dump_dir", settings->dump_dir);
     if (!status) status = open_store(server, error);
     if (status) return status;
     harpe_jobs_options options = {

@@ -828,14 +828,14 @@ class Life(ServerTest):
         self.assertIn("NoSuch", last["message"])
 
     def test_a_token_is_needed_once_there_is_one(self):
-        (self.path / "token").write_text("correct horse\n")
+        (self.path / "token").write_text("correct-horse\n")
         server = self.start("--token-file", self.path / "token")
         for headers in ({}, {"Authorization": "Bearer wrong"},
-                        {"Authorization": "Bearer correct hors"}, {"Authorization": "correct horse"}):
+                        {"Authorization": "Bearer correct-hors"}, {"Authorization": "correct-horse"}):
             answer = self.expect(server.call("POST", "/register_job", job_info(), headers), 401)
             self.assertIn("www-authenticate", answer.headers)
             self.assertEqual(list(answer.json), ["detail"])
-        right = {"Authorization": "Bearer correct horse"}
+        right = {"Authorization": "Bearer correct-horse"}
         self.expect(server.call("POST", "/register_job", job_info(), right), 200)
         self.assertNotIn("horse", server.call("GET", "/info", None, right).body.decode())
         self.expect(server.get("/healthz"), 200)

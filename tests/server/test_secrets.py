@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `harpe serve` keeps to itself: the password of its database. Oracle: no byte sequence of the
-secret, in any of its spellings, is in anything that the server prints or answers."""
+"""What `harpe serve` keeps to itself: the password of its database, its files, and that a
+token is the same word to server and clients. Oracle of the password: no spelling of it is in anything
+that the server prints or answers."""
 import pathlib
 import subprocess
 import tempfile
@@ -178,6 +179,47 @@ class ADatabaseThatWantsAPassword(World):
                               f"store_password_file={path}")
         self.assertEqual(done.returncode, 2)
         self.assertIn("store_password_file", done.stdout)
+
+
+class TokenFiles(World):
+    GOOD = (b"tok-1", b"tok-1\n", b"tok-1 \n", b"tok-1\r\n", b" \ttok-1\t \r\n\n", b"\n\ntok-1",
+            b"\xef\xbb\xbftok-1\r\n", b"tok-1\v\f\nnot this\n")
+    BAD = (b"", b"\n", b" \r\n", b"to k", b"to\tk\n", b"to\rk\n", b"t\0k", b"t\x1bk", b"t\x7fk",
+           b"t\xc2\x9bk", b"tok\xc2\xa0\n", b"t\xc3\xa9k", b"\xff")
+
+    def test_white_space_around_a_token_is_not_part_of_it(self):
+        path, wire = self.directory / "token", self.directory / "wire"
+        wire.write_text("tok-1")
+        for content in self.GOOD:
+            with self.subTest(content=content):
+                path.write_bytes(content)
+                running = self.start("--store", "memory", "--no-dump", "--token-file", path)
+                right = running.get("/jobs", Authorization="Bearer tok-1")
+                self.assertEqual(right.status, 200)
+                self.assertEqual(running.get("/jobs", Authorization="Bearer tok").status, 401)
+                for own in (path, wire):
+                    done = self.ask(running, "--token-file", own)
+                    self.assertEqual(done.returncode, 0, done.stdout)
+                running.kill()
+
+    def test_a_token_of_other_characters_is_refused_with_a_line(self):
+        path = self.directory / "token"
+        running = self.start("--store", "memory", "--no-dump")
+        for content in self.BAD:
+            with self.subTest(content=content):
+                path.write_bytes(content)
+                for done in (self.run_serve("--store", "memory", "--no-dump", "--port", 0,
+                                            "--token-file", path),
+                             self.ask(running, "--token-file", path)):
+                    self.assertNotEqual(done.returncode, 0, done.stdout)
+                    self.assertEqual(done.stdout.count("\n"), 1, done.stdout)
+                    self.assertIn("token", done.stdout)
+
+    def ask(self, running, *arguments):
+        return subprocess.run(
+            [server.HARPE, "jobs", "--server", f"http://127.0.0.1:{running.port}", *arguments],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=server.LIMIT_S, env=server.clean_environment())
 
 
 if __name__ == "__main__":
