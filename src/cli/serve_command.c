@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,10 +51,19 @@ enum {
 static const struct {
     const char *flag, *setting;
 } SIMPLE[] = {
-    {"port", "port"},           {"scheduler", "scheduler"},   {"scheduler-args", "scheduler_args"},
-    {"store", "store"},         {"dump-dir", "dump_dir"},     {"token-file", "token_file"},
-    {"insecure", "insecure"},   {"tls-cert", "tls_cert"},     {"tls-key", "tls_key"},
-    {"log-level", "log_level"}, {"log-format", "log_format"}, {"state-dir", "state_dir"},
+    {"port", "port"},
+    {"scheduler", "scheduler"},
+    {"scheduler-args", "scheduler_args"},
+    {"store", "store"},
+    {"dump-dir", "dump_dir"},
+    {"token-file", "token_file"},
+    {"insecure", "insecure"},
+    {"tls-cert", "tls_cert"},
+    {"tls-key", "tls_key"},
+    {"log-level", "log_level"},
+    {"log-format", "log_format"},
+    {"state-dir", "state_dir"},
+    {"allowed-hosts", "allowed_hosts"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -79,6 +89,8 @@ static const struct argp_option flags[] = {
     {"no-dump", FLAG_NO_DUMP, NULL, 0, "Write none of them", 3},
     {"token-file", FLAG_SETTING + 5, "FILE", 0, "Clients must send its first line as bearer token",
      4},
+    {"allowed-hosts", FLAG_SETTING + 12, "NAMES", 0,
+     "Other names of a server without a token, as clients give them; .DOMAIN: all below it", 4},
     {"insecure", FLAG_SETTING + 6, NULL, 0, "Let everyone who reaches the address in", 4},
     {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
     {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
@@ -324,6 +336,7 @@ int harpe_serve_command(int argc, char **argv) {
             status = print_settings(&settings, &error);
         } else {
             prepare_signals();
+            (void)umask(umask(0) | 0077); /* what it writes is for its own user */
             status = harpe_settings_check(&settings, &error);
             if (!status) status = serve(&settings, log, arguments.quiet, &is_listening, &error);
         }

@@ -55,6 +55,8 @@ static const setting SETTINGS[] = {
     {"token_file", TEXT, AT(token_file), "", 0, 0, "its first line is the bearer token"},
     {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
     {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
+    {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
+     "names by which clients and proxies call a server without a token; .DOMAIN: all below it"},
     {"insecure", SWITCH, AT(insecure), "false", 0, 0,
      "listen on other addresses than loopback without a token"},
     {"scheduler_timeout", LONG, AT(scheduler_timeout_s), "60", 1, DAY_S,

@@ -42,6 +42,7 @@ typedef struct harpe_settings {
     char *store_password_file; /* a file whose first line is the password for PostgreSQL */
     char *token_file;          /* a file whose first line is the bearer token */
     char *tls_cert, *tls_key;
+    char *allowed_hosts;          /* names in Host beside those of the address; "a,.b.example" */
     bool insecure;                /* listen on another address without a token */
     int64_t scheduler_timeout_s;  /* an answer of a scheduler program; 60 */
     int64_t max_body_bytes;       /* 64 MiB */
