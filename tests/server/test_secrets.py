@@ -2,9 +2,12 @@
 """What `harpe serve` keeps to itself: the password of its database, its files, and that a
 token is the same word to server and clients. Oracle of the password: no spelling of it is in anything
 that the server prints or answers."""
+import os
 import pathlib
+import stat
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.parse
 
@@ -179,6 +182,69 @@ class ADatabaseThatWantsAPassword(World):
                               f"store_password_file={path}")
         self.assertEqual(done.returncode, 2)
         self.assertIn("store_password_file", done.stdout)
+
+
+def modes(directory):
+    """What others than the owner may do with anything in it: {name: mode}."""
+    return {str(path.relative_to(directory)): oct(stat.S_IMODE(path.lstat().st_mode))
+            for path in directory.rglob("*") if path.lstat().st_mode & 0o077}
+
+
+class FilesOfTheServer(World):
+    """The tests' own umask lets everybody read."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.umask, os.umask(0o022))
+
+    def play_a_round(self, running):
+        job = {"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1, "world_size": 1}
+        job_id = running.post("/register_job", job).json
+        rank = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0, "available_frequencies": [1410],
+                "power_state_range": [1410]}
+        self.assertEqual(running.post(f"/register_rank/{job_id}", rank).status, 200)
+        return job_id
+
+    def test_are_for_its_user_alone(self):
+        state = self.directory / "new" / "state"
+        running = self.start("--state-dir", state, "--scheduler", "HighestFrequency")
+        job_id = self.play_a_round(running)
+        self.wait_for(lambda: list(state.rglob("ranks.json")))
+        self.assertTrue((state / "harpe.db-wal").exists())
+        self.assertEqual(modes(self.directory / "new"), {})
+        self.assertEqual(stat.S_IMODE((self.directory / "new").stat().st_mode), 0o700)
+        self.assertTrue((state / "dump" / job_id).is_dir())
+        self.assertNotIn("warning", running.log())
+        self.assertEqual(running.stop(), 0)
+        self.assertEqual(modes(self.directory / "new"), {})
+
+    def test_stores_and_dumps_in_named_places_too(self):
+        running = self.start("--store", "jobs.db", "--dump-dir", "a/b", "--scheduler",
+                             "HighestFrequency")
+        self.play_a_round(running)
+        self.wait_for(lambda: list(self.directory.rglob("ranks.json")))
+        left = {name: mode for name, mode in modes(self.directory).items()
+                if not name.endswith(".log")}
+        self.assertEqual(left, {})
+
+    def test_an_open_store_is_closed_and_an_open_directory_is_told(self):
+        self.start("--store", "jobs.db", "--no-dump").kill()  # leaves a log behind
+        for name in ("jobs.db", "jobs.db-wal"):
+            (self.directory / name).chmod(0o664)
+        dumps = self.directory / "dumps"
+        dumps.mkdir(mode=0o755)
+        running = self.start("--store", "jobs.db", "--dump-dir", dumps)
+        self.assertIn("had mode 0664, now 0600", running.log())
+        self.assertIn("chmod 700", running.log())
+        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db-wal").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(dumps.stat().st_mode), 0o755)
+
+    def wait_for(self, condition):
+        end = time.monotonic() + server.LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
 
 
 class TokenFiles(World):
