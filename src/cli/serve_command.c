@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "pfo/settings.h"
@@ -194,8 +195,12 @@ static void print_json_line(harpe_log_level level, const char *line) {
     gmtime_r(&now.tv_sec, &utc);
     strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &utc);
     (void)snprintf(when, sizeof when, "%s.%03dZ", second, (int)(now.tv_nsec / 1000000));
-    json_t *object = json_pack("{s:s, s:s, s:o}", "time", when, "level", names[level], "message",
-                               harpe_command_json_text(line));
+    char *clean = strdup(line);
+    if (!clean) return;
+    harpe_clean_in_place(clean);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s}", "time", when, "level", names[level], "message", clean);
+    free(clean);
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     if (text) fprintf(stderr, "%s\n", text);
     free(text);
@@ -215,11 +220,12 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
     struct tm local;
     localtime_r(&now, &local);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);
-    fprintf(stderr, "%s harpe serve: %s%s\n", when,
-            level == HARPE_LOG_WARNING ? "warning: "
-            : level == HARPE_LOG_ERROR ? "error: "
-                                       : "",
-            line);
+    char before[64];
+    (void)snprintf(before, sizeof before, "%s harpe serve%s", when,
+                   level == HARPE_LOG_WARNING ? ": warning"
+                   : level == HARPE_LOG_ERROR ? ": error"
+                                              : "");
+    harpe_command_say(before, line);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------
@@ -259,7 +265,7 @@ static void print_start(const harpe_settings *settings, const char *line) {
     if (settings->log_is_json) {
         print_json_line(HARPE_LOG_INFO, line);
     } else {
-        fprintf(stderr, "harpe serve: %s\n", line);
+        harpe_command_say("harpe serve", line);
     }
 }
 
