@@ -39,11 +39,11 @@ def register_ranks(asker, job):
 
 
 def slow_headers(port, seconds, _):
-    return Swarm(port, 2000, b"GET /healthz HTTP/1.1\r\nHost: h\r\n", b"a: b\r\n").run(seconds)
+    return Swarm(port, 2000, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"a: b\r\n").run(seconds)
 
 
 def slow_bodies(port, seconds, _):
-    return Swarm(port, 2000, b"POST /register_job HTTP/1.1\r\nHost: h\r\n"
+    return Swarm(port, 2000, b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
                              b"Content-Length: 100000\r\n\r\n{", b" ").run(seconds)
 
 
@@ -56,7 +56,7 @@ def half_a_line(port, seconds, _):
 
 
 def half_closed(port, seconds, _):
-    return Swarm(port, 500, b"POST /result/x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{",
+    return Swarm(port, 500, b"POST /result/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
                  ends_its_side=True).run(seconds)
 
 
@@ -115,11 +115,11 @@ def large_bodies(port, seconds, _):
             connection.close()
 
     def step():
-        counts["announced " + stream(b"POST /register_job HTTP/1.1\r\nHost: h\r\n"
+        counts["announced " + stream(b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
                                      b"Content-Length: 1073741824\r\n\r\n", 4, piece)] += 1
-        counts["chunked " + stream(b"POST /register_job HTTP/1.1\r\nHost: h\r\n"
+        counts["chunked " + stream(b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
                                    b"Transfer-Encoding: chunked\r\n\r\n", 1024, piece)] += 1
-        counts["60 MiB " + stream(f"POST /register_job HTTP/1.1\r\nHost: h\r\nContent-Length: "
+        counts["60 MiB " + stream(f"POST /register_job HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                                   f"{len(largest)}\r\n\r\n".encode(), 1, largest)] += 1
 
     until(seconds, step)
@@ -128,7 +128,7 @@ def large_bodies(port, seconds, _):
 
 def hoarded_bodies(port, seconds, _):
     """200 bodies of 60 MiB each that never end: 12 GB, if one believed them."""
-    return Swarm(port, 200, b"POST /register_job HTTP/1.1\r\nHost: h\r\n"
+    return Swarm(port, 200, b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
                  b"Content-Length: 62914560\r\n\r\n" + b" " * (1 << 20), b" " * (4 << 20),
                  0.2).run(seconds)
 

@@ -26,7 +26,7 @@ class Rank:
     def ask(self, method, target, body=None):
         data = b"" if body is None else json.dumps(body).encode()
         self.received = b""
-        head = f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         self.sent_at = time.perf_counter()
         self.socket.sendall(head.encode() + data)
 

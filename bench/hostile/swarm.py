@@ -167,9 +167,9 @@ class Asker:
 
 
 def post(path, body, headers=""):
-    return (f"POST {path} HTTP/1.1\r\nHost: h\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
             .encode("latin-1") + body)
 
 
 def get(path, method="GET"):
-    return f"{method} {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode("latin-1")
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1")

@@ -108,7 +108,7 @@ _harpe() {
         COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
         return
         ;;
-    'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --set')
+    'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --allowed-hosts' | 'serve --set')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -190,7 +190,7 @@ _harpe() {
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --num-mbs --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;

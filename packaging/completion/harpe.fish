@@ -142,6 +142,7 @@ complete -c harpe -n '__fish_seen_subcommand_from serve' -l dump-dir -x -a '(__f
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l no-dump -d 'Write none of them'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l state-dir -x -a '(__fish_complete_directories)' -d 'Keep jobs and dumps in DIR'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l store -r -F -d 'SQLite file'
+complete -c harpe -n '__fish_seen_subcommand_from serve' -l allowed-hosts -x -d 'Other names of a server without a token, as clients give them'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l insecure -d 'Let everyone who reaches the address in'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l tls-cert -r -F -d 'Certificate chain, PEM'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l tls-key -r -F -d 'Its private key, PEM'

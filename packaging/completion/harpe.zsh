@@ -249,6 +249,7 @@ _harpe() {
                 '(--no-dump)--no-dump[Write none of them]' \
                 '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
+                '(--allowed-hosts)--allowed-hosts=[Other names of a server without a token, as clients give them]:NAMES: ' \
                 '(--insecure)--insecure[Let everyone who reaches the address in]' \
                 '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
                 '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \

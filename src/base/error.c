@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
+
 static bool is_utf8_continuation(char byte) { return ((unsigned char)byte & 0xC0U) == 0x80U; }
 
 /* Ends a message that did not fit with "...", without cutting a UTF-8 character in two. */
@@ -20,17 +22,6 @@ static void mark_truncated(char message[HARPE_ERROR_MESSAGE_SIZE]) {
         end--;
     }
     memcpy(message + end, "...", sizeof "...");
-}
-
-/* Names and values from outside may hold line breaks or escape sequences; a message is one line
- * that is safe to print on a terminal. */
-static void replace_control_characters(char *message) {
-    for (char *c = message; *c != '\0'; c++) {
-        unsigned char byte = (unsigned char)*c;
-        if (byte < 0x20 || byte == 0x7F) {
-            *c = '?';
-        }
-    }
 }
 
 /* The text is made in a buffer of its own because an argument may be error->message itself. */
@@ -51,7 +42,9 @@ static void set_error(harpe_error *error, harpe_status status, int vendor_code, 
     if ((size_t)length >= sizeof message) {
         mark_truncated(message);
     }
-    replace_control_characters(message);
+    /* Names and values from outside may hold line breaks or escape sequences; a message is one line
+     * that is safe to print on a terminal. */
+    harpe_clean_in_place(message);
     error->status = status;
     error->vendor_code = vendor_code;
     memcpy(error->message, message, sizeof message);

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
+
 harpe_unit harpe_time_unit(double largest_s) {
     if (largest_s < 0.5) {
         return (harpe_unit){"ms", 1e3};
@@ -131,41 +133,15 @@ char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent) {
     return buffer;
 }
 
-/* Length of the valid UTF-8 sequence that starts at `text`, or 0. */
-static size_t utf8_sequence(const unsigned char *text) {
-    if (text[0] < 0x80) {
-        return 1;
-    }
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    uint32_t code = length == 2 ? text[0] & 0x1fu : length == 3 ? text[0] & 0x0fu : text[0] & 0x07u;
-    for (size_t i = 1; i < length; i++) {
-        code = code << 6 | (text[i] & 0x3fu);
-    }
-    if (length == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000) || code >= 0xfffe)) {
-        return 0;
-    }
-    if (length == 4 && (code < 0x10000 || code > 0x10ffff || (code & 0xfffe) == 0xfffe)) {
-        return 0;
-    }
-    return length;
-}
-
 char *harpe_clean_text(char *buffer, size_t size, const char *text) {
     static const char ellipsis[] = "\xe2\x80\xa6";
-    const unsigned char *from = (const unsigned char *)(text ? text : "");
+    const char *from = text ? text : "";
     size_t used = 0;
     size_t cut = 0; /* where an ellipsis still fits */
     while (*from) {
-        size_t length = utf8_sequence(from);
-        size_t taken = length ? length : 1;
+        size_t length;
+        bool is_safe = harpe_character_is_safe(harpe_character(from, &length));
+        size_t taken = is_safe ? length : 1;
         if (used + sizeof ellipsis <= size) {
             cut = used;
         }
@@ -173,15 +149,12 @@ char *harpe_clean_text(char *buffer, size_t size, const char *text) {
             memcpy(buffer + cut, ellipsis, sizeof ellipsis);
             return buffer;
         }
-        if (length == 0) {
-            buffer[used] = '?';
-        } else if (length == 1 && (*from < 0x20 || *from == 0x7f)) {
-            buffer[used] = ' ';
-        } else {
-            memcpy(buffer + used, from, taken);
-        }
+        if (is_safe)
+            memcpy(buffer + used, from, length);
+        else
+            buffer[used] = (unsigned char)*from < 0x80 ? ' ' : '?';
         used += taken;
-        from += taken;
+        from += length;
     }
     buffer[used] = '\0';
     return buffer;

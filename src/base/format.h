@@ -38,7 +38,8 @@ char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts);
 /* One decimal and a sign-free number: "12.3 %". Two decimals below 1 %. */
 char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent);
 
-/* Copies `text`, with invalid UTF-8 replaced by '?' and control characters by spaces; cut with an
+/* Copies `text`, with ASCII control characters replaced by spaces and all else that is not safe by
+ * '?'; cut with an
  * ellipsis when it does not fit. size >= 4. NULL reads as "". */
 char *harpe_clean_text(char *buffer, size_t size, const char *text);
 

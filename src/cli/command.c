@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clean.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
@@ -41,6 +42,24 @@ harpe_status harpe_command_check_signal(harpe_error *error) {
 
 /* ---- Output ------------------------------------------------------------------------------- */
 
+/* JSON with a line break. A terminal may obey characters that JSON allows as they are. */
+static void print_escaped(const char *text) {
+    size_t length;
+    for (; *text; text += length) {
+        int32_t code = harpe_character(text, &length);
+        if (code > '~' && !harpe_character_is_safe(code)) {
+            if (code > 0xffff)
+                printf("\\u%04x\\u%04x", 0xd800u + ((unsigned)(code - 0x10000) >> 10),
+                       0xdc00u + ((unsigned)code & 0x3ffu));
+            else
+                printf("\\u%04x", (unsigned)code);
+        } else {
+            (void)fwrite(text, 1, length, stdout);
+        }
+    }
+    (void)putchar('\n');
+}
+
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
     char *text =
         value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
@@ -48,9 +67,16 @@ harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
     if (!text) {
         return harpe_fail_memory(error);
     }
-    puts(text);
+    print_escaped(text);
     free(text);
     return HARPE_OK;
+}
+
+void harpe_command_say(const char *before, const char *line) {
+    char *clean = strdup(line);
+    if (clean) harpe_clean_in_place(clean);
+    fprintf(stderr, "%s: %s\n", before, clean ? clean : "out of memory");
+    free(clean);
 }
 
 json_t *harpe_command_json_text(const char *text) {

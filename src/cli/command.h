@@ -48,6 +48,10 @@ harpe_status harpe_command_check_signal(harpe_error *error);
 /* Prints `value` (taking it over) as one JSON object on stdout. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
 
+/* Prints "<before>: <line>" to stderr, without what a terminal would obey in the line. For lines of
+ * a log, which hold texts from outside. */
+void harpe_command_say(const char *before, const char *line);
+
 /* A JSON string of any bytes: those that are not UTF-8 become '?'. */
 json_t *harpe_command_json_text(const char *text);
 

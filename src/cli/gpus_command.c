@@ -63,7 +63,7 @@ static const struct argp argument_parser = {
 static void print_warning(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "harpe gpus: warning: %s\n", line);
+        harpe_command_say("harpe gpus: warning", line);
     }
 }
 

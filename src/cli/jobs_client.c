@@ -11,12 +11,11 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
+#include "base/token.h"
 
 #define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
-#define TOKEN_FILE_LIMIT_BYTES ((size_t)64 << 10)
 #define CONNECT_LIMIT_MS 5000L
 #define REQUEST_LIMIT_MS 30000L
 
@@ -48,24 +47,16 @@ static harpe_status read_server(harpe_jobs_client *client, const char *server, h
 }
 
 static harpe_status read_token(harpe_jobs_client *client, const char *path, harpe_error *error) {
-    size_t length;
     char *token;
-    harpe_status status = harpe_file_read(path, TOKEN_FILE_LIMIT_BYTES, &token, &length, error);
+    harpe_status status = harpe_token_read(path, "--token-file", &token, error);
     if (status) return status;
-    token[strcspn(token, "\r\n")] = '\0';
     harpe_text header = {0};
     harpe_text_printf(&header, "Authorization: Bearer %s", token);
-    if (!*token) {
-        status = harpe_fail(error, HARPE_INVALID_INPUT,
-                            "--token-file: the first line of %.200s must be the token", path);
-    } else if (!header.failed) {
-        client->headers = curl_slist_append(NULL, header.data);
-    }
+    if (!header.failed) client->headers = curl_slist_append(NULL, header.data);
     free(token);
     harpe_text_free(&header);
-    if (status == HARPE_OK && !client->headers) return harpe_fail_memory(error);
     client->has_token = true;
-    return status;
+    return client->headers ? HARPE_OK : harpe_fail_memory(error);
 }
 
 static size_t receive(char *bytes, size_t size, size_t count, void *user) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clean.h"
 #include "cli/command.h"
 #include "cli/jobs_figures.h"
 
@@ -25,9 +26,10 @@ static const char *text_of(const json_t *job, const char *name) {
 }
 
 static void append_clean(harpe_text *text, const char *value) {
-    for (; *value; value++) {
-        bool is_control = (unsigned char)*value < ' ' || *value == 0x7f;
-        harpe_text_append(text, is_control ? "?" : value, 1);
+    size_t length;
+    for (; *value; value += length) {
+        bool is_safe = harpe_character_is_safe(harpe_character(value, &length));
+        harpe_text_append(text, is_safe ? value : "?", is_safe ? length : 1);
     }
 }
 

@@ -18,7 +18,7 @@
 static void tell(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "harpe monitor: %s\n", line);
+        harpe_command_say("harpe monitor", line);
     }
 }
 

@@ -188,7 +188,7 @@ static void print_text(const replay_arguments *arguments,
 static void write_log(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "harpe power-limit replay: %s\n", line);
+        harpe_command_say("harpe power-limit replay", line);
     }
 }
 

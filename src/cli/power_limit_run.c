@@ -303,7 +303,7 @@ static harpe_status tell(const run_arguments *arguments, const run_child *child,
 static void write_log(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "harpe power-limit run: %s\n", line);
+        harpe_command_say("harpe power-limit run", line);
     }
 }
 

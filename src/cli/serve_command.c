@@ -8,15 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "pfo/settings.h"
 #include "server/scheduler_kind.h"
 #include "server/server.h"
+#include "server/store/address.h"
 
 /* A setting given by a flag; applied after environment and file. */
 typedef struct given_setting {
@@ -49,10 +52,19 @@ enum {
 static const struct {
     const char *flag, *setting;
 } SIMPLE[] = {
-    {"port", "port"},           {"scheduler", "scheduler"},   {"scheduler-args", "scheduler_args"},
-    {"store", "store"},         {"dump-dir", "dump_dir"},     {"token-file", "token_file"},
-    {"insecure", "insecure"},   {"tls-cert", "tls_cert"},     {"tls-key", "tls_key"},
-    {"log-level", "log_level"}, {"log-format", "log_format"}, {"state-dir", "state_dir"},
+    {"port", "port"},
+    {"scheduler", "scheduler"},
+    {"scheduler-args", "scheduler_args"},
+    {"store", "store"},
+    {"dump-dir", "dump_dir"},
+    {"token-file", "token_file"},
+    {"insecure", "insecure"},
+    {"tls-cert", "tls_cert"},
+    {"tls-key", "tls_key"},
+    {"log-level", "log_level"},
+    {"log-format", "log_format"},
+    {"state-dir", "state_dir"},
+    {"allowed-hosts", "allowed_hosts"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -78,6 +90,8 @@ static const struct argp_option flags[] = {
     {"no-dump", FLAG_NO_DUMP, NULL, 0, "Write none of them", 3},
     {"token-file", FLAG_SETTING + 5, "FILE", 0, "Clients must send its first line as bearer token",
      4},
+    {"allowed-hosts", FLAG_SETTING + 12, "NAMES", 0,
+     "Other names of a server without a token, as clients give them; .DOMAIN: all below it", 4},
     {"insecure", FLAG_SETTING + 6, NULL, 0, "Let everyone who reaches the address in", 4},
     {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
     {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
@@ -181,8 +195,12 @@ static void print_json_line(harpe_log_level level, const char *line) {
     gmtime_r(&now.tv_sec, &utc);
     strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &utc);
     (void)snprintf(when, sizeof when, "%s.%03dZ", second, (int)(now.tv_nsec / 1000000));
-    json_t *object = json_pack("{s:s, s:s, s:o}", "time", when, "level", names[level], "message",
-                               harpe_command_json_text(line));
+    char *clean = strdup(line);
+    if (!clean) return;
+    harpe_clean_in_place(clean);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s}", "time", when, "level", names[level], "message", clean);
+    free(clean);
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     if (text) fprintf(stderr, "%s\n", text);
     free(text);
@@ -202,11 +220,12 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
     struct tm local;
     localtime_r(&now, &local);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);
-    fprintf(stderr, "%s harpe serve: %s%s\n", when,
-            level == HARPE_LOG_WARNING ? "warning: "
-            : level == HARPE_LOG_ERROR ? "error: "
-                                       : "",
-            line);
+    char before[64];
+    (void)snprintf(before, sizeof before, "%s harpe serve%s", when,
+                   level == HARPE_LOG_WARNING ? ": warning"
+                   : level == HARPE_LOG_ERROR ? ": error"
+                                              : "");
+    harpe_command_say(before, line);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------
@@ -246,7 +265,7 @@ static void print_start(const harpe_settings *settings, const char *line) {
     if (settings->log_is_json) {
         print_json_line(HARPE_LOG_INFO, line);
     } else {
-        fprintf(stderr, "harpe serve: %s\n", line);
+        harpe_command_say("harpe serve", line);
     }
 }
 
@@ -317,6 +336,7 @@ int harpe_serve_command(int argc, char **argv) {
     log_settings lines = {HARPE_LOG_WARNING, false};
     harpe_log log = {print_line, &lines};
     harpe_status status = harpe_settings_init(&settings, &error);
+    settings.show_store = harpe_store_address_shown;
     if (!status) status = gather(&arguments, &settings, log, &error);
     if (!status) {
         lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,
@@ -325,6 +345,7 @@ int harpe_serve_command(int argc, char **argv) {
             status = print_settings(&settings, &error);
         } else {
             prepare_signals();
+            (void)umask(umask(0) | 0077); /* what it writes is for its own user */
             status = harpe_settings_check(&settings, &error);
             if (!status) status = serve(&settings, log, arguments.quiet, &is_listening, &error);
         }

@@ -3,6 +3,7 @@
  * GPU; between steps everybody meets, as for the gradients' all-reduce. It uses the optimizer as
  * the manual of <harpe/pipeline_frequency.h> tells every training process to. */
 #include "cli/train_sim_rank.h"
+#include "cli/command.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -236,7 +237,9 @@ static double lateness_ns(const rank_run *run) {
 static void print_log(void *user, harpe_log_level level, const char *line) {
     const rank_run *run = user;
     if (level < HARPE_LOG_WARNING || run->job->options->is_quiet) return;
-    fprintf(stderr, "harpe train-sim: rank %d: %s\n", run->job->rank, line);
+    char before[64];
+    (void)snprintf(before, sizeof before, "harpe train-sim: rank %d", run->job->rank);
+    harpe_command_say(before, line);
 }
 
 /* Now: what this machine was late in the step before is not carried over. */

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
+#include "base/token.h"
 
 #define START_LIMIT_S 15.0
 #define STOP_LIMIT_S 10.0
@@ -156,8 +157,12 @@ static bool choose_scheduler(const harpe_sim_options *options, double blocking_p
 /* Does a server answer, and does it let the ranks in? Everybody may ask for health, and only who
  * has the token for the rest. The published server has neither page, and says so in JSON. */
 static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
-    const char *token = getenv("HARPE_TOKEN");
     json_t *answer = NULL;
+    char *token = NULL;
+    harpe_status fault = harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, error);
+    bool has_token = token != NULL;
+    free(token);
+    if (fault) return fault;
     long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
     server->is_published = status == 404 && json_object_get(answer, "detail");
     json_decref(answer);
@@ -166,8 +171,8 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
                           "nobody answers at %.200s; is harpe serve running there?", server->url);
     if (status != 401) return HARPE_OK;
     return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s", server->url,
-                      token && *token ? "does not know the token in HARPE_TOKEN"
-                                      : "wants a token: set HARPE_TOKEN to it");
+                      has_token ? "does not know the token in HARPE_TOKEN"
+                                : "wants a token: set HARPE_TOKEN to it");
 }
 
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
@@ -216,11 +221,13 @@ static size_t receive(char *bytes, size_t size, size_t count, void *user) {
 }
 
 static struct curl_slist *make_headers(void) {
-    const char *token = getenv("HARPE_TOKEN");
+    char *token = NULL;
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (!token || !*token || !headers) return headers;
+    if (harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, NULL) || !token || !headers)
+        return free(token), headers;
     harpe_text line = {0};
     harpe_text_printf(&line, "Authorization: Bearer %s", token);
+    free(token);
     struct curl_slist *longer = line.failed ? NULL : curl_slist_append(headers, line.data);
     harpe_text_free(&line);
     return longer ? longer : headers;

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/token.h"
 #include "client/optimizer_parts.h"
 
 enum { DEFAULT_ITERATIONS = 5, DEFAULT_WARMUP_ITERATIONS = 1, ITERATIONS_MAX = 100000 };
@@ -110,7 +111,12 @@ static bool copy(const char **text) {
 harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          const harpe_pipeline_frequency_options *options,
                                          harpe_error *error) {
+    char *token = NULL;
     harpe_status status = check_options(options, error);
+    if (!status)
+        status = options->token
+                     ? harpe_token_take(options->token, "the option token", &token, error)
+                     : harpe_token_take(secure_getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, error);
     if (status) return status;
     harpe_pipeline_frequency_options *own = &optimizer->options;
     *own = *options;
@@ -120,15 +126,14 @@ harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
     } else if (own->warmup_iterations == 0) {
         own->warmup_iterations = DEFAULT_WARMUP_ITERATIONS;
     }
-    if (!own->token) own->token = secure_getenv("HARPE_TOKEN");
-    if (own->token && !*own->token) own->token = NULL;
-    const char **texts[] = {&own->server_url, &own->job_metadata, &own->job_key,
-                            &own->token,      &own->ca_file,      &own->controller.zeusd_socket};
+    const char **texts[] = {&own->server_url, &own->job_metadata, &own->job_key, &own->ca_file,
+                            &own->controller.zeusd_socket};
     bool ok = true;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (!ok) *texts[i] = NULL;
         if (!copy(texts[i])) ok = false;
     }
+    own->token = token;
     return ok ? HARPE_OK : harpe_fail_memory(error);
 }
 

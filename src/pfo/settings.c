@@ -50,9 +50,13 @@ static const setting SETTINGS[] = {
      "directory of store and dump_dir where those are not set"},
     {"store", TEXT, AT(store), "", 0, 0,
      "SQLite file, postgresql://..., or memory (nothing survives); harpe.db in state_dir"},
+    {"store_password_file", TEXT, AT(store_password_file), "", 0, 0,
+     "its first line is the password for the PostgreSQL of store"},
     {"token_file", TEXT, AT(token_file), "", 0, 0, "its first line is the bearer token"},
     {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
     {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
+    {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
+     "names by which clients and proxies call a server without a token; .DOMAIN: all below it"},
     {"insecure", SWITCH, AT(insecure), "false", 0, 0,
      "listen on other addresses than loopback without a token"},
     {"scheduler_timeout", LONG, AT(scheduler_timeout_s), "60", 1, DAY_S,
@@ -174,6 +178,11 @@ const char *harpe_settings_help_at(int index) {
     return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].help : NULL;
 }
 
+int harpe_settings_name_length(const char *name) {
+    size_t length = strcspn(name, " \t:/?&@");
+    return length < 64 ? (int)length : 64;
+}
+
 harpe_status harpe_settings_init(harpe_settings *settings, harpe_error *error) {
     harpe_settings fresh = {0};
     for (int i = 0; i < SETTING_COUNT; i++) {
@@ -201,7 +210,8 @@ harpe_status harpe_settings_set(harpe_settings *settings, const char *name, cons
         if (!status) settings->origins[i] = origin;
         return status;
     }
-    return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.64s'", where, name);
+    return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.*s'", where,
+                      harpe_settings_name_length(name), name);
 }
 
 static harpe_status check_args(const harpe_settings *settings, harpe_error *error) {
@@ -335,17 +345,20 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
 /* ---- Printing ---------------------------------------------------------------------------------
  */
 
-/* Everything between "user:" and "@" of a connection string is a password. */
-static void append_masked(harpe_text *text, const char *store) {
-    const char *scheme = strstr(store, "://");
-    const char *at = scheme ? strrchr(scheme, '@') : NULL;
-    const char *colon = scheme ? strchr(scheme + 3, ':') : NULL;
-    if (!at || !colon || colon > at) {
-        harpe_text_printf(text, "%s", store);
-        return;
-    }
-    harpe_text_append(text, store, (size_t)(colon + 1 - store));
-    harpe_text_printf(text, "***%s", at);
+/* A connection string may hold a password. Without the function that finds it nothing behind the
+ * scheme is shown. */
+static void append_store(harpe_text *text, const harpe_settings *settings) {
+    const char *scheme = strstr(settings->store, "://");
+    char *shown = settings->show_store ? settings->show_store(settings->store) : NULL;
+    if (shown)
+        harpe_text_printf(text, "%s", shown);
+    else if (settings->show_store)
+        text->failed = true;
+    else if (scheme)
+        harpe_text_printf(text, "%.*s***", (int)(scheme - settings->store) + 3, settings->store);
+    else
+        harpe_text_printf(text, "%s", settings->store);
+    free(shown);
 }
 
 /* The value as text, unquoted; appended to `text`. */
@@ -354,7 +367,7 @@ static void append_value(harpe_text *text, const harpe_settings *settings, const
     switch (which->type) {
     case TEXT:
         if (strcmp(which->name, "store") == 0) {
-            append_masked(text, *(const char *const *)(const void *)at);
+            append_store(text, settings);
         } else {
             harpe_text_printf(text, "%s", *(const char *const *)(const void *)at);
         }

@@ -39,8 +39,10 @@ typedef struct harpe_settings {
     int port;        /* 7787; 0: any free one */
     char *state_dir; /* where store and dump_dir are unless they are set */
     char *store;     /* a file, "sqlite:FILE", "postgresql://..." or "memory"; STATE_DIR/harpe.db */
-    char *token_file; /* a file whose first line is the bearer token */
+    char *store_password_file; /* a file whose first line is the password for PostgreSQL */
+    char *token_file;          /* a file whose first line is the bearer token */
     char *tls_cert, *tls_key;
+    char *allowed_hosts;          /* names in Host beside those of the address; "a,.b.example" */
     bool insecure;                /* listen on another address without a token */
     int64_t scheduler_timeout_s;  /* an answer of a scheduler program; 60 */
     int64_t max_body_bytes;       /* 64 MiB */
@@ -54,6 +56,10 @@ typedef struct harpe_settings {
     int scheduler_threads;        /* schedulers that run at a time; 64 */
     int64_t work_deadline_s;      /* of decoding, a read or a dump; 30 */
     bool log_is_json;             /* log_format: text, or json: an object a line */
+
+    /* How `store` is shown without its secrets: a text to be freed with free(), NULL when out of
+     * memory. No setting; NULL: what follows a scheme is not shown. */
+    char *(*show_store)(const char *store);
 
     harpe_settings_origin origins[HARPE_SETTINGS_MAX]; /* in the order of harpe_settings_name_at */
 } harpe_settings;
@@ -90,7 +96,7 @@ harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *e
 
 /* NAME=value lines, each below a comment that says what it is and where the value came from;
  * harpe_settings_from_file reads them back. Holds no secret (token_file is a path; a password in
- * `store` is masked). To be freed with free(); NULL when out of memory. */
+ * `store` is masked by show_store). To be freed with free(); NULL when out of memory. */
 char *harpe_settings_format(const harpe_settings *settings);
 /* The same as a JSON object, names in lower case. */
 char *harpe_settings_format_json(const harpe_settings *settings);
@@ -98,5 +104,7 @@ char *harpe_settings_format_json(const harpe_settings *settings);
 /* Names, for help texts: index from 0, NULL past the last. */
 const char *harpe_settings_name_at(int index);
 const char *harpe_settings_help_at(int index);
+/* How much of a name that is no setting a message may show: what follows may be a value. */
+int harpe_settings_name_length(const char *name);
 
 #endif

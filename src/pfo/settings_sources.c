@@ -116,8 +116,8 @@ static harpe_status take_line(harpe_settings *settings, char *line, const char *
                           "%s: the quote that begins the value does not end it", where);
     if (!is_setting(name))
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: there is no setting '%.64s' (see harpe serve --print-settings)",
-                          where, name);
+                          "%s: there is no setting '%.*s' (see harpe serve --print-settings)",
+                          where, harpe_settings_name_length(name), name);
     char place[WHERE_SIZE];
     snprintf(place, sizeof place, "%s: %s", where, name);
     harpe_status status = harpe_settings_set(settings, name, value, HARPE_FROM_FILE, place, error);

@@ -36,13 +36,13 @@ struct harpe_dump {
 
 /* ---- Files -------------------------------------------------------------------------------- */
 
-/* Makes `path` and what is missing above it. */
+/* Makes `path` and what is missing above it, for the server's user alone. */
 static harpe_status make_directories(char *path, harpe_error *error) {
     for (char *slash = path + 1;; slash++) {
         slash += strcspn(slash, "/");
         char kept = *slash;
         *slash = '\0';
-        int failure = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
+        int failure = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
         if (failure) return harpe_fail_errno(error, failure, "cannot make directory %s", path);
         *slash = kept;
         if (kept == '\0') return HARPE_OK;

@@ -1,25 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Browsers say where a page comes from in Origin, and whom they believe to talk to in Host. */
+/* Browsers say where a page comes from in Origin, and whom they believe to talk to in Host. A page
+ * whose site's name was made to lead here (DNS rebinding) has that name in both. */
 #include "server/origin.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
-bool harpe_address_is_local(const char *address) {
+/* As long as a DNS name can be. */
+enum { HOST_SIZE = 256 };
+
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+/* The name or address of "name", "name:port", "[::1]:port", without the dot that may end a name;
+ * false: the value is none of these. */
+static bool read_name(const char *host, char name[HOST_SIZE]) {
+    bool is_bracketed = *host == '[';
+    size_t length = is_bracketed ? strcspn(++host, "]") : strcspn(host, ":");
+    const char *rest = host + length;
+    if (is_bracketed && *rest++ != ']') return false;
+    if (*rest == ':') rest += 1 + strspn(rest + 1, "0123456789");
+    if (*rest != '\0') return false;
+    if (length > 0 && host[length - 1] == '.') length--;
+    if (length == 0 || length >= HOST_SIZE) return false;
+    memcpy(name, host, length);
+    name[length] = '\0';
+    return true;
+}
+
+typedef enum address_kind { NO_ADDRESS, OF_LOOPBACK, OF_ANYBODY } address_kind;
+
+/* 127.1 is an address too. 0.0.0.0 leads to the machine itself. */
+static address_kind kind_of_ipv4(struct in_addr address) {
+    uint32_t bits = ntohl(address.s_addr);
+    return bits >> 24 == 127 || bits == 0 ? OF_LOOPBACK : OF_ANYBODY;
+}
+
+static address_kind kind_of(const char *name) {
+    struct in6_addr address;
+    struct in_addr old;
+    if (name[strspn(name, "0123456789.")] == '\0')
+        return inet_aton(name, &old) ? kind_of_ipv4(old) : NO_ADDRESS;
+    if (inet_pton(AF_INET6, name, &address) != 1) return NO_ADDRESS;
+    if (IN6_IS_ADDR_V4MAPPED(&address)) {
+        memcpy(&old, address.s6_addr + 12, sizeof old);
+        return kind_of_ipv4(old);
+    }
+    return IN6_IS_ADDR_LOOPBACK(&address) || IN6_IS_ADDR_UNSPECIFIED(&address) ? OF_LOOPBACK
+                                                                               : OF_ANYBODY;
+}
+
+/* Is it `domain` itself, or below it? */
+static bool is_below(const char *name, const char *domain, size_t length) {
+    size_t own = strlen(name);
+    return own > length && name[own - length - 1] == '.' &&
+           strncasecmp(name + own - length, domain, length) == 0;
+}
+
+static bool is_localhost(const char *name) {
+    return strcasecmp(name, "localhost") == 0 || is_below(name, "localhost", strlen("localhost"));
+}
+
+/* Whole, or its part before the first dot. */
+static bool is_host_name(const char *name) {
+    char own[HOST_SIZE] = "";
+    if (gethostname(own, sizeof own - 1) != 0 || *own == '\0') return false;
+    if (strcasecmp(name, own) == 0) return true;
+    size_t length = strcspn(own, ".");
+    return strlen(name) == length && strncasecmp(name, own, length) == 0;
+}
+
+static bool matches(const char *name, const char *allowed, size_t length) {
+    if (length == 1 && *allowed == '*') return true;
+    if (*allowed == '.') return is_below(name, allowed + 1, length - 1);
+    return strlen(name) == length && strncasecmp(name, allowed, length) == 0;
+}
+
+static bool is_allowed(const char *name, const char *allowed_hosts) {
+    static const char separators[] = ", \t";
+    for (const char *at = allowed_hosts + strspn(allowed_hosts, separators); *at;) {
+        size_t length = strcspn(at, separators);
+        if (matches(name, at, length)) return true;
+        at += length;
+        at += strspn(at, separators);
+    }
+    return false;
+}
+
+static bool is_loopback(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* "name", "name:port", "[::1]:port": is the name one of this machine alone? */
-static bool names_this_machine(const char *host) {
-    static const char local[] = "localhost";
-    size_t length = strcspn(host, ":");
-    if (*host == '[') return strncmp(host, "[::1]", 5) == 0 && (host[5] == '\0' || host[5] == ':');
-    if (strspn(host, "0123456789.") == length)
-        return strncmp(host, "127.", 4) == 0 || strncmp(host, "0.0.0.0", length) == 0;
-    if (length < strlen(local)) return false;
-    const char *end = host + length - strlen(local);
-    return strncasecmp(end, local, strlen(local)) == 0 && (end == host || end[-1] == '.');
+bool harpe_host_is_known(const char *host, const char *listen, const char *allowed_hosts) {
+    char name[HOST_SIZE];
+    if (!read_name(host, name)) return false;
+    if (is_allowed(name, allowed_hosts)) return true;
+    bool is_wildcard = kind_of(listen) == OF_LOOPBACK && !is_loopback(listen);
+    address_kind kind = kind_of(name);
+    if (is_loopback(listen)) return kind == OF_LOOPBACK || is_localhost(name);
+    /* Nobody can make an address lead elsewhere. */
+    return kind != NO_ADDRESS || is_host_name(name) || (is_wildcard && is_localhost(name));
 }
+
+/* ---- Requests ------------------------------------------------------------------------------- */
 
 /* Pages name where they come from in whatever changes something. */
 static bool is_own_page(const char *origin, const char *host) {
@@ -27,7 +111,7 @@ static bool is_own_page(const char *origin, const char *host) {
     return name && host && strcasecmp(name + 3, host) == 0;
 }
 
-/* Pages can change none of these; programs that train send none of them. */
+/* Programs that train send none of these. A page can leave them out, with luck. */
 static bool is_from_browser(const harpe_http_request *request) {
     const char *agent = harpe_http_header(request, "user-agent");
     return (agent && strncmp(agent, "Mozilla/", 8) == 0) ||
@@ -35,17 +119,18 @@ static bool is_from_browser(const harpe_http_request *request) {
 }
 
 const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules) {
-    if (!is_from_browser(request)) return NULL;
     const char *host = harpe_http_header(request, "host");
     const char *origin = harpe_http_header(request, "origin");
-    if (rules.for_ranks)
+    bool is_browser = is_from_browser(request);
+    if (is_browser && rules.for_ranks)
         return "this is for training processes: a browser that asks takes a rank's place";
-    if (origin && rules.changes && !is_own_page(origin, host))
+    if (is_browser && origin && rules.changes && !is_own_page(origin, host))
         return "this was asked by a page of another site: open this server's own page, or give it "
                "a token (--token-file)";
-    /* A foreign name that leads here makes a foreign page look like ours. */
-    if (rules.is_local && host && *host && !names_this_machine(host))
-        return "this server knows itself as localhost and 127.0.0.1 only: to be called by another "
-               "name it needs a token (--token-file)";
+    /* A foreign name that leads here makes a foreign page look like ours. Every browser sends a
+     * name. */
+    if (host && *host && !harpe_host_is_known(host, rules.listen, rules.allowed_hosts))
+        return "this server does not know itself by the name in Host: add the name with "
+               "--allowed-hosts, or give the server a token (--token-file)";
     return NULL;
 }

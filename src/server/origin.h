@@ -5,16 +5,25 @@
 #ifndef HARPE_SERVER_ORIGIN_H
 #define HARPE_SERVER_ORIGIN_H
 
+#include <stdbool.h>
+
 #include "server/http.h"
 
 typedef struct harpe_origin_rules {
-    bool is_local;  /* the server listens to its own machine only */
-    bool changes;   /* the request may change something */
-    bool for_ranks; /* it is of a training process, which it makes wait */
+    const char *listen;        /* the numeric address that is listened on */
+    const char *allowed_hosts; /* other names of the server, as the setting has them */
+    bool changes;              /* the request may change something */
+    bool for_ranks;            /* it is of a training process, which it makes wait */
 } harpe_origin_rules;
-/* Why a browser's request is refused (a line), or NULL; whatever else asks is never refused. */
+/* Why a request is refused (a line), or NULL. Its Host must be a name of this server, whoever
+ * asks: a page can give any User-Agent, but not another Host. More is asked of browsers. */
 const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules);
-/* Is this an address that only its own machine reaches? Numeric. */
-bool harpe_address_is_local(const char *address);
+
+/* Is the value of a Host header a name of a server that listens on the numeric address `listen`?
+ * On a loopback address: loopback addresses, localhost and names below it. On another: any numeric
+ * address, the machine's own host name, and for the wildcard address localhost too. Everywhere the
+ * names in `allowed_hosts`, separated by commas or white space: "NAME", ".DOMAIN" for all names
+ * below a domain, "*" for every name. Ports are not compared: tunnels and proxies change them. */
+bool harpe_host_is_known(const char *host, const char *listen, const char *allowed_hosts);
 
 #endif

@@ -187,8 +187,8 @@ static void tick(void *user) {
 
 static harpe_status join_others(harpe_peers *peers, harpe_error *error) {
     const harpe_jobs_options *engine = &peers->engine;
-    harpe_status status = harpe_mailbox_open(engine->settings->store, engine->loop, engine->log,
-                                             has_news, peers, &peers->mailbox, error);
+    harpe_status status = harpe_mailbox_open(harpe_store_where(engine->store), engine->loop,
+                                             engine->log, has_news, peers, &peers->mailbox, error);
     if (!status) status = harpe_loop_after(engine->loop, 0, tick, peers, &peers->timer, error);
     return status;
 }

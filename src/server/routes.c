@@ -276,14 +276,18 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
     return index == harpe_http_segment_count(request);
 }
 
-/* Why this request is not for whoever makes it; NULL: it is. */
+/* Why this request is not for whoever makes it; NULL: it is. `route` NULL: there is none. */
 static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
                             const harpe_route *route) {
     const harpe_settings *settings = routes->options.settings;
-    if (*settings->token_file || route->page == HARPE_PAGE_HEALTH) return NULL;
-    harpe_origin_rules rules = {.is_local = harpe_address_is_local(settings->listen),
-                                .changes = strcmp(route->method, "GET") != 0,
-                                .for_ranks = route->needs_rank};
+    if (*settings->token_file) return NULL;
+    if (route && route->page == HARPE_PAGE_HEALTH) return NULL;
+    harpe_origin_rules rules = {
+        .listen = settings->listen,
+        .allowed_hosts = settings->allowed_hosts,
+        .changes = route && strcmp(route->method, "GET") != 0,
+        .for_ranks = route && route->needs_rank,
+    };
     return harpe_origin_fault(request, rules);
 }
 
@@ -321,7 +325,10 @@ static void on_request(void *user, harpe_http_request *request) {
         }
         harpe_text_printf(&allowed, "%s%s", allowed.length ? ", " : "", route->method);
     }
-    if (allowed.length && !allowed.failed) {
+    const char *fault = fault_of(routes, request, NULL);
+    if (fault) {
+        answer_detail(request, 403, fault, NULL);
+    } else if (allowed.length && !allowed.failed) {
         const harpe_http_header_field headers[] = {{"allow", allowed.data}, {NULL, NULL}};
         answer_detail(request, 405, "Method Not Allowed", headers);
     } else {

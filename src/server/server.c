@@ -12,19 +12,22 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/token.h"
 #include "server/http.h"
 #include "server/routes.h"
+#include "server/store/address.h"
 
 enum {
     DUMP_THREADS = 16, /* each may wait for a file for ever */
     PEM_LIMIT_BYTES = 1 << 20,
-    TOKEN_LIMIT_BYTES = 4096,
+    PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between looks at whether all is flushed */
     /* After the request to stop: */
     STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
@@ -68,19 +71,42 @@ static void say(const harpe_server *server, harpe_log_level level, const char *l
 /* ---- Files that settings name -----------------------------------------------------------------
  */
 
-static harpe_status read_token(const char *path, char **token, harpe_error *error) {
-    size_t length;
-    char *text;
-    harpe_status status = harpe_file_read(path, TOKEN_LIMIT_BYTES, &text, &length, error);
-    if (status) return status;
-    text[strcspn(text, "\r\n")] = '\0';
-    if (!*text || strspn(text, " ") == strlen(text)) {
-        free(text);
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "token_file: the first line of %.200s must be the token", path);
+/* With what the store is opened: the setting, and the password from its file. */
+static harpe_status store_address(const harpe_settings *settings, char **address,
+                                  harpe_error *error) {
+    const char *path = settings->store_password_file;
+    if (!*path) {
+        *address = strdup(settings->store);
+        return *address ? HARPE_OK : harpe_fail_memory(error);
     }
-    *token = text;
-    return HARPE_OK;
+    if (!harpe_store_address_is_sound(settings->store) || !harpe_store_is_postgres(settings->store))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "store_password_file: store must be the address of a PostgreSQL, such as "
+                          "postgresql://USER@HOST:PORT/DATABASE");
+    size_t length;
+    char *password;
+    harpe_status status = harpe_file_read(path, PASSWORD_LIMIT_BYTES, &password, &length, error);
+    if (status) return status;
+    bool is_text = strlen(password) == length;
+    password[strcspn(password, "\r\n")] = '\0';
+    if (!*password || !is_text)
+        status =
+            harpe_fail(error, HARPE_INVALID_INPUT,
+                       "store_password_file: the first line of %.200s must be the password", path);
+    else
+        status = harpe_store_address_with_password(settings->store, password, address, error);
+    explicit_bzero(password, length);
+    free(password);
+    return status;
+}
+
+static harpe_status open_store(harpe_server *server, harpe_error *error) {
+    char *address = NULL;
+    harpe_status status = store_address(server->settings, &address, error);
+    if (!status)
+        status = harpe_store_open(address, server->loop, server->log, &server->store, error);
+    free(address);
+    return status;
 }
 
 /* What HTTP is given from files; "" names none. */
@@ -98,7 +124,8 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
                                  harpe_error *error) {
     size_t length;
     harpe_status status = HARPE_OK;
-    if (*settings->token_file) status = read_token(settings->token_file, &texts->token, error);
+    if (*settings->token_file)
+        status = harpe_token_read(settings->token_file, "token_file", &texts->token, error);
     if (!status && *settings->tls_cert)
         status = harpe_file_read(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert, &length, error);
     if (!status && *settings->tls_key)
@@ -191,6 +218,18 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
+/* A directory that was there keeps its mode: others may be meant to read it. */
+static void check_privacy(const harpe_server *server, const char *setting, const char *directory) {
+    struct stat info;
+    char line[400];
+    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode) || (info.st_mode & 0077) == 0) return;
+    (void)snprintf(line, sizeof line,
+                   "%s: other users may look into %.200s (mode %04o); if they are not meant to, "
+                   "chmod 700 it",
+                   setting, directory, (unsigned)info.st_mode & 07777U);
+    say(server, HARPE_LOG_WARNING, line);
+}
+
 static void on_signal(void *user, int signal_number);
 
 /* A scheduler program is killed after its timeout and its job fails after the second one; what
@@ -226,9 +265,10 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
     if (!status && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
-    if (!status)
-        status =
-            harpe_store_open(settings->store, server->loop, server->log, &server->store, error);
+    if (!status && harpe_settings_use_state_dir(settings))
+        check_privacy(server, "state_dir", settings->state_dir);
+    if (!status && settings->dump_data) check_privacy(server, "dump_dir", settings->dump_dir);
+    if (!status) status = open_store(server, error);
     if (status) return status;
     harpe_jobs_options options = {
         .loop = server->loop,

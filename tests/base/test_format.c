@@ -10,6 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clean.h"
+#include "base/error.h"
 #include "base/format.h"
 #include "draw/axis.h"
 #include "draw/palette.h"
@@ -88,6 +90,95 @@ static void foreign_bytes_become_harmless(void **state) {
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xed\xa0\x80"), "???");
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xf4\x90\x80\x80"), "????");
     assert_string_equal(harpe_clean_text(text, sizeof text, "x\xe2\x82"), "x??");
+}
+
+/* An independent reading of UTF-8: encodes every code point and looks the bytes up. */
+static size_t encode(uint32_t code, char *to) {
+    if (code < 0x80) return to[0] = (char)code, 1;
+    if (code < 0x800)
+        return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 0x3f)), 2;
+    if (code < 0x10000)
+        return to[0] = (char)(0xe0 | code >> 12), to[1] = (char)(0x80 | (code >> 6 & 0x3f)),
+               to[2] = (char)(0x80 | (code & 0x3f)), 3;
+    return to[0] = (char)(0xf0 | code >> 18), to[1] = (char)(0x80 | (code >> 12 & 0x3f)),
+           to[2] = (char)(0x80 | (code >> 6 & 0x3f)), to[3] = (char)(0x80 | (code & 0x3f)), 4;
+}
+
+/* What a terminal obeys, or what changes the order of a line. */
+static bool is_harmful(uint32_t code) {
+    static const uint32_t ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0x61c, 0x61c},
+                                         {0x200e, 0x200f}, {0x2028, 0x202e},  {0x2066, 0x2069},
+                                         {0xd800, 0xdfff}, {0xfeff, 0xfeff},  {0xfff9, 0xfffb},
+                                         {0xfffe, 0xffff}, {0xe0000, 0xe007f}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
+    return (code & 0xfffe) == 0xfffe;
+}
+
+static void no_harmful_character_passes_and_no_other_is_lost(void **state) {
+    (void)state;
+    for (uint32_t code = 1; code <= 0x10ffff; code++) {
+        char in[8] = "a", out[16], same[8];
+        size_t length = encode(code, in + 1);
+        strcpy(in + 1 + length, "b");
+        strcpy(same, in);
+        harpe_clean_in_place(same);
+        harpe_clean_text(out, sizeof out, in);
+        if (is_harmful(code)) {
+            assert_int_equal(same[0], 'a');
+            assert_non_null(strpbrk(same + 1, "?"));
+            assert_int_equal(strspn(same + 1, "?") + 2, strlen(same));
+            assert_int_equal(strspn(out + 1, "? ") + 2, strlen(out));
+        } else {
+            assert_string_equal(same, in);
+            assert_string_equal(out, in);
+        }
+    }
+}
+
+static void no_bytes_make_a_harmful_character(void **state) {
+    (void)state;
+    static const char *const overlong[] = {
+        "\xc0\x9b", "\xe0\x82\x9b",         "\xf0\x80\x82\x9b", "\xe0\x80\x9b",
+        "\xc1\x9b", "\xf8\x80\x80\x80\x9b", "\xf0\x82\x80\xae"};
+    char text[64], out[64];
+    for (size_t i = 0; i < sizeof overlong / sizeof overlong[0]; i++) {
+        strcpy(text, overlong[i]);
+        harpe_clean_in_place(text);
+        assert_int_equal(strspn(text, "?"), strlen(overlong[i]));
+    }
+    uint32_t seed = 12345;
+    for (int round = 0; round < 200000; round++) {
+        /* Bytes that matter come often. */
+        static const char bytes[] = "\xc2\x9b\x9d\x80\xe2\xae\x1b]\xf0\xc0\x90\xef\xbb\xbfx";
+        size_t length = 0;
+        for (; length < 12; length++) {
+            seed = seed * 1664525 + 1013904223;
+            text[length] = bytes[seed >> 16 & 7 ? (seed >> 20) % (sizeof bytes - 1) : 0];
+        }
+        text[length] = '\0';
+        harpe_clean_text(out, sizeof out, text);
+        harpe_clean_in_place(text);
+        for (int which = 0; which < 2; which++) {
+            const char *cleaned = which ? out : text;
+            size_t step;
+            for (; *cleaned; cleaned += step) {
+                int32_t code = harpe_character(cleaned, &step);
+                assert_true(code >= 0);
+                assert_false(is_harmful((uint32_t)code));
+            }
+        }
+    }
+}
+
+static void an_error_message_is_safe_to_print(void **state) {
+    (void)state;
+    harpe_error error;
+    harpe_fail(&error, HARPE_INVALID_INPUT, "a %s b",
+               "\x1b[2J\xc2\x9b"
+               "2J\xc2\x9d"
+               "0;x\x07\x9b\xe2\x80\xae\xc3\xa9");
+    assert_string_equal(error.message, "a ?[2J?2J?0;x???\xc3\xa9 b");
 }
 
 static void long_text_is_cut_between_characters(void **state) {
@@ -198,6 +289,9 @@ int main(void) {
         cmocka_unit_test(quantities_get_a_fitting_unit),
         cmocka_unit_test(digits_are_never_scientific),
         cmocka_unit_test(foreign_bytes_become_harmless),
+        cmocka_unit_test(no_harmful_character_passes_and_no_other_is_lost),
+        cmocka_unit_test(no_bytes_make_a_harmful_character),
+        cmocka_unit_test(an_error_message_is_safe_to_print),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(ticks_are_round_and_inside),
         cmocka_unit_test(ticks_of_an_empty_range_are_none),

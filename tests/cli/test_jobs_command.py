@@ -54,6 +54,20 @@ class Looking(JobsTest):
         self.assertEqual(self.jobs("--quiet").out.split(), [second.id, first.id])
         self.assertEqual(len(self.jobs("--json").json()["jobs"]), 2)
 
+    def test_texts_of_clients_do_not_reach_the_terminal(self):
+        server = self.start()
+        job = register(server, pp=4, ranks=False, job_metadata="a\x1b[2J\x9b2J\x9d0;t\x07\x7f"
+                       "\u202e\u2066\u2028\u200f\ufeff\U000e0041 caf\u00e9 \u65e5b")
+        for arguments in (("show", job.id), ("list",), ("--json",), ("show", job.id, "--json")):
+            out = self.jobs(*arguments).out
+            bad = [hex(ord(c)) for c in out if c != "\n" and (
+                ord(c) < 32 or 0x7f <= ord(c) < 0xa0 or c in "\u202e\u2066\u2028\u200f\ufeff\U000e0041")]
+            self.assertEqual(bad, [], arguments)
+        self.assertIn("a?[2J?2J?0;t" + "?" * 8 + " caf\u00e9 \u65e5b",
+                      self.jobs("show", job.id).out)
+        self.assertEqual(self.jobs("show", job.id, "--json").json()["job_metadata"],
+                         server.get(f"/jobs/{job.id}").json["job_metadata"])
+
     def test_missing_ranks_are_named_as_ranges(self):
         server = self.start()
         job = register(server, pp=4, dp=2, ranks=False)

@@ -216,14 +216,14 @@ static void a_server_that_wants_a_token_gets_it(void **state) {
     char flag[600];
     const char *more[] = {flag, NULL};
     snprintf(flag, sizeof flag, "--token-file=%s", scratch_path(files, "token"));
-    put_file(files->path, "open sesame\n");
+    put_file(files->path, "open-sesame \r\n");
     write_plan(files->root, 1);
     server one = start_server(files->root, "jobs.db", 0, more);
     training *stranger = start_training(one.url, 0, 1);
     WAIT_UNTIL(stranger, count_lines(stranger, "HARPE_TOKEN") == 1);
     end_with_warnings(stranger, 1);
     training *friend = new_training(one.url, 0, 1);
-    friend->options.token = "open sesame";
+    friend->options.token = " open-sesame\n";
     construct(friend);
     assert_int_equal(pthread_create(&friend->thread, NULL, train, friend), 0);
     assert_reaches_round(friend, 1);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "pfo/settings.h"
+#include "server/store/address.h"
 
 static int make(void **state) {
     harpe_settings *settings = calloc(1, sizeof *settings);
@@ -265,7 +266,13 @@ static void a_log_is_text_or_json(void **state) {
 
 static void passwords_are_not_printed(void **state) {
     assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
-    char *text = harpe_settings_format(*state);
+    harpe_settings *settings = *state;
+    char *text = harpe_settings_format(settings);
+    assert_null(strstr(text, "secret"));
+    assert_non_null(strstr(text, "STORE=postgresql://***\n"));
+    free(text);
+    settings->show_store = harpe_store_address_shown;
+    text = harpe_settings_format(settings);
     assert_null(strstr(text, "secret"));
     assert_non_null(strstr(text, "STORE=postgresql://me:***@db/harpe"));
     free(text);

@@ -41,19 +41,78 @@ class OtherSites(ServerTest):
         self.expect(server.post("/register_job", job_info(), Origin="http://localhost"), 200)
         self.assertEqual(len(server.get("/jobs").json["jobs"]), 2)
 
-    def test_a_foreign_name_is_refused_to_browsers_alone(self):
+    # A page can give any User-Agent, but not another Host.
+    AGENTS = ("Mozilla/5.0 (X11)", "python-httpx/0.27", "x", None)
+
+    def ask(self, server, host, agent, method="GET", target="/jobs"):
+        connection = self.connect(server)
+        line = "" if agent is None else f"User-Agent: {agent}\r\n"
+        connection.socket.sendall(f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n"
+                                  f"{line}Content-Length: 0\r\n\r\n".encode())
+        try:
+            return connection.receive()
+        finally:
+            connection.close()
+
+    def check_hosts(self, server, hosts):
+        for host, status in hosts:
+            for agent in self.AGENTS:
+                with self.subTest(host=host, agent=agent):
+                    self.expect(self.ask(server, host, agent), status)
+
+    def test_a_foreign_name_is_refused(self):
         server = self.start()
-        for host, status in (("evil.example", 403), ("evil.example:7787", 403), ("10.0.0.1", 403),
-                             ("localhost.evil.example", 403), ("notlocalhost", 403),
-                             ("127.0.0.1:1", 200), ("LocalHost:7787", 200), ("pfo.localhost", 200),
-                             ("[::1]:7787", 200), ("0.0.0.0:7787", 200), ("", 200)):
-            for agent, expected in ("Mozilla/5.0 (X11)", status), ("python-httpx/0.27", 200):
-                connection = self.connect(server)
-                connection.socket.sendall(f"GET /jobs HTTP/1.1\r\nHost: {host}\r\n"
-                                          f"User-Agent: {agent}\r\n\r\n".encode())
-                self.expect(connection.receive(), expected)
-                connection.close()
+        self.check_hosts(server, (
+            ("evil.example", 403), ("evil.example:7787", 403), ("10.0.0.1", 403),
+            ("localhost.evil.example", 403), ("notlocalhost", 403), ("127.0.0.1.evil.example", 403),
+            ("127.evil.example", 403), ("[::1].evil.example", 403), ("[::1", 403), ("::1", 403),
+            ("[fe80::1]", 403), ("localhost:80@evil.example", 403), ("127.0.0.1:x", 403),
+            ("evil.example.", 403), ("a" * 300 + ".localhost", 403), (".", 403),
+            ("[::ffff:10.0.0.1]", 403),
+            ("127.0.0.1:1", 200), ("127.0.0.1", 200), ("127.1", 200), ("LocalHost:7787", 200),
+            ("localhost.:7787", 200), ("pfo.localhost", 200), ("[::1]:7787", 200),
+            ("[::ffff:127.0.0.1]:1", 200), ("0.0.0.0:7787", 200), ("", 200)))
         self.expect(server.get("/healthz", **{"User-Agent": "Mozilla/5.0", "Sec-Fetch-Site": "none"}), 200)
+        self.expect(self.ask(server, "probe.example", None, "GET", "/healthz"), 200)
+
+    def test_a_foreign_name_is_refused_to_every_method_and_route(self):
+        server = self.start()
+        job = register(server, pp=1)
+        for method, target in (
+                ("GET", "/info"), ("GET", "/metrics"), ("GET", "/events"), ("GET", "/openapi.json"),
+                ("HEAD", "/jobs"), ("OPTIONS", "/jobs"), ("PUT", "/jobs"), ("GET", "/nowhere"),
+                ("GET", f"/jobs/{job.id}"), ("GET", f"/schedule/{job.id}?rank=0"),
+                ("POST", "/register_job"), ("POST", f"/straggler/{job.id}"),
+                ("DELETE", f"/jobs/{job.id}")):
+            with self.subTest(method=method, target=target):
+                connection = self.connect(server)
+                connection.socket.sendall(f"{method} {target} HTTP/1.1\r\nHost: evil.example\r\n"
+                                          "User-Agent: x\r\nContent-Length: 0\r\n\r\n".encode())
+                while b"\r\n\r\n" not in connection.pending:
+                    connection._more()
+                self.assertTrue(connection.pending.startswith(b"HTTP/1.1 403 "),
+                                connection.pending)
+                connection.close()
+        self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 1)
+
+    def test_names_of_proxies_are_a_setting(self):
+        server = self.start("--allowed-hosts", "pfo.example, .cluster.local,10.0.0.1")
+        self.check_hosts(server, (
+            ("pfo.example", 200), ("PFO.example:443", 200), ("a.b.cluster.local", 200),
+            ("10.0.0.1:7787", 200), ("localhost", 200),
+            ("cluster.local", 403), ("evilcluster.local", 403), ("x.pfo.example", 403),
+            ("example", 403), ("10.0.0.11", 403)))
+        server.kill()
+        self.check_hosts(self.start("--allowed-hosts", "*"), (("evil.example", 200),))
+
+    def test_a_server_for_the_network_knows_addresses_and_its_own_name(self):
+        server = self.start("--listen", "0.0.0.0", "--insecure")
+        own = socket.gethostname()
+        self.check_hosts(server, (
+            ("10.1.2.3:7787", 200), ("[fe80::1]:7787", 200), (own, 200), (own.split(".")[0], 200),
+            ("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403),
+            (own + ".evil.example", 403), ("1.2.3.4.evil.example", 403)))
 
     def test_no_browser_takes_a_ranks_place(self):
         server = self.start()
@@ -828,14 +887,14 @@ class Life(ServerTest):
         self.assertIn("NoSuch", last["message"])
 
     def test_a_token_is_needed_once_there_is_one(self):
-        (self.path / "token").write_text("correct horse\n")
+        (self.path / "token").write_text("correct-horse\n")
         server = self.start("--token-file", self.path / "token")
         for headers in ({}, {"Authorization": "Bearer wrong"},
-                        {"Authorization": "Bearer correct hors"}, {"Authorization": "correct horse"}):
+                        {"Authorization": "Bearer correct-hors"}, {"Authorization": "correct-horse"}):
             answer = self.expect(server.call("POST", "/register_job", job_info(), headers), 401)
             self.assertIn("www-authenticate", answer.headers)
             self.assertEqual(list(answer.json), ["detail"])
-        right = {"Authorization": "Bearer correct horse"}
+        right = {"Authorization": "Bearer correct-horse"}
         self.expect(server.call("POST", "/register_job", job_info(), right), 200)
         self.assertNotIn("horse", server.call("GET", "/info", None, right).body.decode())
         self.expect(server.get("/healthz"), 200)

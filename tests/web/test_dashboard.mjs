@@ -283,7 +283,7 @@ await test("comes_back_with_the_server", async () => {
 });
 
 await test("asks_for_the_token_where_the_server_wants_one", async () => {
-    writeFileSync(join(world.directory, "token"), "open sesame\n", { mode: 0o600 });
+    writeFileSync(join(world.directory, "token"), "open-sesame\n", { mode: 0o600 });
     const guarded = await world.serve("guarded", "--scheduler", "Perseus", "--token-file", "token");
     const { page: door } = await openPage(browser, guarded.url);
     const token = door.getByRole("textbox", { name: "Token" });
@@ -293,7 +293,7 @@ await test("asks_for_the_token_where_the_server_wants_one", async () => {
     await token.fill("wrong");
     await door.keyboard.press("Enter");
     await door.getByText("That token was not accepted").waitFor();
-    await token.fill("open sesame");
+    await token.fill("open-sesame");
     await door.keyboard.press("Enter");
     await door.getByText("No job is registered").waitFor();
     await door.evaluate(() => sessionStorage.clear());

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/store/address.h"
 #include "server/store/backend.h"
 #include "server/store/schema.h"
 
@@ -234,10 +235,6 @@ static bool is_owned(const void *state) {
 
 /* ---- Opening -------------------------------------------------------------------------------- */
 
-static bool accepts(const char *where) {
-    return strncmp(where, "postgresql://", 13) == 0 || strncmp(where, "postgres://", 11) == 0;
-}
-
 static void close_postgres(void *state) {
     postgres_store *store = state;
     disown(store);
@@ -324,7 +321,7 @@ static harpe_status read_result(void *state, const char *job_id, int64_t round, 
 
 const harpe_store_backend harpe_store_postgres = {
     .name = "postgresql",
-    .accepts = accepts,
+    .accepts = harpe_store_is_postgres,
     .open = open_postgres,
     .close = close_postgres,
     .description = description,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "server/store/address.h"
 #include "server/store/schema.h"
 
 /* ---- Errors and numbers --------------------------------------------------------------------- */
@@ -72,23 +73,8 @@ int64_t harpe_pg_to_int(const PGresult *result, int row, int column) {
 
 /* ---- Connecting ----------------------------------------------------------------------------- */
 
-static bool is_taken_apart_well(const PQconninfoOption *option) {
-    if (!option->val) return true;
-    if (strcmp(option->keyword, "host") == 0) return !strchr(option->val, '@');
-    if (strcmp(option->keyword, "port") == 0) {
-        return option->val[strspn(option->val, "0123456789,")] == '\0';
-    }
-    return true;
-}
-
 harpe_status harpe_pg_check_address(const char *where, harpe_error *error) {
-    PQconninfoOption *options = PQconninfoParse(where, NULL);
-    bool is_fine = options != NULL;
-    for (const PQconninfoOption *o = options; o && o->keyword && is_fine; o++) {
-        is_fine = is_taken_apart_well(o);
-    }
-    PQconninfoFree(options);
-    if (is_fine) return HARPE_OK;
+    if (harpe_store_address_is_sound(where)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "store postgresql://...: is no connection string; use "
                       "postgresql://USER:PASSWORD@HOST:PORT/DATABASE and write characters such as "

@@ -7,11 +7,15 @@
  * would sync only at checkpoints and lose what was acknowledged when the machine goes down). */
 #include "server/store/sqlite_store.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "server/store/address.h"
 
 /* Read and written as text by PRAGMAs. */
 #define APPLICATION_ID 1214345840 /* "Harp" */
@@ -219,12 +223,40 @@ static const char *path_of(const char *where) {
 }
 
 static bool accepts_sqlite(const char *where) {
-    return strncmp(where, "sqlite:", 7) == 0 || !strstr(where, "://");
+    if (strncmp(where, "sqlite:", 7) == 0) return true;
+    return !strstr(where, "://") && !harpe_store_is_postgres(where);
+}
+
+/* Takes rights from a file of ours that others can reach. What is not there, or belongs to somebody
+ * else, stays as it is. */
+static void tighten(const char *path, const char *suffix, harpe_log log) {
+    struct stat info;
+    char *file = NULL;
+    if (asprintf(&file, "%s%s", path, suffix) < 0) return;
+    bool is_open = stat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+                   (info.st_mode & 0077) != 0;
+    if (is_open && chmod(file, info.st_mode & 0700) == 0 && log.write) {
+        char line[400];
+        (void)snprintf(line, sizeof line, "%.300s: had mode %04o, now %04o", file,
+                       (unsigned)info.st_mode & 07777U, (unsigned)info.st_mode & 0700U);
+        log.write(log.user, HARPE_LOG_WARNING, line);
+    }
+    free(file);
+}
+
+/* SQLite gives its log the mode of the database. The file is made here because SQLite would let
+ * others read it. */
+static void protect(const char *path, harpe_log log) {
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
+    if (file >= 0) (void)close(file);
+    tighten(path, "", log);
+    tighten(path, "-wal", log);
+    tighten(path, "-shm", log);
+    tighten(path, "-journal", log);
 }
 
 static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
                                 harpe_error *error) {
-    (void)log;
     const char *path = path_of(where);
     if (*path == '\0') {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -235,6 +267,7 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
     char *name = NULL;
     if (asprintf(&plain_path, "%s%s", *path == '/' ? "" : "./", path) < 0) plain_path = NULL;
     if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
+    if (plain_path) protect(plain_path, log);
     harpe_status status = open_database(plain_path, name, state, error);
     free(plain_path);
     return status;

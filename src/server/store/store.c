@@ -47,6 +47,7 @@ typedef struct change_list {
 struct harpe_store {
     const harpe_store_backend *backend;
     void *state; /* the back-end's */
+    char *where; /* may hold a password */
     harpe_log log;
 
     /* The loop's: */
@@ -276,6 +277,7 @@ static void free_store(harpe_store *store) {
     pthread_cond_destroy(&store->has_written);
     pthread_cond_destroy(&store->has_work);
     pthread_mutex_destroy(&store->lock);
+    free(store->where);
     free(store);
 }
 
@@ -306,7 +308,9 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->has_work, NULL);
     pthread_cond_init(&store->has_written, NULL);
-    harpe_status status = backend->open(where, log, &store->state, error);
+    store->where = strdup(where);
+    harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = backend->open(where, log, &store->state, error);
     if (status == HARPE_OK) status = watch_written(store, loop, error);
     if (status == HARPE_OK) {
         int result = start_thread(store);
@@ -382,6 +386,8 @@ void harpe_store_disown(harpe_store *store) { store->backend->disown(store->stat
 bool harpe_store_is_owned(const harpe_store *store) {
     return store->backend->is_owned(store->state);
 }
+
+const char *harpe_store_where(const harpe_store *store) { return store->where; }
 
 /* ---- Looking at it -------------------------------------------------------------------------- */
 

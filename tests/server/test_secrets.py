@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `harpe serve` keeps to itself: the password of its database, its files, and that a
+token is the same word to server and clients. Oracle of the password: no spelling of it is in anything
+that the server prints or answers."""
+import os
+import pathlib
+import stat
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.parse
+
+import postgres
+import server
+
+SECRET = "hunter2%x y/z"
+QUOTED = urllib.parse.quote(SECRET, safe="")
+ALL_HEX = "".join(f"%{byte:02x}" for byte in SECRET.encode())
+PARTS = ("hunter2", QUOTED, ALL_HEX)
+
+# Connection strings with the secret in them.
+ADDRESSES = (
+    f"postgresql://me:{QUOTED}@db.example:5433/harpe",
+    f"postgresql://me:{ALL_HEX}@db.example/harpe",
+    f"postgres://:{QUOTED}@/harpe",
+    f"postgresql://db.example/harpe?user=me&password={QUOTED}",
+    f"postgresql://db.example/harpe?password={ALL_HEX}&sslmode=require",
+    f"postgresql://db.example/harpe?p%61ssword={QUOTED}",
+    f"postgresql://me@db.example/harpe?sslpassword={QUOTED}",
+    f"postgresql://me:{QUOTED}@[::1]:5432,other:5433/harpe",
+    f"postgresql://me:{QUOTED}@%2Ftmp%2Fsocket/harpe",
+    "host=db.example dbname=harpe password='hunter2%x y/z'",
+    "  password = hunter2   host=db.example",
+    "dbname=harpe sslpassword=hunter2",
+    "user=me passfile=/x password=hunter2",
+    # With mistakes in them.
+    "postgresql://me:hunter2@x@db.example/harpe",
+    "postgresql://me:12/hunter2@db.example/harpe",
+    "postgresql://me:hunter2/3@db.example/harpe",
+    "postgresql://me:12?hunter2@db.example/harpe",
+    "postgresql://db.example/harpe?pasword=hunter2",
+    "postgresql:/me:hunter2@db.example/harpe",
+    "postgresql:me:hunter2@db.example/harpe",
+    "POSTGRESQL://me:hunter2@db.example/harpe",
+    " postgresql://me:hunter2@db.example/harpe",
+    "host=db.example password=hunter2 x",
+    "password='hunter2",
+    "mysql://me:hunter2@db.example/harpe",
+    "postgresql:///?dbname=host%3Dx%20password%3Dhunter2",
+)
+
+
+class World(unittest.TestCase):
+    def setUp(self):
+        keeper = tempfile.TemporaryDirectory(prefix="harpe-secrets-")
+        self.addCleanup(keeper.cleanup)
+        self.directory = pathlib.Path(keeper.name)
+
+    def start(self, *arguments, **others):
+        running = server.Server(self.directory, *arguments, **others)
+        self.addCleanup(running.kill)
+        return running
+
+    def run_serve(self, *arguments, environment=None):
+        return subprocess.run(
+            [server.HARPE, "serve", *map(str, arguments)], cwd=self.directory, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=server.LIMIT_S,
+            env=server.clean_environment({"STATE_DIRECTORY": str(self.directory)}
+                                         | (environment or {})))
+
+    def assert_silent(self, text, what):
+        for part in PARTS:
+            self.assertNotIn(part.lower(), text.lower(), what)
+
+
+class ThePasswordOfTheDatabase(World):
+    def test_settings_are_printed_without_it(self):
+        for address in ADDRESSES:
+            for where in ({"arguments": ("--store", address)},
+                          {"environment": {"HARPE_PFO_STORE": address}}):
+                with self.subTest(address=address):
+                    done = self.run_serve("--print-settings", *where.get("arguments", ()),
+                                          environment=where.get("environment"))
+                    self.assertEqual(done.returncode, 0, done.stdout)
+                    self.assert_silent(done.stdout, address)
+                    self.assertIn("***", done.stdout)
+
+    def test_what_is_no_secret_is_printed(self):
+        for address, shown in (
+                ("postgresql://me:x@db.example:5433/harpe",
+                 "postgresql://me:***@db.example:5433/harpe"),
+                ("postgresql://db.example/harpe?password=x&sslmode=require",
+                 "postgresql://:***@db.example/harpe?sslmode=require"),
+                ("host=/run/pg user=me dbname=harpe", "postgresql://me@/harpe?host=/run/pg"),
+                ("postgresql://db.example/harpe", "postgresql://db.example/harpe"),
+                ("jobs.db", "jobs.db"), ("memory", "memory")):
+            with self.subTest(address=address):
+                done = self.run_serve("--print-settings", "--store", address)
+                self.assertIn(f"\nSTORE={shown}\n", done.stdout)
+
+    def test_a_failing_start_does_not_tell_it(self):
+        for address in ADDRESSES:
+            # Nobody listens there, and no name has to be looked up.
+            address = address.replace("db.example", "127.0.0.1").replace(",other:5433", "")
+            address = address.replace(":5433", ":1").replace("5432", "1")
+            with self.subTest(address=address):
+                done = self.run_serve("--store", address, "--port", 0,
+                                      environment={"PGPORT": "1", "PGHOST": "127.0.0.1"})
+                self.assertNotEqual(done.returncode, 0, done.stdout)
+                self.assert_silent(done.stdout, address)
+                self.assertEqual([p.name for p in self.directory.iterdir()
+                                  if "hunter" in p.name], [], "it became the name of a file")
+
+    def test_a_line_that_is_no_setting_does_not_tell_it(self):
+        config = self.directory / "serve.conf"
+        config.write_text("STORE postgresql://me@db.example/harpe?password=hunter2\n"
+                          .replace("me@", "me:hunter2@"))
+        done = self.run_serve("--config", config, "--print-settings")
+        self.assertNotEqual(done.returncode, 0)
+        self.assert_silent(done.stdout, "a file")
+        done = self.run_serve("--set", "postgresql://me:hunter2@x/y?a=b", "--print-settings")
+        self.assertNotEqual(done.returncode, 0)
+        self.assert_silent(done.stdout, "a flag")
+
+
+@unittest.skipIf(postgres.programs() is None, "PostgreSQL is not installed")
+class ADatabaseThatWantsAPassword(World):
+    @classmethod
+    def setUpClass(cls):
+        cls.database = postgres.Postgres()
+        cls.addClassCleanup(cls.database.close)
+        cls.database._client("ALTER ROLE harpe PASSWORD '" + SECRET + "'")
+        (cls.database.directory / "data" / "pg_hba.conf").write_text(
+            "local all all scram-sha-256\n")
+        cls.database.process.send_signal(1)  # SIGHUP: read it again
+        cls.plain = f"postgresql://harpe@/postgres?host={cls.database.directory}"
+
+    def check(self, running):
+        answer = running.get("/info")
+        self.assertEqual(answer.status, 200)
+        self.assert_silent(answer.body.decode(), "/info")
+        self.assertIn("postgresql://harpe", answer.json["settings"]["store"])
+        self.assert_silent(running.log(), "the log")
+        self.assertEqual(running.get("/jobs").status, 200)
+        self.assertEqual(running.stop(), 0)
+
+    def test_it_may_be_in_the_address(self):
+        for address in (f"postgresql://harpe:{QUOTED}@/postgres?host={self.database.directory}",
+                        f"{self.plain}&password={ALL_HEX}",
+                        f"host={self.database.directory} user=harpe dbname=postgres "
+                        f"password='{SECRET}'"):
+            self.check(self.start("--store", address))
+
+    def test_it_may_be_in_a_file_of_its_own(self):
+        path = self.directory / "password"
+        for content in (SECRET, SECRET + "\n", SECRET + "\r\nmore\n"):
+            path.write_text(content)
+            self.check(self.start("--store", self.plain, "--set", f"store_password_file={path}"))
+        wrong = self.plain.replace("harpe@", "harpe:wrong@")
+        self.check(self.start("--store", wrong, "--set", f"store_password_file={path}"))
+
+    def test_it_may_be_in_a_file_of_libpq(self):
+        path = self.directory / "pgpass"
+        path.write_text("*:*:*:harpe:" + SECRET.replace(":", "\\:") + "\n")
+        path.chmod(0o600)
+        self.check(self.start("--store", self.plain, environment={"PGPASSFILE": str(path)}))
+
+    def test_without_it_the_server_does_not_start(self):
+        path = self.directory / "password"
+        for content in (None, "wrong", "", "\n"):
+            arguments = []
+            if content is not None:
+                path.write_text(content)
+                arguments = ["--set", f"store_password_file={path}"]
+            done = self.run_serve("--store", self.plain, "--port", 0, *arguments,
+                                  environment={"PGPASSFILE": "/dev/null"})
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assert_silent(done.stdout, "a failing start")
+        done = self.run_serve("--store", "x.db", "--port", 0, "--set",
+                              f"store_password_file={path}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("store_password_file", done.stdout)
+
+
+def modes(directory):
+    """What others than the owner may do with anything in it: {name: mode}."""
+    return {str(path.relative_to(directory)): oct(stat.S_IMODE(path.lstat().st_mode))
+            for path in directory.rglob("*") if path.lstat().st_mode & 0o077}
+
+
+class FilesOfTheServer(World):
+    """The tests' own umask lets everybody read."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.umask, os.umask(0o022))
+
+    def play_a_round(self, running):
+        job = {"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1, "world_size": 1}
+        job_id = running.post("/register_job", job).json
+        rank = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0, "available_frequencies": [1410],
+                "power_state_range": [1410]}
+        self.assertEqual(running.post(f"/register_rank/{job_id}", rank).status, 200)
+        return job_id
+
+    def test_are_for_its_user_alone(self):
+        state = self.directory / "new" / "state"
+        running = self.start("--state-dir", state, "--scheduler", "HighestFrequency")
+        job_id = self.play_a_round(running)
+        self.wait_for(lambda: list(state.rglob("ranks.json")))
+        self.assertTrue((state / "harpe.db-wal").exists())
+        self.assertEqual(modes(self.directory / "new"), {})
+        self.assertEqual(stat.S_IMODE((self.directory / "new").stat().st_mode), 0o700)
+        self.assertTrue((state / "dump" / job_id).is_dir())
+        self.assertNotIn("warning", running.log())
+        self.assertEqual(running.stop(), 0)
+        self.assertEqual(modes(self.directory / "new"), {})
+
+    def test_stores_and_dumps_in_named_places_too(self):
+        running = self.start("--store", "jobs.db", "--dump-dir", "a/b", "--scheduler",
+                             "HighestFrequency")
+        self.play_a_round(running)
+        self.wait_for(lambda: list(self.directory.rglob("ranks.json")))
+        left = {name: mode for name, mode in modes(self.directory).items()
+                if not name.endswith(".log")}
+        self.assertEqual(left, {})
+
+    def test_an_open_store_is_closed_and_an_open_directory_is_told(self):
+        self.start("--store", "jobs.db", "--no-dump").kill()  # leaves a log behind
+        for name in ("jobs.db", "jobs.db-wal"):
+            (self.directory / name).chmod(0o664)
+        dumps = self.directory / "dumps"
+        dumps.mkdir(mode=0o755)
+        running = self.start("--store", "jobs.db", "--dump-dir", dumps)
+        self.assertIn("had mode 0664, now 0600", running.log())
+        self.assertIn("chmod 700", running.log())
+        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db-wal").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(dumps.stat().st_mode), 0o755)
+
+    def wait_for(self, condition):
+        end = time.monotonic() + server.LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+
+class TokenFiles(World):
+    GOOD = (b"tok-1", b"tok-1\n", b"tok-1 \n", b"tok-1\r\n", b" \ttok-1\t \r\n\n", b"\n\ntok-1",
+            b"\xef\xbb\xbftok-1\r\n", b"tok-1\v\f\nnot this\n")
+    BAD = (b"", b"\n", b" \r\n", b"to k", b"to\tk\n", b"to\rk\n", b"t\0k", b"t\x1bk", b"t\x7fk",
+           b"t\xc2\x9bk", b"tok\xc2\xa0\n", b"t\xc3\xa9k", b"\xff")
+
+    def test_white_space_around_a_token_is_not_part_of_it(self):
+        path, wire = self.directory / "token", self.directory / "wire"
+        wire.write_text("tok-1")
+        for content in self.GOOD:
+            with self.subTest(content=content):
+                path.write_bytes(content)
+                running = self.start("--store", "memory", "--no-dump", "--token-file", path)
+                right = running.get("/jobs", Authorization="Bearer tok-1")
+                self.assertEqual(right.status, 200)
+                self.assertEqual(running.get("/jobs", Authorization="Bearer tok").status, 401)
+                for own in (path, wire):
+                    done = self.ask(running, "--token-file", own)
+                    self.assertEqual(done.returncode, 0, done.stdout)
+                running.kill()
+
+    def test_a_token_of_other_characters_is_refused_with_a_line(self):
+        path = self.directory / "token"
+        running = self.start("--store", "memory", "--no-dump")
+        for content in self.BAD:
+            with self.subTest(content=content):
+                path.write_bytes(content)
+                for done in (self.run_serve("--store", "memory", "--no-dump", "--port", 0,
+                                            "--token-file", path),
+                             self.ask(running, "--token-file", path)):
+                    self.assertNotEqual(done.returncode, 0, done.stdout)
+                    self.assertEqual(done.stdout.count("\n"), 1, done.stdout)
+                    self.assertIn("token", done.stdout)
+
+    def ask(self, running, *arguments):
+        return subprocess.run(
+            [server.HARPE, "jobs", "--server", f"http://127.0.0.1:{running.port}", *arguments],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=server.LIMIT_S, env=server.clean_environment())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
