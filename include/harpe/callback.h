@@ -23,6 +23,21 @@ typedef struct harpe_log {
     void *user;
 } harpe_log;
 
+/* For languages whose runtime another thread must not enter while the process forks, such as
+ * Python. A harpe_log with this `write` and a `user` that points to another harpe_log, which the
+ * caller keeps, writes to that one. While a fork is under way such a line waits, 5 s at most; lines
+ * of the forking thread do not wait. The waiting thread must not hold what the fork needs, such as
+ * Python's lock. Any thread. */
+HARPE_API void harpe_log_write_outside_forks(void *user, harpe_log_level level, const char *line);
+
+/* Call this before a fork, without a lock that a log line needs: it waits until no other thread is
+ * within such a line, 5 s at most. A line that takes longer is not waited for again. */
+HARPE_API void harpe_log_before_fork(void);
+
+/* Call this in the parent after the fork, once for each call before it, on the same thread. A
+ * child needs no call: no fork is under way there, and it has no other thread. */
+HARPE_API void harpe_log_after_fork(void);
+
 /* Receives progress on the thread that does the work, at most some hundred times a second.
  * `phase` is a short static text such as "solving"; phases follow each other. `fraction` is the
  * part of the whole work that is done: it never falls and ends at 1; below 0 it is not known.

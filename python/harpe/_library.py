@@ -187,7 +187,28 @@ def log_to(name: str) -> b.harpe_log:
     def write(_user: Optional[int], level: int, line: bytes) -> None:
         logger.log(10 * (level + 1), "%s", line.decode("utf-8", "replace"))
 
-    return b.harpe_log(member(b.harpe_log, "write", write), None)
+    return outside_forks(write)
+
+
+@functools.lru_cache(maxsize=None)
+def _separate_lines_and_forks() -> None:
+    """Forks wait for the lines of C's threads. These hooks are registered after those of logging,
+    so that they run before logging takes its lock, which a line may need."""
+    import logging  # noqa: F401
+    os.register_at_fork(before=lib.harpe_log_before_fork,
+                        after_in_parent=lib.harpe_log_after_fork)
+
+
+def outside_forks(write: Callable[[Optional[int], int, bytes], None]) -> b.harpe_log:
+    """A harpe_log that calls `write`, but not while this process forks: in CPython 3.11, a child
+    waits forever for a lock of the interpreter when a thread of C enters Python at that moment.
+    The caller keeps the harpe_log as long as C may call it."""
+    _separate_lines_and_forks()
+    inner = b.harpe_log(member(b.harpe_log, "write", write), None)
+    kind = next(kind for field, kind, *_ in b.harpe_log._fields_ if field == "write")
+    log = b.harpe_log(C.cast(lib.harpe_log_write_outside_forks, kind), C.addressof(inner))
+    log.inner = inner
+    return log
 
 
 # ---- Forked children ----------------------------------------------------------------------------

@@ -31,6 +31,67 @@ else:
 """
 
 
+STORM = world.BUILD / "tests" / "python" / "log_storm.so"
+
+# Lines of a thread of C: the parent forks while one is being written.
+FORK_DURING_LINE = """
+import ctypes, logging, os, sys, threading, time
+from harpe._library import log_to
+
+entered, forking = threading.Event(), threading.Event()
+lines_under_way = 0
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        global lines_under_way
+        lines_under_way += 1
+        entered.set()
+        forking.wait()  # longer than a fork takes that does not wait
+        time.sleep(0.2)
+        lines_under_way -= 1
+
+logging.getLogger("test").addHandler(Slow())
+logging.getLogger("test").setLevel(logging.DEBUG)
+log = log_to("test")
+storm = ctypes.CDLL(sys.argv[1])
+os.register_at_fork(before=forking.set)  # runs first
+storm.log_storm_begin(ctypes.byref(log))
+entered.wait()
+child = os.fork()
+if child == 0:
+    os._exit(lines_under_way)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+storm.log_storm_end()
+"""
+
+FORK_DURING_MANY_LINES = """
+import ctypes, logging, os, signal, sys, time
+from harpe._library import log_to
+
+logging.basicConfig(level=logging.DEBUG)
+log = log_to("test")
+storm = ctypes.CDLL(sys.argv[1])
+storm.log_storm_begin(ctypes.byref(log))
+for _ in range(500):
+    child = os.fork()
+    if child == 0:
+        logging.error("the child says a line and ends as any process")
+        sys.exit(0)
+    give_up_at = time.monotonic() + 200
+    ended = 0
+    while not ended:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended and time.monotonic() > give_up_at:
+            os.kill(child, signal.SIGKILL)
+            print("a child hangs", file=sys.stderr, flush=True)
+            os._exit(1)
+        time.sleep(0.001)
+    if status:
+        sys.exit(f"a child ends with {status}")
+storm.log_storm_end()
+"""
+
+
 class Loader:
     """What a data set that holds the optimizer does in a worker: calls all there is."""
 
@@ -147,6 +208,14 @@ class Log(training.TrainingTest):
             for line in result.stderr.splitlines():
                 self.assertTrue(line.startswith(lines[0] + " "), result.stderr)
             self.assert_clocks_are_back()
+
+    def test_a_fork_waits_for_a_line_that_a_thread_of_the_library_writes(self):
+        result = world.python(FORK_DURING_LINE, STORM)
+        self.assertEqual((result.stdout, result.returncode), ("0\n", 0), result.stderr)
+
+    def test_children_do_not_hang_when_threads_of_the_library_log(self):
+        result = world.python(FORK_DURING_MANY_LINES, STORM)
+        self.assertEqual(result.returncode, 0, result.stderr[-2000:])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from harpe import _bindings as b
 from harpe import distributed
 from harpe._library import (HarpeError, InvalidArgumentError, UnavailableError,
-                            abandon_in_children, call, lib, log_to, member, report)
+                            abandon_in_children, call, lib, log_to, member, outside_forks, report)
 from harpe.optimizer.power_limit.selectors import PowerLimitMeasurement, index_of
 
 _LOGGER = "harpe.power_limit"
@@ -83,8 +83,9 @@ class Session:
         try:
             gpus = self._gpus = self._meet(lambda: Gpus(list(self._monitor.gpu_indices)))
             self._device = self._measured_by_monitor(gpus.device)
+            self._log = _log_of(self)
             self._options = b.harpe_power_limit_options(
-                device_model=gpus.model, log=b.harpe_log(_log_writer(self)), **options)
+                device_model=gpus.model, log=self._log, **options)
             if self._selector is not None:
                 self._options.selector.select = member(
                     b.harpe_power_limit_selector, "select", self._select)
@@ -261,12 +262,12 @@ def _measurements(array: Any, count: int) -> List[PowerLimitMeasurement]:
             for one in array[:count]]
 
 
-def _log_writer(session: Session) -> Any:
+def _log_of(session: Session) -> b.harpe_log:
     """Says nothing of what the user is about to see as an exception."""
     log = log_to(_LOGGER)
 
-    def write(user: Optional[int], level: int, line: bytes) -> None:
+    def write(_user: Optional[int], level: int, line: bytes) -> None:
         if session.raised is None:
-            log.write(user, level, line)
+            log.write(log.user, level, line)
 
-    return member(b.harpe_log, "write", write)
+    return outside_forks(write)

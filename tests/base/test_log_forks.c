@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines and forks wait for each other, and no process waits for itself. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <harpe/callback.h>
+
+enum { MANY = 300 };
+
+static atomic_int in_line, lines;
+static atomic_bool is_over, may_end;
+
+static void pause_us(unsigned us) { (void)usleep(us); }
+
+static void count_line(void *user, harpe_log_level level, const char *line) {
+    (void)user, (void)level, (void)line;
+    atomic_fetch_add(&in_line, 1);
+    pause_us(100);
+    atomic_fetch_add(&lines, 1);
+    atomic_fetch_sub(&in_line, 1);
+}
+
+static const harpe_log behind = {count_line, NULL};
+
+static void write_line(const harpe_log *log) {
+    harpe_log_write_outside_forks((void *)log, HARPE_LOG_INFO, "line");
+}
+
+static void *write_lines(void *user) {
+    while (!atomic_load(&is_over)) {
+        write_line(user);
+    }
+    return NULL;
+}
+
+static int end_of(pid_t child) {
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+/* The child writes a line of its own and forks, too: nothing of its parent's is left there. */
+static void run_child(void) {
+    (void)alarm(100);
+    bool is_quiet = atomic_load(&in_line) == 0;
+    write_line(&behind);
+    harpe_log_before_fork();
+    harpe_log_after_fork();
+    write_line(&behind);
+    _exit(is_quiet ? 0 : 1);
+}
+
+static void no_line_is_under_way_at_a_fork(void **state) {
+    (void)state;
+    pthread_t threads[2];
+    atomic_store(&is_over, false);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, write_lines, (void *)&behind), 0);
+    }
+    for (int i = 0; i < MANY; i++) {
+        int before = atomic_load(&lines);
+        harpe_log_before_fork();
+        assert_int_equal(atomic_load(&in_line), 0);
+        pid_t child = fork();
+        if (child == 0) run_child();
+        assert_int_equal(atomic_load(&in_line), 0);
+        harpe_log_after_fork();
+        assert_int_equal(end_of(child), 0);
+        while (atomic_load(&lines) == before) { /* lines go on */
+            pause_us(10);
+        }
+    }
+    atomic_store(&is_over, true);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+/* A fork without the calls, of a program's C code: the child can still log and fork. */
+static void a_child_of_a_plain_fork_is_free(void **state) {
+    (void)state;
+    pthread_t thread;
+    atomic_store(&is_over, false);
+    assert_int_equal(pthread_create(&thread, NULL, write_lines, (void *)&behind), 0);
+    for (int i = 0; i < MANY; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            atomic_store(&in_line, 0);
+            run_child();
+        }
+        assert_int_equal(end_of(child), 0);
+    }
+    atomic_store(&is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void fork_in_line(void *user, harpe_log_level level, const char *line) {
+    (void)level, (void)line;
+    harpe_log_before_fork();
+    write_line(&behind); /* what runs at a fork may log */
+    pid_t child = fork();
+    if (child == 0) run_child();
+    harpe_log_after_fork();
+    *(int *)user = end_of(child);
+}
+
+static void a_line_may_fork_and_a_fork_may_log(void **state) {
+    (void)state;
+    int end = -1;
+    harpe_log forking = {fork_in_line, &end};
+    write_line(&forking);
+    assert_int_equal(end, 0);
+    harpe_log_after_fork(); /* one too many does nothing */
+    write_line(&forking);
+    assert_int_equal(end, 0);
+}
+
+static void wait_in_line(void *user, harpe_log_level level, const char *line) {
+    (void)user, (void)level, (void)line;
+    atomic_store(&in_line, 1);
+    while (!atomic_load(&may_end)) {
+        pause_us(100);
+    }
+}
+
+static void *write_waiting_line(void *user) {
+    write_line(user);
+    return NULL;
+}
+
+/* A line that needs what the forking thread holds stops no training. */
+static void a_line_that_does_not_end_is_waited_for_once(void **state) {
+    (void)state;
+    harpe_log stuck = {wait_in_line, NULL};
+    pthread_t thread;
+    atomic_store(&in_line, 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_waiting_line, &stuck), 0);
+    while (atomic_load(&in_line) == 0) {
+        pause_us(100);
+    }
+    (void)alarm(300); /* 1000 forks that wait take hours */
+    for (int i = 0; i < 1000; i++) {
+        harpe_log_before_fork();
+        harpe_log_after_fork();
+    }
+    (void)alarm(0);
+    atomic_store(&may_end, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    harpe_log_before_fork();
+    harpe_log_after_fork();
+}
+
+static void a_log_without_a_function_is_silent(void **state) {
+    (void)state;
+    harpe_log none = {NULL, NULL};
+    write_line(&none);
+    write_line(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_line_is_under_way_at_a_fork),
+        cmocka_unit_test(a_child_of_a_plain_fork_is_free),
+        cmocka_unit_test(a_line_may_fork_and_a_fork_may_log),
+        cmocka_unit_test(a_line_that_does_not_end_is_waited_for_once),
+        cmocka_unit_test(a_log_without_a_function_is_silent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
