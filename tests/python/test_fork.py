@@ -35,8 +35,9 @@ STORM = world.BUILD / "tests" / "python" / "log_storm.so"
 
 # Lines of a thread of C: the parent forks while one is being written.
 FORK_DURING_LINE = """
-import ctypes, logging, os, sys, threading, time
+import ctypes, os, sys, threading, time
 from harpe._library import log_to
+import logging  # later: the order of the hooks at forks does not depend on it
 
 entered, forking = threading.Event(), threading.Event()
 lines_under_way = 0
@@ -48,6 +49,7 @@ class Slow(logging.Handler):
         entered.set()
         forking.wait()  # longer than a fork takes that does not wait
         time.sleep(0.2)
+        logging.getLogger("another")  # needs a lock that logging holds during a fork
         lines_under_way -= 1
 
 logging.getLogger("test").addHandler(Slow())
