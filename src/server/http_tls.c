@@ -19,7 +19,6 @@ static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     X(certificate_allocate_credentials) \
     X(certificate_set_x509_key_mem) \
     X(certificate_free_credentials) \
-    X(certificate_get_crt_raw) \
     X(x509_crt_init) \
     X(x509_crt_deinit) \
     X(x509_crt_import) \
@@ -71,18 +70,19 @@ static gnutls_datum_t datum(const char *text) {
     return (gnutls_datum_t){.data = (unsigned char *)text, .size = (unsigned)strlen(text)};
 }
 
-/* The first of the chain, which is the server's own. */
-static harpe_status check_dates(harpe_http_tls *tls, harpe_error *error) {
+/* Looks at the first certificate of the chain, which is the server's own. GnuTLS 3.7 loses memory
+ * where it is given a key with a certificate that it cannot parse. */
+static harpe_status check_certificate(harpe_http_tls *tls, const gnutls_datum_t *pem,
+                                      harpe_error *error) {
     gnutls_x509_crt_t crt;
-    gnutls_datum_t der;
-    time_t from = -1, until = -1;
-    if (tls->certificate_get_crt_raw(tls->credentials, 0, 0, &der) < 0) return HARPE_OK;
     if (tls->x509_crt_init(&crt) < 0) return harpe_fail_memory(error);
-    if (tls->x509_crt_import(crt, &der, GNUTLS_X509_FMT_DER) == 0) {
-        from = tls->x509_crt_get_activation_time(crt);
-        until = tls->x509_crt_get_expiration_time(crt);
-    }
+    int failed = tls->x509_crt_import(crt, pem, GNUTLS_X509_FMT_PEM);
+    time_t from = failed < 0 ? -1 : tls->x509_crt_get_activation_time(crt);
+    time_t until = failed < 0 ? -1 : tls->x509_crt_get_expiration_time(crt);
     tls->x509_crt_deinit(crt);
+    if (failed < 0)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "tls_cert: the certificate cannot be used: %s", tls->strerror(failed));
     return harpe_http_tls_check_dates(from, until, error);
 }
 
@@ -90,6 +90,7 @@ static harpe_status load_certificate(harpe_http_tls *tls, const char *cert_pem, 
                                      harpe_error *error) {
     gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
     harpe_status status = harpe_http_tls_check_texts(cert_pem, key_pem, error);
+    if (!status) status = check_certificate(tls, &cert, error);
     if (status) return status;
     if (tls->certificate_allocate_credentials(&tls->credentials) < 0)
         return harpe_fail_memory(error);
@@ -103,8 +104,6 @@ static harpe_status load_certificate(harpe_http_tls *tls, const char *cert_pem, 
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "the TLS certificate and its key cannot be used: %s",
                           tls->strerror(failed));
-    status = check_dates(tls, error);
-    if (status) return status;
     failed = tls->priority_init(&tls->priority, priorities, NULL);
     if (failed < 0)
         return harpe_fail(error, HARPE_UNAVAILABLE, "GnuTLS refuses '%s': %s", priorities,
