@@ -239,7 +239,7 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
     return result;
 }
 
-/* A limit that does not come through the driver: from the board's controller, over a network. */
+/* A limit that is not set through the driver, but by the board's controller or over a network. */
 static void limit_from_outside(emulator_call *call) {
     double limit_w = call->faults.enforced_limit_w;
     if (limit_w < 0) return;

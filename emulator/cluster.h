@@ -38,8 +38,8 @@ typedef struct emulator_cluster {
     char configuration[EMULATOR_CONFIGURATION_MAX];
     uint32_t gpu_count;
     double time_scale;
-    double noise_share;  /* standard deviation of what power sensors say */
-    uint64_t noise_seed; /* what they say depends on this, the GPU and the time since the start */
+    double noise_share;  /* standard deviation of power sensors, as a share */
+    uint64_t noise_seed; /* seed of this noise */
     int64_t epoch_ns;    /* CLOCK_MONOTONIC when emulated time was the same */
     emulator_gpu gpu[EMULATOR_GPU_MAX];
 } emulator_cluster;
@@ -68,7 +68,7 @@ nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double
                            emulator_state **state);
 /* `wake`: something changed that those who wait for work must know. */
 void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake);
-/* Forgets what dead processes held on the GPU. */
+/* Removes the contexts of dead processes from the GPU. */
 nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int index,
                                     double energy_step_s);
 /* Ends the works of all dead processes at once, not only after a silence as emulator_lock does. */

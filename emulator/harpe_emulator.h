@@ -38,19 +38,19 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
 int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
                                   double slowdown, int64_t ready_ns, int64_t *finished_ns);
 
-/* The same for a caller that knows of a clock that is still to come, from a process that gets no
- * turn. Work that is done does not end before `is_held(user)` returns 0: a clock that is set until
- * then, and up to 1 s of real time after the work was put, still holds from the work's start.
- * `is_held` (NULL: never) is called in this thread, every 0.2 ms once the work is done, and may
- * make other calls on the GPU. */
+/* The same for a caller that knows that another process will set a clock but has not yet had
+ * processor time. Work that is done does not end before `is_held(user)` returns 0. A clock that is
+ * set until then, and at most 1 s of real time after the work was given to the GPU, holds from the
+ * start of the work. `is_held` (NULL: it does not wait) is called in this thread, every 0.2 ms once
+ * the work is done, and may make other calls on the GPU. */
 int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
                                     double slowdown, int64_t ready_ns, int (*is_held)(void *user),
                                     void *user, int64_t *finished_ns);
 
-/* This process opens a context on the GPU, as a program does when it first uses CUDA: it is listed
- * among the GPU's processes with that much memory (0: what a context takes; at most half of the
- * GPU's) until it exits or closes the context. Work and waiting open one unasked. A second call
- * can only raise the amount. */
+/* Opens a context on the GPU for this process, as a program does when it first uses CUDA. The
+ * process is listed among the GPU's processes with that much memory (0: the amount of a context; at
+ * most half of the GPU's memory) until it exits or closes the context. Work and waiting open a
+ * context too. A second call can only raise the amount. */
 int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
 int harpe_emulator_close_context(unsigned int gpu);
 
@@ -67,13 +67,13 @@ int harpe_emulator_wait(unsigned int gpu, int waiting);
 int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
                                uint64_t *persistence);
 
-/* Which cluster this is: "<name>@<when it was made>". A cluster that is made anew under the same
- * name has another one. NVML_ERROR_INSUFFICIENT_SIZE where `size` is too small. */
+/* The identity of the cluster: "<name>@<time when it was made>". A cluster that is made again under
+ * the same name has another identity. NVML_ERROR_INSUFFICIENT_SIZE if `size` is too small. */
 int harpe_emulator_identity(char *text, unsigned int size);
 
 /* Do HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED and _FAULTS make sense? 0, or an
- * NVML error code and one line in `message` that says which does not, and why. Attaches to nothing.
- */
+ * NVML error code and one line in `message` that names the wrong variable and the reason. Attaches
+ * to nothing. */
 int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus

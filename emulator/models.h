@@ -29,11 +29,11 @@ typedef struct emulator_model {
     unsigned int memory_clock_count;
     unsigned int memory_mhz[EMULATOR_MEMORY_CLOCK_MAX]; /* highest first */
     bool locks_memory_clocks;                           /* Ampere and newer */
-    bool averages_power;    /* there is an average of 1 s, and nvmlDeviceGetPowerUsage is it */
-    double memory_share;    /* of the power, that of the memory; 0: the driver does not tell */
+    bool averages_power;    /* over 1 s, which is what nvmlDeviceGetPowerUsage gives */
+    double memory_share;    /* the memory's share of the power; 0: the driver does not report it */
     double energy_step_s;   /* the energy counter moves this often */
     double sensor_period_s; /* the power sensor gives a new value this often */
-    double module_rest_w;   /* of a module with a CPU: what is not the GPU's; 0: no module */
+    double module_rest_w;   /* power of a module without the GPU's; 0: no module */
     unsigned int module_limit_minimum_mw, module_limit_maximum_mw;
 } emulator_model;
 

@@ -24,8 +24,8 @@ NVML_CALL(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t 
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* For calls that show what processes hold: those that have exited go first. Faults and failures
- * are the affair of the call that follows. */
+/* For calls that show what processes hold: first removes processes that have exited. The call that
+ * follows handles faults and failures. */
 static void bury_contexts(nvmlDevice_t device) {
     emulator_cluster *cluster;
     emulator_faults faults;

@@ -192,7 +192,7 @@ static nvmlReturn_t get_module_power(emulator_call *call, nvmlFieldValue_t *valu
     }
 }
 
-/* Of the memory, drivers tell the average alone. */
+/* For the memory, drivers report only the average. */
 static nvmlReturn_t get_memory_power(const emulator_call *call, nvmlFieldValue_t *value) {
     double share = call->model->memory_share;
     if (share <= 0 || value->fieldId != NVML_FI_DEV_POWER_AVERAGE) return NVML_ERROR_NOT_SUPPORTED;

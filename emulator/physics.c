@@ -49,8 +49,8 @@ static void interpolate(const emulator_points *points, uint32_t low, uint32_t hi
         points->point[low].power_w + t * (points->point[high].power_w - points->point[low].power_w);
 }
 
-/* Share of the time at point `at` that goes with 1 / clock, the rest being memory's: by the lowest
- * and the highest point. With a single one all of it. */
+/* The share of the time at point `at` that changes with 1 / clock; the rest is that of the memory.
+ * Computed from the lowest and the highest point; 1 if there is only one point. */
 static double clock_share(const emulator_points *points, uint32_t lowest, uint32_t at) {
     uint32_t last = points->count - 1;
     double low_mhz = points->point[lowest].clock_mhz, high_mhz = points->point[last].clock_mhz;
@@ -60,8 +60,8 @@ static double clock_share(const emulator_points *points, uint32_t lowest, uint32
     return fmin(fmax(per_clock_s / points->point[at].clock_mhz / points->point[at].time_s, 0), 1);
 }
 
-/* Beyond the measured clocks the nearest point's time is stretched as the share says, and its power
- * goes as the model's does. */
+/* Outside the measured clocks, the time of the nearest point changes according to the share, and
+ * its power changes as the model's power does. */
 static void extrapolate(const emulator_points *points, const emulator_model *model, uint32_t lowest,
                         uint32_t nearest, double clock_mhz, double *time_s, double *power_w) {
     double nearest_mhz = points->point[nearest].clock_mhz;
@@ -75,8 +75,8 @@ static void extrapolate(const emulator_points *points, const emulator_model *mod
     }
 }
 
-/* Time and power of a profile row at a clock. A point at 0 MHz left the clock alone: it counts
- * where there is no other. */
+/* Time and power of a profile row at a clock. A point at 0 MHz was measured without a set clock; it
+ * is used only if there is no other point. */
 static void follow_points(const emulator_points *points, const emulator_model *model,
                           double clock_mhz, double *time_s, double *power_w) {
     uint32_t last = points->count - 1;

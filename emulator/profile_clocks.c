@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the clocks at which a profile says something of every instruction. A GPU that follows it
- * offers no others, so that nobody measures what nobody has measured; profile_points.c says what an
- * instruction takes at a clock. */
+/* Finds the clocks at which a profile has every instruction. A GPU that follows the profile offers
+ * no other clocks, so a program gets only measured values. profile_points.c gives time and energy
+ * of an instruction at a clock. */
 #include "profile_clocks.h"
 
 #include <pthread.h>
@@ -51,7 +51,7 @@ static bool find_column(const harpe_csv *csv, const char *name, size_t *column) 
     return false;
 }
 
-/* Rows of an instruction mostly stand together: the last one is looked at first. */
+/* Rows of an instruction are usually next to each other, so the last one is tried first. */
 static measured *find_item(reading *r, int64_t stage, const harpe_csv_field *name) {
     for (size_t back = 1; back <= r->count; back++) {
         measured *item = &r->items[r->count - back];
@@ -69,7 +69,7 @@ static measured *find_item(reading *r, int64_t stage, const harpe_csv_field *nam
     return item;
 }
 
-/* Rows at 0 MHz left the clock alone. */
+/* Rows at 0 MHz were measured without a set clock. */
 static bool read_row(const harpe_csv *csv, reading *r) {
     int64_t stage, frequency;
     if (r->stage >= csv->field_count || r->instruction >= csv->field_count ||
@@ -98,7 +98,7 @@ static bool read_rows(harpe_csv *csv, reading *r) {
     }
 }
 
-/* False: nothing to go by. */
+/* False: the profile cannot be used. */
 static bool read_common(const char *path, clock_set *common) {
     char *text;
     size_t length;

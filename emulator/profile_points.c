@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads rows of a measured profile (see harpe-profile(5)): a clock's rows are averaged, and
- * energies of several GPUs shared out among them. The planner's reader, which also knows ranks and
- * aggregates them, is not used: the emulator stands apart. */
+ * energies of several GPUs are divided by their number. The emulator does not use the planner's
+ * reader, which also aggregates ranks, because it is independent of the library. */
 #include "profile_points.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* An average over 1 s holds ten or more of the sensor's values. */
+/* An average over 1 s covers ten or more values of the sensor. */
 #define AVERAGE_NOISE 0.3
 
 uint64_t emulator_random(uint64_t *state) {
@@ -14,7 +14,7 @@ uint64_t emulator_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Mean 0, standard deviation 1, at most 3.5 either way: a sum of four even distributions. */
+/* Mean 0, standard deviation 1, between -3.5 and 3.5: a sum of four uniform distributions. */
 static double deviation(uint64_t seed, uint64_t gpu, uint64_t sensor, uint64_t period) {
     uint64_t state = seed;
     state = emulator_random(&state) ^ (gpu << 8 | sensor);

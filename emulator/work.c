@@ -135,8 +135,8 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     return NVML_SUCCESS;
 }
 
-/* Dead processes may take all the room for contexts. A process that finds none all the same is not
- * listed; its work goes on. */
+/* Dead processes may use all slots for contexts, so these are freed first. If there is still no
+ * free slot, the process is not listed; its work goes on. */
 static void list_process(const work_order *job) {
     emulator_owner owner = emulator_this_process();
     double energy_step_s = job->faults.energy_step_s;
@@ -202,7 +202,8 @@ static int run(work_order *job, const emulator_work *work, const emulator_points
     while (result == NVML_SUCCESS) {
         uint32_t seen = atomic_load(&job->cluster->gpu[gpu].changes);
         int64_t real_ns = 0;
-        /* Asked first: what ended the hold is in what is looked at then. */
+        /* Called first, so that the state that is read next includes the change that ended the
+         * hold. */
         bool is_held = job->is_held && job->is_held(job->user);
         if (look(job, is_held, &result, &took_s, &real_ns)) break;
         emulator_wait_for_change(&job->cluster->gpu[gpu], seen, real_ns);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of scripts/packages.txt that are missing: those that building needs, or
-# all. Says before how much that is; silent and quick when nothing is missing. HARPE_NO_BOOTSTRAP=1
-# skips it, for those who provide the packages in another way.
+# Installs the missing Debian packages of scripts/packages.txt: those that building needs, or all.
+# First prints their number and size; prints nothing if no package is missing. HARPE_NO_BOOTSTRAP=1
+# skips the installation, for systems that get the packages in another way.
 #
 # Usage: bootstrap.sh [all]
 set -u

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the release tests several times beside processes that keep every core busy, and says at the end
-# which tests failed how often. The tests and the busy processes end with this script, even if it is
-# killed. What each round said is in build/load.
+# Runs the release tests several times while other processes keep every core busy, and prints at the
+# end how often each test failed. The tests and the busy processes end with this script, even if it is
+# killed. The output of each round is in build/load.
 #
 #   REPEAT=5      rounds
 #   LOAD=4        busy processes for each core

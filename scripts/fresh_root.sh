@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the README's test command on a machine that has never seen Harpe: in an empty Debian 12 that
-# debootstrap makes anew, as an ordinary user with sudo. The release tests then run once more, as root.
-# The root takes about 5 GB below TMPDIR (/var/tmp). It lives in its own mount and process
-# namespaces; they and the root are gone at the end, however that comes.
+# Runs the README's test command on a bare system: in a new, empty Debian 12 made by debootstrap, as an
+# ordinary user with sudo. The release tests then run once more, as root. The root directory takes
+# about 5 GB below TMPDIR (/var/tmp). It has its own mount and process namespaces; these and the
+# directory are removed at the end, also after Ctrl-C.
 #
-# Where no such root can be made (not root, no debootstrap, no right to mount), the script says so in
-# one line and runs the command here.
+# If the root cannot be made (not root, no debootstrap, no right to mount), the script prints one line
+# with the reason and runs the command here.
 #
 # Usage: fresh_root.sh                                  ./check, then the release tests as root
 #        fresh_root.sh [--as-root] COMMAND [ARGUMENT]   another command, in the copy of the project
@@ -20,7 +20,7 @@ export FRESH_ROOT_BEGAN=${FRESH_ROOT_BEGAN:-$EPOCHSECONDS}
 
 root='' child='' environment=() enter=()
 
-# Says what comes next, and how long everything took until now.
+# Prints the next step, and the time since the start.
 say() {
     local took_s=$((EPOCHSECONDS - FRESH_ROOT_BEGAN))
     printf '== fresh root: %s [%d:%02d]\n' "$*" $((took_s / 60)) $((took_s % 60))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nvidia-smi sets: power limits, locked clocks, persistence mode, compute mode. The library
- * has been found to be the emulator's before anything here is called. */
+/* The settings of nvidia-smi: power limits, locked clocks, persistence mode, compute mode. Before a
+ * function here is called, the library was checked to be the emulator's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of the emulator's nvidia-smi: which of NVIDIA's options are known, and what is
- * done for each. The options and their forms are those of NVIDIA's manual page nvidia-smi(1). */
+/* The command line of the emulator's nvidia-smi: the options of NVIDIA's program that it has, and
+ * their actions. The options and their forms are those of NVIDIA's manual page nvidia-smi(1). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -188,7 +188,7 @@ static int show_once(const command_line *line, const smi_gpus *gpus, smi_format 
     return fflush(out) == 0 ? status : SMI_OTHER;
 }
 
-/* Seconds between two rounds; 0: one round; below 0: makes no sense. */
+/* Seconds between two rounds; 0: one round; below 0: not valid. */
 static double loop_s(const command_line *line) {
     bool is_ms = line->has[OPTION_LOOP_MS];
     if (!is_ms && !line->has[OPTION_LOOP]) return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated library as nvidia-smi uses it: opening it, refusing any other, finding GPUs, and one
- * function for each shape of NVML's calls. */
+/* Access to the emulated library: opens it, refuses any other library, finds GPUs, and has one
+ * function for each form of NVML's calls. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +136,7 @@ static bool is_wanted(const smi_gpu *gpu, const char *ids) {
     return false;
 }
 
-/* Every name in the list must be one of a GPU. */
+/* Every name in the list must name a GPU. */
 static bool are_all_found(const smi_gpus *gpus, const char *ids) {
     for (const char *id = ids; id; id = strchr(id, ',') ? strchr(id, ',') + 1 : NULL) {
         bool is_found = false;

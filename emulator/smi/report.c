@@ -158,7 +158,7 @@ static void put_ecc(report *to, const smi_gpu *gpu) {
     close_section(to);
 }
 
-/* A temperature has its unit here, unlike in a query. */
+/* Here, unlike in a query, a temperature has its unit. */
 static void put_temperature(report *to, const smi_gpu *gpu, const char *title, const char *tag,
                             const char *value) {
     char text[SMI_TEXT_MAX + 4];

@@ -45,7 +45,7 @@ typedef struct smi_gpus {
 /* ---- nvml.c: the library ---- */
 
 /* Opens the emulator's library and finds the GPUs; `ids` (NULL: all) is a list of indices, UUIDs
- * and PCI addresses. On failure it has told why, and returns the exit status. */
+ * and PCI addresses. On failure it prints the reason and returns the exit status. */
 int smi_open(const char *ids, smi_gpus *gpus);
 /* The address of one of NVML's functions, or NULL. */
 void *smi_function(const char *name);
@@ -62,13 +62,13 @@ nvmlReturn_t smi_get_text(const smi_gpu *gpu, const char *function, char *text, 
 nvmlReturn_t smi_get_system_text(const char *function, char *text, size_t size);
 nvmlReturn_t smi_get_field(const smi_gpu *gpu, unsigned int field, unsigned int scope,
                            unsigned int *value);
-/* Compute processes; returns how many. */
+/* Lists compute processes; returns their number. */
 unsigned int smi_get_processes(const smi_gpu *gpu, nvmlProcessInfo_t *processes);
 
 /* ---- values.c: a GPU's properties, one row each ---- */
 
-/* Writes the value with its unit, or without one when `with_unit` is false. What is not known is
- * what `brackets` makes of it: "[N/A]" or "N/A". */
+/* Writes the value with its unit, or without one when `with_unit` is false. An unknown value is
+ * "[N/A]" with `brackets`, otherwise "N/A". */
 typedef struct smi_value_style {
     bool with_unit, brackets;
 } smi_value_style;

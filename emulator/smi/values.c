@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The properties of a GPU that nvidia-smi can be asked for, one row each: its names, its unit, and
- * which of NVML's calls tells it. Names and units are those of `nvidia-smi --help-query-gpu`. */
+ * the NVML call that gives its value. Names and units are those of `nvidia-smi --help-query-gpu`.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #include "smi.h"
 
-/* How a value is had and shown. */
+/* How a value is read and shown. */
 typedef enum property_kind {
     AS_NUMBER,    /* function(device, &number) */
     AS_NUMBER_OF, /* function(device, detail, &number) */
@@ -318,7 +319,7 @@ static nvmlReturn_t show_special(const smi_gpu *gpu, enum special which, const c
     }
 }
 
-/* One number, whichever call tells it. */
+/* Reads one number, with any kind of call. */
 static nvmlReturn_t get_value(const smi_property *property, const smi_gpu *gpu,
                               unsigned int *value) {
     unsigned int other = 0;

@@ -39,8 +39,9 @@ HARPE_API void harpe_log_before_fork(void);
 HARPE_API void harpe_log_after_fork(void);
 
 /* Receives progress on the thread that does the work, at most some hundred times a second.
- * `phase` is a short static text such as "solving"; phases follow each other. `fraction` is the
- * part of the whole work that is done: it never falls and ends at 1; below 0 it is not known.
+ * `phase` is a short static text such as "solving"; phases run one after the other. `fraction` is
+ * the part of the whole work that is done: it never falls and ends at 1. A value below 0 means that
+ * the part is not known.
  * Returning false stops the work, which then returns HARPE_INTERRUPTED. */
 typedef struct harpe_progress {
     bool (*report)(void *user, const char *phase, double fraction);

@@ -71,9 +71,9 @@ HARPE_API harpe_status harpe_gpu_power_limit(harpe_gpus *gpus, int gpu, uint32_t
                                              harpe_error *error);
 HARPE_API harpe_status harpe_gpu_default_power_limit(harpe_gpus *gpus, int gpu, uint32_t *limit_mw,
                                                      harpe_error *error);
-/* The limit that holds: the lowest of the one that was set and those that do not come through the
- * driver (the board's controller, over the network). Equal to harpe_gpu_power_limit where the
- * driver does not tell. */
+/* The limit in force: the lowest of the limit that was set and of limits that are not set through
+ * the driver (by the board's controller, or over the network). Equal to harpe_gpu_power_limit if
+ * the driver does not report it. */
 HARPE_API harpe_status harpe_gpu_enforced_power_limit(harpe_gpus *gpus, int gpu, uint32_t *limit_mw,
                                                       harpe_error *error);
 HARPE_API harpe_status harpe_gpu_persistence_mode(harpe_gpus *gpus, int gpu, bool *is_enabled,
@@ -97,13 +97,15 @@ typedef enum harpe_energy_scope {
     HARPE_ENERGY_OF_GPU = 0,    /* the GPU and its memory */
     HARPE_ENERGY_OF_MODULE = 1, /* GPU, CPU and memory of a superchip such as GH200 */
 } harpe_energy_scope;
-/* HARPE_ENERGY_OF_GPU for an index that does not exist. Powers are the GPU's in either case. */
+/* HARPE_ENERGY_OF_GPU for an index that does not exist. Powers are those of the GPU in both cases,
+ * except harpe_gpu_module_power. */
 HARPE_API harpe_energy_scope harpe_gpu_energy_scope(const harpe_gpus *gpus, int gpu);
-/* The present power of the module that the GPU is part of. HARPE_NOT_SUPPORTED where
+/* The present power of the module that the GPU is part of. HARPE_NOT_SUPPORTED if
  * harpe_gpu_energy_scope is HARPE_ENERGY_OF_GPU. */
 HARPE_API harpe_status harpe_gpu_module_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
                                               harpe_error *error);
-/* Energy since the driver was loaded, in the GPU's scope. HARPE_NOT_SUPPORTED before Volta. */
+/* Energy since the driver was loaded. It covers what harpe_gpu_energy_scope says.
+ * HARPE_NOT_SUPPORTED before Volta. */
 HARPE_API harpe_status harpe_gpu_total_energy(harpe_gpus *gpus, int gpu, uint64_t *energy_mj,
                                               harpe_error *error);
 HARPE_API harpe_status harpe_gpu_temperature(harpe_gpus *gpus, int gpu, uint32_t *celsius,

@@ -54,13 +54,13 @@ typedef struct harpe_pipeline_frequency_options {
     const char *job_metadata; /* NULL: none */
 
     /* Which job: ranks that name the same key are in the same job (a Slurm job id, a torchrun run
-     * id). The published server knows no keys: with it the ranks need a broadcast. NULL: rank 0
-     * registers the job, for which it waits 3 s at most, and `broadcast` brings the job's id to
-     * all; or it makes a key up, where the server does not answer. Neither: a job of one rank, or
-     * HARPE_INVALID_ARGUMENT. */
+     * id). The published server does not know keys: with it the ranks need a broadcast. NULL: rank
+     * 0 registers the job and waits at most 3 s for the server; `broadcast` sends the job's id to
+     * all ranks. If the server does not answer, rank 0 makes a key and `broadcast` sends that.
+     * Without a key and a broadcast: a job of one rank, or HARPE_INVALID_ARGUMENT. */
     const char *job_key;
-    /* Collective: `data` of rank 0 reaches every rank; called once in _new, also where _new fails
-     * on this rank because of its options. See <harpe/mpi.h>. */
+    /* Collective: sends `data` of rank 0 to every rank. Called once in _new, even if _new fails on
+     * this rank because of its options. See <harpe/mpi.h>. */
     harpe_status (*broadcast)(void *user, void *data, size_t size, harpe_error *error);
     void *broadcast_user;
 
@@ -88,13 +88,13 @@ typedef struct harpe_pipeline_frequency_options {
 typedef struct harpe_pipeline_frequency_optimizer harpe_pipeline_frequency_optimizer;
 
 /* Checks the options, broadcasts, starts the controller and the background thread. Does not wait
- * for the server, but for what `job_key` says. A GPU that cannot be found or controlled is logged,
- * not an error (in strict mode it is one). */
+ * for the server, except as described at `job_key`. A GPU that cannot be found or controlled is
+ * logged; it is an error only in strict mode. */
 HARPE_API harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
                                                     harpe_pipeline_frequency_optimizer **out,
                                                     harpe_error *error);
-/* Ends everything within a few seconds and puts the GPU back. Tells a server that is there that the
- * training of this rank has ended, and waits at most a second for its answer. */
+/* Ends everything within a few seconds and puts the GPU back. If the server can be reached, tells
+ * it that the training of this rank has ended, and waits at most a second for the answer. */
 HARPE_API void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer);
 
 /* ---- Training thread --------------------------------------------------------------------------

@@ -11,12 +11,11 @@
  * threads at once. The problem must outlive what is made from it; profile and schedule need not
  * outlive the problem.
  *
- * A rank of the pipeline is one GPU or several that work in step (tensor or data parallel peers);
- * the profile's energies are then those of all of them. Energy of one iteration of length T on
- * ranks r with G_r GPUs that each draw P_r watts while they wait:
- *     sum of the instructions' energies + sum over r of G_r * P_r * (T - time r is in
- * instructions).
- */
+ * A rank of the pipeline is one GPU, or several that work in step (tensor or data parallel peers).
+ * The profile's energies are those of all GPUs of the rank. W is the sum over all ranks r of
+ * G_r * P_r * (T - time that r spends in instructions), with G_r GPUs that each draw P_r watts
+ * while they wait. The energy of one iteration of length T is
+ *     sum of the instructions' energies + W. */
 #ifndef HARPE_PLAN_H
 #define HARPE_PLAN_H
 
@@ -43,16 +42,16 @@ typedef enum harpe_cost_model {
 
 /* Zero-initialise, then set what matters. */
 typedef struct harpe_problem_options {
-    /* Of one GPU that waits, however many GPUs a rank has: one per rank, or a single one for all;
-     * NULL: 0 W */
+    /* Power of one waiting GPU, also if a rank has several GPUs: one value per rank, or a single
+     * value for all ranks. NULL: 0 W */
     const double *blocking_power_w;
     size_t blocking_power_count; /* 0, 1 or the schedule's rank count */
     harpe_cost_model cost_model;
     double unit_time_s;          /* grid of the exponential model; 0: 0.001 */
     double noise_factor;         /* Pareto filter used where fewer than 4 points remain; 0: 0.95 */
     uint64_t memory_limit_bytes; /* refuse larger problems with HARPE_LIMIT_EXCEEDED; 0: 4 GiB */
-    /* GPUs whose energy each stage's rows add up, 1 to 65536, for a profile that does not say it
-     * (harpe_profile_gpu_count is 1 everywhere); 0: what the profile says. */
+    /* Number of GPUs whose summed energy the rows of a stage have, 1 to 65536, for a profile that
+     * does not say it (harpe_profile_gpu_count is 1 for all stages). 0: what the profile says. */
     int gpus_per_stage;
 } harpe_problem_options;
 
@@ -130,7 +129,7 @@ typedef struct harpe_work {
 } harpe_work;
 
 /* Solves the whole frontier from the minimum-energy time T* down to the shortest time T_min.
- * `progress` may be NULL; it is told of one phase, "solving", up to the fraction 1. Free with
+ * `progress` may be NULL; it receives one phase, "solving", up to the fraction 1. Free with
  * harpe_frontier_free. Time: one pivot moves O(instructions) events at worst; see
  * docs/benchmarks.md. */
 HARPE_API harpe_status harpe_frontier_new(const harpe_problem *problem,
@@ -157,7 +156,7 @@ typedef struct harpe_plan {
     double lower_bound_j; /* of any plan that takes time_s */
     double compute_energy_j;
     double blocking_energy_j;
-    double average_power_w;   /* energy / (time * all ranks' GPUs): of one GPU */
+    double average_power_w;   /* of one GPU: energy / (time * GPUs of all ranks) */
     const int *frequency_mhz; /* rank 0's list, then rank 1's ...; instruction_count numbers */
 } harpe_plan;
 
@@ -185,10 +184,10 @@ typedef struct harpe_plan_request {
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL when only the
- * plans are wanted. Each plan of the set needs less energy than all faster ones, by what was
- * evaluated (HARPE_PLANS_AT: one per asked time, in the order asked, the cheapest that is not
- * slower). `progress` (may be NULL) is told of the phase "solving", then of "planning"; the
- * fraction is that of both together, never falls and ends at 1. */
+ * plans are wanted. Each plan of the set has a lower evaluated energy than all faster plans.
+ * HARPE_PLANS_AT gives one plan per requested time, in the order of the request: the plan with the
+ * least energy that is not slower. `progress` (may be NULL) receives the phase "solving", then
+ * "planning"; the fraction is that of both together, never falls and ends at 1. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,

@@ -116,12 +116,12 @@ harpe_power_limit_optimum_w(const harpe_power_limit_optimizer *optimizer); /* 0:
 HARPE_API const harpe_power_limit_measurement *
 harpe_power_limit_measurements(const harpe_power_limit_optimizer *optimizer, size_t *count);
 
-/* For a program that runs under `harpe power-limit run`, instead of an optimizer of its own: says
- * that a step begins, or that an epoch has ended. The mark is counted in memory that the runner has
- * passed on in HARPE_STEP_MEMORY. A mark never waits, whether the runner is stopped, slow or dead;
- * it raises no signal, leaves errno alone, and writes to no descriptor. Does nothing elsewhere, and
- * where a launcher in between has closed the memory's descriptor before the first mark. Any thread
- * may mark; children of fork count too. */
+/* For a program that runs under `harpe power-limit run` and has no optimizer of its own: marks that
+ * a step begins, or that an epoch has ended. The mark is counted in memory that the runner shares
+ * through HARPE_STEP_MEMORY. A mark never waits, even if the runner is stopped, slow or dead. It
+ * raises no signal, does not change errno, and writes to no descriptor. It does nothing in other
+ * programs, or if a launcher has closed the memory's descriptor before the first mark. Any thread
+ * may mark; marks of children of fork count too. */
 HARPE_API void harpe_power_limit_mark_step(void);
 HARPE_API void harpe_power_limit_mark_epoch(void);
 

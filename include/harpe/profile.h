@@ -27,7 +27,7 @@ typedef struct harpe_measurement {
     int frequency_mhz;       /* 0: the clock was left alone */
     double time_s;           /* 1e-9 .. 1e6 */
     double energy_j;         /* 1e-12 .. 1e9, of all `gpu_count` GPUs together */
-    int gpu_count;           /* GPUs whose energy energy_j is the sum of; 0 stands for 1 */
+    int gpu_count;           /* number of GPUs whose summed energy is energy_j; 0 means 1 */
 } harpe_measurement;
 
 /* One aggregated point of a (stage, instruction). */
@@ -45,17 +45,17 @@ typedef struct harpe_profile_entry {
     const harpe_profile_point *points; /* highest frequency first, each frequency once */
 } harpe_profile_entry;
 
-/* Rows of one rank that repeat a (stage, instruction, frequency) are averaged when the longest time
- * is at most this much above the shortest, and the largest energy above the smallest; else they are
- * an error. Two runs at one clock take the same time to 1 or 2 %. The power that a GPU reports is
- * good to 5 %, so that two sound energies differ by at most about 10 %. */
+/* Rows of one rank that repeat a (stage, instruction, frequency) are averaged if the longest time
+ * exceeds the shortest by at most this share, and the largest energy the smallest. Otherwise they
+ * are an error. The times of two runs at one clock differ by 1 or 2 %. The power that a GPU reports
+ * is accurate to 5 %, so the energies of two sound runs differ by at most about 10 %. */
 #define HARPE_REPEAT_TIME_SPREAD_MAX 0.05
 #define HARPE_REPEAT_ENERGY_SPREAD_MAX 0.10
 
-/* Rows that measured the same thing more than once and were averaged. */
+/* Rows that repeat one measurement and were averaged. */
 typedef struct harpe_profile_repeat {
     int stage;
-    int rank; /* -1: the rows name none */
+    int rank; /* -1: the rows name no rank */
     const char *instruction;
     int frequency_mhz;
     size_t row_count;           /* >= 2 */
@@ -67,7 +67,7 @@ typedef struct harpe_profile_repeat {
 /* Reads a CSV file (columns stage,instruction,frequency,time,energy in any order; `rank` and `gpus`
  * used when present; other columns ignored). Rows that repeat a (stage, instruction, frequency) are
  * aggregated: over different ranks time is the maximum and energy the sum. Repeats by one rank, or
- * without a rank column, are averaged first; each is told by harpe_profile_repeat_at. Repeats that
+ * without a rank column, are averaged first; harpe_profile_repeat_at lists them. Repeats that
  * disagree (see HARPE_REPEAT_TIME_SPREAD_MAX) are an error that names both lines. `gpus` is
  * harpe_measurement.gpu_count. A frequency that not all ranks of a stage measured for an
  * instruction is left out of it. At most 256 MiB and 10 million rows. Errors name file:line:column
@@ -84,8 +84,8 @@ HARPE_API harpe_status harpe_profile_parse_csv(const char *text, size_t length, 
 HARPE_API harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count,
                                          harpe_profile **out, harpe_error *error);
 
-/* Writes the aggregated profile as CSV, whole or not at all; with the column `gpus` where a stage
- * has more than one. */
+/* Writes the aggregated profile as CSV, completely or not at all. It has the column `gpus` if a
+ * stage has more than one GPU. */
 HARPE_API harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,
                                                harpe_error *error);
 
@@ -94,12 +94,13 @@ HARPE_API void harpe_profile_free(harpe_profile *profile);
 /* Highest stage index + 1. Every stage below it has at least one row. */
 HARPE_API int harpe_profile_stage_count(const harpe_profile *profile);
 
-/* GPUs whose energy a stage's points add up: the sum of gpu_count over the ranks that measured it.
- * 1 for a profile without ranks and gpu_count; 0 for a stage that is not there. */
+/* Number of GPUs whose summed energy the points of a stage have: the sum of gpu_count over the
+ * ranks that measured it. 1 for a profile without ranks and gpu_count; 0 if there is no such stage.
+ */
 HARPE_API int harpe_profile_gpu_count(const harpe_profile *profile, int stage);
 
-/* What was averaged, by stage, instruction, falling frequency and rank; index 0 .. count - 1, NULL
- * beyond. Valid while the profile lives. */
+/* The repeats that were averaged, ordered by stage, instruction, falling frequency and rank. NULL
+ * for an index that is not 0 .. count - 1. Valid while the profile exists. */
 HARPE_API size_t harpe_profile_repeat_count(const harpe_profile *profile);
 HARPE_API const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profile *profile,
                                                               size_t index);

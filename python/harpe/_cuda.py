@@ -45,8 +45,9 @@ _FRAMEWORKS: Dict[str, Synchronizer] = {"torch": _torch, "jax": _jax, "cupy": _c
 
 
 def synchronizer(of_what: Union[str, Synchronizer, None]) -> Optional[Synchronizer]:
-    """What waits for the GPUs whose indices it is given: `of_what` is "torch", "jax", "cupy", a
-    callable that does it itself, or None for no waiting. Raises ValueError for anything else."""
+    """Returns a function that waits for the GPUs with the given indices. `of_what` is "torch",
+    "jax", "cupy", a callable that waits itself, or None for no waiting. Raises ValueError for
+    anything else."""
     if of_what is None or callable(of_what):
         return of_what
     try:

@@ -65,14 +65,14 @@ def exception_of(error: b.harpe_error, status: int) -> HarpeError:
 
 
 def _is_trusted(path: str) -> bool:
-    """Whether HARPE_LIBRARY may choose this file: `sudo -E` keeps the variable of a user without
-    root's rights. The rules are those of the library for HARPE_PROGRAM, in SECURITY.md."""
+    """True if HARPE_LIBRARY may choose this file: `sudo -E` keeps the variable of a user without
+    root's rights. The rules are those of the library for HARPE_PROGRAM; see SECURITY.md."""
     if os.getuid() != os.geteuid() or os.getgid() != os.getegid():
         return False
     try:
         status = os.stat(path)
     except OSError:
-        return True  # a name for the loader, or an error that tells
+        return True  # a name for the loader; or opening it gives the error
     owners = {0, os.geteuid(), os.stat(__file__).st_uid}
     return status.st_uid in owners and not status.st_mode & 0o002
 

@@ -133,7 +133,7 @@ class ZeusMonitor:
                  cpu_indices: Optional[Sequence[int]] = None, approx_instant_energy: bool = False,
                  log_file: Union[str, "os.PathLike[str]", None] = None,
                  sync_execution_with: Union[str, Synchronizer, None] = "torch") -> None:
-        """gpu_indices: GPUs to measure, as the process counts them; None: all. Where none can be
+        """gpu_indices: GPUs to measure, as the process counts them; None: all. If none can be
             measured, a warning in the log says why, and gpu_energy is empty.
         cpu_indices: CPU packages to measure (RAPL); None: all that can be read; []: none.
         approx_instant_energy: a window in which a GPU's energy counter did not move gets power *
@@ -143,10 +143,10 @@ class ZeusMonitor:
         sync_execution_with: who waits at a window's ends until the GPUs have done all work:
             "torch", "jax", "cupy", a callable that is given the list of GPU indices, or None.
 
-        Raises ValueError for indices that do not exist (an IndexError as well where they are
-        beyond the last GPU) or are given twice, where indices are given and no GPU can be
-        measured, and for a sync_execution_with that is not known; TypeError for indices that are
-        no whole numbers; HarpeError for what the driver refuses.
+        Raises ValueError for indices that do not exist (also an IndexError if they are beyond
+        the last GPU) or are given twice, for indices if no GPU can be measured, and for an
+        unknown sync_execution_with; TypeError for indices that are not whole numbers; HarpeError
+        if the driver refuses a call.
         """
         self._synchronize = synchronizer(sync_execution_with)
         self.sync_with = sync_execution_with
@@ -212,7 +212,7 @@ class ZeusMonitor:
         """Begins the window named `key`.
 
         sync_execution: waits first until the GPUs have done all work.
-        restart: discards a window of that name that is open; otherwise that is a ValueError.
+        restart: discards an open window of that name; without it such a window is a ValueError.
         """
         windows = self._live()
         if key in windows.names and not restart:
@@ -262,7 +262,7 @@ class ZeusMonitor:
             measured = b.harpe_window_measurement()
             try:
                 call(lib.harpe_monitor_end, windows.monitor, encoded(key), True, C.byref(measured))
-            except NotFoundError:  # another thread has ended it meanwhile
+            except NotFoundError:  # another thread has ended it in the meantime
                 pass
         logging.getLogger(_LOGGER).info("discarded the open windows: %s", dropped)
 

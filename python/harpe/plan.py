@@ -39,7 +39,7 @@ Progress = Callable[[str, float], Optional[bool]]
 called; False stops the work."""
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-_OPTIONAL = {"rank": -1, "gpus": 0}  # and what stands for one that is not there
+_OPTIONAL = {"rank": -1, "gpus": 0}  # with the value of a missing column
 _SLACK = 1 + 1e-9  # a time that was printed and read again still finds its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
 
@@ -74,7 +74,7 @@ def _whole(value: Any) -> int:
 
 
 def _plain(value: float, digits: int = 9) -> str:
-    """With so many digits, and never as 1.646e+04."""
+    """The number with that many digits, and never as 1.646e+04."""
     return format(decimal.Decimal(f"{value:.{digits}g}"), "f")
 
 
@@ -95,7 +95,7 @@ def _text(value: Any) -> bytes:
 
 
 def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
-    """(values of _COLUMNS, values of _OPTIONAL) of every row, whatever the profile is made of."""
+    """Yields (values of _COLUMNS, values of _OPTIONAL) for every row of any kind of profile."""
     if hasattr(profile, "keys"):  # columns: a dict of lists, a data frame
         names = list(profile.keys())
         missing = [column for column in _COLUMNS if column not in names]
@@ -213,10 +213,10 @@ def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
 
 
 class Repeat(NamedTuple):
-    """Rows of a profile that measured the same thing and agreed, and were averaged.
+    """Rows of a profile that repeat one measurement, agree, and were averaged.
 
-    Rows are lines of a file, or indices of what was given; `rank` is -1 where they name none. A
-    spread is the largest value over the smallest, less 1."""
+    Rows are lines of a file, or indices of the given rows; `rank` is -1 if they name none. A
+    spread is the largest value divided by the smallest, minus 1."""
 
     stage: int
     rank: int
@@ -556,18 +556,19 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             (harpe-profile(5)); columns (a dict of lists or arrays, a data frame) named stage,
             instruction, frequency, time, energy, and rank or gpus if there is one; or rows: dicts with
             those names, records of a structured NumPy array, or sequences in that order.
-        num_microbatches: Of one iteration; may be left out where the schedule is a file.
-        blocking_power: W that one GPU draws while it waits for its neighbour, however many GPUs a
-            rank has: one number, or one for each rank.
+        num_microbatches: Of one iteration; may be left out if the schedule is a file.
+        blocking_power: W that one GPU draws while it waits for its neighbour, also if a rank has
+            several GPUs: one number, or one for each rank.
         schedule: One of schedule_names(), or a CSV file of torch.distributed.pipelining.
         plans: About so many, evenly spread in time, or "all": one for each vertex.
         progress: Called with (phase, fraction) some hundred times a second at most; False stops
             the work, which then raises HarpeError. An exception in it goes to the caller.
         **options: num_ranks (default: as many as the profile has stages for), num_chunks (stages
-            per rank, where the schedule has several), gpus_per_stage (GPUs whose energy each row of
-            the profile adds up, where it does not say so by a rank or gpus), prologue and epilogue (names of instructions
-            that every rank runs first and last), cost_model ("hull" or "exponential"), unit_time
-            and noise_factor of the exponential model, memory_limit in bytes.
+            per rank, if the schedule has several), gpus_per_stage (number of GPUs whose summed
+            energy a row of the profile has, for a profile without rank and gpus), prologue and
+            epilogue (names of instructions that every rank runs first and last), cost_model
+            ("hull" or "exponential"), unit_time and noise_factor of the exponential model,
+            memory_limit in bytes.
 
     Raises:
         InvalidArgumentError: A value that cannot be; says which, and where in the profile.

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Bytes that a sequence has by its first byte; 0: no sequence begins so. */
+/* The length of a UTF-8 sequence in bytes, by its first byte; 0: not a first byte. */
 static size_t sequence_length(unsigned char first) {
     if (first < 0x80) return 1;
     if (first < 0xc2 || first > 0xf4) return 0;

@@ -54,7 +54,7 @@ static int check_plain_file(int directory, const char *name) {
     return S_ISDIR(info.st_mode) ? EISDIR : 0;
 }
 
-/* Somebody else may remove the same: what is left of a killed process, see the sweep below. */
+/* Another process may remove the same files, which a killed process left; see the sweep below. */
 static int unlink_entry(int directory, const char *name) {
     return unlinkat(directory, name, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
@@ -89,7 +89,8 @@ static bool is_temporary_of(const char *name, const char *last) {
     return strspn(tag, "0123456789abcdef") == 16 && strcmp(tag + 16, ".tmp") == 0;
 }
 
-/* Nobody has it locked: who made it is dead. Locked meanwhile, nobody else removes it. */
+/* If no process holds the lock, the process that made the directory is dead. This process holds the
+ * lock while it removes the directory, so no other one removes it. */
 static void remove_left_over(int parent, const char *name) {
     struct stat info;
     int entry = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -353,7 +354,8 @@ static int exchange_with_old(const harpe_directory *directory) {
     if (errno != EINVAL && errno != ENOSYS) {
         return errno;
     }
-    /* No name of something left over: should this process be killed now, it is all there is. */
+    /* The name is not that of a temporary directory: if this process is killed now, this is the
+     * only copy. */
     char *aside = harpe_path_join(directory->temporary_path, ".", "old");
     if (!aside) {
         return ENOMEM;

@@ -22,12 +22,12 @@ harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t
 harpe_status harpe_file_write(const char *path, const void *data, size_t length,
                               harpe_error *error);
 
-/* Makes a directory and those missing above it, with this mode. 0 or an errno; a directory that is
- * there stays as it is. */
+/* Makes a directory and the missing directories above it, with this mode. Returns 0 or an errno. A
+ * directory that exists is not changed. */
 int harpe_make_directories(const char *path, mode_t mode);
 
-/* The same where many files are written into one directory: does not look for what killed processes
- * left there. */
+/* The same for a directory with many files: does not look for temporary files of killed processes.
+ */
 harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,
                                           harpe_error *error);
 

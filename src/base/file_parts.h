@@ -20,12 +20,12 @@ char *harpe_path_parent(const char *path);
  * freed; NULL: out of memory. Nothing is created. */
 char *harpe_path_temporary(const char *path);
 
-/* What is under construction is locked (flock) by whoever makes it, so that what a killed process
- * left is told from what another one is making. `descriptor`: of a file or directory that was just
- * made; false: it is gone, removed by somebody who took it for left over, and is to be made anew.
- * Where a file system has no locks, nothing is ever taken for left over. */
+/* A process locks (flock) a temporary file or directory while it writes it. The lock distinguishes
+ * it from one that a killed process left. `descriptor` is that of a file or directory that was just
+ * made. False: another process took it for left over and removed it, and the caller must make it
+ * again. On a file system without locks, nothing is taken for left over. */
 bool harpe_temporary_lock(int descriptor);
-/* Removes what killed processes left beside `path` for it (directory.c). */
+/* Removes temporary files for `path` that killed processes left next to it (directory.c). */
 void harpe_temporary_sweep(const char *path);
 
 /* Writes everything or returns an errno. */

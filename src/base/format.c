@@ -84,7 +84,7 @@ char *harpe_format_compact(char buffer[HARPE_NUMBER_SIZE], double value, int dec
     return buffer;
 }
 
-/* Digits behind the point that leave about `significant` digits. */
+/* The number of digits behind the point for about `significant` digits in all. */
 static int decimals_for(double value, int significant) {
     double size = fabs(value);
     int decimals = significant - 1;

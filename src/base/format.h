@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers and names as a reader wants to see them: a unit that fits, few digits, '.' whatever the
- * locale. Buffers are the caller's; every function returns its buffer, always NUL-terminated. */
+/* Formats numbers and names for people: with a suitable unit, few digits, and '.' in every locale.
+ * The caller owns the buffers. Every function returns its buffer, which always ends in NUL. */
 #ifndef HARPE_BASE_FORMAT_H
 #define HARPE_BASE_FORMAT_H
 
@@ -17,13 +17,13 @@ typedef struct harpe_unit {
 harpe_unit harpe_time_unit(double largest_s);
 harpe_unit harpe_energy_unit(double largest_j);
 
-/* `decimals` 0 .. 9 digits behind the point, as many of them as doubles resolve; a number above
- * 9e17 in scientific form. */
+/* `decimals` is 0 .. 9 digits behind the point; digits that a double does not resolve are left out.
+ * A number above 9e17 has scientific form. */
 char *harpe_format_fixed(char buffer[HARPE_NUMBER_SIZE], double value, int decimals);
 /* The same without trailing zeros: "1.5", "2"; minus is an ASCII '-'. For coordinates. */
 char *harpe_format_compact(char buffer[HARPE_NUMBER_SIZE], double value, int decimals);
-/* About so many significant digits, never fewer than the whole part has, and no trailing zeros:
- * 1.5, 16460, 0.00005. For what "%.4g" would print as 1.646e+04. */
+/* About that many significant digits, but all digits of the whole part, and no trailing zeros: 1.5,
+ * 16460, 0.00005. Use it instead of "%.4g", which prints 1.646e+04. */
 char *harpe_format_digits(char buffer[HARPE_NUMBER_SIZE], double value, int significant);
 /* About four significant digits and the unit: "4.331 s", "45.23 kJ", "16.46 kW". */
 char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds);
@@ -38,9 +38,8 @@ char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts);
 /* One decimal and a sign-free number: "12.3 %". Two decimals below 1 %. */
 char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent);
 
-/* Copies `text`, with ASCII control characters replaced by spaces and all else that is not safe by
- * '?'; cut with an
- * ellipsis when it does not fit. size >= 4. NULL reads as "". */
+/* Copies `text`. Replaces ASCII control characters by spaces and other unsafe characters by '?'.
+ * Cuts the text with an ellipsis if it does not fit. size >= 4. NULL is treated as "". */
 char *harpe_clean_text(char *buffer, size_t size, const char *text);
 
 #endif

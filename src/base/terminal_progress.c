@@ -36,7 +36,7 @@ static void catch_signal(int number) {
 
 static void draw(harpe_terminal_progress *state, const char *phase, double fraction) {
     int64_t now_ns = harpe_clock_ns();
-    bool is_the_end = fraction >= 1.0 && state->drawn; /* what was begun is seen to end */
+    bool is_the_end = fraction >= 1.0 && state->drawn; /* finish what was begun */
     if (now_ns < state->next_draw_ns && !is_the_end) {
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One token out of a text. Not concerned with HTTP. */
+/* Reads one token from a text. It knows nothing of HTTP. */
 #include "base/token.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* Moves both ends past what is around the first line that is not blank. */
+/* Narrows the range to the first line that is not blank, without the white space around it. */
 static void find_line(const char **begin, const char **end) {
     if (*end - *begin >= 3 && memcmp(*begin, BYTE_ORDER_MARK, 3) == 0) *begin += 3;
     while (*begin < *end && is_blank(**begin))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bearer tokens as people keep them: in a file or a variable, often with white space around them
- * that HTTP would not carry. Server and clients read them here, so that they agree. */
+/* Reads bearer tokens from files and variables. A token there often has white space around it,
+ * which HTTP does not transmit. Server and clients both use this code, so they agree on the token.
+ */
 #ifndef HARPE_BASE_TOKEN_H
 #define HARPE_BASE_TOKEN_H
 
@@ -9,8 +10,8 @@
 #include <harpe/status.h>
 
 /* The token on the first line of `text` that is not blank, without the white space (and the
- * byte-order mark) around it. Refuses anything but visible ASCII characters in it. `what` begins
- * the message ("--token-file FILE"); the token is in no message. `*token` is to be freed with
+ * byte-order mark) around it. Refuses characters other than visible ASCII. The message begins with
+ * `what` ("--token-file FILE") and does not contain the token. `*token` is to be freed with
  * free(). */
 harpe_status harpe_token_parse(const char *text, size_t length, const char *what, char **token,
                                harpe_error *error);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Code of the owner of `path` runs in this process already. */
+/* This process already runs code of the owner of `path`. */
 static bool is_owner_of(const char *path, uid_t user) {
     struct stat status;
     return path && stat(path, &status) == 0 && status.st_uid == user;

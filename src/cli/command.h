@@ -48,8 +48,8 @@ harpe_status harpe_command_check_signal(harpe_error *error);
 /* Prints `value` (taking it over) as one JSON object on stdout. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
 
-/* Prints "<before>: <line>" to stderr, without what a terminal would obey in the line. For lines of
- * a log, which hold texts from outside. */
+/* Prints "<before>: <line>" to stderr, without characters that a terminal would obey. For lines of
+ * a log, which may contain texts from outside. */
 void harpe_command_say(const char *before, const char *line);
 
 /* A JSON string of any bytes: those that are not UTF-8 become '?'. */

@@ -73,7 +73,8 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
     harpe_text_printf(&library, "%s/" LIBRARY_NAME, directory);
     harpe_text_printf(&path, "%s%s%s", directory, loader_path && *loader_path ? ":" : "",
                       loader_path ? loader_path : "");
-    /* The emulator's nvidia-smi, which is not to be found where nothing is emulated. */
+    /* The directory of the emulator's nvidia-smi, which must not be found where nothing is
+     * emulated. */
     harpe_text_printf(&programs, "%s/bin:%s", directory,
                       program_path && *program_path ? program_path
                                                     : "/usr/local/bin:/usr/bin:/bin");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows the records of what was found on GPUs (gpu/found.h) to people: as what has been put back,
- * or as a problem that can be solved. It decides nothing about a record. */
+/* Prints the records of what was found on GPUs (gpu/found.h): as settings that were put back, or as
+ * a problem with its solution. It makes no decision about a record. */
 #include "cli/gpus_restore.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe gpus --restore`: puts back what killed jobs have left, and tells. */
+/* `harpe gpus --restore`: puts back GPUs that killed jobs have left changed, and prints what it
+ * did. */
 #ifndef HARPE_CLI_GPUS_RESTORE_H
 #define HARPE_CLI_GPUS_RESTORE_H
 

@@ -71,7 +71,7 @@ static void print_counters(const harpe_machine_facts *machine) {
     }
 }
 
-/* What the tables would leave to be misread. */
+/* Notes that prevent a wrong reading of the tables. */
 static void print_notes(const harpe_machine_facts *machine) {
     for (int i = 0; i < machine->count; i++) {
         const harpe_gpu_facts *gpu = &machine->facts[i];

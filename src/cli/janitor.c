@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The janitor is in a session of its own and ignores what a terminal sends, so that a second Ctrl-C
- * ends the program and not its janitor. It learns of the end by a pipe that nobody writes to. */
+ * ends the program and not its janitor. It learns of the program's end through a pipe to which
+ * nothing is written. */
 #include "cli/janitor.h"
 
 #include <dirent.h>
@@ -32,7 +33,7 @@ static void wait_and_remove(const char *directory, int fd) {
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
         (void)signal(ignored[i], SIG_IGN);
     (void)prctl(PR_SET_NAME, "harpe-janitor");
-    /* Whoever reads the program's output must not wait for its janitor. */
+    /* A reader of the program's output must not wait for its janitor. */
     (void)dup2(fd, STDIN_FILENO);
     (void)close_range(STDIN_FILENO + 1, ~0U, 0);
     while (read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR)
@@ -43,7 +44,7 @@ static void wait_and_remove(const char *directory, int fd) {
 harpe_status harpe_janitor_start(const char *directory, int *fd, harpe_error *error) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return harpe_fail_errno(error, errno, "making a pipe");
-    /* Forked twice: it is nobody's child, and no wait of the program's meets it. */
+    /* Forked twice, so it is not a child of the program, and no wait in the program returns it. */
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A temporary directory that goes even when the program is killed: a small process of its own waits
- * for the program's end, however that comes, and removes what is left. */
+/* Removes a temporary directory even if the program is killed: a small separate process waits for
+ * the end of the program, whatever its cause, and removes the remaining files. */
 #ifndef HARPE_CLI_JANITOR_H
 #define HARPE_CLI_JANITOR_H
 
 #include <harpe/status.h>
 
-/* Starts one for a directory that holds files only. `*fd`: it waits until no process has this one
- * open any more; children that live on keep the directory with it. */
+/* Starts a janitor for a directory that contains only files. It waits until no process has `*fd`
+ * open; children that continue to run keep it open, and so keep the directory. */
 harpe_status harpe_janitor_start(const char *directory, int *fd, harpe_error *error);
 
 /* Removes the directory and the files in it, as far as it can. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of a job for people. A saving is never shown without its uncertainty, and a saving within
- * its uncertainty is called noise. */
+/* Formats the figures of a job. A saving is always shown with its uncertainty. A saving within its
+ * uncertainty is called noise. */
 #include "cli/jobs_figures.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static double uncertainty_of(const json_t *object, const char *name) {
     return json_is_number(value) ? json_number_value(value) : INFINITY;
 }
 
-/* Only what the server may say: it goes to a terminal. */
+/* Accepts only the known phases, because the text goes to a terminal. */
 static const char *phase_of(const json_t *figures) {
     static const char *const phases[] = {"count", "sweep", "plan", "hold"};
     const char *phase = json_string_value(json_object_get(figures, "phase"));
@@ -35,7 +35,7 @@ static const char *phase_of(const json_t *figures) {
 
 static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
 
-/* Percent of `whole`; "within noise", or "unknown" where nothing is known of the noise. */
+/* Percent of `whole`; "within noise"; or "unknown" if the noise is not known. */
 static void print_share(char *into, size_t size, double value, double uncertainty, double whole) {
     double percent = 100 * value / whole, half = 100 * uncertainty / whole;
     if (!isfinite(half) || !(whole > 0)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's energy, savings, power, phase and plan in words, from the "figures" of a server's JSON.
- * Servers without them show as '-'. */
+/* A job's energy, savings, power, phase and plan as text, from "figures" in a server's JSON.
+ * Figures that a server does not send are shown as '-'. */
 #ifndef HARPE_CLI_JOBS_FIGURES_H
 #define HARPE_CLI_JOBS_FIGURES_H
 
@@ -14,7 +14,7 @@ enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
 /* Lines of the page of one job. */
 void harpe_jobs_figures_lines(const json_t *job, harpe_text *text);
-/* What stands behind the state in a line of progress: ", plan 3, 677.0 W, saved 13.9 % +- 0.1 %".
+/* The text after the state in a line of progress: ", plan 3, 677.0 W, saved 13.9 % +- 0.1 %".
  */
 void harpe_jobs_figures_progress(const json_t *job, harpe_text *text);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes about rows that were averaged, rows that the schedule does not use, and a blocking power
- * that no instruction draws: each is allowed, and each is often a mistake. */
+/* Makes notes about rows that were averaged, rows that the schedule does not use, and a blocking
+ * power that no instruction draws. All of these are allowed, but are often mistakes. */
 #include "cli/plan_notes.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the pipe and the memory through which a command marks its steps, and takes marks out of the
- * memory. A thread turns the memory's futex into a descriptor that can be polled. What a mark means
- * is power_limit_run.c's. */
+ * memory. A thread turns the memory's futex into a descriptor that can be polled. power_limit_run.c
+ * gives marks their meaning. */
 #include "cli/power_limit_marks.h"
 
 #include <errno.h>

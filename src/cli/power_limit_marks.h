@@ -28,7 +28,7 @@ typedef struct harpe_step_marks {
 
 /* Sets the variables of the environment that name the pipe and the memory. */
 harpe_status harpe_step_marks_open(harpe_step_marks *marks, harpe_error *error);
-/* Once the command has been started: so that the pipe's end is seen. */
+/* Called once the command has been started, so that the end of the pipe can be detected. */
 void harpe_step_marks_passed_on(harpe_step_marks *marks);
 void harpe_step_marks_close(harpe_step_marks *marks);
 

@@ -173,7 +173,7 @@ static bool is_readable(int descriptor) {
     return poll(&one, 1, 0) > 0 && (one.revents & POLLIN);
 }
 
-/* False once nobody can write any more, or while nothing is there. */
+/* False if no process can write any more, or if nothing is there yet. */
 static bool take_lines(run_child *child, harpe_power_limit_optimizer *optimizer) {
     char bytes[4096];
     ssize_t got = read(child->marks.lines, bytes, sizeof bytes);
@@ -200,9 +200,9 @@ static void take_board(run_child *child, harpe_power_limit_optimizer *optimizer)
     }
 }
 
-/* This process was stopped and goes on. What was marked meanwhile is over, and a measurement that
- * was under way counted more than its steps: marks are counted and passed over, and the optimizer
- * measures the same limit again, as after an epoch. */
+/* This process was stopped and continues. The steps that were marked meanwhile are over, and a
+ * measurement that was under way covers more than its own steps. So the marks are only counted, and
+ * the optimizer measures the same limit again, as after an epoch. */
 static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) {
     uint64_t steps;
     uint64_t epochs;
@@ -249,7 +249,7 @@ static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
         if (ways[BOARD].revents) {
             take_board(child, optimizer);
         }
-        /* Hung up and empty: nobody can write lines any more. */
+        /* Hung up and empty: no process can write lines any more. */
         if (ways[LINES].revents && !take_lines(child, optimizer) &&
             !(ways[LINES].revents & POLLIN)) {
             ways[LINES].fd = -1;

@@ -297,7 +297,7 @@ static bool is_lasting(harpe_status status) {
     }
 }
 
-/* Something of the server does not end: nothing more is run, no handler at exit either. */
+/* Part of the server does not end, so nothing more is run, not even handlers at exit. */
 static void leave(void) { _exit(EXIT_SUCCESS); }
 
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,

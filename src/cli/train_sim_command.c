@@ -66,7 +66,8 @@ static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     copy_text(board->scale, sizeof board->scale, getenv("HARPE_EMULATOR_TIME_SCALE"));
     copy_text(board->blocking, sizeof board->blocking, getenv("HARPE_EMULATOR_BLOCKING_POWER"));
     copy_text(board->server_url, sizeof board->server_url, run->server->url);
-    /* With a key, ranks that are started again go on in their job. The published server knows none.
+    /* With a key, ranks that are restarted go on in their job. The published server does not know
+     * keys.
      */
     if (!run->server->is_published)
         snprintf(board->job_key, sizeof board->job_key, "train-sim-%016llx",

@@ -162,14 +162,14 @@ static bool all_have_clock(const harpe_profile *profile, int mhz) {
     return true;
 }
 
-/* Does the emulated GPU run at it? */
+/* True if the emulated GPU supports the clock. */
 static bool is_usable(const harpe_sim_options *options, const harpe_profile *profile, int mhz) {
     return mhz <= 0 ||
            (harpe_synth_offers_clock(options->gpu_model, mhz) && all_have_clock(profile, mhz));
 }
 
 /* The emulated GPUs run at those of the profile's clocks that they offer and that all instructions
- * have. Rows at others are told; without any of these there is nothing to run at. */
+ * have. Rows at other clocks are reported. It is an error if there are no such clocks. */
 static harpe_status check_clocks(const harpe_sim_options *options, const harpe_profile *profile,
                                  size_t *usable, harpe_error *error) {
     size_t useless = 0;
@@ -247,7 +247,8 @@ static harpe_status read_profile(const harpe_sim_options *options, harpe_sim_pla
     return adapt_profile(options, &plan->profile, error);
 }
 
-/* The schedule's stages must be the profile's: with fewer a part of it would be left out. */
+/* The schedule must have the stages of the profile: with fewer, a part of the profile would be
+ * ignored. */
 static harpe_status check_stages(const harpe_sim_options *options, const harpe_sim_plan *plan,
                                  harpe_error *error) {
     int stages = harpe_schedule_stage_count(plan->schedule);

@@ -115,9 +115,10 @@ static void look_after(const rank_run *run, int64_t began_ns, int64_t took_ns) {
     sleep_ns(end_ns - (double)harpe_clock_ns());
 }
 
-/* The controller is a process of its own. On a busy machine it may get its turn after the
- * instruction would be over, which says nothing of the GPUs: then the instruction waits for it. A
- * job that learns does not wait, for its optimizer would measure the wait. */
+/* The controller is a separate process. On a busy machine it may get processor time only after the
+ * instruction would be over. That delay is not one of the emulated GPUs, so the instruction waits
+ * for the controller. A job that learns does not wait, because its optimizer would measure the
+ * wait. */
 static int awaits_clock(void *user) {
     const rank_run *run = user;
     harpe_frequency_controller_counts counts =
@@ -242,7 +243,7 @@ static void print_log(void *user, harpe_log_level level, const char *line) {
     harpe_command_say(before, line);
 }
 
-/* Now: what this machine was late in the step before is not carried over. */
+/* The present time, so a delay of this machine in the step before is not carried over. */
 static harpe_status begin_together(rank_run *run, harpe_error *error) {
     const harpe_sim_transport *transport = &run->job->transport;
     bool stop = false;
@@ -250,7 +251,8 @@ static harpe_status begin_together(rank_run *run, harpe_error *error) {
     return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
 }
 
-/* As the collectives of a training framework do it; for a published server, which knows no keys. */
+/* Like the collectives of a training framework; for a published server, which does not know keys.
+ */
 static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *error) {
     rank_run *run = user;
     char *shared = run->board->shared;

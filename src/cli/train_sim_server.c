@@ -154,8 +154,8 @@ static bool choose_scheduler(const harpe_sim_options *options, double blocking_p
     return server->scheduler_args;
 }
 
-/* Does a server answer, and does it let the ranks in? Everybody may ask for health, and only who
- * has the token for the rest. The published server has neither page, and says so in JSON. */
+/* Checks that a server answers and accepts the token of the ranks. /healthz needs no token; the
+ * other pages do. The published server has neither page, and answers that in JSON. */
 static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
     json_t *answer = NULL;
     char *token = NULL;

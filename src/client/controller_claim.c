@@ -26,7 +26,8 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                          .patience_s = PATIENCE_S,
                                          .gives_up = trainer_is_gone};
     harpe_found_state earlier;
-    /* Of other GPUs what fails is not this job's; of its own the claim tells. */
+    /* A failure on another GPU does not concern this job; the claim reports a failure on its own
+     * GPU. */
     (void)harpe_found_recover(gpu->gpus, &recovery, NULL);
     harpe_status status =
         harpe_found_claim_gpu(gpu->gpus, gpu->index, &options, out, &earlier, error);

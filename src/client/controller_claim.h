@@ -7,10 +7,10 @@
 #include "client/controller_gpu.h"
 #include "gpu/found.h"
 
-/* The GPU is this process's until harpe_found_release. Puts back first what dead jobs have left on
- * any GPU, then waits for another process that has this one: HARPE_ALREADY_EXISTS after 10 s,
- * HARPE_INTERRUPTED when the trainer is gone. Notes in the slot what an earlier controller of the
- * same trainer has found. */
+/* Claims the GPU for this process until harpe_found_release. First puts back all GPUs that dead
+ * jobs have left changed. Then waits while another process has this GPU: HARPE_ALREADY_EXISTS after
+ * 10 s, HARPE_INTERRUPTED when the trainer is gone. Copies into the slot what an earlier controller
+ * of the same trainer found. */
 harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                         const harpe_controller_header *header,
                                         harpe_controller_slot *slot, harpe_found_claim **out,

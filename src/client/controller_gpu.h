@@ -33,7 +33,7 @@ harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint3
 harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
                                        uint32_t *highest_mhz, harpe_error *error);
 
-/* Remembers in the slot what is there, unless an earlier process has. */
+/* Stores the present settings in the slot, unless an earlier process has done so. */
 void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot);
 
 /* Resets the clocks and sets the power limit (0: leaves it alone), once. The last failure. */

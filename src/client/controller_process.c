@@ -81,8 +81,8 @@ static harpe_status start_obeying(controller_process *controller, uint32_t highe
     return HARPE_OK;
 }
 
-/* The record on disk goes once the GPU is as it was found. A lost GPU comes back by a reset, which
- * forgets its settings. */
+/* The record on disk is removed once the GPU is as it was found. A lost GPU comes back by a reset,
+ * which forgets its settings. */
 static void end_claim(controller_process *controller, harpe_status put_back) {
     harpe_found_release(controller->claim, put_back == HARPE_OK || put_back == HARPE_GPU_LOST);
     controller->claim = NULL;

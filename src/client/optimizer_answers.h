@@ -29,8 +29,8 @@ void harpe_reply_to(harpe_connection *connection, const harpe_request *request, 
 /* POST /register_job. */
 void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
                                  size_t size, harpe_reply *reply);
-/* GET /info: is this the published server, which answers that there is no such page? It gives
- * whoever registers a job of its own. */
+/* True if the answer to GET /info is that of the published server, which has no such page. That
+ * server gives every rank that registers a job of its own. */
 bool harpe_reply_is_published(harpe_connection *connection);
 /* GET /schedule; `*schedule` is the caller's to free where the outcome is ANSWERED. */
 void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one request that is made while an optimizer is made: where the ranks meet by a broadcast,
- * rank 0 asks for the job before, so that its id can travel with it. Whoever does not answer soon
- * is asked later, by the optimizer's own thread. */
+/* The only request during the construction of an optimizer. If the ranks meet by a broadcast, rank
+ * 0 registers the job first, so that the broadcast can carry the job's id. If the server does not
+ * answer soon, the optimizer's own thread asks it again later. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pipeline frequency optimizer is asked for: checked, completed, copied, and made into the
- * two registrations that the server will get. The ranks agree on their job here: by a key, under
- * which each of them registers later, so that nobody waits for a server at construction; or, where
- * they meet by a broadcast and the server answers rank 0 soon, by the job's id, because the
- * published server knows no keys. */
+ * two registrations that the server will get. The ranks agree on their job here. They use a key,
+ * under which each of them registers later, so that no rank waits for a server at construction. If
+ * they meet by a broadcast and the server answers rank 0 soon, they use the job's id instead,
+ * because the published server does not know keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,12 +181,12 @@ static harpe_status take_key(harpe_pipeline *optimizer, const char *key, harpe_e
     return harpe_job_info_format(&job, &optimizer->job_body, error);
 }
 
-/* What rank 0 broadcasts: a text whose first character says of what kind the rest is. The size is
- * the same for all kinds, so that a failure of rank 0 alone holds up nobody. */
+/* What rank 0 broadcasts: a text whose first character gives the kind of the rest. All kinds have
+ * the same size, so a failure of rank 0 alone does not block the other ranks. */
 typedef char meeting[HARPE_MEETING_SIZE];
 enum { MEETING_KEY = 'k', MEETING_JOB = 'j' };
 
-/* Rank 0: a key, or the job's id where the server gives one at once. */
+/* Rank 0: a key, or the job's id if the server gives one at once. */
 static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_error *error) {
     char key[HARPE_JOB_KEY_SIZE];
     make_up_key(key);
@@ -202,7 +202,8 @@ static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_
     return HARPE_OK;
 }
 
-/* A job that the server forgets is registered anew under a key that all ranks know: its id. */
+/* If the server forgets the job, the ranks register it again under a key that all of them know: its
+ * id. */
 static harpe_status join_meeting(harpe_pipeline *optimizer, const meeting text,
                                  harpe_error *error) {
     size_t length = strnlen(text, HARPE_MEETING_SIZE);
@@ -237,7 +238,7 @@ harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error 
     harpe_pipeline_frequency_options *own = &optimizer->options;
     if (own->job_key) return take_key(optimizer, own->job_key, error);
     if (!own->broadcast) {
-        /* A job of one rank has one, too: a registration that is tried again makes no second job.
+        /* A job of one rank has a key too, so a registration that is repeated makes no second job.
          */
         char key[HARPE_JOB_KEY_SIZE];
         make_up_key(key);

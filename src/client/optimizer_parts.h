@@ -148,13 +148,14 @@ harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          const harpe_pipeline_frequency_options *options,
                                          harpe_error *error);
 harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error);
-/* For a rank that fails before: takes its part in the broadcast, in which the others wait. */
+/* For a rank that fails earlier: takes part in the broadcast, because the other ranks wait in it.
+ */
 void harpe_pipeline_miss_meeting(const harpe_pipeline_frequency_options *options);
 harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error);
 void harpe_pipeline_forget_options(harpe_pipeline *optimizer);
 
-/* optimizer_meeting.c: registers the job, which takes a few seconds at most; "" where the server
- * does not answer as it should. Before there is a conversation. */
+/* optimizer_meeting.c: registers the job, which takes a few seconds at most; "" if the server does
+ * not answer correctly. Called before the conversation begins. */
 void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size);
 
 /* optimizer_gpu.c */

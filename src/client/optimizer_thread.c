@@ -297,7 +297,7 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* `*report` is to be freed. Without steps it says that there is nothing. */
+/* The caller frees `*report`. With 0 steps the report says that there is no result. */
 static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **report,
                                 harpe_error *error) {
     harpe_profiling_result result = {.rank = optimizer->options.rank};
@@ -334,7 +334,7 @@ static void report_has_failed(harpe_pipeline *optimizer, const char *reason) {
     pause_and_try_again(optimizer);
 }
 
-/* Sends what was measured next; where that fails it is tried again soon, with fewer steps. */
+/* Makes the report that is sent next. If that fails, it is tried again soon with fewer steps. */
 static void conclude_measuring(harpe_pipeline *optimizer, size_t measured) {
     harpe_conversation *talk = &optimizer->conversation;
     size_t steps = reported_steps(optimizer, measured);
@@ -374,11 +374,12 @@ static void measure(harpe_pipeline *optimizer) {
     if (steps >= wanted) {
         conclude_measuring(optimizer, wanted);
     } else if (has_forgotten) {
-        /* They would be forgotten again and again before enough are there. */
+        /* Steps would be dropped again and again before there are enough of them. */
         tell_few_steps(optimizer, steps);
         conclude_measuring(optimizer, steps);
     } else if (talk->has_left_trial || talk->failed_reports > 0) {
-        /* No more will come, or no more can be kept: others wait for what there is. */
+        /* No more steps will come, or no more can be kept, and the other ranks wait for this
+         * result. */
         conclude_measuring(optimizer, steps);
     } else {
         rest(optimizer, MEASURING_PERIOD_S);
@@ -413,8 +414,8 @@ static void report(harpe_pipeline *optimizer) {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-/* Tells the server that this rank's training ends, if it is there; a published server does not know
- * the route, and whatever it answers is of no interest. The training waits for this. */
+/* Tells the server, if it can be reached, that the training of this rank has ended. A published
+ * server does not know the route, so the answer is ignored. The training waits for this. */
 static void say_farewell(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     char body[32];

@@ -28,8 +28,8 @@ void harpe_followed_schedule_free(harpe_followed_schedule *schedule) {
     free(schedule);
 }
 
-/* What was given back is a list: the training thread may be interrupted between taking a schedule
- * and giving the last one back, and takes the next one before anybody looks here again. */
+/* Schedules that were given back form a list. The training thread may take several schedules before
+ * the other thread looks at the list again. */
 void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange) {
     harpe_followed_schedule_free(
         atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel));
@@ -49,8 +49,8 @@ void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_sched
 
 /* ---- Following ------------------------------------------------------------------------------- */
 
-/* Only this thread adds to the list, so that trying again is needed once at most: when the list was
- * taken away as a whole. */
+/* Only this thread adds to the list, and the other one takes the whole list. So at most one
+ * repetition is needed. */
 static void give_back(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
     if (!schedule) return;
     harpe_followed_schedule *before = atomic_load_explicit(&exchange->used, memory_order_relaxed);

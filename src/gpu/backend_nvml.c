@@ -169,8 +169,8 @@ static int module_energy_field(const nvml_device *gpu, uint64_t *energy_mj) {
 
 /* GPU and CPU may be one module (Grace Hopper). Its driver answers in the module's scope, and
  * nvmlDeviceGetTotalEnergyConsumption counts the module there (ml-energy/zeus pull request 172).
- * That a link between the chips is on does not tell: DGX Spark has one, and answers for the GPU
- * alone (pull request 242 there). */
+ * An active link between the chips is not sufficient: a DGX Spark has one, but answers only for the
+ * GPU (pull request 242 there). */
 static void find_module(nvml_device *gpu) {
     uint32_t power_mw = 0;
     uint64_t energy_mj = 0;
@@ -214,7 +214,7 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
 
 /* ---- Reading ------------------------------------------------------------------------------ */
 
-/* True when a driver does not know what it is asked for, whichever way it says so. */
+/* True if the driver does not know the request; drivers report this with several codes. */
 static bool is_unknown(int code) {
     return code == NVML_ERROR_NOT_SUPPORTED || code == NVML_ERROR_INVALID_ARGUMENT ||
            code == NVML_ERROR_FUNCTION_NOT_FOUND || code == NVML_ERROR_NOT_FOUND ||
@@ -242,7 +242,7 @@ static int default_power_limit(void *handle, uint32_t *limit_mw) {
     return CALL(gpu, default_limit, limit_mw);
 }
 
-/* Where the driver cannot tell, the limit that was set is the only one known. */
+/* If the driver does not report it, the limit that was set is the only known limit. */
 static int enforced_power_limit(void *handle, uint32_t *limit_mw) {
     const nvml_device *gpu = handle;
     int code = CALL(gpu, enforced_limit, limit_mw);
@@ -335,7 +335,7 @@ static int module_power(void *handle, uint32_t *power_mw) {
     return power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_MODULE, power_mw);
 }
 
-/* Always the same of a module's two counters, so that two readings can be subtracted. */
+/* Always reads the same one of a module's two counters, so that two readings can be subtracted. */
 static int total_energy(void *handle, uint64_t *energy_mj) {
     const nvml_device *gpu = handle;
     if (gpu->tells_module_energy) return module_energy_field(gpu, energy_mj);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims GPUs, notes what was found on them, and puts back what a dead job has left. A GPU whose
- * claim is held, or whose trainer lives, is never touched. How records are kept is found_files.c's.
+ * claim is held, or whose trainer lives, is never touched. found_files.c reads and writes the
+ * records.
  */
 #include "gpu/found.h"
 
@@ -59,7 +60,7 @@ static int find_gpu(const harpe_gpus *gpus, const char *uuid) {
 
 /* ---- Putting one GPU back ------------------------------------------------------------------- */
 
-/* What the driver does not support was not changed either. */
+/* A setting that the driver does not support was not changed either. */
 static harpe_status or_unsupported(harpe_status status) {
     return status == HARPE_NOT_SUPPORTED ? HARPE_OK : status;
 }
@@ -83,7 +84,7 @@ static harpe_status restore_by_driver(harpe_gpus *gpus, int gpu, const harpe_fou
     return status;
 }
 
-/* A driver may fail once. A lost GPU comes back by a reset, which forgets its settings. */
+/* A driver call may fail once. A lost GPU needs a reset, which clears its settings. */
 static harpe_status restore_gpu(const recovery *all, int gpu, const harpe_found_state *state,
                                 harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -108,7 +109,7 @@ static bool cluster_is_there(const char *name, size_t length) {
     return stat(path, &status) == 0;
 }
 
-/* Another start of the machine, or an emulated cluster that is gone, has forgotten its settings. */
+/* The settings are gone if the machine was restarted or the emulated cluster no longer exists. */
 static bool is_void(const recovery *all, const harpe_found_record *record) {
     if (strcmp(record->boot, all->boot) != 0) return true;
     const char *made = strrchr(record->cluster, '@');
@@ -190,7 +191,7 @@ static int newest_first(const void *a, const void *b) {
     return (one < other) - (one > other);
 }
 
-/* The oldest record of a GPU has what was there before all others: it is put back last. */
+/* The oldest record of a GPU has its original settings, so it is put back last. */
 static harpe_status list_records(int directory, listed_record **out, size_t *count,
                                  harpe_error *error) {
     char(*names)[HARPE_FOUND_NAME_SIZE] = NULL;
@@ -216,7 +217,7 @@ static void identify_machine(const harpe_gpus *gpus, char boot[64],
     if (!harpe_gpus_emulated_identity(gpus, cluster, HARPE_FOUND_CLUSTER_SIZE)) cluster[0] = '\0';
 }
 
-/* A handle of its own: what is set through it is not to be restored by the caller's. */
+/* A separate handle, so that the caller's handle does not restore what is set through it. */
 static harpe_status settle_all(recovery *all, const harpe_gpus *like, const listed_record *records,
                                size_t count, harpe_error *error) {
     const char *library = harpe_gpus_library_path(like);

@@ -4,9 +4,9 @@
  * could put it back was killed, the record remains, and the next start of Harpe puts the GPU back.
  *
  * The files are in a directory that only their owner can write: /run/harpe for root,
- * $XDG_RUNTIME_DIR/harpe (else /dev/shm/harpe-<uid>) for others, and /dev/shm/harpe-emulated-<uid>
- * for emulated GPUs, beside their memory. All of these are gone after a restart of the machine, as
- * are the settings of its GPUs. */
+ * $XDG_RUNTIME_DIR/harpe for others (if these cannot be used, /dev/shm/harpe-<uid>), and
+ * /dev/shm/harpe-emulated-<uid> for emulated GPUs, beside their memory. All of these are gone after
+ * a restart of the machine, as are the settings of its GPUs. */
 #ifndef HARPE_GPU_FOUND_H
 #define HARPE_GPU_FOUND_H
 
@@ -43,15 +43,15 @@ typedef struct harpe_found_claim harpe_found_claim;
 typedef struct harpe_found_claim_options {
     harpe_found_kind kind;
     pid_t trainer;                /* the claim is made for this process */
-    double patience_s;            /* for another that has the GPU */
+    double patience_s;            /* how long to wait for another process that has the GPU */
     bool (*gives_up)(void *user); /* may be NULL; asked every 10 ms while waiting */
     void *user;
 } harpe_found_claim_options;
 
-/* The GPU is this process's until harpe_found_release or its end. `*earlier` receives what another
- * process for the same trainer has noted; its uuid is "" when there is nothing. What a dead job has
- * left is put back first. HARPE_ALREADY_EXISTS: another job has the GPU; HARPE_INTERRUPTED:
- * gives_up. */
+/* Claims the GPU for this process until harpe_found_release or the end of the process. `*earlier`
+ * receives the record of another process for the same trainer; its uuid is "" if there is none. If
+ * a dead job left the GPU changed, the GPU is put back first. HARPE_ALREADY_EXISTS: another job has
+ * the GPU; HARPE_INTERRUPTED: gives_up. */
 harpe_status harpe_found_claim_gpu(harpe_gpus *gpus, int gpu,
                                    const harpe_found_claim_options *options,
                                    harpe_found_claim **out, harpe_found_state *earlier,
@@ -73,7 +73,7 @@ typedef enum harpe_found_outcome {
     HARPE_FOUND_FAILED,    /* the error says why; the record stays */
     HARPE_FOUND_IN_USE,    /* its job is alive */
     HARPE_FOUND_ELSEWHERE, /* no GPU that this process sees; the record stays */
-    HARPE_FOUND_VOID,      /* machine or emulated cluster are not those any more: record removed */
+    HARPE_FOUND_VOID,      /* from an earlier start of the machine or cluster: record removed */
 } harpe_found_outcome;
 
 typedef struct harpe_found_recovery {
@@ -87,13 +87,13 @@ typedef struct harpe_found_recovery {
     void *user;
 } harpe_found_recovery;
 
-/* Goes through all records of this user for the machine of `gpus` (real or emulated), newest first.
- * All GPUs are looked at, not only the visible ones. Takes a few file operations when there is
- * nothing. The first failure; restoring goes on past it. */
+/* Processes all records of this user for the machine of `gpus` (real or emulated), newest first.
+ * Looks at all GPUs, not only the visible ones. Needs only a few file operations if there are no
+ * records. Returns the first failure, but continues with the other records. */
 harpe_status harpe_found_recover(const harpe_gpus *gpus, const harpe_found_recovery *how,
                                  harpe_error *error);
 
-/* For `report` in a process without standard error: tells the system's log. */
+/* For `report` in a process without standard error: writes to the system's log. */
 void harpe_found_report_to_syslog(void *user, const harpe_found_state *state,
                                   const harpe_gpu_info *info, harpe_found_outcome outcome,
                                   const harpe_error *error);

@@ -33,7 +33,8 @@ static const char *const kind_names[HARPE_FOUND_KINDS] = {"power", "clocks"};
 
 /* ---- Directory ------------------------------------------------------------------------------ */
 
-/* Opens the directory, made if it is not there. Refuses one that another user owns or may write. */
+/* Opens the directory and makes it if it is missing. Refuses a directory that another user owns or
+ * may write. */
 static harpe_status try_directory(const char *path, bool may_make, int *out, harpe_error *error) {
     struct stat status;
     if (may_make && mkdir(path, 0700) != 0 && errno != EEXIST) {
@@ -98,8 +99,8 @@ static void suffixed(const char *name, const char *suffix, char out[HARPE_FOUND_
 
 /* ---- Locks ---------------------------------------------------------------------------------- */
 
-/* A lock's file is removed by whoever has the lock, so the file that was opened may not be the one
- * of that name any more. */
+/* The holder of a lock removes its file, so the opened file may no longer be the file of that name.
+ */
 int harpe_found_lock(int directory, const char *name) {
     char file[HARPE_FOUND_NAME_SIZE + 8];
     suffixed(name, LOCK_SUFFIX, file);
@@ -178,7 +179,7 @@ static const struct {
     [NOTED] = {"noted_ns", 0, INT64_MAX},
 };
 
-/* Keys that a later version has added are passed over. */
+/* Keys that a later version has added are ignored. */
 static bool read_line(harpe_found_record *record, int64_t numbers[NUMBERS], const char *key,
                       const char *value) {
     harpe_found_state *state = &record->state;

@@ -7,7 +7,7 @@
 
 enum { HARPE_FOUND_NAME_SIZE = 128, HARPE_FOUND_CLUSTER_SIZE = 192 };
 
-/* A process, so that a later one with the same number is not taken for it. */
+/* Identifies a process, so that a later process with the same number is not mistaken for it. */
 typedef struct harpe_process_identity {
     int64_t process;
     uint64_t start_ticks; /* since boot; 0: not known */
@@ -35,10 +35,10 @@ int harpe_found_lock(int directory, const char *name);
 /* Removes the lock's file and closes it; the caller has the lock. */
 void harpe_found_unlock(int directory, const char *name, int lock);
 
-/* HARPE_NOT_FOUND: there is none. HARPE_INVALID_INPUT: it is not one of ours. */
+/* HARPE_NOT_FOUND: there is no record. HARPE_INVALID_INPUT: the file is not a record of Harpe. */
 harpe_status harpe_found_read(int directory, const char *name, harpe_found_record *out,
                               harpe_error *error);
-/* Whole or not at all. */
+/* Writes the record completely or not at all. */
 harpe_status harpe_found_write(int directory, const char *name, const harpe_found_record *record,
                                harpe_error *error);
 void harpe_found_remove(int directory, const char *name);

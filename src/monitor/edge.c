@@ -28,7 +28,7 @@ static unsigned note_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu, uns
     return seen;
 }
 
-/* The driver is asked without the lock: it may be slow. */
+/* The driver is called without the lock, because it may be slow. */
 static harpe_status read_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
                                  harpe_gpu_reading *reading, harpe_error *error) {
     const harpe_energy_source *source = &monitor->source;

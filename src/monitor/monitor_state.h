@@ -48,9 +48,9 @@ typedef struct harpe_monitor_gpu {
     int index; /* as the training process counts */
     bool is_sampled;
     size_t place; /* in the sampler */
-    /* Of the counter, whichever window read it; guarded by the monitor's counter_lock. A counter
-     * that restarts and then passes where a long window began looks sound to that window; the short
-     * ones within it have seen it. */
+    /* The last reading of the counter by any window; guarded by the monitor's counter_lock. If a
+     * counter restarts and then passes the value at which a long window began, that window alone
+     * cannot detect the restart, but shorter windows within it can. */
     uint64_t latest_mj;
     unsigned restarts;
 } harpe_monitor_gpu;

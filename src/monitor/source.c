@@ -14,7 +14,7 @@ static harpe_status gpus_energy_mj(void *user, int gpu, uint64_t *energy_mj, har
     return harpe_gpu_total_energy(user, gpu, energy_mj, error);
 }
 
-/* Of what the energy counter covers, since it stands in for the counter. */
+/* The power of what the energy counter covers, because it replaces the counter. */
 static harpe_status gpus_power_mw(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     if (harpe_gpu_energy_scope(user, gpu) == HARPE_ENERGY_OF_MODULE)
         return harpe_gpu_module_power(user, gpu, power_mw, error);

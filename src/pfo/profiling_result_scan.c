@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A quick look at a ProfilingResult: is it one beyond doubt, of which rank, and how much time and
- * energy does it report? Nothing is built, and no number of the breakdowns is converted, so that
+/* A fast scan of a ProfilingResult: it checks that the text is valid, and finds the rank and the
+ * reported time and energy. It builds no objects and converts no numbers of the breakdowns, so
  * thousands of results a second cost little. Whatever is unusual
  * (other members, escapes, texts for numbers, anything wrong) is left to the whole reader, which
  * knows what to say of it. */
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "pfo/models.h"
 
-/* Iterations beyond these are no iterations. */
+/* Values outside of these limits are not those of an iteration. */
 #define TIME_MAX_S 1e6
 #define ENERGY_MAX_J 1e9
 

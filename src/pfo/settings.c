@@ -289,7 +289,7 @@ static const char *path_from(const char *const *environment, const char *name) {
     return NULL;
 }
 
-/* Without slashes at its end, and `last` behind it. */
+/* Removes slashes at the end and appends `last`. */
 static harpe_status set_path(char **out, const char *directory, size_t length, const char *last,
                              harpe_error *error) {
     harpe_text path = {0};
@@ -345,8 +345,8 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
 /* ---- Printing ---------------------------------------------------------------------------------
  */
 
-/* A connection string may hold a password. Without the function that finds it nothing behind the
- * scheme is shown. */
+/* A connection string may contain a password. Without the function that finds it, only the scheme
+ * is shown. */
 static void append_store(harpe_text *text, const harpe_settings *settings) {
     const char *scheme = strstr(settings->store, "://");
     char *shown = settings->show_store ? settings->show_store(settings->store) : NULL;

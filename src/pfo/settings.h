@@ -57,8 +57,8 @@ typedef struct harpe_settings {
     int64_t work_deadline_s;      /* of decoding, a read or a dump; 30 */
     bool log_is_json;             /* log_format: text, or json: an object a line */
 
-    /* How `store` is shown without its secrets: a text to be freed with free(), NULL when out of
-     * memory. No setting; NULL: what follows a scheme is not shown. */
+    /* Returns `store` without its secrets, to be freed with free(), or NULL when out of memory.
+     * This is not a setting. If the pointer is NULL, only the scheme is shown. */
     char *(*show_store)(const char *store);
 
     harpe_settings_origin origins[HARPE_SETTINGS_MAX]; /* in the order of harpe_settings_name_at */
@@ -88,7 +88,7 @@ harpe_status harpe_settings_set(harpe_settings *settings, const char *name, cons
  * /var/lib/harpe, for others $HOME/.local/state/harpe; without any of them it stays "". */
 harpe_status harpe_settings_complete(harpe_settings *settings, const char *const *environment,
                                      bool is_root, harpe_error *error);
-/* Whether anything is kept below state_dir. */
+/* True if anything is kept below state_dir. */
 bool harpe_settings_use_state_dir(const harpe_settings *settings);
 /* What only all together can tell: an address without token, half a TLS pair, a scheduler_args
  * that is no object. */
@@ -104,7 +104,7 @@ char *harpe_settings_format_json(const harpe_settings *settings);
 /* Names, for help texts: index from 0, NULL past the last. */
 const char *harpe_settings_name_at(int index);
 const char *harpe_settings_help_at(int index);
-/* How much of a name that is no setting a message may show: what follows may be a value. */
+/* How much of an unknown setting's name a message may show, because the rest may be a value. */
 int harpe_settings_name_length(const char *name);
 
 #endif

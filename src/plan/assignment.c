@@ -76,7 +76,7 @@ static harpe_status copy_options(harpe_assignment *a, harpe_error *error) {
         const harpe_option_list *list = &problem->choices[c].list;
         first[c] = at;
         for (size_t o = 0; o < list->option_count; o++, at++) {
-            /* As the network has it, so that its durations are options' own. */
+            /* Uses the rounding of the network, so that its durations are those of options. */
             a->option_time_ps[at] = harpe_round_down(list->options[o].time_s * PS_PER_S);
             a->option_energy_j[at] = list->options[o].effective_energy_j;
         }

@@ -17,8 +17,9 @@ harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progre
     return status;
 }
 
-/* Picoseconds are whole, and a plan's own time is a sum of rounded doubles that may have been
- * printed: a nanosecond, but never much of an iteration, and what doubles of its size resolve. */
+/* The tolerance of a time. Picoseconds are whole numbers, and the time of a plan is a sum of
+ * rounded doubles that may have been printed. The tolerance is a nanosecond, but only a small part
+ * of an iteration, and at least the resolution of doubles of that size. */
 double harpe_time_slack_s(double iteration_s) {
     return fmax(fmin(1e-9, 1e-3 * iteration_s), 1e-12 * iteration_s);
 }

@@ -107,7 +107,7 @@ static harpe_status number_nodes(const harpe_problem *problem, event_set *events
 
 /* ---- Whole numbers ------------------------------------------------------------------------ */
 
-/* 0.1 s is 100000000000.00001 ps or 99999999999.99998 ps, as doubles go. */
+/* As a double, 0.1 s may become 100000000000.00001 ps or 99999999999.99998 ps. */
 #define DOUBLES_DIFFER 4e-16
 
 int64_t harpe_round_down(double value) {

@@ -14,8 +14,8 @@
 #define HARPE_UW_PER_W 1e6
 #define HARPE_FLOW_INFINITE (INT64_C(1) << 60)
 
-/* Whole units not above `value`; a value that doubles cannot tell from a whole number is that
- * number. What is rounded like this makes a bound no higher. */
+/* Rounds `value` down to whole units. A value that doubles cannot distinguish from a whole number
+ * becomes that number. This rounding never raises a bound. */
 int64_t harpe_round_down(double value);
 
 /* No GPU saves more than this by slowing down; a profile that says so is refused. */

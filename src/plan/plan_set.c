@@ -21,13 +21,13 @@
 #define VISITS_PER_PLAN UINT64_C(600000)
 /* Times over the whole set that plans are joined from their neighbours. */
 #define SPLICE_ROUNDS 2
-/* Of the whole progress: what finding T* is counted as; making plans is the rest. */
+/* The share of the progress for finding T*; making plans is the rest. */
 #define SOLVING_SHARE 0.1
-/* Sums of thousands of measured numbers differ by so much, relative to them, with the order in
- * which they are added: less is no saving. */
+/* Sums of thousands of measured numbers differ by this relative amount with the order of addition.
+ * A smaller difference is not a saving. */
 #define ENERGY_ROUNDING 1e-11
 #define TIME_ROUNDING 1e-12
-/* A plan's own time finds it also after it was printed. */
+/* A plan can be found by its own time, even after the time was printed. */
 #define ASKED_ROUNDING 1e-9
 
 struct harpe_plan_set {
@@ -66,7 +66,7 @@ typedef struct maker {
 
 /* ---- Progress ---------------------------------------------------------------------------- */
 
-/* False: stop. One phase follows the other, and the fraction is that of both together. */
+/* False: stop. Reports one phase after the other; the fraction is that of both together. */
 static bool report(maker *m, double fraction) {
     m->fraction = fmin(1, fmax(m->fraction, fraction));
     if (!m->progress || !m->progress->report) return true;
@@ -391,9 +391,9 @@ static void clear_plan(harpe_plan *plan) {
     *plan = (harpe_plan){0};
 }
 
-/* Leaves the plans, fastest first, of which each needs less energy than all before it. Drafts are
- * compared by their evaluated numbers only: those that the assignment keeps are sums of others, and
- * clocks may have been merged. */
+/* Keeps the plans, fastest first, that need less energy than all plans before them. Drafts are
+ * compared only by their evaluated numbers, because the numbers of the assignment are sums of
+ * others, and clocks may have been merged. */
 static void drop_dominated(const maker *m, harpe_plan_set *set) {
     size_t kept = 0;
     qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
@@ -436,8 +436,9 @@ static harpe_status copy_plan(const maker *m, const harpe_plan *plan, harpe_plan
     return HARPE_OK;
 }
 
-/* For every asked time the cheapest plan that is not slower: the last that is not, because slower
- * ones in `all` need less; the fastest where T_min was asked for. */
+/* For every requested time, the plan with the least energy that is not slower. This is the last
+ * such plan, because slower plans in `all` need less energy. It is the fastest plan if T_min was
+ * requested. */
 static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
                                const harpe_plan_set *all, harpe_plan_set *out, harpe_error *error) {
     for (size_t k = 0; k < request->time_count; k++) {

@@ -218,7 +218,8 @@ static harpe_status fill_blocking_power(harpe_problem *problem,
     return HARPE_OK;
 }
 
-/* How many GPUs a stage has, by the profile or, where it does not say, by the options. */
+/* The number of GPUs of a stage, from the profile, or from the options if the profile does not give
+ * it. */
 static harpe_status find_stage_gpus(const harpe_profile *profile, int stage,
                                     const harpe_problem_options *options, int *gpus,
                                     harpe_error *error) {

@@ -146,7 +146,7 @@ static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file
 
 /* ---- Aggregating -------------------------------------------------------------------------- */
 
-/* What aggregating works with. */
+/* The data of aggregation. */
 typedef struct aggregation {
     const harpe_profile_rows *rows;
     const char *file_name; /* NULL: rows of a caller's array */
@@ -160,8 +160,8 @@ static int compare_ranks(const void *left, const void *right) {
     return ((*a)->source > (*b)->source) - ((*a)->source < (*b)->source);
 }
 
-/* How many different ranks measured anything in rows[start .. end), and how many GPUs they are. A
- * rank is the same GPUs in all its rows. */
+/* Counts the different ranks with measurements in rows[start .. end), and their GPUs. A rank has
+ * the same GPUs in all its rows. */
 static harpe_status count_ranks(const aggregation *a, size_t start, size_t end, size_t *rank_count,
                                 harpe_error *error) {
     const harpe_profile_row *rows = a->rows->items;
@@ -234,7 +234,8 @@ static harpe_status fail_disagreement(const aggregation *a, const char *what, co
                       100 * allowed);
 }
 
-/* Rows[start .. end) are one rank's of one point. Notes that they are averaged, or refuses. */
+/* Rows[start .. end) are the rows of one rank for one point. Records that they are averaged, or
+ * refuses them. */
 static harpe_status check_repeats(const aggregation *a, size_t start, size_t end,
                                   harpe_error *error) {
     if (end - start < 2) return HARPE_OK;

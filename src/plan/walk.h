@@ -34,7 +34,7 @@ typedef struct harpe_walk {
     void *user;
 } harpe_walk;
 
-/* By how much a time may lie below T_min and still mean it. */
+/* How far a time may be below T_min and still count as T_min. */
 double harpe_time_slack_s(double iteration_s);
 
 /* Builds the network and walks to T*. On failure there is nothing to clear. */

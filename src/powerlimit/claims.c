@@ -10,7 +10,8 @@
 
 #define PATIENCE_S 10.0
 
-/* What is there is what was found, unless an earlier process for the same trainer knows better. */
+/* The present settings count as those that were found, unless an earlier process for the same
+ * trainer has recorded other ones. */
 static harpe_status look(harpe_gpus *gpus, int gpu, const harpe_found_state *earlier,
                          harpe_guarded_gpu *found, harpe_error *error) {
     if (found->is_found) return HARPE_OK;
@@ -59,7 +60,8 @@ harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe
     harpe_found_recovery recovery = {.report = harpe_found_report_to_syslog};
     harpe_power_claims claims = {.each = harpe_calloc(count, sizeof *claims.each)};
     if (!claims.each) return harpe_fail_memory(error);
-    /* Of other GPUs what fails is not this job's; of its own the claim tells. */
+    /* A failure on another GPU does not concern this job; the claim reports a failure on its own
+     * GPUs. */
     (void)harpe_found_recover(gpus, &recovery, NULL);
     harpe_status status = HARPE_OK;
     while (status == HARPE_OK && claims.count < count) {

@@ -134,7 +134,7 @@ static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) 
     return HARPE_OK;
 }
 
-/* Without a guard this process notes by itself what it finds. */
+/* Without a guard, this process itself records what it finds. */
 static harpe_status claim_gpus(harpe_power_limit_gpus *all, harpe_error *error) {
     size_t count = (size_t)all->device.gpu_count;
     harpe_guarded_gpu *found = harpe_calloc(count, sizeof *found);

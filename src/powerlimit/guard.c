@@ -22,7 +22,7 @@
 
 #define FIRST_PAUSE_S 0.1
 #define LONGEST_PAUSE_S 30.0
-#define SHORT_LIFE_S 1.0 /* one that has lived so long is replaced at once */
+#define SHORT_LIFE_S 1.0 /* a guard that has lived this long is replaced at once */
 
 enum { ANSWER_MS = 5000 };
 
@@ -87,7 +87,7 @@ static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
 
 /* ---- Watching ------------------------------------------------------------------------------- */
 
-/* True when it is over before the time is. */
+/* True if the end comes before the time has passed. */
 static bool is_over_within(const harpe_guard *guard, double pause_s) {
     struct pollfd end = {.fd = guard->end, .events = POLLIN};
     (void)poll(&end, 1, (int)(pause_s * 1e3));
@@ -101,7 +101,7 @@ static void say(const harpe_guard *guard, const char *format, const char *reason
     guard->log.write(guard->log.user, HARPE_LOG_WARNING, line);
 }
 
-/* Until there is a guard again. Tells the first failure only. */
+/* Tries until there is a guard again. Reports only the first failure. */
 static void replace(harpe_guard *guard, bool at_once) {
     harpe_error error;
     double pause_s = at_once ? 0 : FIRST_PAUSE_S;
@@ -215,8 +215,8 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
     return HARPE_OK;
 }
 
-/* A dead guard leaves records. Those of GPUs that are put back go; for the others another guard
- * starts, and finds out at once that it is to put them back. */
+/* A dead guard leaves records. The records of GPUs that are put back are removed. For the other
+ * GPUs another guard starts, and finds at once that it must put them back. */
 static void settle_without_guard(harpe_guard *guard, bool restored) {
     harpe_error error;
     if (!restored) {
@@ -234,7 +234,7 @@ static void settle_without_guard(harpe_guard *guard, bool restored) {
 void harpe_guard_stop(harpe_guard *guard, bool restored) {
     char byte = HARPE_GUARD_RESTORED;
     if (!guard) return;
-    if (guard->owner == getpid()) { /* a forked child has no say, and no watcher */
+    if (guard->owner == getpid()) { /* not in a forked child, which has no watcher */
         stop_watcher(guard);
         bool is_told = restored && harpe_side_process_send(guard->socket, &byte, 1);
         if (!is_told && (restored || has_died(guard))) {

@@ -44,8 +44,8 @@ typedef struct harpe_guard_header {
 typedef struct harpe_guard harpe_guard;
 
 /* Returns once the guard has claimed the GPUs, put back what a dead job had left on them, noted on
- * disk what it found, and stands ready. A guard that dies is replaced at once, by a thread of this
- * process; what cannot be done is told to `log`. `gpus` outlives the guard. */
+ * disk what it found, and stands ready. A thread of this process replaces a guard that dies at
+ * once; failures go to `log`. `gpus` outlives the guard. */
 harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **out,
                                harpe_error *error);
 /* `restored`: everything is put back; otherwise the guard does it now. */

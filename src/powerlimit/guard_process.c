@@ -215,7 +215,7 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     harpe_side_process_begin();
     harpe_status status = take_over(&all, &error);
     error.status = status;
-    /* A trainer that is gone by now is seen below. */
+    /* If the trainer is gone by now, the code below notices it. */
     (void)harpe_side_process_send(HARPE_SIDE_SOCKET, &error, sizeof error);
     int code = EXIT_FAILURE;
     if (status == HARPE_OK) {

@@ -53,8 +53,9 @@ static bool is_named(int descriptor, const memory_name *name) {
            status.st_size == (off_t)sizeof(harpe_mark_board);
 }
 
-/* A duplicate stays what it is, whatever other threads do with the number. It is made only of what
- * looks right: closing a duplicate of a user's file would drop that file's locks. */
+/* A duplicate refers to the same file even if other threads reuse the number. It is made only after
+ * the descriptor looks right, because closing a duplicate of a user's file would drop that file's
+ * locks. */
 static harpe_mark_board *map_board(const memory_name *name) {
     if (!is_named(name->descriptor, name)) return NULL;
     int own = fcntl(name->descriptor, F_DUPFD_CLOEXEC, 3);
@@ -91,8 +92,8 @@ static harpe_mark_board *find_board(void) {
 
 /* ---- Marking -------------------------------------------------------------------------------- */
 
-/* The count is stored before the look at is_parked, and the runner stores is_parked before its last
- * look at the count: one of the two sees the other. */
+/* The count is stored before is_parked is read, and the runner stores is_parked before it reads the
+ * count for the last time. So at least one of the two sees the other's store. */
 static void ring(harpe_mark_board *board) {
     atomic_fetch_add(&board->bell, 1);
     if (atomic_load(&board->is_parked) == 0 || atomic_exchange(&board->is_parked, 0) == 0) return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory through which a training program tells `harpe power-limit run` where its steps are.
  * mark.c is the program's side, src/cli/power_limit_marks.c the runner's. Counts in shared memory
- * are exact however long the runner does not look, and writing them needs no descriptor. */
+ * are exact no matter how rarely the runner reads them, and writing them needs no descriptor. */
 #ifndef HARPE_POWERLIMIT_MARK_H
 #define HARPE_POWERLIMIT_MARK_H
 

@@ -85,7 +85,7 @@ static void tell(void *user) {
     int64_t end_ns = harpe_clock_ns() + turn_ns;
     telling last = {0};
     jobs->tell_timer = NULL;
-    /* Those that are held again go behind those for whom there is no time now. */
+    /* Calls that are held again are put after those for which there is no time now. */
     size_t left = jobs->onlookers.count;
     for (; left > 0 && harpe_clock_ns() < end_ns; left--) {
         look_again(jobs, harpe_calls_take_first(&jobs->onlookers), &last);

@@ -36,7 +36,7 @@ struct harpe_dump {
 
 /* ---- Files -------------------------------------------------------------------------------- */
 
-/* Makes `path` and what is missing above it, for the server's user alone. */
+/* Makes `path` and the missing directories above it, for the server's user alone. */
 static harpe_status make_directories(char *path, harpe_error *error) {
     for (char *slash = path + 1;; slash++) {
         slash += strcspn(slash, "/");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that say that their training has ended (POST /end). Each is stored before it is answered;
- * when all ranks of a job have said so the job has ended. Nothing else changes: who is held stays
- * held, and the job is evicted like any other that nothing is heard of. A rank that registers again
- * has come back: a training that is started again with the same key goes on in its job. */
+/* Handles ranks whose training has ended (POST /end). Each end is stored before it is answered.
+ * When all ranks of a job have ended, the job has ended. Nothing else changes: a held request stays
+ * held, and the job is evicted like any other job that sends no requests. A rank that registers
+ * again is no longer ended, so a training that is restarted with the same key continues in its job.
+ */
 #include <jansson.h>
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of a job in numbers: what it used, what it saves, which plan it runs. Plain data;
- * made on a worker with the scheduler's state, shown by the loop (job_view.c, metrics_jobs.c). */
+/* The figures of a job: what it used, what it saves, and which plan it runs. Plain data; a worker
+ * computes it together with the scheduler's state, and the loop shows it (job_view.c,
+ * metrics_jobs.c). */
 #ifndef HARPE_SERVER_FIGURES_H
 #define HARPE_SERVER_FIGURES_H
 

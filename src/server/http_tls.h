@@ -30,7 +30,7 @@ ssize_t harpe_http_tls_send(harpe_http_tls_session *session, const void *bytes, 
 /* Tells the peer that nothing more comes. */
 void harpe_http_tls_end(harpe_http_tls_session *session);
 
-/* http_tls_faults.c: what can be said of the texts before GnuTLS sees them, and of a certificate's
+/* http_tls_faults.c: explains faults of the texts before GnuTLS gets them, and of a certificate's
  * dates (-1: unknown). */
 harpe_status harpe_http_tls_check_texts(const char *cert_pem, const char *key_pem,
                                         harpe_error *error);

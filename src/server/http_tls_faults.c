@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a certificate and a key cannot be used, in words: GnuTLS says of most mistakes only that some
- * data is not there. Looks at the texts, and asks GnuTLS where these are PEM. */
+/* Explains why a certificate and a key cannot be used. For most mistakes GnuTLS reports only that
+ * data is missing. This code looks at the texts, and asks GnuTLS if they are PEM. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

@@ -63,7 +63,7 @@ typedef struct harpe_rank {
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
     bool may_ask_again; /* the current round's schedule may not have arrived */
-    bool has_ended;     /* its training has, and said so */
+    bool has_ended;     /* the rank has reported the end of its training */
 } harpe_rank;
 
 /* A wish as it was stored: what it is and where among the rounds it came. */
@@ -80,7 +80,7 @@ typedef enum harpe_job_state {
     HARPE_JOB_GATHERING,   /* the next schedules are there; ranks ask */
     HARPE_JOB_RUNNING,     /* schedules are handed out; results come */
     HARPE_JOB_OBSERVING,   /* a worker shows the results to the scheduler */
-    HARPE_JOB_ENDED,       /* every rank has said that it ends */
+    HARPE_JOB_ENDED,       /* every rank has reported its end */
     HARPE_JOB_FAILED,
     HARPE_JOB_EVICTED,
 } harpe_job_state;
@@ -266,7 +266,7 @@ void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
  * --------------------------------------------------- */
 
 void harpe_calls_append(harpe_call_list *list, harpe_call *call);
-/* Takes it out of the list in which it is. */
+/* Removes the call from its list. */
 void harpe_calls_remove(harpe_call *call);
 harpe_call *harpe_calls_take_first(harpe_call_list *list); /* NULL: it is empty */
 
@@ -287,8 +287,8 @@ void harpe_reply_evicted(harpe_call *call, const char *job_id);
 void harpe_reply_not_stored(harpe_call *call, const harpe_error *error);
 /* Of a scheduler's refusal. */
 int harpe_http_status_of(harpe_status status);
-/* Handles those of a list anew, which is empty then; any of them may be forgotten meanwhile. Called
- * while this goes on, it only adds to what is to be done. */
+/* Empties the list and handles its calls again; any of them may be dropped meanwhile. If it is
+ * called while it runs, it only adds to the work. */
 void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls);
 
 /* Takes over `call` and its body; NULL (and the call is answered) when out of memory. */
@@ -363,9 +363,9 @@ void harpe_rank_comes_back(harpe_operation *operation, int rank);
 
 /* ---- Rounds (rounds.c) and turns (turns.c, wishes.c) --------------------------------------- */
 
-/* Does what the job's facts ask for next, if anything. To be called after every change of them. It
- * marks the job; the outermost call looks at the marked jobs until none is left, so that calls that
- * lead to further ones take no room on the stack. */
+/* Does the next step that the job's state requires, if any. Call it after every change of the
+ * state. It marks the job; the outermost call processes marked jobs until none is left, so that
+ * nested calls do not use up the stack. */
 void harpe_job_advance(harpe_job *job);
 bool harpe_job_round_is_over(const harpe_job *job);
 /* Answers all who ask (and all who are queued); the ranks ask no longer. */

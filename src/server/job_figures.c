@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job used and saves, in numbers. Energy and time are counted from every job's results,
- * whatever its scheduler is, since the server started; a scheduler that keeps its own sums through
- * a restart, and knows what is saved, adds to that. */
+/* Computes what a job used and saves. Energy and time are summed over the results of every job
+ * since the server started, with any scheduler. A scheduler that keeps its own sums through a
+ * restart, and knows the savings, adds them. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

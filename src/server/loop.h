@@ -94,8 +94,9 @@ harpe_status harpe_workers_new(harpe_loop *loop, int count, harpe_workers **out,
 /* Sets how many threads a pool has at most (at least 1; threads that run stay) and after how many
  * seconds harpe_workers_fault calls its work stuck. Loop thread. */
 void harpe_workers_limit(harpe_workers *workers, harpe_pool which, int count, int64_t deadline_s);
-/* Drops work that was not begun without its `done`, and waits at most `wait_ms` for work that runs.
- * False: some still runs; then nothing that it uses may be freed, `workers` included. */
+/* Drops work that has not begun, without calling its `done`, and waits at most `wait_ms` for work
+ * that runs. False: some work still runs; then nothing that it uses may be freed, including
+ * `workers`. */
 bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms);
 /* As harpe_workers_close, without a limit; and frees them. NULL is fine. */
 void harpe_workers_free(harpe_workers *workers);
@@ -104,7 +105,7 @@ void harpe_workers_free(harpe_workers *workers);
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work);
 /* Pieces begun or waiting. */
 int harpe_workers_pending(const harpe_workers *workers);
-/* True: work runs or waits for longer than `deadline_s` of its pool allows; says in `line` which.
+/* True: work has run or waited for longer than `deadline_s` of its pool; `line` names it.
  * `deadline_s` -1: the deadline of the pool; 0: any work that runs. Any thread. */
 bool harpe_workers_fault(const harpe_workers *workers, int64_t deadline_s, char *line, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics: what the server counts, in Prometheus' text format. A new one is a row here; those of
- * single jobs are in metrics_jobs.c. */
+/* /metrics: the server's counts in Prometheus' text format. To add a metric, add a row here.
+ * Metrics of single jobs are in metrics_jobs.c. */
 #include "base/text.h"
 #include "server/latencies.h"
 

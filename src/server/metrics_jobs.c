@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics of single jobs: energy, savings, power, plan and phase. A new one is a row here. So that
- * a server with thousands of jobs stays quick to scrape, only the newest are told of, and how many
- * are left out. */
+/* /metrics of single jobs: energy, savings, power, plan and phase. To add a metric, add a row here.
+ * Only the newest jobs have metrics, so that a scrape of a server with thousands of jobs stays
+ * fast; one metric counts the jobs that are left out. */
 #include <math.h>
 #include <string.h>
 
@@ -124,7 +124,7 @@ static void append_head(harpe_text *text, const char *name, const char *type, co
                       type);
 }
 
-/* The next that is told of after `job`; NULL: none. */
+/* The next job after `job` that has metrics; NULL: none. */
 static const harpe_job *next_job(const harpe_job *job) {
     while (job && !job->is_stored)
         job = job->older;

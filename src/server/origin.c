@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Browsers say where a page comes from in Origin, and whom they believe to talk to in Host. A page
- * whose site's name was made to lead here (DNS rebinding) has that name in both. */
+/* A browser sends the origin of a page in Origin, and the name of the server that it addresses in
+ * Host. If the name of a page's site was made to resolve to this server (DNS rebinding), both
+ * headers have that name. */
 #include "server/origin.h"
 
 #include <arpa/inet.h>
@@ -31,7 +32,7 @@ static bool read_name(const char *host, char name[HOST_SIZE]) {
 
 typedef enum address_kind { NO_ADDRESS, OF_LOOPBACK, OF_ANYBODY } address_kind;
 
-/* 127.1 is an address too. 0.0.0.0 leads to the machine itself. */
+/* 127.1 is an address too. 0.0.0.0 means the machine itself. */
 static address_kind kind_of_ipv4(struct in_addr address) {
     uint32_t bits = ntohl(address.s_addr);
     return bits >> 24 == 127 || bits == 0 ? OF_LOOPBACK : OF_ANYBODY;
@@ -99,7 +100,7 @@ bool harpe_host_is_known(const char *host, const char *listen, const char *allow
     bool is_wildcard = kind_of(listen) == OF_LOOPBACK && !is_loopback(listen);
     address_kind kind = kind_of(name);
     if (is_loopback(listen)) return kind == OF_LOOPBACK || is_localhost(name);
-    /* Nobody can make an address lead elsewhere. */
+    /* A numeric address cannot be made to lead elsewhere. */
     return kind != NO_ADDRESS || is_host_name(name) || (is_wildcard && is_localhost(name));
 }
 
@@ -111,7 +112,7 @@ static bool is_own_page(const char *origin, const char *host) {
     return name && host && strcasecmp(name + 3, host) == 0;
 }
 
-/* Programs that train send none of these. A page can leave them out, with luck. */
+/* Training programs send none of these headers. A page can sometimes avoid sending them. */
 static bool is_from_browser(const harpe_http_request *request) {
     const char *agent = harpe_http_header(request, "user-agent");
     return (agent && strncmp(agent, "Mozilla/", 8) == 0) ||
@@ -127,8 +128,8 @@ const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_r
     if (is_browser && origin && rules.changes && !is_own_page(origin, host))
         return "this was asked by a page of another site: open this server's own page, or give it "
                "a token (--token-file)";
-    /* A foreign name that leads here makes a foreign page look like ours. Every browser sends a
-     * name. */
+    /* A foreign name that resolves to this server makes a foreign page look like one of the server.
+     * Every browser sends a name. */
     if (host && *host && !harpe_host_is_known(host, rules.listen, rules.allowed_hosts))
         return "this server does not know itself by the name in Host: add the name with "
                "--allowed-hosts, or give the server a token (--token-file)";

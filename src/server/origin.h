@@ -15,8 +15,9 @@ typedef struct harpe_origin_rules {
     bool changes;              /* the request may change something */
     bool for_ranks;            /* it is of a training process, which it makes wait */
 } harpe_origin_rules;
-/* Why a request is refused (a line), or NULL. Its Host must be a name of this server, whoever
- * asks: a page can give any User-Agent, but not another Host. More is asked of browsers. */
+/* The reason why a request is refused (one line), or NULL. Host must be a name of this server for
+ * every client: a page can send any User-Agent, but no other Host. Browsers must fulfil further
+ * conditions. */
 const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules);
 
 /* Is the value of a Host header a name of a server that listens on the numeric address `listen`?

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the clients of Zeus cannot do. They follow their one schedule to the letter: an empty one,
- * which tells other clients to run at their highest clocks and to report what ran, ends their
- * training at its first instruction. Nothing in the protocol tells the server the microbatches of
- * such a job but its metadata. */
+/* The limits of Zeus's clients. They follow their only schedule exactly. An empty schedule tells
+ * other clients to run at their highest clocks and to report their instructions, but it ends the
+ * training of a Zeus client at its first instruction. In the protocol, only the job's metadata can
+ * tell the server the number of microbatches of such a job. */
 #ifndef HARPE_SERVER_PUBLISHED_CLIENT_H
 #define HARPE_SERVER_PUBLISHED_CLIENT_H
 
 #include "server/http.h"
 #include "server/jobs.h"
 
-/* Why the asker of a schedule cannot run this answer (a line of at most `size` bytes, in `line`);
- * false: it can. */
+/* True if the client that asks for a schedule cannot run this answer; `line` (at most `size` bytes)
+ * then has the reason. */
 bool harpe_published_client_fault(const harpe_http_request *request,
                                   const harpe_call_answer *answer, char *line, size_t size);
 

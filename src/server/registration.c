@@ -46,8 +46,8 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     reply_id(end_operation(operation), job);
 }
 
-/* A rank or a retry that names the key of a job that lives. False: it is a new job, also where the
- * one of this key has ended and had another shape. */
+/* True for a rank or a retry that names the key of an existing job. False: it is a new job, also if
+ * the job of this key has ended and had another shape. */
 static bool job_is_known(harpe_operation *operation, const harpe_job_info *info) {
     const harpe_job *job =
         info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
@@ -213,7 +213,8 @@ static void let_ask_again(harpe_job *job, int rank) {
     slot->may_ask_again = job->round >= 0 && !slot->has_reported;
 }
 
-/* Answers what needs no storing; false: a new rank at a free place, or one that comes back. */
+/* Answers requests that need no storing. False: a new rank at a free place, or one that registers
+ * again. */
 static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;

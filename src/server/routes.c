@@ -35,7 +35,7 @@ typedef struct exchange {
     const harpe_route *route;
     harpe_http_request *request; /* NULL once it was answered */
     int64_t answered_round;
-    bool is_withheld; /* the schedule was not sent: the asker cannot run it */
+    bool is_withheld; /* the schedule was not sent, because the client cannot run it */
 } exchange;
 
 static const char JSON_TYPE[] = "application/json";
@@ -276,7 +276,8 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
     return index == harpe_http_segment_count(request);
 }
 
-/* Why this request is not for whoever makes it; NULL: it is. `route` NULL: there is none. */
+/* The reason why this client may not make this request; NULL: it may. `route` NULL: there is no
+ * such route. */
 static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
                             const harpe_route *route) {
     const harpe_settings *settings = routes->options.settings;

@@ -32,14 +32,14 @@ enum {
     /* After the request to stop: */
     STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
     STOP_LOOP_MS = 4500,     /* what is under way is given up */
-    STOP_WORKERS_MS = 1500,  /* so long, then, for work that runs */
-    STOP_STORE_MS = 2000,    /* and for the store where work is stuck */
+    STOP_WORKERS_MS = 1500,  /* then this long for work that runs */
+    STOP_STORE_MS = 2000,    /* and this long for the store if work is stuck */
     STOP_ALL_MS = 9000,      /* the process is left whatever else happens */
     STOP_SILENT_MS = 9500,   /* even if the log takes no line */
 };
 
-/* A thread that leaves the process when the server does not stop in time. It sees the signal
- * itself, so that it also works when the loop is stuck. */
+/* A thread that ends the process if the server does not stop in time. It watches for the signal
+ * itself, so it also works if the loop is stuck. */
 typedef struct watchdog {
     struct harpe_server *server;
     pthread_t thread;
@@ -71,7 +71,7 @@ static void say(const harpe_server *server, harpe_log_level level, const char *l
 /* ---- Files that settings name -----------------------------------------------------------------
  */
 
-/* With what the store is opened: the setting, and the password from its file. */
+/* The string that the store is opened with: the setting, and the password from its file. */
 static harpe_status store_address(const harpe_settings *settings, char **address,
                                   harpe_error *error) {
     const char *path = settings->store_password_file;
@@ -159,7 +159,7 @@ static void *watch_stop(void *user) {
     sigemptyset(&signals);
     for (const int *one = STOP_SIGNALS; *one; one++)
         sigaddset(&signals, *one);
-    /* Only looked at: the loop is to take the signal. */
+    /* The signal is only looked at, because the loop must take it. */
     int pending = signalfd(-1, &signals, SFD_CLOEXEC);
     struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
                               {.fd = server->stop_begins, .events = POLLIN},
@@ -207,7 +207,7 @@ static int worker_count(const harpe_settings *settings) {
     return processors < 2 ? 2 : processors > 64 ? 64 : (int)processors;
 }
 
-/* With what is missing above it; others have no business there. */
+/* Also makes the missing directories above it. Other users get no access. */
 static harpe_status make_state_directory(const char *directory, harpe_error *error) {
     int failure = harpe_make_directories(directory, 0700);
     if (!failure && access(directory, W_OK | X_OK) != 0) failure = errno;
@@ -218,7 +218,8 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
-/* A directory that was there keeps its mode: others may be meant to read it. */
+/* A directory that exists keeps its mode, because other users may be allowed to read it on purpose.
+ */
 static void check_privacy(const harpe_server *server, const char *setting, const char *directory) {
     struct stat info;
     char line[400];
@@ -232,8 +233,8 @@ static void check_privacy(const harpe_server *server, const char *setting, const
 
 static void on_signal(void *user, int signal_number);
 
-/* A scheduler program is killed after its timeout and its job fails after the second one; what
- * takes longer than one is stuck. */
+/* A scheduler program is killed after its timeout, and its job fails after the second timeout. Work
+ * that takes longer than one timeout is stuck. */
 static void limit_workers(harpe_workers *workers, const harpe_settings *settings) {
     int64_t deadline_s = settings->work_deadline_s;
     int processors = worker_count(settings);
@@ -383,7 +384,7 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
-/* Work that does not end is left behind with all that it may use. */
+/* Work that does not end is left running, and nothing that it may use is freed. */
 static void close_workers(harpe_server *server) {
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!server->leave || harpe_workers_close(server->workers, STOP_WORKERS_MS)) return;

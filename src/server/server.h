@@ -12,9 +12,9 @@
 typedef struct harpe_server harpe_server;
 
 /* Opens and loads everything and begins to listen; nothing is left behind on failure. `leave` must
- * end the process at once. It is called, on any thread, when the process got SIGTERM or SIGINT and
- * something does not end: a scheduler, a file, the store, or this very function. What clients were
- * told is on disk then, and the programs of schedulers are killed. Where it is NULL,
+ * end the process at once. It is called, on any thread, if the process got SIGTERM or SIGINT and
+ * something does not end: a scheduler, a file, the store, or this function itself. Everything that
+ * clients were told is then on disk, and the programs of schedulers are killed. If `leave` is NULL,
  * harpe_server_free waits. */
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error);

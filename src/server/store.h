@@ -60,8 +60,8 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
                               harpe_error *error);
 /* Writes what is queued, then closes. `done` of those is called. Loop thread. */
 void harpe_store_close(harpe_store *store);
-/* Writes what is queued and acknowledges it, but waits at most `wait_ms`: for a program that must
- * end. False: not all is written. Loop thread. */
+/* Writes what is queued and acknowledges it, but waits at most `wait_ms`. For a program that must
+ * end. False: not everything is written. Loop thread. */
 bool harpe_store_flush(harpe_store *store, int64_t wait_ms);
 
 /* Loop thread. Records of one job are applied in the order of submission. */
@@ -108,8 +108,9 @@ typedef struct harpe_store_counts {
     uint64_t failures;         /* batches that could not be written */
     size_t queued;             /* changes that are not acknowledged yet */
 } harpe_store_counts;
-/* True: the last write failed, or a write takes longer than `deadline_s`; says so in `line`. After
- * a failure the store tries a small write every second, so that it is known when it works again.
+/* True: the last write failed, or a write has taken longer than `deadline_s`; `line` gives the
+ * reason. After a failure the store tries a small write every second, to notice when writing works
+ * again.
  * Loop thread. */
 bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size);
 harpe_store_counts harpe_store_count(const harpe_store *store);

@@ -216,9 +216,9 @@ static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job *job = turn->job;
     const harpe_jobs_options *options = &turn->jobs->options;
     char *directory = NULL;
-    /* Where it cannot be made the dumps say so, and the job goes on. A scheduler that is built in
-     * makes it itself, when it writes something: a file server that is away does not keep a job
-     * from its first round. */
+    /* If it cannot be made, the dumps report that, and the job goes on. A built-in scheduler makes
+     * it when it writes something, so an unreachable file server does not delay the first round of
+     * a job. */
     if (options->settings->dump_data) {
         bool makes_it = harpe_scheduler_kind_is_foreign(options->scheduler);
         (void)harpe_dump_directory(turn->jobs, job->id, makes_it, &directory, NULL);

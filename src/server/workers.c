@@ -72,7 +72,7 @@ static harpe_work *take_first(pool *self) {
     return work;
 }
 
-/* Under the mutex, which is given up while the work runs. */
+/* Called with the mutex, which is released while the work runs. */
 static void run_one(worker *self) {
     harpe_workers *workers = self->pool->workers;
     harpe_work *work = take_first(self->pool);
@@ -164,7 +164,7 @@ harpe_status harpe_workers_new(harpe_loop *loop, int count, harpe_workers **out,
     pthread_condattr_destroy(&monotonic);
     for (int i = 0; i < HARPE_POOL_COUNT; i++)
         init_pool(workers, (harpe_pool)i, count);
-    /* One thread of each pool is there from the start: a system without threads is found now. */
+    /* Starts one thread of each pool at once, to notice now if the system allows no threads. */
     int failed = start_first_threads(workers);
     if (failed) {
         harpe_workers_free(workers);
@@ -242,7 +242,7 @@ void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
     self->last = work;
     self->waiting++;
     workers->pending++;
-    /* Where no thread can be started the work waits for those that are there. */
+    /* If no thread can be started, the work waits for the existing threads. */
     if (self->waiting > self->idle_count && self->thread_count < self->limit)
         (void)start_thread(self);
     pthread_cond_signal(&self->has_work);

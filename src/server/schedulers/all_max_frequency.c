@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AllMaxFrequency and HighestFrequency: every instruction at the highest clock that its rank
  * offers, as a job runs without an optimizer. AllMaxFrequency lists the instructions, for
- * comparison. HighestFrequency needs no argument: where nobody says how many microbatches there are
- * it hands out empty schedules, which stand for the highest clocks. Data and tensor parallel jobs
+ * comparison. HighestFrequency needs no argument: if the number of microbatches is not known, it
+ * hands out empty schedules, which mean the highest clocks. Data and tensor parallel jobs
  * need no wrapper. */
 #include <stdlib.h>
 
@@ -31,7 +31,8 @@ static const harpe_scheduler_argument OPTIONAL_ARGUMENTS[] = {
     {NULL, false, false, 0},
 };
 
-/* NULL where nothing says how many microbatches there are; `job_microbatches` of 0 is unknown. */
+/* NULL if the number of microbatches is not known. `job_microbatches` is 0 if the job does not give
+ * it. */
 static harpe_status make_schedule(const char *name, const harpe_scheduler_argument *known,
                                   const char *args_json, int stages, int job_microbatches,
                                   harpe_schedule **out, harpe_error *error) {

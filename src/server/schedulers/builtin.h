@@ -27,7 +27,7 @@ typedef struct harpe_host_job {
     harpe_scheduler_job base; /* first */
     const char *command;
     int timeout_s;
-    struct harpe_children *children; /* where its process is entered */
+    struct harpe_children *children; /* the list that its process is added to */
 } harpe_host_job;
 
 /* Its process died or did not answer: it remembers nothing, and is to be made anew. */
@@ -50,9 +50,8 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
                                        const harpe_scheduler_argument *known, json_t **out,
                                        harpe_error *error);
 
-/* The microbatches that a job's metadata names with a word "num_microbatches=N" (words end at
- * blanks, commas, semicolons and plus signs); 0: it names none. It is the one thing that clients of
- * Zeus can say of their steps. */
+/* The N of a word "num_microbatches=N" in a job's metadata (words end at blanks, commas, semicolons
+ * and plus signs); 0: there is none. Clients of Zeus have no other way to describe their steps. */
 enum { HARPE_JOB_MICROBATCHES_MAX = 1000000 };
 int harpe_scheduler_job_microbatches(const harpe_job_info *job);
 

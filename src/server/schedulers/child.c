@@ -46,7 +46,7 @@ static void enter(harpe_child *self) {
     self->all->first = self;
 }
 
-/* Before its process is waited for: after that its number may be another one's. */
+/* Before the process is waited for: after that, another process may have its number. */
 static void leave(harpe_child *self) {
     pthread_mutex_lock(&self->all->mutex);
     if (self->previous)

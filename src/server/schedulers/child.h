@@ -20,8 +20,8 @@ typedef struct harpe_children {
 
 void harpe_children_init(harpe_children *children);
 void harpe_children_destroy(harpe_children *children); /* once all children are stopped */
-/* Kills all and what they started; whoever waits for an answer of one sees that it has ended. No
- * more are started. Any thread. */
+/* Kills all children and the processes that they started, and starts no more. A thread that waits
+ * for the answer of a child sees that it has ended. Any thread. */
 void harpe_children_kill(harpe_children *children);
 
 typedef struct harpe_child {

@@ -187,7 +187,7 @@ harpe_status harpe_online_can_count(const char *name, int pipeline_ranks, harpe_
     return forwards_per_microbatch(name, pipeline_ranks, &forwards, error);
 }
 
-/* What one iteration of one rank says. */
+/* The vote of one iteration of one rank. */
 typedef struct vote {
     size_t forwards;
     size_t age; /* iterations of the rank that came after it */
@@ -214,7 +214,7 @@ static bool has_backward(const harpe_profiling_result *result, size_t iteration)
 }
 
 /* Adds the iterations of a rank that ran `each` forwards per microbatch: those with a backward, or
- * all where no iteration has one. False: out of memory. */
+ * all if none has one. False: out of memory. */
 static bool add_votes(votes *all, const harpe_profiling_result *result, size_t each) {
     const harpe_breakdown *forwards = NULL;
     for (size_t b = 0; b < result->time_breakdown_count; b++) {
@@ -242,8 +242,8 @@ static int compare_votes(const void *a, const void *b) {
     return (x->age > y->age) - (x->age < y->age);
 }
 
-/* What most votes say; of two numbers with as many votes, that of the later iteration. 0 when that
- * does not decide: `*first` and `*second` are the numbers then. */
+/* The number with most votes. If two numbers have equally many, the one of the later iteration. 0
+ * if that does not decide; `*first` and `*second` are then the two numbers. */
 static size_t elect(votes *all, size_t *first, size_t *second) {
     size_t best_votes = 0, best_age = 0;
     *first = *second = 0;

@@ -50,12 +50,12 @@ harpe_status harpe_online_pipeline_new(const char *name, const char *csv_path, i
                                        harpe_error *error);
 void harpe_online_pipeline_free(harpe_online_pipeline *pipeline);
 
-/* How many microbatches an iteration of these results has, by its runs of "forward": what most
- * iterations of all ranks say. Iterations without any backward (an evaluation step) do not count,
- * unless a rank has no others; nor do those whose runs fit no number of microbatches. Of two
- * numbers that as many iterations say, the one that comes later in a rank's list is taken: the
- * first iterations of a job are the odd ones. HARPE_INVALID_INPUT when that does not decide, or
- * when a rank has no iteration that counts. */
+/* The number of microbatches in an iteration of these results, by its runs of "forward": the number
+ * that most iterations of all ranks have. Iterations without any backward (an evaluation step) do
+ * not count, unless a rank has no others. Iterations whose runs fit no number of microbatches do
+ * not count. If two numbers are equally frequent, the one that occurs later in a rank's list is
+ * taken, because the first iterations of a job are the unusual ones. HARPE_INVALID_INPUT when that
+ * does not decide, or when a rank has no iteration that counts. */
 harpe_status harpe_online_count_microbatches(const char *name, int pipeline_ranks,
                                              const harpe_rank_info *ranks,
                                              const harpe_profiling_result *results, size_t count,

@@ -127,7 +127,7 @@ static const harpe_breakdown *find(const harpe_breakdown *list, size_t count,
     return NULL;
 }
 
-/* One run of `entry` on one rank; 0 where there is none to be had. */
+/* One run of `entry` on one rank; 0 if there is none. */
 static harpe_online_mean typical_entry(const harpe_profiling_result *result,
                                        const harpe_online_name *name,
                                        const harpe_online_entry *shape, int entry,
@@ -145,8 +145,8 @@ static harpe_online_mean typical_entry(const harpe_profiling_result *result,
     return mean;
 }
 
-/* A stage's entry is measured when all of its ranks measured it: `energy_j` < 0 marks one that was
- * not. */
+/* An entry of a stage is measured if all ranks of the stage measured it; `energy_j` < 0 marks one
+ * that is not. */
 static bool add_entry(harpe_online_mean *mean, harpe_online_mean own) {
     if (own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0) {
         if (own.time_s > mean->time_s) mean->time_s = own.time_s;
@@ -233,7 +233,7 @@ static size_t longest_list(const harpe_profiling_result *results, size_t count) 
     return longest;
 }
 
-/* Iterations of all ranks together, where all ranks tell of as many. */
+/* Iterations of all ranks together, if all ranks report equally many. */
 static void read_spread(harpe_online_round *round, const harpe_profiling_result *results,
                         size_t count, double *scratch, double *energies_j) {
     size_t iterations = count > 0 ? results[0].iteration_time_count : 0;
@@ -315,7 +315,7 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
 
 /* ---- Runs at the highest clock --------------------------------------------------------------- */
 
-/* Of a name on its rank: entry_of_run, with -1 for the runs that are not wanted. */
+/* entry_of_run of a name on its rank, with -1 for the runs that are not wanted. */
 static void choose_runs(const harpe_online_pipeline *pipeline, int pipeline_rank,
                         const harpe_online_name *name, const int *frequency_mhz, int highest_mhz,
                         int *entry_of_run) {

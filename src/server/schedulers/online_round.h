@@ -17,9 +17,9 @@ typedef struct harpe_online_round {
     size_t iterations;          /* the most that a rank reported */
     double iteration_time_s;    /* of the slowest rank; 0: not all reported it */
     double iteration_energy_j;  /* of all ranks; 0: not all reported it */
-    /* Of one iteration of all ranks (time: the slowest rank's; energy: the sum): how much the
-     * round's iterations differ, as a standard deviation, and how many of them say so (0 or 1: not
-     * known); and the sum over the iterations. */
+    /* For iterations of all ranks together (time: that of the slowest rank; energy: the sum): the
+     * standard deviation of the round's iterations, the number of iterations that it is based on (0
+     * or 1: not known), and the sum over the iterations. */
     double time_spread_s, energy_spread_j;
     size_t spread_iterations;
     double total_time_s, total_energy_j;
@@ -36,10 +36,10 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
                                      const harpe_rank_info *ranks,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_online_round *out, harpe_error *error);
-/* What the entries' runs took that ran under the conditions of a baseline: at `highest_mhz`, and
- * so did the instruction before on the same rank, so that no change of clocks reaches into them.
- * `frequency_mhz` has one per instruction of the pipeline. Into `entries`, one per entry; both 0:
- * no such run. */
+/* Time and energy of the runs under the conditions of a baseline: the run and the instruction
+ * before it on the same rank were at `highest_mhz`, so no change of clocks affects the run.
+ * `frequency_mhz` has one value per instruction of the pipeline. The result is in `entries`, one
+ * per entry; both values are 0 if there is no such run. */
 harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
                                              const harpe_rank_info *ranks,
                                              const harpe_profiling_result *results, size_t count,

@@ -48,20 +48,21 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 typedef struct harpe_perseus_measured {
     int64_t round;
     double time_s, energy_j; /* of an iteration, all ranks; 0: not reported */
-    /* What it would have been at the highest frequencies, with the same straggler; 0: no plan ran,
-     * or no baseline is measured. */
+    /* The values at the highest frequencies with the same straggler; 0: no plan ran, or no baseline
+     * is measured. */
     double baseline_s, baseline_j;
     int64_t iterations;
     /* Of the baseline, as in harpe_savings_terms. */
     double doubt_s, doubt_j, weight_s, weight_j;
 } harpe_perseus_measured;
 
-/* How far rounds are from their plans, in s or J, in the rounds that are closest to them. */
+/* How far rounds are from their plans, in s or J, for the rounds that are closest to them. */
 typedef struct harpe_perseus_usual {
     double deviation, rounds;
 } harpe_perseus_usual;
 
-/* By what the baseline is moved now, and since when without a break; -1: it is not. */
+/* The present shift of the baseline, and the round since which it has existed without a break; -1:
+ * none. */
 typedef struct harpe_perseus_scaled {
     double factor[HARPE_QUANTITIES];
     int64_t since_round;
@@ -156,13 +157,13 @@ void harpe_perseus_put_sweep_off(harpe_perseus *self);
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online_round *round,
                                          const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error);
-/* A round of the sweep, before the sweep takes it, or the one behind it. */
+/* Takes a round of the sweep, before the sweep uses it, or the round after the sweep. */
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
                                int64_t number);
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
-/* What the last sweep measured is the baseline from now on. */
+/* From now on, the measurements of the last sweep are the baseline. */
 void harpe_perseus_renew_baseline(harpe_perseus *self);
-/* The sweep under way does not end with plans: what it took is counted. */
+/* The present sweep does not end with plans. Its time and energy are counted. */
 void harpe_perseus_drop_baseline(harpe_perseus *self);
 /* Half-width at 95 % of the blocking power of a GPU. */
 double harpe_perseus_blocking_doubt_w(const harpe_perseus *self);

@@ -28,7 +28,7 @@ void harpe_perseus_write_profile(harpe_perseus *self) {
     harpe_error error = {0};
     char *path = profile_path(self);
     if (!path) return;
-    /* The dumps usually have made it; where it cannot be made the write fails. */
+    /* The dumps have usually made it. If it cannot be made, the write fails. */
     if (!self->args.profile_path) (void)harpe_make_directories(self->job->directory, 0700);
     harpe_status status = harpe_sweep_profile(self->sweep, &profile, &error);
     if (!status) status = harpe_profile_write_csv(profile, path, &error);

@@ -40,7 +40,7 @@ json_t *harpe_perseus_show_baseline(const harpe_perseus *self) {
 
 /* ---- Of single rounds ------------------------------------------------------------------------ */
 
-/* A round of the history as the sum that it is part of. */
+/* Makes a sum of one round of the history. */
 static harpe_savings_sum sum_of_round(const harpe_perseus *self,
                                       const harpe_perseus_measured *measured, int quantity) {
     bool is_time = quantity == HARPE_TIME;
@@ -93,7 +93,7 @@ static void add_sum(harpe_savings_sum *to, const harpe_savings_sum *from) {
     to->doubt += from->doubt;
 }
 
-/* The newest rounds that ran a plan; how many. */
+/* Collects the newest rounds that ran a plan; returns their number. */
 static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
     int rounds = 0;
     memset(sums, 0, HARPE_QUANTITIES * sizeof *sums);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an iteration that ran a plan would have taken at the highest clocks: the measured baseline,
- * moved only by what explains both. docs/online.md ("Savings") has the reasons and the formulas.
- * Changes no plan. */
+/* Estimates the time and energy that an iteration with a plan would have needed at the highest
+ * clocks: the measured baseline, shifted only by changes that affect both. docs/online.md
+ * ("Savings") has the reasons and the formulas. Changes no plan. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,15 @@
 #include "plan/evaluate.h"
 #include "server/schedulers/perseus.h"
 
-/* Standard errors by which a change must exceed the noise to be taken for one. */
+/* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
-/* Smaller changes, as a share of the baseline, are left in the uncertainty. */
+/* Changes below this share of the baseline are part of the uncertainty. */
 #define CHANGE_MIN 0.005
-/* An iteration's deviation from its plan is known as well after so many rounds as it will be. */
+/* After this many rounds, more rounds do not improve the estimate of the deviation from the plan.
+ */
 enum { USUAL_ROUNDS_MAX = 50 };
 
-/* What one entry takes against what was swept; 1: the same. */
+/* Time and energy of one entry relative to the sweep; 1: no change. */
 typedef struct entry_change {
     bool is_known;
     double ran[HARPE_QUANTITIES];     /* at the clocks of the plan */
@@ -26,7 +27,8 @@ typedef struct entry_change {
     double doubt[HARPE_QUANTITIES];   /* of `highest` */
 } entry_change;
 
-/* An iteration of the pipeline by the profile, without what lies outside of it. */
+/* An iteration of the pipeline as computed from the profile, without the time and energy outside of
+ * it. */
 typedef struct modelled {
     double value[HARPE_QUANTITIES];
 } modelled;
@@ -51,7 +53,7 @@ static double mean_of(const harpe_online_mean *mean, int quantity) {
     return quantity == HARPE_TIME ? mean->time_s : mean->energy_j;
 }
 
-/* An entry as it was swept, without what drift has made of it since. */
+/* An entry as the sweep measured it, without later corrections for drift. */
 static bool swept_point(const harpe_sweep *sweep, int entry, int mhz, harpe_profile_point *out) {
     if (!harpe_sweep_point(sweep, entry, mhz, out)) return false;
     out->time_s /= sweep->lists[entry].time_ratio;
@@ -80,8 +82,8 @@ static bool expect_entries(const comparison *self, expectation *expected) {
     return true;
 }
 
-/* The mean change of what ran at its highest clock on a pipeline rank (-1: on any), weighted by
- * energy; 0: nothing did. */
+/* The mean change of the entries that ran at the highest clock on a pipeline rank (-1: on any
+ * rank), weighted by energy; 0: there are none. */
 static double mean_change(const comparison *self, int pipeline_rank, int quantity) {
     const harpe_perseus *perseus = self->self;
     double sum = 0, weights = 0;
@@ -97,10 +99,11 @@ static double mean_change(const comparison *self, int pipeline_rank, int quantit
     return weights > 0 ? sum / weights : 0;
 }
 
-/* A GPU of which nothing ran at the highest clock. A clock that is lower by a factor lengthens an
- * instruction by that factor at most. Where this allows that it changed as the others did, it did,
- * and the sweep was wrong about the lower clock; else it changed as it says, but that is in doubt.
- * Where nothing at all ran at the highest clock nothing is known to have changed there. */
+/* For a GPU on which nothing ran at the highest clock. A clock that is lower by a factor lengthens
+ * an instruction by at most that factor. If this permits the change that the others show, that
+ * change is used, and the sweep is taken to be wrong about the lower clock. Otherwise its own
+ * change is used, and the difference is added to the doubt. If nothing at all ran at the highest
+ * clock, no change there is known. */
 static void guess_change(entry_change *change, const double *ran, double from_highest,
                          double clock_share, const double *common) {
     double others = common[HARPE_TIME] > 0 ? common[HARPE_TIME] : 1;
@@ -205,8 +208,8 @@ static double clear_change(const comparison *self, int quantity, double errors) 
                 CLEARLY * errors * self->error[quantity]);
 }
 
-/* Standard error of the instructions' mean change, by how much they differ among themselves: few
- * and short runs are measured no better than a counter's steps allow. */
+/* Standard error of the instructions' mean change, from the differences among them: the steps of
+ * the counter limit the accuracy of few and short runs. */
 static double scatter(const comparison *self, int quantity) {
     const harpe_perseus *perseus = self->self;
     double count = 0, mean = 0, squares = 0;
@@ -223,7 +226,7 @@ static double scatter(const comparison *self, int quantity) {
                      : sqrt(squares / (count - 1) / count);
 }
 
-/* Instructions that have clearly changed take as much more at the highest clocks. */
+/* Instructions that have clearly changed have the same change at the highest clocks. */
 static void shift_by_instructions(comparison *self, const modelled *doubted) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double change = self->now_highest.value[q] - self->swept_highest.value[q];
@@ -238,7 +241,7 @@ static void shift_by_instructions(comparison *self, const modelled *doubted) {
     }
 }
 
-/* The time to which a straggler that was told of holds an iteration up; 0: none. */
+/* The time of an iteration that waits for a straggler that the server was told of; 0: none. */
 static double held_until_s(const comparison *self) {
     const harpe_perseus *perseus = self->self;
     harpe_online_outside outside = harpe_perseus_outside(perseus);
@@ -254,7 +257,7 @@ static double waiting_power_w(const harpe_perseus *self) {
     return self->blocking_power_w * self->job->job->world_size;
 }
 
-/* How far the round is from its plan, beyond what its instructions explain. */
+/* The difference between the round and its plan that its instructions do not explain. */
 static void find_deviation(const comparison *self, double held_s, double *deviation) {
     const harpe_perseus *perseus = self->self;
     double expected[HARPE_QUANTITIES];
@@ -268,9 +271,10 @@ static void find_deviation(const comparison *self, double held_s, double *deviat
         deviation[q] = self->measured->value[q] - expected[q];
 }
 
-/* A deviation that is there from the first round of a plan on may be the plan's own, and stays in
- * doubt. One that comes later lies outside of the instructions, and would be at the highest clocks
- * too. The usual deviation is the smallest that was seen: large ones pass. */
+/* A deviation that exists since the first round of a plan may be caused by the plan, and is added
+ * to the doubt. One that appears later is outside of the instructions, and would exist at the
+ * highest clocks too. The usual deviation is the smallest one seen, because large ones do not last.
+ */
 static void shift_by_deviation(comparison *self, const double *deviation) {
     harpe_perseus *perseus = self->self;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
@@ -292,7 +296,7 @@ static void shift_by_deviation(comparison *self, const double *deviation) {
     }
 }
 
-/* GPUs that wait for a straggler do so at the highest clocks too, from earlier on. */
+/* At the highest clocks, GPUs would wait for a straggler too, and start to wait earlier. */
 static void wait_for_straggler(comparison *self, double held_s) {
     const harpe_perseus *perseus = self->self;
     double wait_s = held_s - baseline_of(perseus, HARPE_TIME) - self->terms.shift[HARPE_TIME];
@@ -364,7 +368,7 @@ static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz)
     return true;
 }
 
-/* A plan that is no other than the highest clocks saves nothing, whatever it took. */
+/* A plan with only the highest clocks saves nothing, whatever its time and energy. */
 static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
                           harpe_perseus_measured *measured) {
     const harpe_online_wishes *wishes = &self->wishes;
@@ -441,7 +445,8 @@ void harpe_perseus_drop_baseline(harpe_perseus *self) {
     self->savings_again = (harpe_savings){0};
 }
 
-/* Before the sweep takes it: a round of the sweep, or the one at the highest clocks behind it. */
+/* Called before the sweep uses the round: a round of the sweep, or the round at the highest clocks
+ * after it. */
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
                                int64_t number) {
     static const harpe_savings_terms plain = {.weight = {1, 1}};

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "server/schedulers/perseus.h"
 
-/* 3 had no measured baseline: it is read, and nothing is claimed to be saved. */
+/* Version 3 had no measured baseline: it is read, and no savings are reported. */
 enum { VERSION = 4, VERSION_WITHOUT_BASELINE = 3 };
 
 static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Savings as statistics. A baseline's error is the same in all that is compared with it and does
- * not average out; the noise of rounds does. Both are told as half-widths at 95 %. */
+/* The statistics of savings. The error of a baseline is the same in all rounds that are compared
+ * with it and does not average out; the noise of rounds does. Uncertainties are half-widths at 95
+ * %. */
 #include "server/schedulers/savings.h"
 
 #include <math.h>
@@ -9,13 +10,14 @@
 
 /* A round's value is a median, whose variance is up to pi / 2 times that of a mean. */
 #define MEDIAN_VARIANCE 1.5707963267948966
-/* Of the freedom of a standard deviation, what its estimate by the median deviation has. */
+/* The degrees of freedom of an estimate by the median deviation, as a share of those of a standard
+ * deviation. */
 #define ROBUST_EFFICIENCY 0.37
 /* From a median absolute deviation to a standard deviation, for normal noise. */
 #define MAD_TO_DEVIATION 1.4826
-/* Numbers that went through texts and sums. */
+/* Tolerance for numbers that went through texts and sums. */
 #define ROUNDING 1e-6
-/* Of the first two rounds at the highest clocks: further apart, the first was a warm-up. */
+/* If the first two rounds at the highest clocks differ by more, the first was a warm-up. */
 #define WARM_UP 0.1
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
@@ -42,8 +44,8 @@ static double median_of(double *values, size_t count) {
 }
 
 double harpe_robust_spread(double *values, size_t count) {
-    /* Few values have a smaller deviation on average: Croux and Rousseeuw, Time-efficient
-     * algorithms for two highly robust estimators of scale (1992). */
+    /* With few values the estimate is too small on average; the factors correct that: Croux and
+     * Rousseeuw, Time-efficient algorithms for two highly robust estimators of scale (1992). */
     static const double few[] = {0, 0, 1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107};
     if (count < 2) return 0;
     double median = median_of(values, count);
@@ -71,7 +73,8 @@ static void add_noise(harpe_savings *savings, const harpe_savings_round *round) 
     }
 }
 
-/* Of one iteration, relative, by how much rounds differ; 0: not known. */
+/* Relative standard deviation of one iteration, from the differences between rounds; 0: not known.
+ */
 static double variance_between(const harpe_savings_mean *mean) {
     if (mean->rounds < 2) return 0;
     return mean->squares / (mean->rounds - 1) / (mean->mean * mean->mean);
@@ -103,7 +106,7 @@ static void count(harpe_savings *savings, const harpe_savings_round *round) {
     harpe_savings_use(savings, round);
 }
 
-/* The first round of a job may have started it: compilers, caches, cold links. */
+/* The first round of a job may include its start: compilers, caches, cold links. */
 static bool was_warm_up(const harpe_baseline *baseline, const harpe_savings_round *round) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         const harpe_savings_mean *mean = &baseline->mean[q];
@@ -136,7 +139,7 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
             add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
 }
 
-/* Rounds of one iteration tell of noise only by how much one differs from the next. */
+/* Rounds of one iteration show noise only in the differences between successive rounds. */
 static void add_noise_between(harpe_savings *savings, const harpe_savings_round *round) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double before = savings->last_value[q], value = round->value[q];
@@ -187,7 +190,8 @@ harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity
     return (harpe_estimate){mean->mean, mean->mean * (half + ROUNDING)};
 }
 
-/* Squared half-width of a sum: the baseline's error times its iterations, and its own noise. */
+/* Squared half-width of a sum: from the baseline's error times the iterations, and from the noise
+ * of the rounds. */
 static double squares_of(const harpe_savings *savings, const harpe_savings_sum *sum, int quantity) {
     harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
     double common = sum->common * baseline.uncertainty;
@@ -260,7 +264,7 @@ static void list_sum(harpe_savings_sum *sum, double **list) {
     memcpy(list, all, sizeof all);
 }
 
-/* Pointers to all that are double, in the order in which they are stored. */
+/* Pointers to all members of type double, in the order in which they are stored. */
 static size_t list_numbers(harpe_savings *s, double **list) {
     size_t count = 0;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {

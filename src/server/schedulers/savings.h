@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bookkeeping of savings: a baseline that was measured at the highest clocks, what other rounds
- * took against it, and the uncertainty of both. docs/online.md has the formulas. Plain numbers that
- * can be copied; knows nothing of plans and instructions. */
+/* Keeps the sums behind savings: a baseline that was measured at the highest clocks, the
+ * differences of other rounds from it, and the uncertainty of both. docs/online.md has the
+ * formulas. Plain numbers that can be copied; knows nothing of plans and instructions. */
 #ifndef HARPE_SERVER_SCHEDULERS_SAVINGS_H
 #define HARPE_SERVER_SCHEDULERS_SAVINGS_H
 
@@ -37,7 +37,7 @@ typedef struct harpe_baseline {
     int64_t first_wall_s, last_wall_s; /* when these ended */
 } harpe_baseline;
 
-/* How much iterations of one round differ, relative to their size, from all rounds that tell. */
+/* The relative noise of iterations within a round, pooled over all rounds that show it. */
 typedef struct harpe_savings_noise {
     double squares, freedom;
 } harpe_savings_noise;
@@ -45,11 +45,11 @@ typedef struct harpe_savings_noise {
 /* Rounds that are compared with the baseline: sums over their iterations. */
 typedef struct harpe_savings_sum {
     double iterations;
-    double measured; /* what they took */
-    double shift;    /* added to the baseline: what explains both */
+    double measured; /* sum of their values */
+    double shift;    /* added to the baseline: changes that affect both */
     double common;   /* iterations, weighted by how much of the baseline's error is in them */
     double squares;  /* sum of iterations * value^2, weighted by the noise in them */
-    double doubt;    /* half-width of what cannot be known */
+    double doubt;    /* half-width of changes that cannot be attributed */
 } harpe_savings_sum;
 
 /* Sums against earlier baselines. */
@@ -89,9 +89,9 @@ typedef struct harpe_savings_terms {
 /* A round that is compared with the baseline: `sums` is swept or planned of `savings`. */
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms);
-/* A round that is compared with nothing: only what it used is counted. */
+/* A round that is not compared: only its time and energy are counted. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
-/* `old` ends: what it has becomes part of what `savings` has closed. */
+/* Ends `old`: its sums become part of the closed sums of `savings`. */
 void harpe_savings_close(harpe_savings *savings, const harpe_savings *old);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
@@ -102,17 +102,19 @@ harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity
 /* Baseline less measured, of one sum. */
 harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_savings_sum *sum,
                                     int quantity);
-/* The same of everything; `*baseline`: what these iterations would have taken. */
+/* The same for all sums; `*baseline` receives the values of these iterations at the highest clocks.
+ */
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline);
-/* Does the interval leave out 0? */
+/* True if the interval does not contain 0. */
 bool harpe_estimate_is_significant(harpe_estimate estimate);
 
-/* For a restart of the server. NULL when out of memory; false: it makes no sense. */
+/* For a restart of the server. Save returns NULL when out of memory; load returns false if the JSON
+ * is not valid. */
 json_t *harpe_savings_save(const harpe_savings *savings);
 bool harpe_savings_load(harpe_savings *savings, const json_t *json);
 
-/* The standard deviation of what `values` are drawn from, by their median absolute deviation: one
- * stall does not count. Sorts; 0 of fewer than two. */
+/* Estimates the standard deviation of the distribution of `values` from their median absolute
+ * deviation, so that one stall has no effect. Sorts `values`. 0 for fewer than two values. */
 double harpe_robust_spread(double *values, size_t count);
 /* The two-sided 95 % quantile of Student's distribution. */
 double harpe_student_quantile(double freedom);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connection strings are parsed by libpq alone, so that what is hidden is what libpq takes for a
+/* Only libpq parses connection strings, so exactly those values are hidden that libpq treats as
  * secret. */
 #include "server/store/address.h"
 
@@ -56,7 +56,7 @@ static bool is_option_sound(const PQconninfoOption *option) {
     return true;
 }
 
-/* NULL: cannot be parsed, or not as it was meant. */
+/* NULL: it cannot be parsed, or is parsed in a way that was probably not intended. */
 static PQconninfoOption *parse(const char *where) {
     PQconninfoOption *options = PQconninfoParse(where, NULL);
     for (const PQconninfoOption *o = options; o && o->keyword; o++) {
@@ -82,7 +82,7 @@ static const char *value_of(const PQconninfoOption *options, const char *keyword
 
 /* ---- Showing -------------------------------------------------------------------------------- */
 
-/* libpq marks what a dialogue must not echo with '*'. */
+/* libpq marks values that a dialogue must not echo with '*'. */
 static bool is_secret(const PQconninfoOption *option) {
     return (option->dispchar && *option->dispchar == '*') || strstr(option->keyword, "password") ||
            strstr(option->keyword, "secret") || strncmp(option->keyword, "scram_", 6) == 0;
@@ -97,7 +97,8 @@ static void append_escaped(harpe_text *text, const char *value, const char *plai
     }
 }
 
-/* One that may stand between the slashes; lists, sockets and IPv6 addresses become a parameter. */
+/* True for a host that may stand between the slashes; lists, sockets and IPv6 addresses become a
+ * parameter. */
 static bool is_plain_host(const char *host) {
     return host && host[strcspn(host, ",/:[]%")] == '\0';
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connection strings of PostgreSQL: which values of the setting `store` are one, how one is shown
- * without its secrets, and how a password from a file is added. Opens no connection. */
+/* Connection strings of PostgreSQL: recognises them among values of the setting `store`, shows them
+ * without their secrets, and adds a password from a file. Opens no connection. */
 #ifndef HARPE_SERVER_STORE_ADDRESS_H
 #define HARPE_SERVER_STORE_ADDRESS_H
 
@@ -8,16 +8,16 @@
 
 #include <harpe/status.h>
 
-/* Is this meant for PostgreSQL? A URI (postgresql://...) or a list of key=value pairs; also one
- * that has a mistake, so that nobody takes it for the name of a file and shows it. */
+/* True if the text is meant for PostgreSQL: a URI (postgresql://...) or a list of key=value pairs.
+ * Also true if it has a mistake, so that it is not taken for a file name and shown. */
 bool harpe_store_is_postgres(const char *where);
 
-/* Whether libpq takes the string apart at the places that its author meant: an '@' in the host or
- * a port that is no number come from a password whose special characters are not escaped. */
+/* True if libpq probably splits the string as its author intended. An '@' in the host, or a port
+ * that is not a number, comes from a password with special characters that are not escaped. */
 bool harpe_store_address_is_sound(const char *where);
 
-/* The setting as people may see it: file names as they are, a connection string with each password
- * as "***", and nothing behind the scheme of a string that cannot be parsed. To be freed with
+/* The setting in a form that may be shown: a file name unchanged, a connection string with "***"
+ * for each password, and only the scheme of a string that cannot be parsed. To be freed with
  * free(); NULL: out of memory. */
 char *harpe_store_address_shown(const char *where);
 

@@ -227,8 +227,8 @@ static bool accepts_sqlite(const char *where) {
     return !strstr(where, "://") && !harpe_store_is_postgres(where);
 }
 
-/* Takes rights from a file of ours that others can reach. What is not there, or belongs to somebody
- * else, stays as it is. */
+/* Removes the rights of other users from a file of this user. A file that does not exist, or
+ * belongs to another user, is not changed. */
 static void tighten(const char *path, const char *suffix, harpe_log log) {
     struct stat info;
     char *file = NULL;

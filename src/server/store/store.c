@@ -191,7 +191,7 @@ static void submit_probe(void *user) {
     harpe_store_submit(store, &store->probe);
 }
 
-/* A store that another server owns is not written to from here. */
+/* This server does not write to a store that another server owns. */
 static bool may_probe(const harpe_store *store) {
     return !harpe_store_is_shared(store) || harpe_store_is_owned(store);
 }

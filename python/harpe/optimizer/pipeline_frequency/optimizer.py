@@ -96,7 +96,7 @@ def _quick(function: Any) -> Callable[..., None]:
 
 
 def _broadcast(_user: Optional[int], data: Any, size: int, error: Any) -> int:
-    """For C: what rank 0 has at `data` reaches all ranks."""
+    """Called from C: sends the bytes at `data` of rank 0 to all ranks."""
     try:
         brought = distributed.broadcast(C.string_at(data, size))
         C.memmove(data, brought.ljust(size, b"\0"), size)
@@ -106,8 +106,8 @@ def _broadcast(_user: Optional[int], data: Any, size: int, error: Any) -> int:
 
 
 class _Meeting:
-    """How the ranks find each other. Where they do by a broadcast, every rank takes its part in
-    that: a rank that fails before must not let the others wait."""
+    """How the ranks find each other. If they use a broadcast, every rank must take part in it,
+    also a rank that fails earlier, because the others would wait for it."""
 
     def __init__(self, job_key: Optional[str], world_size: int) -> None:
         self.key = job_key
@@ -124,14 +124,14 @@ class _Meeting:
                 "give all of them the same job_key", b.HARPE_INVALID_ARGUMENT)
 
     def hand_over(self, options: b.harpe_pipeline_frequency_options) -> None:
-        """C takes part from here on."""
+        """From here on, the C library takes part."""
         options.job_key = encoded(self.key)
         if self.broadcasts:
             options.broadcast = member(b.harpe_pipeline_frequency_options, "broadcast", _broadcast)
         self.broadcasts = False
 
     def miss(self) -> None:
-        """Takes part with nothing to say."""
+        """Takes part with an empty message."""
         if self.broadcasts:
             distributed.broadcast(b"")
 
@@ -174,10 +174,10 @@ class PipelineFrequencyOptimizer(Callback):
         server_url: of `harpe serve`, such as "http://127.0.0.1:7787".
         job_metadata: text that becomes part of the job's id.
         job_key: ranks with the same key, 1 to 256 bytes, are in the same job; the published server
-            knows no keys. None: rank 0 registers the job, for which it waits 3 s at most, and
-            broadcasts its id (or a key, where the server does not answer) over torch.distributed
-            or mpi4py, if the job has initialised either; otherwise the key is the run id of
-            torchrun, or else Slurm's job id.
+            does not know keys. None: if the job has initialised torch.distributed or mpi4py, rank
+            0 registers the job, waits at most 3 s for the server, and broadcasts the job's id (or
+            a key, if the server does not answer); otherwise the key is the run id of torchrun, or
+            Slurm's job id.
         token: the server's, if it wants one; None: $HARPE_TOKEN.
         ca_file: certificates to check a server with TLS by; None: the system's.
         strict: a GPU that is missing or not to be controlled is an error here, and a step that does

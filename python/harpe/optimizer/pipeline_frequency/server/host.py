@@ -128,7 +128,7 @@ class Host:
 
     @staticmethod
     def _own(what: str, schedule: Any) -> FrequencySchedule:
-        """A schedule of this package: given as such, or as a dictionary."""
+        """Returns a schedule of this package, given as one or as a dictionary."""
         kind = type(schedule)
         if isinstance(schedule, FrequencySchedule):
             return schedule
