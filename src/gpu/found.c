@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims GPUs, notes what was found on them, and puts back what a dead job has left. A GPU whose
- * claim is held, or whose trainer lives, is never touched. found_files.c reads and writes the
- * records.
- */
+ * claim is held, or whose trainer lives, is not touched; docs/limits.md names the one exception.
+ * found_files.c reads and writes the records. */
 #include "gpu/found.h"
 
 #include <errno.h>
