@@ -57,7 +57,9 @@ struct harpe_server {
     harpe_peers *peers;
     harpe_routes *routes;
     harpe_http *http;
-    int stop_steps; /* 0: serving */
+    harpe_work dump_check;
+    mode_t dump_mode; /* of `dump_check`, see open_mode */
+    int stop_steps;   /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
     watchdog watchdogs[2];
@@ -218,17 +220,41 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
+/* The mode of a directory that other users may look into; 0: there is none. */
+static mode_t open_mode(const char *directory) {
+    struct stat info;
+    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)) return 0;
+    return info.st_mode & 0077 ? info.st_mode & 07777 : 0;
+}
+
 /* A directory that exists keeps its mode, because other users may be allowed to read it on purpose.
  */
-static void check_privacy(const harpe_server *server, const char *setting, const char *directory) {
-    struct stat info;
+static void tell_open_mode(const harpe_server *server, const char *setting, const char *directory,
+                           mode_t mode) {
     char line[400];
-    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode) || (info.st_mode & 0077) == 0) return;
+    if (mode == 0) return;
     (void)snprintf(line, sizeof line,
                    "%s: other users may look into %.200s (mode %04o); if they are not meant to, "
                    "chmod 700 it",
-                   setting, directory, (unsigned)info.st_mode & 07777U);
+                   setting, directory, (unsigned)mode);
     say(server, HARPE_LOG_WARNING, line);
+}
+
+static void look_at_dumps(void *user) {
+    harpe_server *server = user;
+    server->dump_mode = open_mode(server->settings->dump_dir);
+}
+
+static void tell_dumps(void *user) {
+    const harpe_server *server = user;
+    tell_open_mode(server, "dump_dir", server->settings->dump_dir, server->dump_mode);
+}
+
+/* On a worker, because the directory may be on a file server that is away. */
+static void check_dumps(harpe_server *server) {
+    server->dump_check = (harpe_work){
+        .work = look_at_dumps, .done = tell_dumps, .user = server, .pool = HARPE_POOL_DUMP};
+    harpe_workers_submit(server->workers, &server->dump_check);
 }
 
 static void on_signal(void *user, int signal_number);
@@ -267,8 +293,8 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (!status && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
     if (!status && harpe_settings_use_state_dir(settings))
-        check_privacy(server, "state_dir", settings->state_dir);
-    if (!status && settings->dump_data) check_privacy(server, "dump_dir", settings->dump_dir);
+        tell_open_mode(server, "state_dir", settings->state_dir, open_mode(settings->state_dir));
+    if (!status && settings->dump_data) check_dumps(server);
     if (!status) status = open_store(server, error);
     if (status) return status;
     harpe_jobs_options options = {

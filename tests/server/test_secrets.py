@@ -235,7 +235,7 @@ class FilesOfTheServer(World):
         dumps.mkdir(mode=0o755)
         running = self.start("--store", "jobs.db", "--dump-dir", dumps)
         self.assertIn("had mode 0664, now 0600", running.log())
-        self.assertIn("chmod 700", running.log())
+        self.wait_for(lambda: "chmod 700" in running.log())
         self.assertEqual(stat.S_IMODE((self.directory / "jobs.db").stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE((self.directory / "jobs.db-wal").stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(dumps.stat().st_mode), 0o755)
