@@ -30,7 +30,9 @@ class Pip(unittest.TestCase):
             here = pathlib.Path(folder)
             environment = {name: value for name, value in os.environ.items()
                            if not name.startswith(("PYTHON", "PIP_", "HARPE_"))}
-            environment.update(HOME=folder, HARPE_LIBRARY=str(world.BUILD / "libharpe.so.0"),
+            # A copy, because the library of another user is ignored: root may test a user's build.
+            library = shutil.copy(world.BUILD / "libharpe.so.0", here)
+            environment.update(HOME=folder, HARPE_LIBRARY=str(library),
                                PIP_DISABLE_PIP_VERSION_CHECK="1")
             # setuptools builds in the source folder.
             shutil.copytree(world.SOURCE / "python", here / "python",
