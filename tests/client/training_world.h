@@ -256,7 +256,7 @@ static inline void print_lines(training *one) {
     }
 }
 
-/* How often this thread has waited for something. */
+/* The number of times that the kernel has put this thread to sleep: voluntary context switches. */
 static inline long waits(void) {
     struct rusage usage;
     assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);

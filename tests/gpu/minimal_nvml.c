@@ -97,8 +97,8 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
     return NVML_SUCCESS;
 }
 
-/* The deprecated call, and the one in its place, which knows no struct of that version for one of
- * the GPUs. They give different values, so that it shows which was asked. */
+/* The deprecated call and its replacement. The replacement refuses the struct's version for one of
+ * the GPUs. The two return different values, so a test can tell which one was called. */
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
                                       unsigned int *celsius) {
     (void)device;

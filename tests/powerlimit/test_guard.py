@@ -67,7 +67,8 @@ class Guard(unittest.TestCase):
         self.addCleanup(self.check_nothing_is_left)
 
     def check_nothing_is_left(self):
-        # A guard looks again for a moment after it has put back; no test begins before it is gone.
+        # A guard checks the limit for a moment after it has put it back. The next test begins only
+        # when the guard has ended.
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 60), self.machine.notes())
 
     def guards_of(self, process):
