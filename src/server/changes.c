@@ -33,6 +33,7 @@ void harpe_changes_begin(harpe_jobs *jobs) {
     uint32_t seed = 0;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed = (uint32_t)jobs->started_s;
     jobs->first_version = jobs->version = (int64_t)(seed >> 2) << 32;
+    jobs->table.first_serial = jobs->table.last_serial = jobs->first_version;
 }
 
 static void tell_after(harpe_jobs *jobs, int64_t delay_ms) {

@@ -20,13 +20,14 @@
 #include "server/http_parts.h"
 
 enum {
-    BACKLOG = 65535,      /* the kernel takes what it allows */
-    ACCEPTS_PER_TURN = 8, /* who is in already waits for so many strangers at most */
-    ACCEPT_PAUSE_MS = 50, /* after running out of descriptors or memory */
-    QUIET_MS = 10000,     /* without such a pause until all is well again */
-    LARGEST_BODIES = 16,  /* so many at a time */
-    LINGER_MS = 2000,     /* for a refused client to read why */
-    OTHER_FILES = 256,    /* descriptors that are not connections */
+    BACKLOG = 65535,        /* the kernel takes what it allows */
+    ACCEPTS_PER_TURN = 8,   /* who is in already waits for so many strangers at most */
+    ACCEPT_PAUSE_MS = 50,   /* after running out of descriptors or memory */
+    QUIET_MS = 10000,       /* without such a pause until all is well again */
+    LARGEST_BODIES = 16,    /* so many at a time */
+    LINGER_MS = 2000,       /* for a refused client to read why */
+    UNSENT_BYTES = 1 << 17, /* in the kernel's memory, of each connection; else up to 4 MiB */
+    OTHER_FILES = 256,      /* descriptors that are not connections */
     DEFAULT_CONNECTIONS = 65536,
     ENOUGH_CONNECTIONS = 4096, /* to say nothing of fewer than the default */
     MOST_TICK_MS = 1000,
@@ -112,7 +113,8 @@ static void pause_accepting(harpe_http *http, int reason) {
 }
 
 static void let_in(harpe_http *http, int fd) {
-    bool is_full = http->counts.connections >= http->options.max_connections;
+    bool is_full = http->counts.connections >=
+                   http->options.max_connections + http->options.reserved_connections;
     if (is_full && !harpe_http_evict(http)) {
         http->counts.refused++;
         close(fd);
@@ -182,6 +184,7 @@ static harpe_status fail_to_listen(int failed, const char *text, int port, harpe
 /* A socket that is bound there and does not listen yet. */
 static harpe_status bind_to(const char *text, int port, int *out, harpe_error *error) {
     int on = 1;
+    int unsent = UNSENT_BYTES;
     struct sockaddr_storage address;
     socklen_t length;
     if (port < 0 || port > 65535 || !parse_address(text, port, &address, &length))
@@ -192,7 +195,8 @@ static harpe_status bind_to(const char *text, int port, int *out, harpe_error *e
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return harpe_fail_errno(error, errno, "cannot make a socket for %s", text);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* connections inherit it */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* connections inherit both */
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     if (bind(fd, (struct sockaddr *)&address, length) != 0) {
         int failed = errno;
         close(fd);
@@ -226,7 +230,8 @@ harpe_status harpe_http_check_address(const char *address, int port, harpe_error
 /* As many descriptors as connections may want, or fewer connections. */
 static void make_room_for_files(harpe_http *http) {
     struct rlimit limit;
-    rlim_t needed = (rlim_t)http->options.max_connections + OTHER_FILES;
+    int others = OTHER_FILES + http->options.reserved_connections;
+    rlim_t needed = (rlim_t)http->options.max_connections + (rlim_t)others;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
     struct rlimit raised = {needed, limit.rlim_max > needed ? limit.rlim_max : needed};
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
@@ -234,8 +239,11 @@ static void make_room_for_files(harpe_http *http) {
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= needed) return;
     int asked = http->options.max_connections;
-    int most = (int)limit.rlim_cur - OTHER_FILES;
-    if (most < 1) most = (int)limit.rlim_cur / 2;
+    int most = (int)limit.rlim_cur - others;
+    if (most < 1) {
+        http->options.reserved_connections = 0;
+        most = (int)limit.rlim_cur / 2;
+    }
     http->options.max_connections = most;
     /* Nobody asked for as many as the default: then nothing is wrong. */
     if (asked == DEFAULT_CONNECTIONS && most >= ENOUGH_CONNECTIONS) return;
@@ -266,6 +274,7 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
         if (own->max_body_bytes > own->max_all_bodies_bytes / LARGEST_BODIES)
             own->max_all_bodies_bytes = LARGEST_BODIES * own->max_body_bytes;
     }
+    if (own->max_unread_bytes == 0) own->max_unread_bytes = (size_t)256 << 20;
     if (own->max_connections <= 0) own->max_connections = DEFAULT_CONNECTIONS;
     if (own->request_timeout_ms <= 0) own->request_timeout_ms = 60000;
     if (own->keep_alive_timeout_ms <= 0) own->keep_alive_timeout_ms = 600000;
@@ -326,8 +335,9 @@ void harpe_http_free(harpe_http *http) {
 
 harpe_http_counts harpe_http_count(const harpe_http *http) {
     harpe_http_counts counts = http->counts;
-    counts.held = http->states[HARPE_HTTP_WORKING].count;
+    counts.held = http->states[HARPE_HTTP_WORKING].count + http->states[HARPE_HTTP_WAITING].count;
     counts.streams = http->states[HARPE_HTTP_STREAMING].count;
     counts.body_memory = http->body_memory;
+    counts.unread_memory = http->unread_memory;
     return counts;
 }

@@ -3,10 +3,11 @@
  * it (http_parts.h) does not show here. Knows nothing of jobs. Everything is called on the loop's
  * thread; no callback is made from inside harpe_http_answer.
  *
- * It guards the door: connections accepted by ourselves and limited in number (when full the one
- * that only looks on gives way, or that has been idle or sending longest, never a held request),
- * time to send a whole request, header and body size, memory for all bodies together, TLS, bearer
- * token in constant time. A client that goes away while its request is held is noticed
+ * It guards the door: connections accepted by ourselves and limited in number (when all are taken,
+ * a request that may give way goes, or one that only looks on, or one that has been idle or sending
+ * longest; no other held request does), time to send a whole request, header and body size, memory
+ * for all bodies together, memory for answers that are not read, TLS, bearer token in constant
+ * time. A client that goes away while its request is held is noticed
  * (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
@@ -33,6 +34,9 @@ typedef struct harpe_http_handler {
     /* Body limit of a request known by method and path alone, in bytes; optional (NULL: the
      * server's). */
     size_t (*body_limit)(void *user, const char *method, const char *path);
+    /* Does this request only look, without waiting for others? It is taken even if
+     * max_connections requests are held. Optional (NULL: none does). */
+    bool (*only_looks)(void *user, const char *method, const char *path);
     /* Does this path need the token? Optional (NULL: all do). */
     bool (*needs_token)(void *user, const char *method, const char *path);
     /* An answer was sent whole (`delivered`) or the connection broke before. Optional; only for
@@ -42,14 +46,20 @@ typedef struct harpe_http_handler {
 } harpe_http_handler;
 
 /* Zero-initialise, then set what matters. Limits that are 0 have defaults: header 16 KiB, body
- * 64 MiB, all bodies 16 of the largest and at least 1 GiB, 65536 connections, a minute for a
- * request, ten minutes between two. */
+ * 64 MiB, all bodies 16 of the largest and at least 1 GiB, unread answers 256 MiB, 65536
+ * connections, a minute for a request, ten minutes between two. */
 typedef struct harpe_http_options {
     const char *address; /* numeric IPv4 or IPv6; NULL: 127.0.0.1 */
     int port;            /* 0: any free one, see harpe_http_port */
     size_t max_header_bytes, max_body_bytes;
     size_t max_all_bodies_bytes; /* of requests that are not answered yet */
+    /* Of answers of which the socket did not take all: whoever has not read for longest is closed.
+     * A single answer may be larger. */
+    size_t max_unread_bytes;
     int max_connections;
+    /* So many more are accepted, so that max_connections held requests keep nobody from looking. If
+     * it is not 0, the newest four streams give way only when nothing else can. */
+    int reserved_connections;
     int64_t request_timeout_ms, keep_alive_timeout_ms;
     const char *token;                      /* NULL: none needed */
     const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
@@ -83,6 +93,9 @@ const char *harpe_http_header(const harpe_http_request *request, const char *nam
 const char *harpe_http_body(const harpe_http_request *request, size_t *length);
 /* Takes the body over (to be freed with free()), so that it can outlive the request. */
 char *harpe_http_take_body(harpe_http_request *request, size_t *length);
+/* A request that is kept, or about to be: closing its connection is the first choice when others
+ * need room. */
+void harpe_http_set_gives_way(harpe_http_request *request, bool gives_way);
 /* For the handler's own use. */
 void harpe_http_set_data(harpe_http_request *request, void *data);
 void *harpe_http_data(const harpe_http_request *request);
@@ -109,13 +122,21 @@ bool harpe_http_wants_body(const harpe_http_request *request);
  * went away, when it takes a piece too slowly, or when room for others is needed. */
 void harpe_http_stream(harpe_http_request *request, const char *content_type, char *piece,
                        size_t length, const harpe_http_header_field *headers);
+/* Before harpe_http_stream: its pieces, of which the first is not empty, are parts of one answer
+ * that will be whole. An HTTP/1.1 client gets them in chunks, can tell whether any is missing, and
+ * keeps its connection. A client that has closed only its own side gets all of them. */
+void harpe_http_set_whole(harpe_http_request *request);
 /* After `sent`: ends the answer, as harpe_http_answer ends its request; no `sent`, no `gone`. */
 void harpe_http_stream_end(harpe_http_request *request);
+/* Instead of harpe_http_stream_end: closes the connection, because the answer cannot be completed.
+ * No `sent`; `gone` is called later with whatever data is set. */
+void harpe_http_stream_break(harpe_http_request *request);
 
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
     int connections, held, streams;
-    size_t body_memory; /* bytes, of requests that are not answered yet */
+    size_t body_memory;   /* bytes, of requests that are not answered yet */
+    size_t unread_memory; /* bytes, of answers of which the socket did not take all */
 } harpe_http_counts;
 harpe_http_counts harpe_http_count(const harpe_http *http);
 

@@ -75,7 +75,8 @@ static void put_field(harpe_text *text, const char *name, const char *value) {
     put(text, "\r\n");
 }
 
-/* Without NO_LENGTH's number the end of the connection is the end of the body. */
+/* Without NO_LENGTH's number the end of the connection is the end of the body, or it is in chunks.
+ */
 #define NO_LENGTH SIZE_MAX
 
 static harpe_text make_head(harpe_http_connection *connection, int status, const char *content_type,
@@ -91,6 +92,8 @@ static harpe_text make_head(harpe_http_connection *connection, int status, const
     snprintf(line, sizeof line, "%zu", length);
     if (status != 204 && status != 304 && length != NO_LENGTH)
         put_field(&head, "content-length", line);
+    if (length == NO_LENGTH && connection->is_chunked)
+        put_field(&head, "transfer-encoding", "chunked");
     if (!connection->keep_alive)
         put_field(&head, "connection", "close");
     else if (request != NULL && request->head.is_http_1_0)
@@ -148,20 +151,40 @@ void harpe_http_stream(harpe_http_request *request, const char *content_type, ch
                        size_t length, const harpe_http_header_field *headers) {
     harpe_http_connection *connection = request->connection;
     harpe_text head = {0};
-    if (!connection->is_stream) {
+    bool is_first = !connection->is_stream;
+    if (is_first) {
         connection->is_stream = true;
-        connection->keep_alive = false;
+        connection->keep_alive = connection->keep_alive && connection->is_chunked;
         harpe_http_request_drop_body(request);
         head = make_head(connection, 200, content_type, NO_LENGTH, headers);
     }
+    if (request->wants_no_body || length == 0) {
+        free(piece);
+        piece = NULL;
+    }
+    /* The line end that belongs to a chunk is sent before the next chunk. */
+    if (connection->is_chunked && piece != NULL)
+        harpe_text_printf(&head, "%s%zx\r\n", is_first ? "" : "\r\n", length);
     send_soon(connection, &head, piece, length);
+}
+
+void harpe_http_set_whole(harpe_http_request *request) {
+    request->connection->is_whole = true;
+    request->connection->is_chunked = !request->head.is_http_1_0;
+}
+
+void harpe_http_stream_break(harpe_http_request *request) {
+    harpe_http_connection *connection = request->connection;
+    connection->is_broken = true;
+    harpe_http_queue(connection);
 }
 
 void harpe_http_stream_end(harpe_http_request *request) {
     harpe_http_connection *connection = request->connection;
-    harpe_text nothing = {0};
+    harpe_text end = {0};
     connection->is_stream = false;
-    put_out(connection, &nothing, NULL, 0);
+    if (connection->is_chunked && !request->wants_no_body) put(&end, "\r\n0\r\n\r\n");
+    put_out(connection, &end, NULL, 0);
 }
 
 void harpe_http_refuse(harpe_http_connection *connection, int status, const char *detail) {

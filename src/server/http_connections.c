@@ -112,7 +112,9 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     connection->state = HARPE_HTTP_CLOSED;
     http->counts.connections--;
 
-    bool is_kept = state == HARPE_HTTP_WORKING || connection->is_stream;
+    bool is_kept =
+        state == HARPE_HTTP_WORKING || state == HARPE_HTTP_WAITING || connection->is_stream;
+    harpe_http_unread_forget(connection);
     if (is_kept) handler->gone(handler->user, connection->request);
     if (state == HARPE_HTTP_SENDING && !is_kept && connection->sent_data != NULL &&
         handler->sent != NULL)
@@ -127,20 +129,48 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     if (!connection->is_queued) free(connection);
 }
 
-bool harpe_http_evict(harpe_http *http) {
-    /* Whoever only looks on goes first. */
-    harpe_http_connection *longest = http->states[HARPE_HTTP_STREAMING].oldest;
+/* ---- Making room -------------------------------------------------------------------------- */
+
+enum { STREAMS_LEFT = 4 }; /* so many give way last where there is a reserve */
+
+static harpe_http_connection *longest_idle(harpe_http *http) {
     static const harpe_http_state may_give_way[] = {HARPE_HTTP_HANDSHAKING, HARPE_HTTP_IDLE,
-                                                    HARPE_HTTP_RECEIVING,   HARPE_HTTP_SENDING,
-                                                    HARPE_HTTP_STREAMING,   HARPE_HTTP_LINGERING};
-    bool is_stream = longest != NULL;
-    for (size_t i = 0; i < sizeof may_give_way / sizeof *may_give_way && !is_stream; i++) {
+                                                    HARPE_HTTP_RECEIVING, HARPE_HTTP_SENDING,
+                                                    HARPE_HTTP_LINGERING};
+    harpe_http_connection *longest = NULL;
+    for (size_t i = 0; i < sizeof may_give_way / sizeof *may_give_way; i++) {
         harpe_http_connection *oldest = http->states[may_give_way[i]].oldest;
         if (oldest != NULL && (longest == NULL || oldest->since_ns < longest->since_ns))
             longest = oldest;
     }
-    if (longest == NULL) return false;
+    return longest;
+}
+
+static bool evict(harpe_http *http, harpe_http_connection *connection) {
+    if (connection == NULL) return false;
     http->counts.evicted++;
-    harpe_http_connection_close(longest);
+    harpe_http_connection_close(connection);
     return true;
+}
+
+bool harpe_http_evict_waiting(harpe_http *http) {
+    return evict(http, http->states[HARPE_HTTP_WAITING].oldest);
+}
+
+bool harpe_http_evict(harpe_http *http) {
+    const harpe_http_list *streams = &http->states[HARPE_HTTP_STREAMING];
+    int streams_left = http->options.reserved_connections > 0 ? STREAMS_LEFT : 0;
+    if (harpe_http_evict_waiting(http)) return true;
+    if (streams->count > streams_left) return evict(http, streams->oldest);
+    harpe_http_connection *idle = longest_idle(http);
+    return evict(http, idle != NULL ? idle : streams->oldest);
+}
+
+void harpe_http_set_gives_way(harpe_http_request *request, bool gives_way) {
+    harpe_http_connection *connection = request->connection;
+    harpe_http_state state = gives_way ? HARPE_HTTP_WAITING : HARPE_HTTP_WORKING;
+    bool is_kept =
+        connection->state == HARPE_HTTP_WORKING || connection->state == HARPE_HTTP_WAITING;
+    connection->gives_way = gives_way;
+    if (is_kept && connection->state != state) harpe_http_enter(connection, state);
 }

@@ -90,13 +90,34 @@ static bool is_allowed(const harpe_http *http, const harpe_http_request *request
 
 /* ---- Receiving ---------------------------------------------------------------------------- */
 
+/* Held requests never take the reserve: who only looks always finds a place there. */
+static bool has_place(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    const harpe_http_handler *handler = &http->handler;
+    const harpe_http_head *head = &connection->request->head;
+    int held = http->states[HARPE_HTTP_WORKING].count + http->states[HARPE_HTTP_WAITING].count;
+    if (held < http->options.max_connections) return true;
+    if (handler->only_looks != NULL &&
+        handler->only_looks(handler->user, head->method, head->target))
+        return true;
+    return harpe_http_evict_waiting(http);
+}
+
 static void hand_over(harpe_http_connection *connection) {
     harpe_http *http = connection->http;
+    connection->gives_way = connection->is_whole = connection->is_chunked = false;
+    if (!has_place(connection)) {
+        http->counts.refused++;
+        harpe_http_refuse(connection, 503, "too many requests are held: try again later");
+        return;
+    }
     connection->request->arrived_ns = harpe_clock_ns();
     http->counts.requests++;
     http->handler.request(http->handler.user, connection->request);
     bool is_kept = connection->request != NULL && !connection->is_stream;
-    if (is_kept) harpe_http_enter(connection, HARPE_HTTP_WORKING);
+    if (is_kept)
+        harpe_http_enter(connection,
+                         connection->gives_way ? HARPE_HTTP_WAITING : HARPE_HTTP_WORKING);
 }
 
 /* A rare courtesy of 25 bytes: when the socket does not take it, the client goes on by itself. */
@@ -298,6 +319,7 @@ static step after_piece(harpe_http_connection *connection) {
 
 static step after_answer(harpe_http_connection *connection) {
     harpe_http *http = connection->http;
+    harpe_http_unread_forget(connection);
     void *data = connection->sent_data;
     free(connection->out);
     free(connection->out_body);
@@ -321,10 +343,14 @@ static step after_answer(harpe_http_connection *connection) {
 
 static step send_answer(harpe_http_connection *connection) {
     size_t whole = connection->out_length + connection->out_body_length;
+    size_t before = connection->out_sent;
     while (connection->out_sent < whole) {
         ssize_t sent = write_socket(connection);
         if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0) return errno == EAGAIN ? STEP_WAIT : STEP_CLOSE;
+        if (sent < 0 && errno != EAGAIN) return STEP_CLOSE;
+        if (sent < 0)
+            return harpe_http_unread_note(connection, connection->out_sent > before) ? STEP_WAIT
+                                                                                     : STEP_CLOSE;
         connection->out_sent += (size_t)sent;
     }
     return after_answer(connection);
@@ -354,7 +380,9 @@ static step next_step(harpe_http_connection *connection) {
     case HARPE_HTTP_IDLE:
     case HARPE_HTTP_RECEIVING: return receive(connection);
     case HARPE_HTTP_WORKING:
-    case HARPE_HTTP_STREAMING: return connection->peer_closed ? STEP_CLOSE : STEP_WAIT;
+    case HARPE_HTTP_WAITING:
+    case HARPE_HTTP_STREAMING:
+        return connection->peer_closed && !connection->is_whole ? STEP_CLOSE : STEP_WAIT;
     case HARPE_HTTP_SENDING: return send_answer(connection);
     case HARPE_HTTP_LINGERING: return linger(connection);
     default: return STEP_WAIT;

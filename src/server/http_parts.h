@@ -19,6 +19,7 @@ typedef enum harpe_http_state {
     HARPE_HTTP_IDLE,
     HARPE_HTTP_RECEIVING,
     HARPE_HTTP_WORKING, /* the handler has kept the request */
+    HARPE_HTTP_WAITING, /* the same, and it gives way to others */
     HARPE_HTTP_SENDING,
     HARPE_HTTP_STREAMING, /* all of an answer that goes on has been sent so far */
     HARPE_HTTP_LINGERING, /* refused: lets the client read why before the connection is reset */
@@ -45,6 +46,10 @@ struct harpe_http_connection {
     bool lacks_bytes;         /* `in` is the start of a head */
     bool keep_alive, lingers; /* after the answer */
     bool is_stream;           /* the answer goes on: its request is kept while it is sent */
+    bool is_whole;            /* an answer in pieces that has an end */
+    bool is_chunked;          /* its pieces say where they end */
+    bool gives_way;           /* while its request is kept */
+    bool is_unread;           /* it is in http->unread */
 
     char *in; /* received and not used up; NULL: nothing */
     size_t in_length, in_capacity;
@@ -53,7 +58,9 @@ struct harpe_http_connection {
 
     char *out, *out_body; /* head (and a copied body), a body taken over */
     size_t out_length, out_body_length, out_sent;
-    void *sent_data; /* for the handler's `sent` */
+    harpe_http_connection *longer_unread, *shorter_unread; /* neighbours in http->unread */
+    size_t unread_memory;                                  /* of it in http->unread_memory */
+    void *sent_data;                                       /* for the handler's `sent` */
 };
 
 struct harpe_http_request {
@@ -90,6 +97,9 @@ struct harpe_http {
     harpe_http_connection *first_queued, *last_queued;
     harpe_http_counts counts;
     size_t body_memory; /* of all requests' bodies */
+    /* Connections whose sockets did not take all of an answer, by the time of the last progress. */
+    harpe_http_connection *longest_unread, *shortest_unread;
+    size_t unread_memory; /* of their answers */
     int64_t date_s;
     char date[40];
     char read_buffer[HARPE_HTTP_READ_SIZE]; /* of whoever is reading just now */
@@ -105,9 +115,18 @@ int64_t harpe_http_run_queue(void *user); /* a harpe_http */
 bool harpe_http_connection_open(harpe_http *http, int fd);
 /* Tells the handler (`gone`, `sent`) and frees it, now or when its turn in the queue comes. */
 void harpe_http_connection_close(harpe_http_connection *connection);
-/* Closes a stream, or the one that has been idle, receiving or sending longest; false: there is
- * none. */
+/* Closes a held request that gives way, a stream, or the one that has been idle, receiving or
+ * sending longest; false: there is none. */
 bool harpe_http_evict(harpe_http *http);
+/* As harpe_http_evict, and only a held request that gives way. */
+bool harpe_http_evict_waiting(harpe_http *http);
+
+/* ---- http_unread.c -------------------------------------------------------------------------- */
+/* The socket takes no more of the answer now; `has_progressed` since the last time. Others may be
+ * closed for it. False: it has to be closed itself. */
+bool harpe_http_unread_note(harpe_http_connection *connection, bool has_progressed);
+/* The answer is out, or its connection ends. */
+void harpe_http_unread_forget(harpe_http_connection *connection);
 
 /* ---- http_exchange.c ------------------------------------------------------------------------ */
 /* Reads, hands over, writes: as far as it goes without waiting. May close the connection. */

@@ -92,6 +92,7 @@ struct harpe_job {
 
     harpe_job_info info;
     int64_t registered_s; /* wall clock, s since 1970 */
+    int64_t serial;       /* among those of the same second, later ones have larger numbers */
     int64_t seen_s;       /* last heard of */
     int64_t stored_seen_s;
     int64_t version;               /* of its last change: see changes.c */
@@ -214,6 +215,7 @@ typedef struct harpe_job_table {
     size_t bucket_count, count; /* evicted ones included: they are answered 410 */
     uint64_t seed;
     harpe_job *newest; /* jobs that live, by time of registration */
+    int64_t first_serial, last_serial;
     harpe_job *first_evicted, *last_evicted;
     size_t evicted_count;
 } harpe_job_table;
@@ -226,6 +228,7 @@ struct harpe_jobs {
     bool is_handling_again;
     harpe_job *marked; /* jobs that harpe_job_advance has to look at */
     bool is_advancing;
+    harpe_call_list strangers; /* held calls of ranks that are not registered, oldest first */
     harpe_timer *idle_timer;
     int64_t started_s;
     int64_t version, first_version; /* of all jobs; what this engine began with */
@@ -372,6 +375,8 @@ bool harpe_job_round_is_over(const harpe_job *job);
 void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail);
 void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail);
 void harpe_job_unhold(harpe_job *job, harpe_call *call);
+/* The rank has registered: if it asks already, its call no longer gives way to others. */
+void harpe_job_meet(harpe_job *job, int rank);
 
 harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind);
 void harpe_turn_end(harpe_turn *turn);

@@ -49,6 +49,7 @@ static void link_by_time(harpe_job_table *table, harpe_job *job) {
         newer = older;
         older = older->older;
     }
+    job->serial = ++table->last_serial;
     job->older = older;
     job->newer = newer;
     if (older) older->newer = job;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs as JSON for those who look: the list of all, and everything of one. Written straight as
- * text, for a job may have thousands of ranks and the loop is waiting. Changes nothing. */
+ * text and, where it may be long, in pieces, because the loop waits meanwhile. Changes nothing. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -31,8 +31,9 @@ static void append_string(harpe_text *text, const char *name, const char *value)
     json_decref(string);
 }
 
-/* At most `limit` bytes of it, and whether there was more. */
-static void append_beginning(harpe_text *text, const char *name, const char *value, size_t limit) {
+/* At most `limit` bytes of it, and a member that says whether there is more. */
+static void append_metadata(harpe_text *text, const char *value, size_t limit) {
+    static const char name[] = ",\"job_metadata\":";
     char beginning[256];
     if (!value || strlen(value) <= limit) {
         append_string(text, name, value);
@@ -42,6 +43,7 @@ static void append_beginning(harpe_text *text, const char *name, const char *val
         limit--; /* not within a character */
     (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)limit, value);
     append_string(text, name, beginning);
+    append(text, ",\"job_metadata_is_shortened\":true");
 }
 
 /* What the list says of a job, without the closing brace. */
@@ -53,7 +55,7 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append_int(text, ",\"pp_degree\":", info->pp_degree);
     append_int(text, ",\"dp_degree\":", info->dp_degree);
     append_int(text, ",\"tp_degree\":", info->tp_degree);
-    append_beginning(text, ",\"job_metadata\":", info->job_metadata, metadata_limit);
+    append_metadata(text, info->job_metadata, metadata_limit);
     append_int(text, ",\"ranks_registered\":", job->registered);
     append_int(text, ",\"ranks_waiting\":", job->asking);
     append_int(text, ",\"ranks_reported\":", job->reported);
@@ -63,6 +65,9 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append(text, ",\"figures\":");
     harpe_job_append_figures(text, job);
 }
+
+/* A piece ends with the row that makes it longer than this. */
+enum { PIECE_BYTES = 65536 };
 
 static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
     append_int(text, rank == 0 ? "{\"rank\":" : ",{\"rank\":", rank);
@@ -80,23 +85,28 @@ static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
 
 void harpe_show_job(const harpe_job *job, harpe_call *call) {
     harpe_text text = {0};
-    append_summary(&text, job, SIZE_MAX);
-    append_string(&text,
-                  ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
-    append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
-                                   : ",\"scheduler_is_finished\":false");
-    append_string(&text, ",\"failure\":", job->failure);
-    append(&text, ",\"ranks\":[");
-    for (int r = 0; r < job->info.world_size; r++) {
-        append_rank(&text, job, r);
+    int rank = call->rank > 0 ? (int)call->rank : 0;
+    if (rank == 0) {
+        append_summary(&text, job, SIZE_MAX);
+        append_string(&text,
+                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+        append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
+                                       : ",\"scheduler_is_finished\":false");
+        append_string(&text, ",\"failure\":", job->failure);
+        append(&text, ",\"ranks\":[");
     }
-    append(&text, "]}");
+    size_t start = text.length; /* the metadata may be longer than a piece */
+    for (; rank < job->info.world_size && text.length - start < PIECE_BYTES; rank++) {
+        append_rank(&text, job, rank);
+    }
+    bool is_last = rank >= job->info.world_size;
+    if (is_last) append(&text, "]}");
     if (text.failed) {
         harpe_text_free(&text);
         harpe_reply_out_of_memory(call);
         return;
     }
-    harpe_reply(call, 200, text.data, text.length, -1);
+    harpe_reply(call, 200, text.data, text.length, is_last ? -1 : rank);
 }
 
 /* ---- Rows --------------------------------------------------------------------------------- */
@@ -186,21 +196,66 @@ char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
     return finish(&text);
 }
 
-char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit) {
-    harpe_text text = {0};
-    append(&text, "{\"jobs\":[");
-    size_t shown = 0;
-    for (const harpe_job *job = jobs->table.newest; job && shown < limit; job = job->older) {
-        if (!job->is_stored) continue;
-        if (offset > 0) {
-            offset--;
-            continue;
-        }
-        if (shown++ > 0) append(&text, ",");
-        append_summary(&text, job, SIZE_MAX);
-        append(&text, "}");
+/* ---- The list ----------------------------------------------------------------------------- */
+
+/* Where a list goes on. Serial numbers are those of one engine. */
+typedef struct place {
+    int64_t registered_s, serial;
+} place;
+
+static bool read_place(const char *text, place *out) {
+    const char *dot = strchr(text, '.');
+    return dot && harpe_parse_int(text, (size_t)(dot - text), &out->registered_s) &&
+           harpe_parse_int(dot + 1, strlen(dot + 1), &out->serial);
+}
+
+bool harpe_jobs_is_place(const char *text) {
+    place ignored;
+    return read_place(text, &ignored);
+}
+
+static bool is_after(const harpe_job_table *table, const harpe_job *job, const place *after) {
+    if (job->registered_s != after->registered_s) return job->registered_s < after->registered_s;
+    bool is_known = after->serial >= table->first_serial && after->serial <= table->last_serial;
+    return !is_known || job->serial < after->serial;
+}
+
+static const harpe_job *next_stored(const harpe_job *job) {
+    while (job && !job->is_stored)
+        job = job->older;
+    return job;
+}
+
+static const harpe_job *first_after(const harpe_job_table *table, const char *after) {
+    place from;
+    const harpe_job *job = next_stored(table->newest);
+    if (!after || !read_place(after, &from)) return job;
+    while (job && !is_after(table, job, &from))
+        job = next_stored(job->older);
+    return job;
+}
+
+char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit) {
+    const harpe_job *job = first_after(&jobs->table, after);
+    for (; job && offset > 0; offset--)
+        job = next_stored(job->older);
+    harpe_text rows = {0};
+    const harpe_job *last = NULL;
+    size_t count = 0;
+    for (; job && count < limit && rows.length < PIECE_BYTES; job = next_stored(job->older)) {
+        if (count++ > 0) append(&rows, ",");
+        append_summary(&rows, job, ROW_METADATA_BYTES);
+        append(&rows, "}");
+        last = job;
     }
-    append_int(&text, "],\"count\":", (int64_t)jobs->counts.jobs);
-    append(&text, "}");
+    harpe_text text = {0};
+    harpe_text_printf(&text, "%zu %zu ", count, jobs->counts.jobs);
+    if (job && last)
+        harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
+    else
+        append(&text, "-\n");
+    if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
+    text.failed = text.failed || rows.failed;
+    harpe_text_free(&rows);
     return finish(&text);
 }

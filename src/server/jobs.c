@@ -125,7 +125,7 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     if (call->kind == HARPE_CALL_LIST) {
-        char *list = harpe_jobs_list(jobs, (size_t)call->rank, (size_t)call->round);
+        char *list = harpe_jobs_list(jobs, call->job_id, (size_t)call->rank, (size_t)call->round);
         harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
         return;
     }
@@ -172,13 +172,13 @@ void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls) {
 
 void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
     (void)jobs;
-    if (call->list) {
+    if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {
+        harpe_job_changed(call->held_by);
+        harpe_job_unhold(call->held_by, call);
+    } else if (call->list) {
         harpe_calls_remove(call);
     } else if (call->operation && call->operation->call == call) {
         call->operation->call = NULL;
-    } else if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {
-        harpe_job_changed(call->held_by);
-        harpe_job_unhold(call->held_by, call);
     }
     call->operation = NULL;
     call->held_by = NULL;

@@ -42,9 +42,11 @@ typedef enum harpe_call_kind {
     HARPE_CALL_POWER_CAP,     /* job_id; body: {"watts": 2000} */
     HARPE_CALL_PLAN,          /* job_id; body: {"time": 48.5} */
     HARPE_CALL_EVICT,         /* job_id */
-    HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON */
+    HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON, in pieces: the one
+                               * from rank `rank` on; the answer's round: the next, or -1 */
     HARPE_CALL_FRONTIER,      /* job_id */
-    HARPE_CALL_LIST,          /* rank jobs are skipped, round are shown: see harpe_jobs_list */
+    HARPE_CALL_LIST,          /* job_id: a place or NULL; from there rank jobs are skipped and a
+                               * piece of at most round is answered: see harpe_jobs_list */
     HARPE_CALL_PIPELINE,      /* job_id, round: the plan's number, or of harpe_pipeline_of */
     HARPE_CALL_CHANGES,       /* job_id or NULL: all; round: the version that is known, or -1. Held
                                * until there is a newer one, which is the answer's round */
@@ -67,6 +69,9 @@ struct harpe_call {
     char *body; /* malloc'ed; the engine may take it over (and set it NULL) */
     size_t length;
     void (*answer)(harpe_call *call, const harpe_call_answer *answer);
+    /* The call is held, and may be lost to make room for others; or no longer so. NULL: nobody
+     * wants to know. */
+    void (*gives_way)(harpe_call *call, bool gives_way);
     void *user;
     /* The engine's own; NULL at first: */
     struct harpe_job *held_by;         /* the job whose round or queue holds this call */
@@ -122,9 +127,17 @@ bool harpe_jobs_are_idle(const harpe_jobs *jobs);
 /* ---- Looking at it ----------------------------------------------------------------------------
  */
 
-/* {"jobs": [...]}: id, state, degrees, ranks registered / waiting / reported, round, last seen. To
- * be freed with free(); NULL when out of memory. `limit` jobs from `offset` on, newest first. */
-char *harpe_jobs_list(const harpe_jobs *jobs, size_t offset, size_t limit);
+/* A piece of the list of all jobs, newest first: those after the place `after` (NULL: the newest),
+ * without the first `offset` of them; at most `limit`, and fewer where they are long. A place stays
+ * valid while jobs come and go: every job that lives all the time is listed once. If the engine is
+ * another one (after a restart), jobs that were registered in the same second may be listed again.
+ *
+ * A line "COUNT TOTAL PLACE" (how many rows follow, how many jobs there are, and the place after
+ * these rows, or "-" if there is no further job), and then the rows as JSON objects, separated by
+ * commas. To be freed with free(); NULL when out of memory. */
+char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit);
+/* Can `text` be a place? */
+bool harpe_jobs_is_place(const char *text);
 
 typedef struct harpe_jobs_counts {
     size_t jobs, failed, ended, ranks, ranks_waiting;

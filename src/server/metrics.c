@@ -62,6 +62,8 @@ static void append_http(harpe_text *text, const harpe_http *http) {
         {"http_streams", GAUGE, "Streams of events that somebody follows.", now.streams},
         {"http_body_bytes", GAUGE, "Memory of bodies that are not answered yet.",
          (double)now.body_memory},
+        {"http_unread_bytes", GAUGE, "Memory of answers that their clients do not read.",
+         (double)now.unread_memory},
         {"http_accepted_total", TOTAL, "Connections accepted.", (double)now.accepted},
         {"http_refused_total", TOTAL, "Connections refused at the door.", (double)now.refused},
         {"http_evicted_total", TOTAL, "Connections closed to make room for others.",

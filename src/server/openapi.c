@@ -78,6 +78,11 @@ static json_t *parameters(const harpe_route *route) {
         json_array_append_new(list, parameter("round", "query", false, "integer"));
     if (route->call == HARPE_CALL_PIPELINE)
         json_array_append_new(list, parameter("plan", "query", false, "integer"));
+    if (route->call == HARPE_CALL_LIST) {
+        json_array_append_new(list, parameter("limit", "query", false, "integer"));
+        json_array_append_new(list, parameter("offset", "query", false, "integer"));
+        json_array_append_new(list, parameter("after", "query", false, "string"));
+    }
     return list;
 }
 

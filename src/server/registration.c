@@ -8,7 +8,7 @@
 
 #include "server/job.h"
 
-/* It goes whole into every list of jobs. Clients send a line or two. */
+/* Clients send a line or two. */
 enum { METADATA_BYTES = 65536 };
 
 /* ---- Jobs --------------------------------------------------------------------------------- */
@@ -198,6 +198,7 @@ static void rank_is_stored(void *user, harpe_status status, const harpe_error *e
     operation->rank_info = (harpe_rank_info){0};
     job->ranks[rank].is_registered = true;
     job->registered++;
+    harpe_job_meet(job, rank);
     harpe_job_changed(job);
     job->jobs->counts.ranks++;
     job->jobs->counts.registered_ranks++;

@@ -38,6 +38,44 @@
 
 #include "server/job.h"
 
+/* ---- Strangers ---------------------------------------------------------------------------- */
+
+/* Ranks ask after they have registered. Anybody can ask for ranks that nobody registers: only so
+ * many of these requests are held, and they make room for others. */
+enum { STRANGERS_MAX = 1024, CONNECTIONS_PER_STRANGER = 8 };
+
+static void tell_gives_way(harpe_call *call, bool gives_way) {
+    if (call->gives_way) call->gives_way(call, gives_way);
+}
+
+static void leave_strangers(harpe_call *call) {
+    if (!call->list) return;
+    harpe_calls_remove(call);
+    tell_gives_way(call, false);
+}
+
+static void join_strangers(harpe_jobs *jobs, harpe_call *call) {
+    size_t limit = (size_t)jobs->options.settings->max_connections / CONNECTIONS_PER_STRANGER;
+    if (limit > STRANGERS_MAX) limit = STRANGERS_MAX;
+    harpe_calls_append(&jobs->strangers, call);
+    tell_gives_way(call, true);
+    while (jobs->strangers.count > limit && jobs->strangers.first != call) {
+        harpe_call *oldest = jobs->strangers.first;
+        harpe_job *job = oldest->held_by;
+        harpe_job_changed(job);
+        harpe_job_unhold(job, oldest);
+        harpe_reply_detail(oldest, 503,
+                           "rank %lld is not registered, and too many such requests are held: "
+                           "register it first",
+                           (long long)oldest->rank);
+    }
+}
+
+void harpe_job_meet(harpe_job *job, int rank) {
+    harpe_call *call = job->ranks[rank].asking;
+    if (call) leave_strangers(call);
+}
+
 /* ---- Who is held -------------------------------------------------------------------------- */
 
 static void hold(harpe_job *job, harpe_call *call) {
@@ -45,7 +83,9 @@ static void hold(harpe_job *job, harpe_call *call) {
     harpe_call *older = slot->asking;
     slot->asking = call;
     call->held_by = job;
+    if (!slot->is_registered) join_strangers(job->jobs, call);
     if (older) {
+        leave_strangers(older);
         harpe_reply_detail(older, 409, "rank %lld asked again: this request was replaced",
                            (long long)older->rank);
         return;
@@ -55,6 +95,7 @@ static void hold(harpe_job *job, harpe_call *call) {
 }
 
 void harpe_job_unhold(harpe_job *job, harpe_call *call) {
+    leave_strangers(call);
     call->held_by = NULL;
     job->ranks[call->rank].asking = NULL;
     job->asking--;

@@ -26,7 +26,7 @@ const harpe_route harpe_route_table[] = {
      "The training of a rank ends; when all ranks have said so the job has ended"},
     /* Looking at it. */
     {"GET", "/jobs", HARPE_PAGE_NONE, HARPE_CALL_LIST, -1, false, false, NULL, NULL,
-     "All jobs, newest first (offset, limit)"},
+     "All jobs, newest first: at most limit, after the place that an earlier answer called next"},
     {"GET", "/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_SHOW, 1, false, false, NULL, NULL,
      "Everything known of one job"},
     {"DELETE", "/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_EVICT, 1, false, false, NULL, "Null",

@@ -17,6 +17,7 @@
 #include "pfo/models.h"
 #include "server/events.h"
 #include "server/latencies.h"
+#include "server/long_answers.h"
 #include "server/origin.h"
 #include "server/pages.h"
 #include "server/published_client.h"
@@ -26,6 +27,7 @@ struct harpe_routes {
     const harpe_http *http;
     harpe_latencies *latencies;
     harpe_events *events;
+    harpe_long_answers *long_answers;
 };
 
 /* A request that became a call, until its answer has been sent. */
@@ -100,11 +102,21 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     if (!is_schedule) free_exchange(self);
 }
 
+/* Others may need its connection more. */
+static void on_gives_way(harpe_call *call, bool gives_way) {
+    exchange *self = (exchange *)call;
+    if (self->request) harpe_http_set_gives_way(self->request, gives_way);
+}
+
 static void on_sent(void *user, void *data, bool delivered) {
     harpe_routes *routes = user;
     exchange *self = data;
     if (harpe_events_owns(data)) {
         harpe_events_sent(data);
+        return;
+    }
+    if (harpe_long_answers_own(data)) {
+        harpe_long_answers_sent(data);
         return;
     }
     if (routes->options.peers) {
@@ -120,6 +132,10 @@ static void on_gone(void *user, harpe_http_request *request) {
     if (!self) return;
     if (harpe_events_owns(self)) {
         harpe_events_gone(self);
+        return;
+    }
+    if (harpe_long_answers_own(self)) {
+        harpe_long_answers_gone(self);
         return;
     }
     if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
@@ -148,11 +164,6 @@ static bool read_query(harpe_http_request *request, const harpe_route *route, ha
     harpe_problems problems = {0};
     int64_t rank = -1;
     int64_t round = -1;
-    if (route->call == HARPE_CALL_LIST) {
-        call->rank = query_number(request, "offset", 0, INT32_MAX);
-        call->round = query_number(request, "limit", 1000, 100000);
-        return true;
-    }
     if (route->call == HARPE_CALL_PIPELINE && harpe_http_query(request, "plan"))
         (void)harpe_query_int_decode("plan", harpe_http_query(request, "plan"), &round, &problems);
     if (route->needs_rank)
@@ -194,6 +205,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
     self->request = request;
     self->call.kind = route->call;
     self->call.answer = on_answer;
+    self->call.gives_way = on_gives_way;
     if (route->job_segment >= 0)
         self->call.job_id = strdup(harpe_http_segment(request, route->job_segment));
     if (route->job_segment >= 0 && !self->call.job_id) {
@@ -204,6 +216,44 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
         return;
     }
     free_exchange(self);
+}
+
+/* ---- Long answers -----------------------------------------------------------------------------
+ */
+
+/* Reads `after` of the query; answers and returns false when it is no place in a list. */
+static bool read_place(harpe_http_request *request, harpe_call *call) {
+    const char *after = harpe_http_query(request, "after");
+    if (!after) return true;
+    if (!harpe_jobs_is_place(after)) {
+        harpe_problems problems = {0};
+        harpe_problems_add(&problems, json_pack("[s,s]", "query", "after"), "value_error",
+                           "value is not the \"next\" of a list of jobs");
+        answer_problems(request, &problems);
+        return false;
+    }
+    call->job_id = strdup(after);
+    if (!call->job_id) answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    return call->job_id != NULL;
+}
+
+static void begin_list(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    harpe_call call = {.kind = HARPE_CALL_LIST};
+    call.rank = query_number(request, "offset", 0, INT32_MAX);
+    call.round = query_number(request, "limit", 1000, 100000);
+    if (read_place(request, &call))
+        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+}
+
+static void begin_show(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    harpe_call call = {.kind = HARPE_CALL_SHOW, .round = -1};
+    call.job_id = strdup(harpe_http_segment(request, route->job_segment));
+    if (call.job_id)
+        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+    else
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
 }
 
 /* ---- Pages that need no call ------------------------------------------------------------------
@@ -298,6 +348,10 @@ static void serve(harpe_routes *routes, harpe_http_request *request, const harpe
         answer_detail(request, 403, fault, NULL);
     else if (route->page)
         answer_page(routes, request, route);
+    else if (route->call == HARPE_CALL_LIST)
+        begin_list(routes, request, route);
+    else if (route->call == HARPE_CALL_SHOW)
+        begin_show(routes, request, route);
     else
         start_call(routes, request, route);
 }
@@ -338,6 +392,13 @@ static void on_request(void *user, harpe_http_request *request) {
     harpe_text_free(&allowed);
 }
 
+/* All that is asked with GET, except a schedule, which waits for all ranks of a job. */
+static bool only_looks(void *user, const char *method, const char *path) {
+    static const char schedule[] = "/schedule/";
+    (void)user;
+    return strcmp(method, "GET") == 0 && strncmp(path, schedule, sizeof schedule - 1) != 0;
+}
+
 /* Who watches whether the server lives need not be trusted with anything; the dashboard's pages
  * hold nothing, and ask for the token themselves. */
 static bool needs_token(void *user, const char *method, const char *path) {
@@ -355,7 +416,10 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     routes->options = *options;
     routes->latencies = harpe_latencies_new();
     routes->events = harpe_events_new(options->loop, options->peers);
-    if (!routes->latencies || !routes->events) {
+    if (routes->latencies)
+        routes->long_answers =
+            harpe_long_answers_new(options->loop, options->peers, routes->latencies);
+    if (!routes->long_answers || !routes->events) {
         harpe_routes_free(routes);
         return harpe_fail_memory(error);
     }
@@ -367,6 +431,7 @@ void harpe_routes_free(harpe_routes *routes) {
     if (!routes) return;
     harpe_latencies_free(routes->latencies);
     harpe_events_free(routes->events);
+    harpe_long_answers_free(routes->long_answers);
     free(routes);
 }
 
@@ -374,6 +439,7 @@ void harpe_routes_leave_peers(harpe_routes *routes) {
     if (!routes) return;
     routes->options.peers = NULL;
     harpe_events_leave_peers(routes->events);
+    harpe_long_answers_leave_peers(routes->long_answers);
 }
 
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }
@@ -382,6 +448,7 @@ harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
     return (harpe_http_handler){
         .request = on_request,
         .gone = on_gone,
+        .only_looks = only_looks,
         .needs_token = needs_token,
         .sent = on_sent,
         .user = routes,

@@ -25,7 +25,8 @@
 #include "server/store/address.h"
 
 enum {
-    DUMP_THREADS = 16, /* each may wait for a file for ever */
+    DUMP_THREADS = 16,         /* each may wait for a file for ever */
+    RESERVED_CONNECTIONS = 64, /* beside max_connections, for who only looks */
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between looks at whether all is flushed */
@@ -329,6 +330,7 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
             .max_header_bytes = (size_t)settings->max_header_bytes,
             .max_body_bytes = (size_t)settings->max_body_bytes,
             .max_connections = (int)settings->max_connections,
+            .reserved_connections = RESERVED_CONNECTIONS,
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
             .token = texts.token,

@@ -63,11 +63,26 @@ class Connection:
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        length = int(headers.get("content-length", 0))
+        if headers.get("transfer-encoding") == "chunked":
+            body = b"".join(iter(self._chunk, b""))
+        else:
+            body = self._bytes(int(headers.get("content-length", 0)))
+        return Answer(int(lines[0].split(" ")[1]), headers, body)
+
+    def _bytes(self, length):
         while len(self.pending) < length:
             self._more()
-        body, self.pending = self.pending[:length], self.pending[length:]
-        return Answer(int(lines[0].split(" ")[1]), headers, body)
+        taken, self.pending = self.pending[:length], self.pending[length:]
+        return taken
+
+    def _chunk(self):
+        """b"": the last one."""
+        while b"\r\n" not in self.pending:
+            self._more()
+        line, self.pending = self.pending.split(b"\r\n", 1)
+        data = self._bytes(int(line, 16))
+        assert self._bytes(2) == b"\r\n"
+        return data
 
     def is_held(self, seconds=0.3):
         """No answer comes within this time."""

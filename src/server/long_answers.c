@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An answer asks for a piece, sends it, and asks for the next one. Asking costs the loop time; of
+ * every window of time all answers together get a part, and whoever comes later waits in a queue
+ * for the next window. */
+#include "server/long_answers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+enum { WINDOW_MS = 20 };
+static const int64_t window_ns = WINDOW_MS * INT64_C(1000000);
+static const int64_t share_ns = 5000000; /* of a window */
+
+static const char JSON_TYPE[] = "application/json";
+
+typedef struct long_answer {
+    harpe_call call; /* first; asks for the next piece */
+    harpe_long_answers *all;
+    const harpe_route *route;
+    harpe_http_request *request;
+    struct long_answer *previous, *next; /* of those that wait for the next window */
+    bool is_waiting, is_asking;
+    bool has_begun; /* a piece has been sent */
+    bool is_over;   /* that one was the last */
+} long_answer;
+
+struct harpe_long_answers {
+    harpe_loop *loop;
+    harpe_peers *peers; /* NULL: left */
+    harpe_latencies *latencies;
+    long_answer *first, *last; /* that wait */
+    harpe_timer *timer;
+    int64_t window_began_ns, spent_ns;
+};
+
+static void serve_waiting(void *user);
+
+/* ---- Waiting ------------------------------------------------------------------------------ */
+
+static void leave_queue(long_answer *self) {
+    harpe_long_answers *all = self->all;
+    if (!self->is_waiting) return;
+    if (self->previous)
+        self->previous->next = self->next;
+    else
+        all->first = self->next;
+    if (self->next)
+        self->next->previous = self->previous;
+    else
+        all->last = self->previous;
+    self->is_waiting = false;
+}
+
+/* False: out of memory. */
+static bool watch_window(harpe_long_answers *all) {
+    return all->timer || harpe_loop_after(all->loop, WINDOW_MS, serve_waiting, all, &all->timer,
+                                          NULL) == HARPE_OK;
+}
+
+static void join_queue(long_answer *self) {
+    harpe_long_answers *all = self->all;
+    self->previous = all->last;
+    self->next = NULL;
+    if (all->last)
+        all->last->next = self;
+    else
+        all->first = self;
+    all->last = self;
+    self->is_waiting = true;
+}
+
+/* ---- Ends --------------------------------------------------------------------------------- */
+
+static void free_answer(long_answer *self) {
+    leave_queue(self);
+    free(self->call.job_id);
+    free(self);
+}
+
+/* Takes `body` over; NULL: out of memory. */
+static void answer_once(long_answer *self, int status, char *body, size_t length) {
+    static char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
+    harpe_http_set_data(self->request, NULL);
+    if (body)
+        harpe_http_answer(self->request, status, JSON_TYPE, body, length, true, NULL);
+    else
+        harpe_http_answer(self->request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+    free_answer(self);
+}
+
+/* What was sent so far cannot be completed: the client must not take it for the whole. */
+static void break_off(long_answer *self) {
+    harpe_http_set_data(self->request, NULL);
+    harpe_http_stream_break(self->request);
+    free_answer(self);
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------- */
+
+/* The engine's piece of a list (harpe_jobs_list) as JSON; the call then asks for the next. */
+static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
+    harpe_call *call = &self->call;
+    int64_t count;
+    int64_t total;
+    char place[64];
+    const char *rows = memchr(answer->body, '\n', answer->length);
+    // NOLINTNEXTLINE(cert-err34-c): the engine's own text
+    if (!rows || sscanf(answer->body, "%" SCNd64 " %" SCNd64 " %63s", &count, &total, place) != 3)
+        return false;
+    rows++;
+    if (!self->has_begun) harpe_text_printf(text, "{\"jobs\":[");
+    if (self->has_begun && count > 0) harpe_text_printf(text, ",");
+    harpe_text_append(text, rows, answer->length - (size_t)(rows - answer->body));
+    bool has_more = strcmp(place, "-") != 0;
+    call->round -= count;
+    call->rank = 0;
+    self->is_over = !has_more || call->round <= 0;
+    if (self->is_over) {
+        harpe_text_printf(text, "],\"count\":%" PRId64, total);
+        harpe_text_printf(text, has_more ? ",\"next\":\"%s\"}" : ",\"next\":null}", place);
+        return !text->failed;
+    }
+    free(call->job_id);
+    call->job_id = strdup(place);
+    return call->job_id && !text->failed;
+}
+
+/* Takes the answer's body over. */
+static bool take_piece(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
+    if (self->call.kind == HARPE_CALL_LIST) {
+        bool is_good = take_rows(self, answer, text);
+        free(answer->body);
+        return is_good;
+    }
+    *text = (harpe_text){.data = answer->body, .length = answer->length};
+    self->call.rank = answer->round;
+    self->is_over = answer->round < 0;
+    return true;
+}
+
+static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
+    long_answer *self = (long_answer *)call;
+    self->is_asking = false;
+    if (!self->has_begun)
+        harpe_latencies_add(self->all->latencies, self->route,
+                            harpe_clock_ns() - harpe_http_arrived_ns(self->request));
+    if (answer->http_status != 200 || !answer->body) {
+        if (!self->has_begun) {
+            answer_once(self, answer->http_status, answer->body, answer->length);
+            return;
+        }
+        free(answer->body);
+        break_off(self);
+        return;
+    }
+    harpe_text text = {0};
+    if (!take_piece(self, answer, &text)) {
+        harpe_text_free(&text);
+        if (self->has_begun)
+            break_off(self);
+        else
+            answer_once(self, 503, NULL, 0);
+        return;
+    }
+    if (!self->has_begun && self->is_over) {
+        answer_once(self, 200, text.data, text.length);
+        return;
+    }
+    self->has_begun = true;
+    self->is_over = self->is_over || !harpe_http_wants_body(self->request);
+    harpe_http_stream(self->request, JSON_TYPE, text.data, text.length, NULL);
+}
+
+/* ---- Asking ------------------------------------------------------------------------------- */
+
+/* `self` may be gone afterwards. */
+static void ask_now(long_answer *self) {
+    harpe_long_answers *all = self->all;
+    int64_t before_ns = harpe_clock_ns();
+    self->is_asking = true;
+    if (all->peers) {
+        harpe_peers_handle(all->peers, &self->call);
+    } else {
+        harpe_call_answer none = {.http_status = 503, .round = -1};
+        on_answer(&self->call, &none);
+    }
+    all->spent_ns += harpe_clock_ns() - before_ns;
+}
+
+static void begin_window(harpe_long_answers *all, int64_t now_ns) {
+    all->window_began_ns = now_ns;
+    all->spent_ns = 0;
+}
+
+static void serve_waiting(void *user) {
+    harpe_long_answers *all = user;
+    all->timer = NULL;
+    begin_window(all, harpe_clock_ns());
+    while (all->first && (all->spent_ns < share_ns || !watch_window(all))) {
+        long_answer *first = all->first;
+        leave_queue(first);
+        ask_now(first);
+    }
+}
+
+static void ask(long_answer *self) {
+    harpe_long_answers *all = self->all;
+    int64_t now_ns = harpe_clock_ns();
+    if (!all->first && now_ns - all->window_began_ns >= window_ns) begin_window(all, now_ns);
+    if ((all->first || all->spent_ns >= share_ns) && watch_window(all))
+        join_queue(self);
+    else
+        ask_now(self);
+}
+
+/* ---- Answers ------------------------------------------------------------------------------ */
+
+void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *request,
+                              const harpe_route *route, const harpe_call *call) {
+    long_answer *self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        static char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
+        free(call->job_id);
+        harpe_http_answer(request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+        return;
+    }
+    self->call = (harpe_call){.kind = call->kind,
+                              .job_id = call->job_id,
+                              .rank = call->rank,
+                              .round = call->round,
+                              .answer = on_answer};
+    self->all = answers;
+    self->route = route;
+    self->request = request;
+    harpe_http_set_data(request, self);
+    harpe_http_set_whole(request);
+    ask(self);
+}
+
+bool harpe_long_answers_own(const void *data) {
+    harpe_call_kind kind = ((const harpe_call *)data)->kind;
+    return kind == HARPE_CALL_LIST || kind == HARPE_CALL_SHOW;
+}
+
+void harpe_long_answers_sent(void *data) {
+    long_answer *self = data;
+    if (!self->is_over) {
+        ask(self);
+        return;
+    }
+    harpe_http_set_data(self->request, NULL);
+    harpe_http_stream_end(self->request);
+    free_answer(self);
+}
+
+void harpe_long_answers_gone(void *data) {
+    long_answer *self = data;
+    if (self->is_asking && self->all->peers) harpe_peers_forget(self->all->peers, &self->call);
+    free_answer(self);
+}
+
+harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_peers *peers,
+                                           harpe_latencies *latencies) {
+    harpe_long_answers *answers = harpe_calloc(1, sizeof *answers);
+    if (!answers) return NULL;
+    answers->loop = loop;
+    answers->peers = peers;
+    answers->latencies = latencies;
+    return answers;
+}
+
+void harpe_long_answers_leave_peers(harpe_long_answers *answers) { answers->peers = NULL; }
+
+void harpe_long_answers_free(harpe_long_answers *answers) {
+    if (!answers) return;
+    harpe_timer_cancel(answers->timer);
+    free(answers);
+}

@@ -1,0 +1,250 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Long answers: lists of jobs in pages and in pieces, jobs of many ranks, and readers that do not
+read. The clients read with Python's own HTTP client, over real sockets, from a real `harpe serve`."""
+import concurrent.futures
+import http.client
+import pathlib
+import re
+
+from server import *
+
+METADATA_BYTES = 65536
+
+
+class Lists(ServerTest):
+    def fill(self, server, count, **more):
+        """Ids in the order of registration."""
+        connection = server.connect()
+        answers = [connection.send("POST", "/register_job", job_info(**more)).receive()
+                   for _ in range(count)]
+        connection.close()
+        return [self.expect(answer, 200).json for answer in answers]
+
+    def read(self, server, target, version=11, method="GET"):
+        """Status, headers and body as Python's client takes them: it checks that chunks are whole."""
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
+        connection._http_vsn, connection._http_vsn_str = version, f"HTTP/1.{version % 10}"
+        connection.request(method, target)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, answer.headers, body
+
+    def pages(self, server, limit, in_between=lambda page: None):
+        """The ids of every page, following `next`."""
+        after, pages = "", []
+        while after is not None:
+            _, _, body = self.read(server, f"/jobs?limit={limit}" + (after and f"&after={after}"))
+            answer = json.loads(body)
+            pages.append([job["job_id"] for job in answer["jobs"]])
+            in_between(len(pages))
+            after = answer["next"]
+        return pages
+
+
+class Pages(Lists):
+    def test_a_list_without_parameters_has_the_shape_that_it_always_had(self):
+        server = self.start()
+        self.assertEqual(server.get("/jobs").json, {"jobs": [], "count": 0, "next": None})
+        ids = self.fill(server, 3)
+        answer = self.expect(server.get("/jobs"), 200)
+        self.assertIn("content-length", answer.headers)
+        self.assertEqual([job["job_id"] for job in answer.json["jobs"]], ids[::-1])
+        self.assertEqual((answer.json["count"], answer.json["next"]), (3, None))
+        self.assertEqual([job["job_id"] for job in server.get("/jobs?offset=1&limit=1").json["jobs"]],
+                         [ids[1]])
+        self.assertEqual(server.get("/jobs?limit=0").json, {"jobs": [], "count": 3, "next": None})
+
+    def test_pages_of_any_size_join_to_the_whole_list(self):
+        server = self.start()
+        ids = self.fill(server, 150)
+        for limit in (1, 7, 50, 75, 149, 150, 151, 100000):
+            pages = self.pages(server, limit)
+            self.assertEqual([id_ for page in pages for id_ in page], ids[::-1], limit)
+            self.assertEqual(len(pages), -(-150 // limit) if limit < 150 else 1, limit)
+
+    def test_a_thousand_jobs_are_shown_unless_more_are_asked_for(self):
+        server = self.start()
+        ids = self.fill(server, 1005)
+        _, _, body = self.read(server, "/jobs")
+        first = json.loads(body)
+        self.assertEqual([job["job_id"] for job in first["jobs"]], ids[:4:-1])
+        self.assertEqual(first["count"], 1005)
+        _, _, body = self.read(server, f"/jobs?after={first['next']}")
+        rest = json.loads(body)
+        self.assertEqual([job["job_id"] for job in rest["jobs"]], ids[4::-1])
+        self.assertIsNone(rest["next"])
+        _, _, body = self.read(server, "/jobs?limit=100000")
+        self.assertEqual([job["job_id"] for job in json.loads(body)["jobs"]], ids[::-1])
+
+    def test_pages_are_stable_while_jobs_come_and_go(self):
+        server = self.start()
+        ids = self.fill(server, 60)
+
+        def change(page):
+            self.fill(server, 2)
+            # The last job of this page, at which the next begins, and one of a page to come.
+            for gone in (ids[-10 * page], ids[-10 * page - 5] if page < 5 else None):
+                if gone:
+                    self.expect(server.call("DELETE", f"/jobs/{gone}"), 200)
+                    evicted.add(gone)
+        evicted = set()
+        pages = self.pages(server, 10, change)
+        listed = [id_ for page in pages for id_ in page]
+        self.assertEqual(len(listed), len(set(listed)))
+        self.assertEqual([id_ for id_ in listed if id_ not in evicted],
+                         [id_ for id_ in ids[::-1] if id_ not in evicted])
+
+    def test_a_place_stays_good_over_a_restart(self):
+        server = self.start()
+        ids = self.fill(server, 20)
+        time.sleep(1.1)  # a place tells seconds apart
+        ids += self.fill(server, 20)
+        after = server.get("/jobs?limit=30").json["next"]
+        server.kill()
+        again = self.start()
+        rest = [job["job_id"] for job in again.get(f"/jobs?after={after}").json["jobs"]]
+        self.assertLessEqual(set(ids[:10]), set(rest))
+        self.assertEqual(set(rest) & set(ids[20:]), set())
+
+    def test_what_is_no_place_is_refused(self):
+        server = self.start()
+        self.fill(server, 2)
+        for bad in ("", "1", "x.y", "1.", ".1", "1.2.3", "99999999999999999999.1", "1.2x", "-"):
+            answer = self.expect(server.get(f"/jobs?after={bad}"), 422)
+            self.assertEqual(answer.json["detail"][0]["loc"], ["query", "after"], bad)
+        self.assertEqual(server.get("/jobs?after=-5.3").json["jobs"], [])
+        self.assertEqual(len(server.get("/jobs?after=99999999999.0").json["jobs"]), 2)
+
+    def test_metadata_is_short_in_lists_and_whole_in_its_job(self):
+        server = self.start()
+        whole = {"long": "é" * (METADATA_BYTES // 2), "exact": "x" * 200, "short": "m", "none": None,
+                 "control": "\x01" * METADATA_BYTES}
+        ids = {name: self.fill(server, 1, job_metadata=text)[0] for name, text in whole.items()}
+        shown = {job["job_id"]: job for job in server.get("/jobs").json["jobs"]}
+        shortened = {name for name, id_ in ids.items()
+                     if shown[id_].get("job_metadata_is_shortened") is True}
+        self.assertEqual(shortened, {"long", "control"})
+        self.assertEqual(shown[ids["long"]]["job_metadata"], "é" * 100 + "...")
+        self.assertEqual(shown[ids["control"]]["job_metadata"], "\x01" * 200 + "...")
+        for name in ("exact", "short", "none"):
+            self.assertEqual(shown[ids[name]]["job_metadata"], whole[name])
+        for name, id_ in ids.items():
+            job = server.get(f"/jobs/{id_}").json
+            self.assertEqual(job["job_metadata"], whole[name], name)
+            self.assertNotIn("job_metadata_is_shortened", job)
+
+
+class Pieces(Lists):
+    def test_old_and_new_clients_get_the_same_long_list(self):
+        server = self.start()
+        self.fill(server, 300, job_metadata="m" * 500)
+        _, headers, new = self.read(server, "/jobs")
+        self.assertEqual(headers["transfer-encoding"], "chunked")
+        _, headers, old = self.read(server, "/jobs", version=10)
+        self.assertNotIn("transfer-encoding", headers)
+        self.assertEqual(json.loads(new), json.loads(old))
+        status, headers, body = self.read(server, "/jobs", method="HEAD")
+        self.assertEqual((status, body), (200, b""))
+
+    def test_a_connection_goes_on_after_a_long_list(self):
+        server = self.start()
+        self.fill(server, 300, job_metadata="m" * 500)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
+        connection.connect()
+        own = connection.sock.getsockname()
+        for method, target, length in [("GET", "/jobs", 300), ("HEAD", "/jobs", None),
+                                       ("GET", "/healthz", None)] * 3:
+            connection.request(method, target)
+            answer = connection.getresponse()
+            body = answer.read()
+            self.assertEqual((answer.status, connection.sock.getsockname()), (200, own))
+            if length:
+                self.assertEqual(len(json.loads(body)["jobs"]), length)
+        connection.close()
+
+    def test_who_has_closed_its_side_gets_the_whole_list(self):
+        server = self.start()
+        self.fill(server, 300, job_metadata="m" * 500)
+        for version in ("1.0", "1.1"):
+            connection = self.connect(server).socket
+            connection.sendall(f"GET /jobs HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
+            connection.shutdown(socket.SHUT_WR)
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            self.assertIn(b'],"count":300,"next":null}', received)
+
+    def test_a_job_of_many_ranks_is_shown_whole(self):
+        server = self.start(plan=plan_for(1))
+        job = register(server, dp=20000, ranks=False)
+        for rank in (0, 777, 19999):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
+        _, headers, body = self.read(server, f"/jobs/{job.id}")
+        self.assertEqual(headers["transfer-encoding"], "chunked")
+        ranks = json.loads(body)["ranks"]
+        self.assertEqual([rank["rank"] for rank in ranks], list(range(20000)))
+        self.assertEqual([rank["rank"] for rank in ranks if rank["state"] != "unknown"],
+                         [0, 777, 19999])
+
+    def test_an_answer_that_cannot_be_completed_is_not_taken_for_whole(self):
+        server = self.start()
+        job = register(server, dp=60000, ranks=False)
+        connection = socket.socket()
+        self.addCleanup(connection.close)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(LIMIT_S)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(f"GET /jobs/{job.id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        first = connection.recv(100)
+        self.assertTrue(first.startswith(b"HTTP/1.1 200"), first)
+        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
+        received = first
+        try:
+            while more := connection.recv(1 << 16):
+                received += more
+        except ConnectionResetError:
+            pass
+        self.assertFalse(received.endswith(b"0\r\n\r\n"), received[-100:])
+        self.assertNotIn(b"]}", received)
+
+
+def memory_mib(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) // 1024
+
+
+class Unread(Lists):
+    """Readers that ask and do not read."""
+
+    def ask_and_not_read(self, server, target):
+        connection = socket.socket()
+        self.addCleanup(connection.close)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return connection
+
+    def metric(self, server, name):
+        found = re.search(rf"^harpe_{name} (\S+)$", server.get("/metrics").body.decode(), re.M)
+        return float(found.group(1))
+
+    def test_lists_that_nobody_reads_take_no_memory(self):
+        server = self.start()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: self.fill(server, 100, job_metadata="m" * METADATA_BYTES),
+                          range(4)))
+        before = memory_mib(server)
+        readers = [self.ask_and_not_read(server, target) for _ in range(6)
+                   for target in ("/jobs", "/jobs?limit=100000")]
+        self.wait_until(lambda: self.metric(server, "http_unread_bytes") > 0, "answers are held")
+        self.assertEqual(len(self.pages(server, 50)), 8)
+        self.expect(server.get("/healthz"), 200)
+        # 12 lists with whole metadata were 12 x 25 MiB.
+        self.assertLess(memory_mib(server), before + 60)
+        for reader in readers:
+            reader.close()
+        self.wait_until(lambda: self.metric(server, "http_unread_bytes") == 0, "they are forgotten")
+
+
+if __name__ == "__main__":
+    unittest.main()
