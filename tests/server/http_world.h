@@ -74,8 +74,10 @@ static void echo(harpe_http_request *request) {
 static void counts(world *w, harpe_http_request *request) {
     harpe_http_counts c = harpe_http_count(w->http);
     char text[200];
-    snprintf(text, sizeof text, "connections %d held %d evicted %d refused %d timeouts %d",
-             c.connections, c.held, (int)c.evicted, (int)c.refused, (int)c.timeouts);
+    snprintf(text, sizeof text,
+             "connections %d held %d evicted %d refused %d timeouts %d unread %zu MiB",
+             c.connections, c.held, (int)c.evicted, (int)c.refused, (int)c.timeouts,
+             c.unread_memory >> 20);
     answer_text(request, 200, text);
 }
 
@@ -140,6 +142,13 @@ static void on_request(void *user, harpe_http_request *request) {
         counts(w, request);
     } else if (strcmp(path, "/hold") == 0) {
         hold(w, request);
+    } else if (strcmp(path, "/stranger") == 0) {
+        hold(w, request);
+        harpe_http_set_gives_way(request, true);
+    } else if (strcmp(path, "/meet") == 0) {
+        for (kept *h = w->held; h != NULL; h = h->next)
+            if (h->request != NULL && !h->is_stream) harpe_http_set_gives_way(h->request, false);
+        answer_text(request, 200, "met");
     } else if (strcmp(path, "/stream") == 0) {
         begin_stream(hold(w, request));
     } else if (strcmp(path, "/release") == 0) {
@@ -180,6 +189,12 @@ static size_t limit_of(void *user, const char *method, const char *path) {
     return strcmp(path, "/tiny") == 0 ? 10 : w->body_limit;
 }
 
+static bool only_looks(void *user, const char *method, const char *path) {
+    (void)user;
+    (void)method;
+    return strcmp(path, "/hold") != 0 && strcmp(path, "/stranger") != 0;
+}
+
 static bool needs_token(void *user, const char *method, const char *path) {
     (void)user;
     (void)method;
@@ -201,6 +216,7 @@ static world *open_world(harpe_http_options options) {
     harpe_http_handler handler = {.request = on_request,
                                   .gone = on_gone,
                                   .body_limit = limit_of,
+                                  .only_looks = only_looks,
                                   .needs_token = needs_token,
                                   .sent = on_sent,
                                   .user = w};

@@ -185,6 +185,63 @@ static void memory_of_answered_bodies_is_free_again(void **state) {
     close_world(w);
 }
 
+/* ---- Answers that are not read ------------------------------------------------------------ */
+
+enum { LARGE = 32 << 20 };
+
+/* Takes little before it reads. */
+static int ask_for_large(const world *w) {
+    int fd = dial(w);
+    say(fd, GET("/large"));
+    return fd;
+}
+
+/* Reads the head and `length` bytes; false: the server has closed before. */
+static bool read_large(int fd, size_t length, bool has_head) {
+    char *bytes = malloc(length);
+    char head[4] = "";
+    bool is_good = true;
+    while (has_head && is_good && memcmp(head, "\r\n\r\n", 4) != 0) {
+        memmove(head, head + 1, 3);
+        is_good = read_exactly(fd, head + 3, 1);
+    }
+    is_good = is_good && read_exactly(fd, bytes, length);
+    free(bytes);
+    return is_good;
+}
+
+static void whoever_has_not_read_for_longest_gives_way(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20});
+    int reads = ask_for_large(w);
+    expect_counts(w, "unread 32 MiB");
+    int first = ask_for_large(w);
+    expect_counts(w, "unread 64 MiB");
+    /* More than sockets hold: the server has sent some of it since. */
+    assert_true(read_large(reads, LARGE / 2, true));
+    int second = ask_for_large(w);
+    expect_counts(w, "evicted 1 refused 0 timeouts 0 unread 64 MiB");
+    assert_false(read_large(first, LARGE, true));
+    assert_true(read_large(reads, LARGE / 2, false));
+    assert_true(read_large(second, LARGE, true));
+    expect_counts(w, "evicted 1 refused 0 timeouts 0 unread 0 MiB");
+    close(reads);
+    close(first);
+    close(second);
+    close_world(w);
+}
+
+static void a_single_answer_may_be_larger_than_all_together(void **state) {
+    (void)state;
+    world *w = open_world((harpe_http_options){.max_unread_bytes = 1 << 20});
+    int only = ask_for_large(w);
+    expect_counts(w, "unread 32 MiB");
+    assert_true(read_large(only, LARGE, true));
+    expect_counts(w, "evicted 0 refused 0 timeouts 0 unread 0 MiB");
+    close(only);
+    close_world(w);
+}
+
 /* ---- Number ------------------------------------------------------------------------------- */
 
 static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
@@ -224,6 +281,105 @@ static void a_house_full_of_held_requests_refuses_more(void **state) {
         close(held[i]);
     expect_soon("gone", &w->gone, CONNECTIONS);
     expect_once(w, GET("/b"), 200, NULL);
+}
+
+/* ---- Who gives way, and the reserve ------------------------------------------------------- */
+
+static bool is_open(int fd) {
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    return poll(&waiting, 1, 0) == 0;
+}
+
+static void strangers_give_way_before_all_others(void **state) {
+    world *w = *state;
+    int held[5], strangers[CONNECTIONS - 6], idle = dial(w);
+    for (int i = 0; i < 5; i++) {
+        held[i] = dial(w);
+        say(held[i], GET("/hold"));
+    }
+    for (int i = 0; i < CONNECTIONS - 6; i++) {
+        strangers[i] = dial(w);
+        say(strangers[i], GET("/stranger"));
+        expect_soon("kept", &w->kept, 6 + i);
+    }
+    int newcomer = dial(w);
+    say(newcomer, GET("/a"));
+    expect_answer(newcomer, 200, NULL);
+    assert_int_equal(atomic_load(&w->gone), 1);
+    expect_end(strangers[0]);
+    assert_true(is_open(strangers[1]));
+    assert_true(is_open(idle));
+    say(newcomer, GET("/release"));
+    expect_answer(newcomer, 200, "done");
+    close(newcomer);
+    for (int i = 0; i < 5; i++) {
+        expect_answer(held[i], 200, "released");
+        close(held[i]);
+    }
+    for (int i = 1; i < CONNECTIONS - 6; i++) {
+        expect_answer(strangers[i], 200, "released");
+        close(strangers[i]);
+    }
+    close(idle);
+}
+
+static void who_is_no_longer_a_stranger_stays(void **state) {
+    world *w = *state;
+    int known[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS - 1; i++) {
+        known[i] = dial(w);
+        say(known[i], GET("/stranger"));
+    }
+    expect_soon("kept", &w->kept, CONNECTIONS - 1);
+    expect_once(w, GET("/meet"), 200, "met");
+    known[CONNECTIONS - 1] = dial(w);
+    say(known[CONNECTIONS - 1], GET("/hold"));
+    expect_soon("kept", &w->kept, CONNECTIONS);
+    expect_end(dial(w));
+    assert_int_equal(atomic_load(&w->gone), 0);
+    for (int i = 0; i < CONNECTIONS; i++)
+        close(known[i]);
+}
+
+static void who_looks_is_answered_while_all_others_are_held(void **state) {
+    (void)state;
+    world *w =
+        open_world((harpe_http_options){.max_connections = CONNECTIONS, .reserved_connections = 8});
+    int held[CONNECTIONS], newcomers[30], stream;
+    for (int i = 0; i < CONNECTIONS; i++) {
+        held[i] = dial(w);
+        say(held[i], i == 0 ? GET("/stranger") : GET("/hold"));
+        expect_soon("kept", &w->kept, i + 1);
+    }
+    expect_counts(w, "connections 41 held 40");
+    stream = dial(w);
+    say(stream, GET("/stream"));
+    answer a = hear_answer(stream, false);
+    assert_int_equal(a.status, 200);
+    free(a.body);
+    assert_true(read_large(stream, 100001, false));
+    /* One more takes the stranger's place, the next finds none. */
+    int late = dial(w);
+    say(late, GET("/hold"));
+    expect_end(held[0]);
+    expect_once(w, GET("/hold"), 503, NULL);
+    /* Newcomers take each other's places, not that of the stream. */
+    for (int i = 0; i < 30; i++)
+        newcomers[i] = dial(w);
+    expect_counts(w, "held 40");
+    assert_true(is_open(stream));
+    expect_end(newcomers[0]);
+    for (int i = 1; i < 30; i++)
+        close(newcomers[i]);
+    expect_once(w, GET("/release"), 200, "done");
+    for (int i = 1; i < CONNECTIONS; i++) {
+        expect_answer(held[i], 200, "released");
+        close(held[i]);
+    }
+    expect_answer(late, 200, "released");
+    close(late);
+    close(stream);
+    close_world(w);
 }
 
 static atomic_int warnings;
@@ -277,6 +433,11 @@ int main(void) {
         TEST(memory_of_answered_bodies_is_free_again),
         TEST(a_full_house_makes_room_but_never_drops_a_held_request),
         TEST(a_house_full_of_held_requests_refuses_more),
+        TEST(whoever_has_not_read_for_longest_gives_way),
+        TEST(a_single_answer_may_be_larger_than_all_together),
+        TEST(strangers_give_way_before_all_others),
+        TEST(who_is_no_longer_a_stranger_stays),
+        TEST(who_looks_is_answered_while_all_others_are_held),
         TEST(running_out_of_descriptors_is_survived_and_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

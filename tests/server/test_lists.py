@@ -7,6 +7,7 @@ import http.client
 import pathlib
 import re
 
+from event_stream import Stream
 from server import *
 
 METADATA_BYTES = 65536
@@ -244,6 +245,54 @@ class Unread(Lists):
         for reader in readers:
             reader.close()
         self.wait_until(lambda: self.metric(server, "http_unread_bytes") == 0, "they are forgotten")
+
+
+class Full(ServerTest):
+    """Of held requests."""
+
+    def test_requests_of_ranks_that_are_not_registered_are_few(self):
+        plan = plan_for(5)
+        server = self.start("--set", "max_connections=16", plan=plan)
+        job = register(server, pp=5, ranks=False)
+        asking = {rank: self.ask(server, job, rank) for rank in (0, 1)}
+        self.wait_for_waiting(server, job, 2)
+        asking[2] = self.ask(server, job, 2)
+        self.expect_detail(asking[0].receive(), 503, "rank 0", "not registered")
+        self.expect(server.post(f"/register_rank/{job.id}", job.rank(1)), 200)
+        asking[3] = self.ask(server, job, 3)  # rank 1 does not count any more
+        self.wait_for_waiting(server, job, 3)
+        asking[4] = self.ask(server, job, 4)
+        self.expect_detail(asking[2].receive(), 503, "rank 2", "not registered")
+        asking[3].close()
+        self.wait_for_waiting(server, job, 2)
+        asking[2] = self.ask(server, job, 2)
+        self.wait_for_waiting(server, job, 3)
+        for rank in (0, 2, 3, 4):
+            self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
+        asking[0], asking[3] = self.ask(server, job, 0), self.ask(server, job, 3)
+        for rank in range(5):
+            self.expect(asking[rank].receive(), 200, schedule_of(plan, rank))
+
+    def test_who_looks_is_answered_while_all_connections_are_held(self):
+        server = self.start("--set", "max_connections=16", plan=plan_for(18))
+        job = register(server, pp=18)
+        held = [self.ask(server, job, rank) for rank in range(16)]
+        self.wait_for_waiting(server, job, 16)
+        idle = [self.connect(server) for _ in range(100)]
+        for target in ("/healthz", "/metrics", "/jobs", f"/jobs/{job.id}", "/info", "/"):
+            self.expect(server.get(target), 200)
+        stream = Stream(self.connect(server))
+        self.assertTrue(stream.next()[1]["whole"])
+        self.expect(self.ask(server, job, 16).receive(), 503)
+        self.assertEqual(server.get(f"/jobs/{job.id}").json["ranks_waiting"], 16)
+        # A rank that gives up makes a place for another.
+        held[0].close()
+        self.wait_for_waiting(server, job, 15)
+        held[0] = self.ask(server, job, 17)
+        self.wait_for_waiting(server, job, 16)
+        self.assertTrue(all(one.is_held(0.01) for one in held))
+        for one in idle:
+            one.close()
 
 
 if __name__ == "__main__":
