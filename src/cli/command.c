@@ -3,6 +3,7 @@
  * stands between argp and the subcommands and knows nothing of plans. */
 #include "cli/command.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,10 +43,10 @@ harpe_status harpe_command_check_signal(harpe_error *error) {
 
 /* ---- Output ------------------------------------------------------------------------------- */
 
-/* JSON with a line break. A terminal may obey characters that JSON allows as they are. */
-static void print_escaped(const char *text) {
+/* JSON. A terminal may obey characters that JSON allows as they are. */
+static void print_escaped(const char *text, const char *end) {
     size_t length;
-    for (; *text; text += length) {
+    for (; text < end; text += length) {
         int32_t code = harpe_character(text, &length);
         if (code > '~' && !harpe_character_is_safe(code)) {
             if (code > 0xffff)
@@ -57,17 +58,54 @@ static void print_escaped(const char *text) {
             (void)fwrite(text, 1, length, stdout);
         }
     }
-    (void)putchar('\n');
+}
+
+static char *format_json(const json_t *value) {
+    return value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
 }
 
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
-    char *text =
-        value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+    char *text = format_json(value);
     json_decref(value);
     if (!text) {
         return harpe_fail_memory(error);
     }
-    print_escaped(text);
+    print_escaped(text, text + strlen(text));
+    (void)putchar('\n');
+    free(text);
+    return HARPE_OK;
+}
+
+harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows, bool is_first,
+                                           harpe_error *error) {
+    if (is_first) printf("{\n  \"%s\": [", name);
+    size_t index;
+    const json_t *row;
+    json_array_foreach(rows, index, row) {
+        /* Within two more values, so that it is indented as it will be there. */
+        json_t *whole = json_pack("[[O]]", row);
+        char *text = format_json(whole);
+        json_decref(whole);
+        if (!text) return harpe_fail_memory(error);
+        const char *start = strchr(text, '{');
+        const char *end = strrchr(text, '}');
+        printf(index > 0 || !is_first ? ",\n    " : "\n    ");
+        if (start && end) print_escaped(start, end + 1);
+        free(text);
+    }
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
+    return HARPE_OK;
+}
+
+harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
+    char *text = format_json(others);
+    json_decref(others);
+    if (!text) return harpe_fail_memory(error);
+    printf("\n  ],");
+    print_escaped(text + 1, text + strlen(text)); /* without the brace that it begins with */
+    (void)putchar('\n');
     free(text);
     return HARPE_OK;
 }

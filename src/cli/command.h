@@ -47,6 +47,12 @@ harpe_status harpe_command_check_signal(harpe_error *error);
 
 /* Prints `value` (taking it over) as one JSON object on stdout. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
+/* The same object in parts. First its member `name`, an array, once for each part of its elements
+ * (`is_first`: the object begins with it), then the other members, of which there is at least one
+ * (an object that is taken over). A closed standard output is a failure. */
+harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows, bool is_first,
+                                           harpe_error *error);
+harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error);
 
 /* Prints "<before>: <line>" to stderr, without characters that a terminal would obey. For lines of
  * a log, which may contain texts from outside. */

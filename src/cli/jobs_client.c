@@ -5,6 +5,7 @@
 #include "cli/jobs_client.h"
 
 #include <curl/curl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -166,25 +167,21 @@ static harpe_status tell_refusal(const harpe_jobs_client *client, long code, con
                       client->server, code);
 }
 
-static harpe_status set_url(harpe_jobs_client *client, const char *job_id, harpe_error *error) {
+static harpe_status set_url(harpe_jobs_client *client, const char *path, const char *argument,
+                            harpe_error *error) {
     harpe_text url = {0};
-    if (job_id) {
-        char *escaped = curl_easy_escape(client->curl, job_id, 0);
-        harpe_text_printf(&url, "%s/jobs/%s", client->server, escaped ? escaped : "");
-        url.failed |= !escaped;
-        curl_free(escaped);
-    } else {
-        harpe_text_printf(&url, "%s/jobs?limit=100000", client->server);
-    }
-    bool is_set = !url.failed && curl_easy_setopt(client->curl, CURLOPT_URL, url.data) == CURLE_OK;
+    char *escaped = curl_easy_escape(client->curl, argument, 0);
+    harpe_text_printf(&url, "%s%s%s", client->server, path, escaped ? escaped : "");
+    bool is_set =
+        escaped && !url.failed && curl_easy_setopt(client->curl, CURLOPT_URL, url.data) == CURLE_OK;
+    curl_free(escaped);
     harpe_text_free(&url);
     return is_set ? HARPE_OK : harpe_fail_memory(error);
 }
 
-harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
-                                    const char *job_id, json_t **answer, harpe_error *error) {
-    harpe_status status = set_url(client, job_id, error);
-    if (status) return status;
+/* `job_id` NULL: it is not about a single job. */
+static harpe_status perform(harpe_jobs_client *client, const char *method, const char *job_id,
+                            json_t **answer, harpe_error *error) {
     client->body.length = 0;
     client->is_too_long = false;
     client->reason[0] = '\0';
@@ -201,7 +198,23 @@ harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *metho
         *answer = value;
         return HARPE_OK;
     }
-    status = tell_refusal(client, http_status, job_id, value, error);
+    harpe_status status = tell_refusal(client, http_status, job_id, value, error);
     json_decref(value);
     return status;
+}
+
+harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
+                                    const char *job_id, json_t **answer, harpe_error *error) {
+    harpe_status status = set_url(client, "/jobs/", job_id, error);
+    return status ? status : perform(client, method, job_id, answer, error);
+}
+
+harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
+                                    json_t **answer, harpe_error *error) {
+    char number[24];
+    (void)snprintf(number, sizeof number, "%zu", offset);
+    harpe_status status =
+        set_url(client, after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
+                after ? after : number, error);
+    return status ? status : perform(client, "GET", NULL, answer, error);
 }

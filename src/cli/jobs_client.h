@@ -20,10 +20,14 @@ harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
                                     harpe_jobs_client **out, harpe_error *error);
 void harpe_jobs_client_close(harpe_jobs_client *client); /* NULL is allowed */
 
-/* One request. With `job_id` the path is /jobs/ID, and HARPE_NOT_FOUND says that the server has no
- * such job (any more); without, it is /jobs with all of them. HARPE_UNAVAILABLE: no answer came, it
- * may be worth trying again. `*answer` is to be released with json_decref. */
+/* One request to /jobs/ID. HARPE_NOT_FOUND says that the server has no such job (any more),
+ * HARPE_UNAVAILABLE that no answer came; it may be worth trying again. `*answer` is to be released
+ * with json_decref. */
 harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
                                     const char *job_id, json_t **answer, harpe_error *error);
+
+/* At most 1000 jobs: those after the place `after`; NULL: without the newest `offset` of them. */
+harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
+                                    json_t **answer, harpe_error *error);
 
 #endif

@@ -11,11 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/jobs_client.h"
+#include "cli/jobs_pages.h"
 #include "cli/jobs_view.h"
 
 #define DEFAULT_SERVER "http://127.0.0.1:7787"
@@ -100,79 +100,6 @@ static harpe_status print_text(harpe_text *text, harpe_error *error) {
     return status;
 }
 
-/* ---- Which job ------------------------------------------------------------------------------ */
-
-static harpe_status fetch_jobs(harpe_jobs_client *client, json_t **answer, harpe_error *error) {
-    json_t *value;
-    harpe_status status = harpe_jobs_client_call(client, "GET", NULL, &value, error);
-    if (status) return status;
-    size_t index;
-    const json_t *job;
-    const json_t *jobs = json_object_get(value, "jobs");
-    bool is_list = json_is_array(jobs);
-    json_array_foreach(jobs, index, job) {
-        is_list &= json_is_string(json_object_get(job, "job_id"));
-    }
-    if (!is_list) {
-        json_decref(value);
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the answer is no list of jobs: is harpe serve running at the address?");
-    }
-    *answer = value;
-    return HARPE_OK;
-}
-
-static const char *id_at(const json_t *jobs, size_t index) {
-    return json_string_value(json_object_get(json_array_get(jobs, index), "job_id"));
-}
-
-static harpe_status tell_unknown(const json_t *jobs, const char *id, harpe_error *error) {
-    size_t count = json_array_size(jobs);
-    const char **names = harpe_calloc(count + 1, sizeof *names);
-    if (!names) return harpe_fail_memory(error);
-    for (size_t i = 0; i < count; i++)
-        names[i] = id_at(jobs, i);
-    const char *closest = harpe_closest_name(id, names);
-    free(names);
-    if (closest)
-        return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; did you mean '%s'?",
-                          id, closest);
-    return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; harpe jobs lists them",
-                      id);
-}
-
-/* The job that is called `id`, or the only one that begins so. */
-static harpe_status find_job(harpe_jobs_client *client, const char *id, char **found,
-                             harpe_error *error) {
-    json_t *answer;
-    harpe_status status = fetch_jobs(client, &answer, error);
-    if (status) return status;
-    const json_t *jobs = json_object_get(answer, "jobs");
-    const char *match = NULL;
-    size_t matches = 0;
-    for (size_t i = 0; i < json_array_size(jobs); i++) {
-        const char *name = id_at(jobs, i);
-        if (strncmp(name, id, strlen(id)) != 0) continue;
-        match = name;
-        matches++;
-        if (strcmp(name, id) == 0) {
-            matches = 1;
-            break;
-        }
-    }
-    if (matches == 0) {
-        status = tell_unknown(jobs, id, error);
-    } else if (matches > 1) {
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "%zu jobs begin with '%.200s'; give more of the id", matches, id);
-    } else {
-        *found = strdup(match);
-        if (!*found) status = harpe_fail_memory(error);
-    }
-    json_decref(answer);
-    return status;
-}
-
 /* ---- List, show, evict ---------------------------------------------------------------------- */
 
 /* 0: standard output is no terminal, and rows may be as wide as they get. */
@@ -182,17 +109,31 @@ static int columns_of_terminal(void) {
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harpe_error *error) {
+    harpe_text text = {0};
+    harpe_jobs_view_page(table, jobs, &text);
+    return print_text(&text, error);
+}
+
+/* Each page at once: there may be any number of jobs. */
 static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *client,
                          harpe_error *error) {
-    json_t *answer;
-    harpe_status status = fetch_jobs(client, &answer, error);
-    if (status) return status;
-    if (arguments->json) return harpe_command_print_json(answer, error);
-    harpe_text text = {0};
-    harpe_jobs_view_list(json_object_get(answer, "jobs"), arguments->quiet, columns_of_terminal(),
-                         &text);
-    json_decref(answer);
-    return print_text(&text, error);
+    harpe_jobs_pages pages = {.client = client};
+    harpe_jobs_table table = {.quiet = arguments->quiet, .columns = columns_of_terminal()};
+    json_int_t count = 0;
+    const json_t *jobs;
+    harpe_status status = harpe_jobs_pages_next(&pages, &jobs, error);
+    for (bool is_first = true; !status && jobs; is_first = false) {
+        count = harpe_jobs_pages_count(&pages);
+        status = arguments->json ? harpe_command_print_json_rows("jobs", jobs, is_first, error)
+                                 : print_page(&table, jobs, error);
+        if (!status) status = harpe_jobs_pages_next(&pages, &jobs, error);
+    }
+    if (!status && arguments->json)
+        status = harpe_command_print_json_end(json_pack("{s:I}", "count", count), error);
+    if (!status && !arguments->json && !arguments->quiet && !table.has_head) printf("No jobs.\n");
+    harpe_jobs_pages_free(&pages);
+    return status;
 }
 
 static harpe_status show(const jobs_arguments *arguments, harpe_jobs_client *client, const char *id,
@@ -343,7 +284,7 @@ static harpe_status run(const jobs_arguments *arguments, harpe_jobs_client *clie
                         harpe_error *error) {
     if (arguments->action == ACTION_LIST) return list(arguments, client, error);
     char *id;
-    harpe_status status = find_job(client, arguments->id, &id, error);
+    harpe_status status = harpe_jobs_find(client, arguments->id, &id, error);
     if (status) return status;
     if (arguments->action == ACTION_SHOW) {
         status = show(arguments, client, id, error);

@@ -102,23 +102,30 @@ static void append_head(harpe_text *text, int id_width, bool is_folded) {
                           "phase", "energy", "saved", "power", "last seen", harpe_bold_end());
 }
 
-void harpe_jobs_view_list(const json_t *jobs, bool quiet, int columns, harpe_text *text) {
-    int id_width = 2;
+static void begin_table(harpe_jobs_table *table, const json_t *jobs, harpe_text *text) {
     size_t index;
     const json_t *job;
+    table->id_width = 2;
     json_array_foreach(jobs, index, job) {
         int width = (int)strlen(text_of(job, "job_id"));
-        if (width > id_width) id_width = width;
+        if (width > table->id_width) table->id_width = width;
     }
-    bool is_folded = columns > 0 && id_width + ROW_WIDTH > columns;
-    if (!quiet && json_array_size(jobs) == 0) harpe_text_printf(text, "No jobs.\n");
-    if (!quiet && json_array_size(jobs) > 0) append_head(text, id_width, is_folded);
+    table->is_folded = table->columns > 0 && table->id_width + ROW_WIDTH > table->columns;
+    table->has_head = true;
+    append_head(text, table->id_width, table->is_folded);
+}
+
+void harpe_jobs_view_page(harpe_jobs_table *table, const json_t *jobs, harpe_text *text) {
+    size_t index;
+    const json_t *job;
+    if (!table->quiet && !table->has_head && json_array_size(jobs) > 0)
+        begin_table(table, jobs, text);
     json_array_foreach(jobs, index, job) {
-        if (quiet) {
+        if (table->quiet) {
             append_clean(text, text_of(job, "job_id"));
             harpe_text_printf(text, "\n");
         } else {
-            append_row(text, job, id_width, is_folded);
+            append_row(text, job, table->id_width, table->is_folded);
         }
     }
 }

@@ -9,9 +9,16 @@
 
 #include "base/text.h"
 
-/* `jobs` is the list; quiet: ids only. A terminal has that many `columns`: where a row does not
- * fit, a job's id stands on a line of its own. 0: as wide as it gets. */
-void harpe_jobs_view_list(const json_t *jobs, bool quiet, int columns, harpe_text *text);
+/* A table of jobs that comes in pages; the first decides on its shape. quiet: ids only. A terminal
+ * has that many `columns`: where a row does not fit, a job's id stands on a line of its own. 0: as
+ * wide as it gets. Leave the rest zero. */
+typedef struct harpe_jobs_table {
+    bool quiet;
+    int columns;
+    bool has_head, is_folded;
+    int id_width;
+} harpe_jobs_table;
+void harpe_jobs_view_page(harpe_jobs_table *table, const json_t *jobs, harpe_text *text);
 /* Some lines about one job. */
 void harpe_jobs_view_job(const json_t *job, harpe_text *text);
 /* How far the job is, in one line without a newline: the same while nothing happens. */

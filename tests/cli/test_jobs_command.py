@@ -2,15 +2,18 @@
 """`harpe jobs` against a running `harpe serve`: what it shows, how it finds a job, and what it says
 when there is no server, no token or no such job."""
 import fcntl
+import http.server
 import re
 import struct
 import sys
 import termios
+import threading
+from urllib.parse import parse_qs, urlsplit
 
 from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
-from server import LIMIT_S, Server, plan_for, register, result_of  # noqa: E402
+from server import LIMIT_S, Server, job_info, plan_for, register, result_of  # noqa: E402
 from test_online import Pipeline  # noqa: E402
 
 
@@ -104,6 +107,78 @@ class Looking(JobsTest):
         self.assertEqual(json.loads(process.stdout.readline())["job_id"], job.id)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(LIMIT_S), 0)
+
+
+class Many(JobsTest):
+    """More jobs than a page has."""
+
+    def fill(self, server, count, **more):
+        connection = server.connect()
+        answers = [connection.send("POST", "/register_job", job_info(4, **more)).receive()
+                   for _ in range(count)]
+        connection.close()
+        return [answer.json for answer in answers]
+
+    def test_every_job_is_listed_and_found(self):
+        server = self.start()
+        oldest = self.fill(server, 1, job_metadata="oldest")[0]
+        ids = [oldest] + self.fill(server, 2299)
+        self.assertEqual(self.jobs("--quiet").out.split(), ids[::-1])
+        lines = self.jobs("list").out.splitlines()
+        self.assertEqual(len(lines), 2301)
+        self.assertEqual([line.split()[0] for line in lines[1:]], ids[::-1])
+        answer = self.jobs("--json").json()
+        self.assertEqual([job["job_id"] for job in answer["jobs"]], ids[::-1])
+        self.assertEqual(answer["count"], 2300)
+        self.assertEqual(answer["jobs"][0], server.get("/jobs?limit=1").json["jobs"][0])
+        # The oldest job is on the last page.
+        self.assertIn("registering", self.jobs("show", oldest).out)
+        self.assertIn("registering", self.jobs("show", oldest[:-1]).out)
+        self.refused(1, f"did you mean '{oldest}'?", "show", oldest[:-1] + "x")
+        self.refused(2, "2300 jobs begin with", "show", oldest[:4])
+
+    def peak_kib(self, *arguments):
+        process = subprocess.Popen([HARPE, "jobs", *arguments], env=self.variables,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        return used.ru_maxrss
+
+    @unittest.skipIf("asan" in HARPE, "a sanitizer keeps what was freed")
+    def test_memory_does_not_grow_with_the_list(self):
+        server = self.start()
+        actions = [("--json",), ("list",), ("--quiet",)]
+        self.fill(server, 1000, job_metadata="m" * 300)
+        before = [self.peak_kib(*arguments) for arguments in actions]
+        self.fill(server, 4000, job_metadata="m" * 300)
+        for arguments, kib in zip(actions, before):
+            self.assertLess(self.peak_kib(*arguments), kib + 8192, arguments)
+
+    def test_a_server_that_knows_no_places_is_asked_by_offset(self):
+        asked = []
+
+        class Old(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                query = parse_qs(urlsplit(self.path).query)
+                asked.append(self.path)
+                first = int(query.get("offset", ["0"])[0])
+                jobs = [{"job_id": f"job-{n}"} for n in range(2500)][first:][:int(query["limit"][0])]
+                body = json.dumps({"jobs": jobs, "count": 2500}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
+        self.addCleanup(old.server_close)
+        threading.Thread(target=old.serve_forever, daemon=True).start()
+        self.addCleanup(old.shutdown)
+        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+        self.assertEqual(self.jobs("--quiet").out.split(), [f"job-{n}" for n in range(2500)])
+        self.assertEqual(len(asked), 3)
 
 
 class Figures(JobsTest):
