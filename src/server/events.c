@@ -12,6 +12,7 @@
 enum {
     STREAMS_MAX = 50,
     TURN_AFTER_MS = 20,     /* lists of all jobs are long: one at a time, with pauses for others */
+    TURN_LIMIT_MS = 1000,   /* whoever reads more slowly no longer holds up the others */
     ALIVE_EVERY_MS = 15000, /* proxies close what is silent for long */
 };
 
@@ -46,6 +47,8 @@ static void give_turn(void *user) {
     harpe_events *events = user;
     events->turn_timer = NULL;
     events->is_turn_taken = false;
+    for (stream *slow = events->first; slow; slow = slow->next)
+        slow->has_turn = false;
     for (stream *next = events->first; next; next = next->next) {
         if (next->is_asking || next->has_begun || !wants_all(next)) continue;
         ask(next);
@@ -57,6 +60,8 @@ static void end_turn(stream *self) {
     harpe_events *events = self->events;
     if (!self->has_turn) return;
     self->has_turn = false;
+    harpe_timer_cancel(events->turn_timer);
+    events->turn_timer = NULL;
     if (harpe_loop_after(events->loop, TURN_AFTER_MS, give_turn, events, &events->turn_timer, NULL))
         events->is_turn_taken = false; /* out of memory: whoever comes next has one */
 }
@@ -142,6 +147,10 @@ static void ask(stream *self) {
     if (wants_all(self)) {
         if (self->events->is_turn_taken) return;
         self->events->is_turn_taken = self->has_turn = true;
+        harpe_timer_cancel(self->events->turn_timer);
+        self->events->turn_timer = NULL;
+        (void)harpe_loop_after(self->events->loop, TURN_LIMIT_MS, give_turn, self->events,
+                               &self->events->turn_timer, NULL);
     }
     self->is_asking = true;
     if (self->events->peers)

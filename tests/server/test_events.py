@@ -174,6 +174,21 @@ class Events(ServerTest):
         self.wait_until(is_let_go, "the stream is closed")
         register(server)
 
+    def test_readers_that_read_nothing_do_not_hold_up_the_list_of_others(self):
+        server = self.start("--set", "request_timeout=3600")
+        writer = self.connect(server)
+        for _ in range(400):
+            self.expect(writer.send("POST", "/register_job",
+                                    job_info(job_metadata="m" * 200)).receive(), 200)
+        for _ in range(3):
+            connection = socket.socket()
+            self.addCleanup(connection.close)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertTrue(connection.recv(10))
+        self.assertEqual(len(self.follow(server).next()[1]["jobs"]), 400)
+
 
 if __name__ == "__main__":
     unittest.main()
