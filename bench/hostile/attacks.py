@@ -163,6 +163,63 @@ def invalid_utf8(port, seconds, _):
     return asker.counts
 
 
+# ---- Lists and strangers ----------------------------------------------------------------------
+
+LISTED, READERS, READER_S = 800, 12, 1.0
+STRANGERS = 4096
+
+
+def unread_lists(port, seconds, _):
+    """Jobs with as much metadata as they may have, and readers who ask for all of them again and
+    again and do not read."""
+    asker = Asker(port)
+    jobs = [register(asker, job_metadata="m" * 65536) for _ in range(LISTED)]
+    counts = collections.Counter()
+    readers = []
+
+    def step():
+        while readers:
+            readers.pop().close()
+        for _ in range(READERS):
+            reader = socket.socket()
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.connect(("127.0.0.1", port))
+            reader.sendall(get("/jobs?limit=100000"))
+            readers.append(reader)
+            counts["asked"] += 1
+        time.sleep(READER_S)
+
+    until(seconds, step)
+    for reader in readers:
+        reader.close()
+    asker.ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
+    return counts
+
+
+def strangers(port, seconds, _):
+    """Requests for schedules of ranks that nobody registers."""
+    asker = Asker(port)
+    counts = collections.Counter()
+    job = register(asker, dp_degree=STRANGERS // 64, world_size=STRANGERS)
+    held = []
+    for rank in range(STRANGERS):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+        connection.sendall(get(f"/schedule/{job}?rank={rank}"))
+        held.append(connection)
+    time.sleep(seconds)
+    for connection in held:
+        connection.setblocking(False)
+        try:
+            counts[connection.recv(100)[9:12].decode() or "closed"] += 1
+        except BlockingIOError:
+            counts["held"] += 1
+        except OSError:
+            counts["reset"] += 1
+        connection.close()
+    asker.ask([get(f"/jobs/{job}", "DELETE")])
+    return counts
+
+
 # ---- Paths ----------------------------------------------------------------------------------
 
 
@@ -217,5 +274,7 @@ ATTACKS = {
     "hoarded bodies": ([hoarded_bodies], set(), SLOW | {"503", "408", "reset"}),
     "nesting of 10,000": ([nesting], {"422"}, {"200"}),
     "invalid UTF-8": ([invalid_utf8], {"422", "404"}, BAD | {"200"}),
+    "unread lists": ([unread_lists], {"asked"}, set()),
+    "strangers": ([strangers], {"503", "held"}, {"closed", "reset"}),
     "path tricks": ([path_tricks], {"404", "422"}, BAD | {"200", "409"}),
 }
