@@ -3,7 +3,7 @@
  * worker and the store), a turn (the one thing at a time that a job does with its scheduler), and
  * the table of jobs. Shared by the files of the engine (jobs.c, registration.c, rounds.c,
  * results.c, round_results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_figures.c,
- * job_view.c), by metrics_jobs.c, and by nobody else. */
+ * job_ranks.c, job_view.c), by metrics_jobs.c, and by nobody else. */
 #ifndef HARPE_SERVER_JOB_H
 #define HARPE_SERVER_JOB_H
 
@@ -60,6 +60,8 @@ typedef struct harpe_round_results {
 typedef struct harpe_rank {
     harpe_call *asking;         /* its call for the next schedule, held; NULL: does not ask */
     harpe_operation *operation; /* stores its registration or result; others wait for it */
+    harpe_rank_info info;       /* once it is registered; fixed once all ranks are */
+    int taken_by; /* 1 + the rank whose place (harpe_job_coordinate) has this number; 0: free */
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
     bool may_ask_again; /* the current round's schedule may not have arrived */
@@ -101,10 +103,7 @@ struct harpe_job {
     harpe_operation *eviction; /* being stored; calls wait for it */
     char *failure;             /* one line; NULL: none */
 
-    /* Ranks. All arrays have world_size elements; NULL once the job is evicted. */
-    harpe_rank *ranks;
-    harpe_rank_info *rank_infos;  /* fixed once all are registered */
-    int *rank_at;                 /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
+    void *ranks;                  /* job_ranks.c's; NULL: nobody has spoken of any rank */
     harpe_round_results *results; /* of the current round; NULL until the first */
     int registered, asking, reported, ended; /* how many */
 
@@ -135,7 +134,7 @@ struct harpe_job {
     harpe_stored_wish *wishes;
     size_t wish_count, wish_capacity;
 
-    int users;            /* pieces of work that read this job's arrays on a worker */
+    int users;            /* pieces of work that read this job's ranks on a worker */
     int operations;       /* that are under way */
     harpe_dump *dumps;    /* the first is being written; the others wait for it */
     bool dump_has_failed; /* and was logged */
@@ -236,9 +235,9 @@ struct harpe_jobs {
     harpe_jobs_counts counts;
 };
 
-/* ---- Jobs (job.c, job_table.c) ----------------------------------------------------------- */
+/* ---- Jobs (job.c) -------------------------------------------------------------------------- */
 
-/* A job of its own with arrays for its ranks; takes `info` over on success. NULL: out of memory. */
+/* A job without ranks; takes `info` over on success. NULL: out of memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
 /* Frees its scheduler, on a worker where that may wait for a program. */
@@ -251,6 +250,24 @@ const char *harpe_rank_state_name(const harpe_job *job, int rank);
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
 void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
+
+/* ---- Ranks (job_ranks.c) ------------------------------------------------------------------- */
+
+/* NULL: nobody has spoken of this rank, or the job has no such rank. Valid as long as the job is
+ * not buried. */
+harpe_rank *harpe_job_rank(const harpe_job *job, int rank);
+/* The same, made if need be. NULL: out of memory, or the job has no such rank. */
+harpe_rank *harpe_job_make_rank(harpe_job *job, int rank);
+/* The first rank from number *rank on that there is; *rank becomes its number. NULL: there is none,
+ * and *rank is world_size. For loops: `for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)`
+ * gives every registered or asking rank, and perhaps others that are empty. */
+harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank);
+/* world_size of them, in rank order, for a job whose ranks are all registered. To be freed with
+ * free(); what they point to belongs to the job. NULL: out of memory. Also on a worker. */
+harpe_rank_info *harpe_job_rank_infos(const harpe_job *job);
+void harpe_job_free_ranks(harpe_job *job);
+
+/* ---- The table of jobs (job_table.c) -------------------------------------------------------- */
 
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);

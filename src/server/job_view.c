@@ -69,8 +69,9 @@ static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
     append(text, ",\"state\":\"");
     append(text, harpe_rank_state_name(job, rank));
     append(text, "\"");
-    if (job->ranks[rank].is_registered) {
-        const harpe_rank_info *info = &job->rank_infos[rank];
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot && slot->is_registered) {
+        const harpe_rank_info *info = &slot->info;
         append_int(text, ",\"dp_rank\":", info->dp_rank);
         append_int(text, ",\"pp_rank\":", info->pp_rank);
         append_int(text, ",\"tp_rank\":", info->tp_rank);
@@ -122,14 +123,28 @@ static void append_range(rank_ranges *ranges, int first, int last) {
     if (last > first) append_int(&ranges->text, "-", last);
 }
 
+/* The last of those after `first` that are in its state too. Passes over ranks of which nobody has
+ * spoken: a job may announce millions. */
+static int last_in_state(const harpe_job *job, int first) {
+    const char *name = harpe_rank_state_name(job, first);
+    int next = first + 1;
+    while (next < job->info.world_size) {
+        if (harpe_rank_state_name(job, next) != name) break;
+        if (harpe_job_rank(job, next))
+            next++;
+        else
+            (void)harpe_job_next_rank(job, &next);
+    }
+    return next - 1;
+}
+
 /* Which ranks are in which state; the first ranges of them, where there are many. */
 static void append_rank_states(harpe_text *text, const harpe_job *job) {
     rank_ranges all[RANK_STATE_COUNT] = {0};
-    int count = job->ranks ? job->info.world_size : 0;
+    int count = job->is_evicted ? 0 : job->info.world_size;
     for (int first = 0, last; first < count; first = last + 1) {
         const char *name = harpe_rank_state_name(job, first);
-        for (last = first; last + 1 < count && harpe_rank_state_name(job, last + 1) == name;)
-            last++;
+        last = last_in_state(job, first);
         for (int s = 0; s < RANK_STATE_COUNT; s++)
             if (strcmp(RANK_STATES[s], name) == 0) append_range(&all[s], first, last);
     }

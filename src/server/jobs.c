@@ -57,8 +57,9 @@ static void answer_held(harpe_jobs *jobs) {
 static harpe_call *take_held(harpe_jobs *jobs) {
     harpe_call *taken = NULL;
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
-        for (int r = 0; r < job->info.world_size && job->asking > 0; r++) {
-            harpe_call *call = job->ranks[r].asking;
+        const harpe_rank *slot;
+        for (int r = 0; job->asking > 0 && (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+            harpe_call *call = slot->asking;
             if (!call) continue;
             harpe_job_unhold(job, call);
             call->next = taken;

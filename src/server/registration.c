@@ -185,18 +185,19 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank) {
 static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_operation *operation = user;
     harpe_job *job = operation->job;
-    int rank = operation->rank_info.rank;
-    job->ranks[rank].operation = NULL;
+    const harpe_rank_info *info = &operation->rank_info;
+    harpe_rank *slot = harpe_job_rank(job, info->rank);
+    slot->operation = NULL;
     harpe_call *call = harpe_operation_release(operation);
     if (status) {
-        job->rank_at[harpe_job_coordinate(job, &operation->rank_info)] = 0;
+        harpe_job_rank(job, (int)harpe_job_coordinate(job, info))->taken_by = 0;
         harpe_operation_end(operation);
         harpe_reply_not_stored(call, error);
         return;
     }
-    job->rank_infos[rank] = operation->rank_info;
+    slot->info = operation->rank_info;
     operation->rank_info = (harpe_rank_info){0};
-    job->ranks[rank].is_registered = true;
+    slot->is_registered = true;
     job->registered++;
     harpe_job_changed(job);
     job->jobs->counts.ranks++;
@@ -207,9 +208,15 @@ static void rank_is_stored(void *user, harpe_status status, const harpe_error *e
     harpe_job_advance(job);
 }
 
+/* Who has the place of `rank`; -1: nobody. */
+static int rank_at_place(const harpe_job *job, const harpe_rank_info *rank) {
+    const harpe_rank *place = harpe_job_rank(job, (int)harpe_job_coordinate(job, rank));
+    return place ? place->taken_by - 1 : -1;
+}
+
 /* A process that registers in mid-job is new, or was restarted: it does not have the schedule. */
 static void let_ask_again(harpe_job *job, int rank) {
-    harpe_rank *slot = &job->ranks[rank];
+    harpe_rank *slot = harpe_job_rank(job, rank);
     slot->may_ask_again = job->round >= 0 && !slot->has_reported;
 }
 
@@ -218,10 +225,10 @@ static void let_ask_again(harpe_job *job, int rank) {
 static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;
-    const harpe_rank *slot = &job->ranks[info->rank];
-    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
-    if (slot->is_registered) {
-        bool is_retry = harpe_rank_info_equal(info, &job->rank_infos[info->rank]);
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    int other = rank_at_place(job, info);
+    if (slot && slot->is_registered) {
+        bool is_retry = harpe_rank_info_equal(info, &slot->info);
         if (is_retry && slot->has_ended) return false;
         harpe_call *call = harpe_operation_release(operation);
         if (is_retry) {
@@ -243,9 +250,11 @@ static bool rank_is_answered(harpe_operation *operation) {
 static harpe_operation *rank_in_the_way(const harpe_operation *operation) {
     const harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;
-    if (job->ranks[info->rank].operation) return job->ranks[info->rank].operation;
-    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
-    return other >= 0 && !job->ranks[other].is_registered ? job->ranks[other].operation : NULL;
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    if (slot && slot->operation) return slot->operation;
+    int other = rank_at_place(job, info);
+    slot = other >= 0 ? harpe_job_rank(job, other) : NULL;
+    return slot && !slot->is_registered ? slot->operation : NULL;
 }
 
 static void rank_is_decoded(void *user) {
@@ -267,13 +276,19 @@ static void rank_is_decoded(void *user) {
         harpe_operation_end(operation);
         return;
     }
-    if (job->ranks[info->rank].has_ended) {
+    harpe_rank *slot = harpe_job_make_rank(job, info->rank);
+    harpe_rank *place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, info));
+    if (!slot || !place) {
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    if (slot->has_ended) {
         let_ask_again(job, info->rank);
         harpe_rank_comes_back(operation, info->rank);
         return;
     }
-    job->ranks[info->rank].operation = operation;
-    job->rank_at[harpe_job_coordinate(job, info)] = info->rank + 1;
+    slot->operation = operation;
+    place->taken_by = info->rank + 1;
     operation->change.rank = info->rank;
     operation->change.text = operation->body;
     operation->change.length = operation->length;

@@ -81,17 +81,27 @@ static harpe_status load_job(loading *self, const harpe_change *record, harpe_er
 static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_error *error) {
     harpe_rank_info info = {0};
     harpe_problems problems = {0};
+    harpe_rank *slot = NULL;
+    harpe_rank *place = NULL;
     bool fits = harpe_rank_info_parse(record->text, record->length, &info, NULL) == HARPE_OK &&
-                harpe_rank_info_fits(&info, &job->info, &problems) &&
-                !job->ranks[info.rank].is_registered;
+                harpe_rank_info_fits(&info, &job->info, &problems);
     harpe_problems_free(&problems);
+    if (fits) {
+        slot = harpe_job_make_rank(job, info.rank);
+        place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, &info));
+        if (!slot || !place) {
+            harpe_rank_info_free(&info);
+            return harpe_fail_memory(error);
+        }
+        fits = !slot->is_registered;
+    }
     if (!fits) {
         harpe_rank_info_free(&info);
         return unreadable(record, "a rank", error);
     }
-    job->rank_infos[info.rank] = info;
-    job->ranks[info.rank].is_registered = true;
-    job->rank_at[harpe_job_coordinate(job, &info)] = info.rank + 1;
+    slot->info = info;
+    slot->is_registered = true;
+    place->taken_by = info.rank + 1;
     job->registered++;
     job->jobs->counts.ranks++;
     return HARPE_OK;
@@ -99,6 +109,9 @@ static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_
 
 /* A round without text has the schedules of the one before. */
 static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (job->registered < job->info.world_size) {
+        return unreadable(record, "a round and not all of its ranks", error);
+    }
     job->round = record->round;
     if (record->length > 0) {
         harpe_round_text *text = NULL;
@@ -143,8 +156,10 @@ static harpe_status load_result(loading *self, const harpe_change *record, harpe
     if (record->round == job->round) {
         if (!job->results) job->results = harpe_round_results_new(job->info.world_size);
         if (!job->results) return harpe_fail_memory(error);
-        job->reported += !job->ranks[record->rank].has_reported;
-        job->ranks[record->rank].has_reported = true;
+        harpe_rank *slot = harpe_job_rank(job, record->rank);
+        if (!slot) return unreadable(record, "a result of a rank that is not registered", error);
+        job->reported += !slot->has_reported;
+        slot->has_reported = true;
     }
     return count_result(self, record->round, error);
 }
@@ -203,8 +218,9 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
     harpe_dumps_begin(job);
-    for (int r = 0; r < job->info.world_size; r++) {
-        job->ranks[r].may_ask_again = job->round >= 0 && !job->ranks[r].has_reported;
+    harpe_rank *slot;
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        slot->may_ask_again = job->round >= 0 && !slot->has_reported;
     }
     if (job->registered == job->info.world_size &&
         harpe_dump_is_missing(job, HARPE_DUMP_RANKS, -1)) {
