@@ -94,8 +94,10 @@ struct harpe_job {
 
     harpe_job_info info;
     int64_t registered_s; /* wall clock, s since 1970 */
-    int64_t seen_s;       /* last heard of */
-    int64_t stored_seen_s;
+    int64_t seen_s;       /* wall clock when it was last heard of; see harpe_job_seen_s */
+    int64_t heard_s;      /* harpe_jobs_uptime_s at that moment */
+    int64_t stored_heard_s;
+    bool was_heard;                /* by this server, since it started */
     int64_t version;               /* of its last change: see changes.c */
     bool is_stored;                /* before that nobody else knows the job */
     harpe_operation *registration; /* being stored; those with the same key wait for it */
@@ -212,7 +214,7 @@ typedef struct harpe_job_table {
     harpe_job **buckets;
     size_t bucket_count, count; /* evicted ones included: they are answered 410 */
     uint64_t seed;
-    harpe_job *newest; /* jobs that live, by time of registration */
+    harpe_job *newest; /* jobs that live, in the order of registration */
     harpe_job *first_evicted, *last_evicted;
     size_t evicted_count;
 } harpe_job_table;
@@ -226,7 +228,8 @@ struct harpe_jobs {
     harpe_job *marked; /* jobs that harpe_job_advance has to look at */
     bool is_advancing;
     harpe_timer *idle_timer;
-    int64_t started_s;
+    double steady_start_s;
+    int64_t earlier_uptime_s;       /* of the servers that had this store before */
     int64_t version, first_version; /* of all jobs; what this engine began with */
     harpe_call_list onlookers;      /* calls that wait for a change */
     harpe_timer *tell_timer;
@@ -247,7 +250,12 @@ void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
 const char *harpe_job_state_name(harpe_job_state state);
 const char *harpe_rank_state_name(const harpe_job *job, int rank);
+/* The wall's clock: for people, since it may jump. */
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
+/* For how long servers have run with this store, one after the other, by their CLOCK_MONOTONIC: no
+ * time passes while there is no server or while its machine is suspended, for then no client could
+ * be heard either. */
+int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs);
 void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
 
@@ -448,6 +456,10 @@ void harpe_round_text_unref(harpe_round_text *text);            /* NULL is fine 
 harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error); /* restore.c */
 harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, harpe_error *error);
 
+/* s since 1970 as the wall's clock counts now, for people: never in the future, and of a job that
+ * this server has heard of as long ago as it really is, whatever that clock said then (idle.c). */
+int64_t harpe_job_seen_s(const harpe_job *job);
+int64_t harpe_job_registered_s(const harpe_job *job); /* not later than that */
 /* Evicts what has been idle for too long and stores when jobs were last heard of (idle.c). */
 void harpe_jobs_check_idle(harpe_jobs *jobs);
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);

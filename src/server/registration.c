@@ -89,7 +89,9 @@ static harpe_job *add_job(harpe_jobs *jobs, harpe_job_info *info) {
         free(id);
         return NULL;
     }
-    job->registered_s = job->seen_s = job->stored_seen_s = now_s;
+    job->registered_s = job->seen_s = now_s;
+    job->heard_s = job->stored_heard_s = harpe_jobs_uptime_s(jobs);
+    job->was_heard = true;
     if (harpe_job_table_add(&jobs->table, job)) return job;
     harpe_job_free(job);
     return NULL;
@@ -168,6 +170,7 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
     operation->job = job;
     job->operations++;
     operation->change.number = job->registered_s;
+    operation->change.round = job->heard_s;
     operation->change.text = operation->body;
     operation->change.length = strlen(operation->body);
     harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);

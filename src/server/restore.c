@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "server/job.h"
 
+static const int64_t LONGEST_UPTIME_S = INT64_C(1) << 48;
+
 typedef struct loading {
     harpe_jobs *jobs;
     harpe_job *job; /* of the last record */
@@ -36,7 +38,8 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
     }
     job->is_stored = true;
     job->is_evicted = info == NULL;
-    job->registered_s = job->seen_s = job->stored_seen_s = record->number;
+    job->registered_s = job->seen_s = record->number;
+    job->heard_s = job->stored_heard_s = record->round;
     if (!harpe_job_table_add(&self->jobs->table, job)) {
         harpe_job_free(job);
         return harpe_fail_memory(error);
@@ -192,10 +195,22 @@ static harpe_status load_end(harpe_job *job, const harpe_change *record, harpe_e
     return HARPE_OK;
 }
 
+static harpe_status load_uptime(harpe_jobs *jobs, const harpe_change *record, harpe_error *error) {
+    if (record->number < 0 || record->number > LONGEST_UPTIME_S) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the store says that servers have run with it for %lld s: restore a copy "
+                          "of the store or delete it",
+                          (long long)record->number);
+    }
+    jobs->earlier_uptime_s = record->number;
+    return HARPE_OK;
+}
+
 static harpe_status load_record(void *user, const harpe_change *record, harpe_error *error) {
     loading *self = user;
     if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
     if (record->kind == HARPE_CHANGE_DELETED) return add_job(self, record, NULL, error);
+    if (record->kind == HARPE_CHANGE_UPTIME) return load_uptime(self->jobs, record, error);
     harpe_job *job = self->job;
     if (!job || strcmp(job->id, record->job_id) != 0) {
         return unreadable(record, "records without a job", error);
@@ -208,12 +223,24 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     case HARPE_CHANGE_WISH: return harpe_job_read_wish(job, record, error);
     case HARPE_CHANGE_END: return load_end(job, record, error);
     case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
-    case HARPE_CHANGE_SEEN: job->seen_s = job->stored_seen_s = record->number; return HARPE_OK;
+    case HARPE_CHANGE_SEEN: job->seen_s = record->number; return HARPE_OK;
     default: return HARPE_OK;
     }
 }
 
 /* ---- All of them -------------------------------------------------------------------------- */
+
+/* A job may have been heard of after the uptime was stored. One that an earlier version stored
+ * counts from now on. */
+static void continue_uptime(harpe_jobs *jobs) {
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (job->heard_s > LONGEST_UPTIME_S) job->heard_s = -1;
+        if (job->heard_s > jobs->earlier_uptime_s) jobs->earlier_uptime_s = job->heard_s;
+    }
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (job->heard_s < 0) job->heard_s = jobs->earlier_uptime_s;
+    }
+}
 
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
@@ -235,6 +262,7 @@ harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error) {
     harpe_status status = harpe_store_load(jobs->options.store, NULL, load_record, &self, error);
     jobs->is_loading = false;
     if (status) return status;
+    continue_uptime(jobs);
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         go_on(job);
     }
