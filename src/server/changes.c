@@ -31,7 +31,7 @@ static void tell(void *user);
 
 void harpe_changes_begin(harpe_jobs *jobs) {
     uint32_t seed = 0;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed = (uint32_t)jobs->started_s;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed = (uint32_t)harpe_clock_boot_ns();
     jobs->first_version = jobs->version = (int64_t)(seed >> 2) << 32;
     jobs->table.first_serial = jobs->table.last_serial = jobs->first_version;
 }

@@ -131,13 +131,21 @@ static harpe_status write_results(const harpe_dump *self, const char *path, harp
     return status;
 }
 
+static harpe_status write_ranks(const harpe_job *job, const char *path, harpe_error *error) {
+    harpe_rank_info *infos = harpe_job_rank_infos(job);
+    if (!infos) return harpe_fail_memory(error);
+    harpe_status status = harpe_ranks_save(path, infos, (size_t)job->info.world_size, error);
+    free(infos);
+    return status;
+}
+
 static harpe_status write_to(const harpe_dump *self, const char *path, harpe_error *error) {
     const harpe_job *job = self->job;
     switch (self->kind) {
     case HARPE_DUMP_SCHEDULES:
         return harpe_file_write_one_of_many(path, self->text->text, self->text->length, error);
     case HARPE_DUMP_RESULTS: return write_results(self, path, error);
-    default: return harpe_ranks_save(path, job->rank_infos, (size_t)job->info.world_size, error);
+    default: return write_ranks(job, path, error);
     }
 }
 

@@ -17,6 +17,11 @@ static void read_end(harpe_fields *fields, size_t object, const harpe_place *pla
     (void)harpe_member_int(fields, object, place, "rank", 0, rank);
 }
 
+static bool is_registered(const harpe_job *job, int rank) {
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    return slot && slot->is_registered;
+}
+
 /* Answers and returns false where the body names no registered rank. */
 static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
     harpe_problems problems = {0};
@@ -38,7 +43,7 @@ static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
     }
     if (!is_valid) harpe_reply_problems(call, &problems);
     harpe_problems_free(&problems);
-    if (is_valid && !job->ranks[*rank].is_registered) {
+    if (is_valid && !is_registered(job, *rank)) {
         harpe_reply_detail(call, 409, "rank %d is not registered: it cannot end", *rank);
         return false;
     }
@@ -53,8 +58,8 @@ bool harpe_job_has_ended(const harpe_job *job) {
 }
 
 void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended) {
-    harpe_rank *slot = &job->ranks[rank];
-    if (slot->has_ended == has_ended) return;
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (!slot || slot->has_ended == has_ended) return;
     bool had_ended = harpe_job_has_ended(job);
     slot->has_ended = has_ended;
     job->ended += has_ended ? 1 : -1;
@@ -72,7 +77,8 @@ static void end_is_stored(void *user, harpe_status status, const harpe_error *er
     int rank = operation->rank;
     bool has_ended = operation->change.kind == HARPE_CHANGE_END;
     harpe_call *call = harpe_operation_release(operation);
-    job->ranks[rank].operation = NULL;
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot) slot->operation = NULL;
     if (status) {
         harpe_reply_not_stored(call, error);
     } else if (job->is_evicted) {
@@ -88,7 +94,7 @@ static void end_is_stored(void *user, harpe_status status, const harpe_error *er
 /* `operation` has the call that is answered once it is stored. */
 static void store_end(harpe_operation *operation, int rank, harpe_change_kind kind) {
     harpe_job *job = operation->job;
-    job->ranks[rank].operation = operation;
+    harpe_job_rank(job, rank)->operation = operation;
     operation->rank = rank;
     operation->change.rank = rank;
     operation->change.number = harpe_jobs_now_s(job->jobs);
@@ -102,7 +108,7 @@ void harpe_rank_comes_back(harpe_operation *operation, int rank) {
 void harpe_take_end(harpe_job *job, harpe_call *call) {
     int rank;
     if (!decode_end(job, call, &rank)) return;
-    const harpe_rank *slot = &job->ranks[rank];
+    const harpe_rank *slot = harpe_job_rank(job, rank);
     if (slot->operation) {
         harpe_call_wait_for(call, slot->operation);
         return;

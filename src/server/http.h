@@ -132,9 +132,16 @@ void harpe_http_stream_end(harpe_http_request *request);
  * No `sent`; `gone` is called later with whatever data is set. */
 void harpe_http_stream_break(harpe_http_request *request);
 
+/* Raises the process's limit of open files as far as `connections` (0: the default number of them)
+ * and `*reserved` more need. Returns how many connections are possible at once, without those that
+ * are reserved; sets `*reserved` to 0 where the limit is too low for any. Any thread, before
+ * harpe_http_new. */
+int harpe_http_make_room(int connections, int *reserved);
+
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
     int connections, held, streams;
+    int connections_max;  /* that are possible at once, without those that are reserved */
     size_t body_memory;   /* bytes, of requests that are not answered yet */
     size_t unread_memory; /* bytes, of answers of which the socket did not take all */
 } harpe_http_counts;

@@ -1,11 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs go: evicted on request, or after nothing was heard of them for max_job_idle_time. The id of
- * an evicted job stays known. Also stores, now and then, when each job was last heard of. */
+ * an evicted job stays known. Also stores, now and then, when each job was last heard of.
+ *
+ * Idleness is measured in the time that servers have run with this store (harpe_jobs_uptime_s),
+ * never by the wall's clock. That time is stored every minute and goes on after a restart, or at
+ * the next server that leads. So neither a wrong clock nor a server that was away for weeks evicts
+ * a job, and restarts do not make an idle one young again. */
 #include <stdlib.h>
 
 #include "server/job.h"
 
-enum { CHECK_EVERY_S = 60 };
+enum {
+    CHECK_EVERY_S = 60,
+    CHECKS = 60,    /* at least so many until a job is idle for too long */
+    GRACE_S = 3600, /* a server that starts gives all clients so much time to speak */
+    STEP_S = 2,     /* clocks that differ by less were not set: both count whole seconds */
+};
+
+/* ---- When, for people ----------------------------------------------------------------------- */
+
+int64_t harpe_job_seen_s(const harpe_job *job) {
+    const harpe_jobs *jobs = job->jobs;
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    if (!job->was_heard) return job->seen_s < now_s ? job->seen_s : now_s;
+    int64_t seen_s = now_s - (harpe_jobs_uptime_s(jobs) - job->heard_s);
+    bool was_set = job->seen_s > now_s || llabs(seen_s - job->seen_s) > STEP_S;
+    return was_set ? seen_s : job->seen_s;
+}
+
+int64_t harpe_job_registered_s(const harpe_job *job) {
+    int64_t seen_s = harpe_job_seen_s(job);
+    return job->registered_s < seen_s ? job->registered_s : seen_s;
+}
 
 /* ---- Eviction ----------------------------------------------------------------------------- */
 
@@ -54,32 +80,46 @@ void harpe_evict(harpe_job *job, harpe_call *call) {
 static void seen_is_stored(void *user, harpe_status status, const harpe_error *error) {
     (void)error;
     harpe_operation *operation = user;
-    if (status == HARPE_OK) operation->job->stored_seen_s = operation->change.number;
+    if (status == HARPE_OK) operation->job->stored_heard_s = operation->change.round;
     harpe_operation_end(operation);
 }
 
 static void store_seen(harpe_job *job) {
     harpe_operation *operation = harpe_operation_new(job->jobs, job, NULL);
     if (!operation) return;
-    operation->change.number = job->seen_s;
+    operation->change.number = harpe_job_seen_s(job);
+    operation->change.round = job->heard_s;
     harpe_operation_store(operation, HARPE_CHANGE_SEEN, seen_is_stored);
 }
 
-/* While the server was down nobody could be heard of: that is no idleness. */
-static bool is_idle(const harpe_job *job, int64_t now_s) {
-    int64_t since_s = job->seen_s;
-    if (since_s < job->jobs->started_s) since_s = job->jobs->started_s;
-    return now_s - since_s >= job->jobs->options.settings->max_job_idle_time_s;
+static void uptime_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    (void)status; /* a minute less is known after a restart */
+    (void)error;
+    harpe_operation_end(user);
+}
+
+static void store_uptime(harpe_jobs *jobs) {
+    harpe_operation *operation = harpe_operation_new(jobs, NULL, NULL);
+    if (!operation) return;
+    operation->change.number = harpe_jobs_uptime_s(jobs);
+    harpe_operation_store(operation, HARPE_CHANGE_UPTIME, uptime_is_stored);
+}
+
+static bool is_idle(const harpe_job *job, int64_t uptime_s) {
+    int64_t limit_s = job->jobs->options.settings->max_job_idle_time_s;
+    int64_t grace_s = limit_s < GRACE_S ? limit_s : GRACE_S;
+    return uptime_s - job->jobs->earlier_uptime_s >= grace_s && uptime_s - job->heard_s >= limit_s;
 }
 
 void harpe_jobs_check_idle(harpe_jobs *jobs) {
-    int64_t now_s = harpe_jobs_now_s(jobs);
+    int64_t uptime_s = harpe_jobs_uptime_s(jobs);
+    store_uptime(jobs);
     for (harpe_job *job = jobs->table.newest, *older; job; job = older) {
         older = job->older;
         if (!job->is_stored || job->eviction) continue;
-        if (is_idle(job, now_s))
+        if (is_idle(job, uptime_s))
             harpe_evict(job, NULL);
-        else if (job->seen_s != job->stored_seen_s)
+        else if (job->heard_s != job->stored_heard_s)
             store_seen(job);
     }
 }
@@ -95,10 +135,10 @@ static void check_is_due(void *user) {
     }
 }
 
-/* Every minute, sooner where jobs may idle for less. */
+/* Every minute, sooner where jobs may idle for less than an hour. */
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error) {
-    int64_t idle_s = jobs->options.settings->max_job_idle_time_s;
-    int64_t delay_s = idle_s < 1 ? 1 : idle_s < CHECK_EVERY_S ? idle_s : CHECK_EVERY_S;
+    int64_t part_s = jobs->options.settings->max_job_idle_time_s / CHECKS;
+    int64_t delay_s = part_s < 1 ? 1 : part_s < CHECK_EVERY_S ? part_s : CHECK_EVERY_S;
     return harpe_loop_after(jobs->options.loop, delay_s * 1000, check_is_due, jobs,
                             &jobs->idle_timer, error);
 }

@@ -10,21 +10,9 @@
 
 /* ---- Made and freed ----------------------------------------------------------------------- */
 
-static bool allocate_arrays(harpe_job *job, int world_size) {
-    size_t count = (size_t)world_size;
-    job->ranks = harpe_calloc(count, sizeof *job->ranks);
-    job->rank_infos = harpe_calloc(count, sizeof *job->rank_infos);
-    job->rank_at = harpe_calloc(count, sizeof *job->rank_at);
-    return job->ranks && job->rank_infos && job->rank_at;
-}
-
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     harpe_job *job = harpe_calloc(1, sizeof *job);
     if (!job) return NULL;
-    if (info && !allocate_arrays(job, info->world_size)) {
-        harpe_job_free(job);
-        return NULL;
-    }
     job->jobs = jobs;
     job->id = id;
     job->round = -1;
@@ -37,24 +25,16 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
 
 void harpe_job_bury(harpe_job *job) {
     if (job->users > 0) return;
-    for (int r = 0; r < job->info.world_size && job->rank_infos; r++) {
-        harpe_rank_info_free(&job->rank_infos[r]);
-    }
+    harpe_job_free_ranks(job);
     harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
     harpe_round_text_unref(job->next);
     harpe_job_leave_scheduler(job);
-    free(job->ranks);
-    free(job->rank_infos);
-    free(job->rank_at);
     free(job->state_text);
     free(job->saved_text);
     free(job->wishes);
     free(job->failure);
     harpe_job_info_free(&job->info);
-    job->ranks = NULL;
-    job->rank_infos = NULL;
-    job->rank_at = NULL;
     job->results = NULL;
     job->current = job->next = NULL;
     job->scheduler = NULL;
@@ -97,9 +77,9 @@ const char *harpe_job_state_name(harpe_job_state state) {
 }
 
 const char *harpe_rank_state_name(const harpe_job *job, int rank) {
-    const harpe_rank *slot = &job->ranks[rank];
-    if (slot->asking) return "asking";
-    if (!slot->is_registered) return "unknown";
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot && slot->asking) return "asking";
+    if (!slot || !slot->is_registered) return "unknown";
     if (slot->has_ended) return "ended";
     if (job->round < 0) return "registered";
     return slot->has_reported ? "reported" : "served";

@@ -3,7 +3,7 @@
  * worker and the store), a turn (the one thing at a time that a job does with its scheduler), and
  * the table of jobs. Shared by the files of the engine (jobs.c, registration.c, rounds.c,
  * results.c, round_results.c, turns.c, wishes.c, restore.c, idle.c, dumps.c, job_figures.c,
- * job_view.c), by metrics_jobs.c, and by nobody else. */
+ * job_ranks.c, job_view.c), by metrics_jobs.c, and by nobody else. */
 #ifndef HARPE_SERVER_JOB_H
 #define HARPE_SERVER_JOB_H
 
@@ -60,6 +60,8 @@ typedef struct harpe_round_results {
 typedef struct harpe_rank {
     harpe_call *asking;         /* its call for the next schedule, held; NULL: does not ask */
     harpe_operation *operation; /* stores its registration or result; others wait for it */
+    harpe_rank_info info;       /* once it is registered; fixed once all ranks are */
+    int taken_by; /* 1 + the rank whose place (harpe_job_coordinate) has this number; 0: free */
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
     bool may_ask_again; /* the current round's schedule may not have arrived */
@@ -92,9 +94,11 @@ struct harpe_job {
 
     harpe_job_info info;
     int64_t registered_s; /* wall clock, s since 1970 */
-    int64_t serial;       /* among those of the same second, later ones have larger numbers */
-    int64_t seen_s;       /* last heard of */
-    int64_t stored_seen_s;
+    int64_t serial;       /* in the table; later ones have larger numbers */
+    int64_t seen_s;       /* wall clock when it was last heard of; see harpe_job_seen_s */
+    int64_t heard_s;      /* harpe_jobs_uptime_s at that moment */
+    int64_t stored_heard_s;
+    bool was_heard;                /* by this server, since it started */
     int64_t version;               /* of its last change: see changes.c */
     bool is_stored;                /* before that nobody else knows the job */
     harpe_operation *registration; /* being stored; those with the same key wait for it */
@@ -102,10 +106,7 @@ struct harpe_job {
     harpe_operation *eviction; /* being stored; calls wait for it */
     char *failure;             /* one line; NULL: none */
 
-    /* Ranks. All arrays have world_size elements; NULL once the job is evicted. */
-    harpe_rank *ranks;
-    harpe_rank_info *rank_infos;  /* fixed once all are registered */
-    int *rank_at;                 /* 1 + the rank at a place (harpe_job_coordinate), 0: free */
+    void *ranks;                  /* job_ranks.c's; NULL: nobody has spoken of any rank */
     harpe_round_results *results; /* of the current round; NULL until the first */
     int registered, asking, reported, ended; /* how many */
 
@@ -136,7 +137,7 @@ struct harpe_job {
     harpe_stored_wish *wishes;
     size_t wish_count, wish_capacity;
 
-    int users;            /* pieces of work that read this job's arrays on a worker */
+    int users;            /* pieces of work that read this job's ranks on a worker */
     int operations;       /* that are under way */
     harpe_dump *dumps;    /* the first is being written; the others wait for it */
     bool dump_has_failed; /* and was logged */
@@ -214,7 +215,7 @@ typedef struct harpe_job_table {
     harpe_job **buckets;
     size_t bucket_count, count; /* evicted ones included: they are answered 410 */
     uint64_t seed;
-    harpe_job *newest; /* jobs that live, by time of registration */
+    harpe_job *newest; /* jobs that live, in the order of registration */
     int64_t first_serial, last_serial;
     harpe_job *first_evicted, *last_evicted;
     size_t evicted_count;
@@ -230,7 +231,8 @@ struct harpe_jobs {
     bool is_advancing;
     harpe_call_list strangers; /* held calls of ranks that are not registered, oldest first */
     harpe_timer *idle_timer;
-    int64_t started_s;
+    double steady_start_s;
+    int64_t earlier_uptime_s;       /* of the servers that had this store before */
     int64_t version, first_version; /* of all jobs; what this engine began with */
     harpe_call_list onlookers;      /* calls that wait for a change */
     harpe_timer *tell_timer;
@@ -239,9 +241,9 @@ struct harpe_jobs {
     harpe_jobs_counts counts;
 };
 
-/* ---- Jobs (job.c, job_table.c) ----------------------------------------------------------- */
+/* ---- Jobs (job.c) -------------------------------------------------------------------------- */
 
-/* A job of its own with arrays for its ranks; takes `info` over on success. NULL: out of memory. */
+/* A job without ranks; takes `info` over on success. NULL: out of memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
 /* Frees its scheduler, on a worker where that may wait for a program. */
@@ -251,9 +253,32 @@ void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
 const char *harpe_job_state_name(harpe_job_state state);
 const char *harpe_rank_state_name(const harpe_job *job, int rank);
+/* The wall's clock: for people, since it may jump. */
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
+/* For how long servers have run with this store, one after the other, by their CLOCK_MONOTONIC: no
+ * time passes while there is no server or while its machine is suspended, for then no client could
+ * be heard either. */
+int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs);
 void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
+
+/* ---- Ranks (job_ranks.c) ------------------------------------------------------------------- */
+
+/* NULL: nobody has spoken of this rank, or the job has no such rank. Valid as long as the job is
+ * not buried. */
+harpe_rank *harpe_job_rank(const harpe_job *job, int rank);
+/* The same, made if need be. NULL: out of memory, or the job has no such rank. */
+harpe_rank *harpe_job_make_rank(harpe_job *job, int rank);
+/* The first rank from number *rank on that there is; *rank becomes its number. NULL: there is none,
+ * and *rank is world_size. For loops: `for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)`
+ * gives every registered or asking rank, and perhaps others that are empty. */
+harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank);
+/* world_size of them, in rank order, for a job whose ranks are all registered. To be freed with
+ * free(); what they point to belongs to the job. NULL: out of memory. Also on a worker. */
+harpe_rank_info *harpe_job_rank_infos(const harpe_job *job);
+void harpe_job_free_ranks(harpe_job *job);
+
+/* ---- The table of jobs (job_table.c) -------------------------------------------------------- */
 
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
@@ -436,6 +461,10 @@ void harpe_round_text_unref(harpe_round_text *text);            /* NULL is fine 
 harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error); /* restore.c */
 harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, harpe_error *error);
 
+/* s since 1970 as the wall's clock counts now, for people: never in the future, and of a job that
+ * this server has heard of as long ago as it really is, whatever that clock said then (idle.c). */
+int64_t harpe_job_seen_s(const harpe_job *job);
+int64_t harpe_job_registered_s(const harpe_job *job); /* not later than that */
 /* Evicts what has been idle for too long and stores when jobs were last heard of (idle.c). */
 void harpe_jobs_check_idle(harpe_jobs *jobs);
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);

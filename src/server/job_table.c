@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of jobs: found by id in constant time, listed by time of registration. Ids of evicted
- * jobs stay in it, so that they are told from those that never were: the latest of them. */
+/* The table of jobs: found by id in constant time, listed in the order of registration. Ids of
+ * evicted jobs stay in it, so that they are told from those that never were: the latest of them. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -41,22 +41,14 @@ static bool grow(harpe_job_table *table) {
     return true;
 }
 
-/* Jobs come nearly in order, so this looks at one or two. */
-static void link_by_time(harpe_job_table *table, harpe_job *job) {
-    harpe_job *newer = NULL;
-    harpe_job *older = table->newest;
-    while (older && older->registered_s > job->registered_s) {
-        newer = older;
-        older = older->older;
-    }
+/* Jobs are added in the order of their registration, also from the store. When the wall's clock
+ * said that they came does not matter: it may have been set back in between. */
+static void link_newest(harpe_job_table *table, harpe_job *job) {
     job->serial = ++table->last_serial;
-    job->older = older;
-    job->newer = newer;
-    if (older) older->newer = job;
-    if (newer)
-        newer->older = job;
-    else
-        table->newest = job;
+    job->older = table->newest;
+    job->newer = NULL;
+    if (job->older) job->older->newer = job;
+    table->newest = job;
 }
 
 static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
@@ -107,7 +99,7 @@ bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
     if (job->is_evicted)
         link_evicted(table, job);
     else
-        link_by_time(table, job);
+        link_newest(table, job);
     return true;
 }
 
@@ -128,7 +120,7 @@ harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *ke
     return job;
 }
 
-static void unlink_by_time(harpe_job_table *table, harpe_job *job) {
+static void unlink_living(harpe_job_table *table, harpe_job *job) {
     if (job->older) job->older->newer = job->newer;
     if (job->newer)
         job->newer->older = job->older;
@@ -138,13 +130,13 @@ static void unlink_by_time(harpe_job_table *table, harpe_job *job) {
 }
 
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
-    unlink_by_time(table, job);
+    unlink_living(table, job);
     link_evicted(table, job);
 }
 
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
     take_out_of_bucket(table, job);
-    unlink_by_time(table, job);
+    unlink_living(table, job);
 }
 
 void harpe_job_table_free(harpe_job_table *table) {

@@ -10,11 +10,20 @@
 #include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/job.h"
 
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs) {
     return jobs->options.wall_clock_s ? (int64_t)jobs->options.wall_clock_s() : (int64_t)time(NULL);
+}
+
+static double steady_s(const harpe_jobs_options *options) {
+    return options->steady_clock_s ? options->steady_clock_s() : harpe_clock_s();
+}
+
+int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs) {
+    return jobs->earlier_uptime_s + (int64_t)(steady_s(&jobs->options) - jobs->steady_start_s);
 }
 
 void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...) {
@@ -35,7 +44,7 @@ harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
     harpe_jobs *jobs = harpe_calloc(1, sizeof *jobs);
     if (!jobs) return harpe_fail_memory(error);
     jobs->options = *options;
-    jobs->started_s = harpe_jobs_now_s(jobs);
+    jobs->steady_start_s = steady_s(options);
     harpe_changes_begin(jobs);
     harpe_status status = harpe_jobs_watch_idle(jobs, error);
     if (!status) status = harpe_jobs_load(jobs, error);
@@ -57,8 +66,9 @@ static void answer_held(harpe_jobs *jobs) {
 static harpe_call *take_held(harpe_jobs *jobs) {
     harpe_call *taken = NULL;
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
-        for (int r = 0; r < job->info.world_size && job->asking > 0; r++) {
-            harpe_call *call = job->ranks[r].asking;
+        const harpe_rank *slot;
+        for (int r = 0; job->asking > 0 && (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+            harpe_call *call = slot->asking;
             if (!call) continue;
             harpe_job_unhold(job, call);
             call->next = taken;
@@ -102,6 +112,8 @@ void harpe_jobs_free(harpe_jobs *jobs) {
 
 static void hear_of(harpe_job *job, harpe_call *call) {
     job->seen_s = harpe_jobs_now_s(job->jobs);
+    job->heard_s = harpe_jobs_uptime_s(job->jobs);
+    job->was_heard = true;
     harpe_job_changed(job);
     switch (call->kind) {
     case HARPE_CALL_REGISTER_RANK: harpe_register_rank(job, call); break;

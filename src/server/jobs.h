@@ -96,7 +96,12 @@ typedef struct harpe_jobs_options {
     const harpe_scheduler_kind *scheduler;
     const harpe_settings *settings;
     harpe_log log;
-    double (*wall_clock_s)(void); /* NULL: the system's; tests have their own */
+    int connections; /* that this server takes at once, one for each rank that waits; 0: any number
+                      */
+    /* NULL: the system's; tests have their own. The wall's clock may be set to any time at any
+     * moment and is only shown to people; the steady one measures how long jobs are idle. */
+    double (*wall_clock_s)(void);
+    double (*steady_clock_s)(void);
 } harpe_jobs_options;
 
 /* Loads every job of the store and goes on where they were. Blocks. Pointers in options stay valid

@@ -102,7 +102,7 @@ void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
                                         const harpe_error *error)) {
     harpe_change *change = &operation->change;
     change->kind = kind;
-    change->job_id = operation->job->id;
+    change->job_id = operation->job ? operation->job->id : "";
     change->done = done;
     change->user = operation;
     harpe_store_submit(operation->jobs->options.store, change);

@@ -26,6 +26,20 @@ static void reply_id(harpe_call *call, const harpe_job *job) {
     harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
 }
 
+/* A round begins when all ranks wait for it, each with a connection of its own. Several servers
+ * share them out. */
+static void tell_too_many(const harpe_job *job) {
+    const harpe_jobs_options *options = &job->jobs->options;
+    if (options->connections == 0 || job->info.world_size <= options->connections) return;
+    if (harpe_store_is_shared(options->store)) return;
+    harpe_jobs_log(job->jobs, HARPE_LOG_WARNING,
+                   "%s: has %d ranks, but this server takes only %d connections at once: not all "
+                   "ranks can wait for their schedules, and no round begins; raise max_connections "
+                   "and the limit of open files (ulimit -Hn), or start several servers on one "
+                   "PostgreSQL",
+                   job->id, job->info.world_size, options->connections);
+}
+
 static void job_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_operation *operation = user;
     harpe_jobs *jobs = operation->jobs;
@@ -43,6 +57,7 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     harpe_job_changed(job);
     jobs->counts.registered_jobs++;
     harpe_jobs_log(jobs, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id, job->info.world_size);
+    tell_too_many(job);
     reply_id(end_operation(operation), job);
 }
 
@@ -89,7 +104,9 @@ static harpe_job *add_job(harpe_jobs *jobs, harpe_job_info *info) {
         free(id);
         return NULL;
     }
-    job->registered_s = job->seen_s = job->stored_seen_s = now_s;
+    job->registered_s = job->seen_s = now_s;
+    job->heard_s = job->stored_heard_s = harpe_jobs_uptime_s(jobs);
+    job->was_heard = true;
     if (harpe_job_table_add(&jobs->table, job)) return job;
     harpe_job_free(job);
     return NULL;
@@ -168,6 +185,7 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
     operation->job = job;
     job->operations++;
     operation->change.number = job->registered_s;
+    operation->change.round = job->heard_s;
     operation->change.text = operation->body;
     operation->change.length = strlen(operation->body);
     harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);
@@ -185,20 +203,21 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank) {
 static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_operation *operation = user;
     harpe_job *job = operation->job;
-    int rank = operation->rank_info.rank;
-    job->ranks[rank].operation = NULL;
+    const harpe_rank_info *info = &operation->rank_info;
+    harpe_rank *slot = harpe_job_rank(job, info->rank);
+    slot->operation = NULL;
     harpe_call *call = harpe_operation_release(operation);
     if (status) {
-        job->rank_at[harpe_job_coordinate(job, &operation->rank_info)] = 0;
+        harpe_job_rank(job, (int)harpe_job_coordinate(job, info))->taken_by = 0;
         harpe_operation_end(operation);
         harpe_reply_not_stored(call, error);
         return;
     }
-    job->rank_infos[rank] = operation->rank_info;
+    slot->info = operation->rank_info;
     operation->rank_info = (harpe_rank_info){0};
-    job->ranks[rank].is_registered = true;
+    slot->is_registered = true;
     job->registered++;
-    harpe_job_meet(job, rank);
+    harpe_job_meet(job, slot->info.rank);
     harpe_job_changed(job);
     job->jobs->counts.ranks++;
     job->jobs->counts.registered_ranks++;
@@ -208,9 +227,15 @@ static void rank_is_stored(void *user, harpe_status status, const harpe_error *e
     harpe_job_advance(job);
 }
 
+/* Who has the place of `rank`; -1: nobody. */
+static int rank_at_place(const harpe_job *job, const harpe_rank_info *rank) {
+    const harpe_rank *place = harpe_job_rank(job, (int)harpe_job_coordinate(job, rank));
+    return place ? place->taken_by - 1 : -1;
+}
+
 /* A process that registers in mid-job is new, or was restarted: it does not have the schedule. */
 static void let_ask_again(harpe_job *job, int rank) {
-    harpe_rank *slot = &job->ranks[rank];
+    harpe_rank *slot = harpe_job_rank(job, rank);
     slot->may_ask_again = job->round >= 0 && !slot->has_reported;
 }
 
@@ -219,10 +244,10 @@ static void let_ask_again(harpe_job *job, int rank) {
 static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;
-    const harpe_rank *slot = &job->ranks[info->rank];
-    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
-    if (slot->is_registered) {
-        bool is_retry = harpe_rank_info_equal(info, &job->rank_infos[info->rank]);
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    int other = rank_at_place(job, info);
+    if (slot && slot->is_registered) {
+        bool is_retry = harpe_rank_info_equal(info, &slot->info);
         if (is_retry && slot->has_ended) return false;
         harpe_call *call = harpe_operation_release(operation);
         if (is_retry) {
@@ -244,9 +269,11 @@ static bool rank_is_answered(harpe_operation *operation) {
 static harpe_operation *rank_in_the_way(const harpe_operation *operation) {
     const harpe_job *job = operation->job;
     const harpe_rank_info *info = &operation->rank_info;
-    if (job->ranks[info->rank].operation) return job->ranks[info->rank].operation;
-    int other = job->rank_at[harpe_job_coordinate(job, info)] - 1;
-    return other >= 0 && !job->ranks[other].is_registered ? job->ranks[other].operation : NULL;
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    if (slot && slot->operation) return slot->operation;
+    int other = rank_at_place(job, info);
+    slot = other >= 0 ? harpe_job_rank(job, other) : NULL;
+    return slot && !slot->is_registered ? slot->operation : NULL;
 }
 
 static void rank_is_decoded(void *user) {
@@ -268,13 +295,19 @@ static void rank_is_decoded(void *user) {
         harpe_operation_end(operation);
         return;
     }
-    if (job->ranks[info->rank].has_ended) {
+    harpe_rank *slot = harpe_job_make_rank(job, info->rank);
+    harpe_rank *place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, info));
+    if (!slot || !place) {
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    if (slot->has_ended) {
         let_ask_again(job, info->rank);
         harpe_rank_comes_back(operation, info->rank);
         return;
     }
-    job->ranks[info->rank].operation = operation;
-    job->rank_at[harpe_job_coordinate(job, info)] = info->rank + 1;
+    slot->operation = operation;
+    place->taken_by = info->rank + 1;
     operation->change.rank = info->rank;
     operation->change.text = operation->body;
     operation->change.length = operation->length;

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "server/job.h"
 
+static const int64_t LONGEST_UPTIME_S = INT64_C(1) << 48;
+
 typedef struct loading {
     harpe_jobs *jobs;
     harpe_job *job; /* of the last record */
@@ -36,7 +38,8 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
     }
     job->is_stored = true;
     job->is_evicted = info == NULL;
-    job->registered_s = job->seen_s = job->stored_seen_s = record->number;
+    job->registered_s = job->seen_s = record->number;
+    job->heard_s = job->stored_heard_s = record->round;
     if (!harpe_job_table_add(&self->jobs->table, job)) {
         harpe_job_free(job);
         return harpe_fail_memory(error);
@@ -81,17 +84,27 @@ static harpe_status load_job(loading *self, const harpe_change *record, harpe_er
 static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_error *error) {
     harpe_rank_info info = {0};
     harpe_problems problems = {0};
+    harpe_rank *slot = NULL;
+    harpe_rank *place = NULL;
     bool fits = harpe_rank_info_parse(record->text, record->length, &info, NULL) == HARPE_OK &&
-                harpe_rank_info_fits(&info, &job->info, &problems) &&
-                !job->ranks[info.rank].is_registered;
+                harpe_rank_info_fits(&info, &job->info, &problems);
     harpe_problems_free(&problems);
+    if (fits) {
+        slot = harpe_job_make_rank(job, info.rank);
+        place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, &info));
+        if (!slot || !place) {
+            harpe_rank_info_free(&info);
+            return harpe_fail_memory(error);
+        }
+        fits = !slot->is_registered;
+    }
     if (!fits) {
         harpe_rank_info_free(&info);
         return unreadable(record, "a rank", error);
     }
-    job->rank_infos[info.rank] = info;
-    job->ranks[info.rank].is_registered = true;
-    job->rank_at[harpe_job_coordinate(job, &info)] = info.rank + 1;
+    slot->info = info;
+    slot->is_registered = true;
+    place->taken_by = info.rank + 1;
     job->registered++;
     job->jobs->counts.ranks++;
     return HARPE_OK;
@@ -99,6 +112,9 @@ static harpe_status load_rank(harpe_job *job, const harpe_change *record, harpe_
 
 /* A round without text has the schedules of the one before. */
 static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    if (job->registered < job->info.world_size) {
+        return unreadable(record, "a round and not all of its ranks", error);
+    }
     job->round = record->round;
     if (record->length > 0) {
         harpe_round_text *text = NULL;
@@ -143,8 +159,10 @@ static harpe_status load_result(loading *self, const harpe_change *record, harpe
     if (record->round == job->round) {
         if (!job->results) job->results = harpe_round_results_new(job->info.world_size);
         if (!job->results) return harpe_fail_memory(error);
-        job->reported += !job->ranks[record->rank].has_reported;
-        job->ranks[record->rank].has_reported = true;
+        harpe_rank *slot = harpe_job_rank(job, record->rank);
+        if (!slot) return unreadable(record, "a result of a rank that is not registered", error);
+        job->reported += !slot->has_reported;
+        slot->has_reported = true;
     }
     return count_result(self, record->round, error);
 }
@@ -177,10 +195,22 @@ static harpe_status load_end(harpe_job *job, const harpe_change *record, harpe_e
     return HARPE_OK;
 }
 
+static harpe_status load_uptime(harpe_jobs *jobs, const harpe_change *record, harpe_error *error) {
+    if (record->number < 0 || record->number > LONGEST_UPTIME_S) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the store says that servers have run with it for %lld s: restore a copy "
+                          "of the store or delete it",
+                          (long long)record->number);
+    }
+    jobs->earlier_uptime_s = record->number;
+    return HARPE_OK;
+}
+
 static harpe_status load_record(void *user, const harpe_change *record, harpe_error *error) {
     loading *self = user;
     if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
     if (record->kind == HARPE_CHANGE_DELETED) return add_job(self, record, NULL, error);
+    if (record->kind == HARPE_CHANGE_UPTIME) return load_uptime(self->jobs, record, error);
     harpe_job *job = self->job;
     if (!job || strcmp(job->id, record->job_id) != 0) {
         return unreadable(record, "records without a job", error);
@@ -193,18 +223,31 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     case HARPE_CHANGE_WISH: return harpe_job_read_wish(job, record, error);
     case HARPE_CHANGE_END: return load_end(job, record, error);
     case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
-    case HARPE_CHANGE_SEEN: job->seen_s = job->stored_seen_s = record->number; return HARPE_OK;
+    case HARPE_CHANGE_SEEN: job->seen_s = record->number; return HARPE_OK;
     default: return HARPE_OK;
     }
 }
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
+/* A job may have been heard of after the uptime was stored. One that an earlier version stored
+ * counts from now on. */
+static void continue_uptime(harpe_jobs *jobs) {
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (job->heard_s > LONGEST_UPTIME_S) job->heard_s = -1;
+        if (job->heard_s > jobs->earlier_uptime_s) jobs->earlier_uptime_s = job->heard_s;
+    }
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (job->heard_s < 0) job->heard_s = jobs->earlier_uptime_s;
+    }
+}
+
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
     harpe_dumps_begin(job);
-    for (int r = 0; r < job->info.world_size; r++) {
-        job->ranks[r].may_ask_again = job->round >= 0 && !job->ranks[r].has_reported;
+    harpe_rank *slot;
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        slot->may_ask_again = job->round >= 0 && !slot->has_reported;
     }
     if (job->registered == job->info.world_size &&
         harpe_dump_is_missing(job, HARPE_DUMP_RANKS, -1)) {
@@ -219,6 +262,7 @@ harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error) {
     harpe_status status = harpe_store_load(jobs->options.store, NULL, load_record, &self, error);
     jobs->is_loading = false;
     if (status) return status;
+    continue_uptime(jobs);
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         go_on(job);
     }

@@ -115,7 +115,8 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
     harpe_operation *operation = user;
     harpe_job *job = operation->job;
     int rank = operation->rank;
-    job->ranks[rank].operation = NULL;
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    slot->operation = NULL;
     harpe_call *call = harpe_operation_release(operation);
     if (status) {
         harpe_operation_end(operation);
@@ -125,7 +126,7 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
     job->results->texts[rank] =
         (harpe_result_text){operation->body, operation->length, operation->is_plain};
     operation->body = NULL;
-    job->ranks[rank].has_reported = true;
+    slot->has_reported = true;
     job->reported++;
     harpe_job_count_result(job, &operation->totals);
     harpe_job_changed(job);
@@ -143,7 +144,7 @@ static void store_result(harpe_operation *operation) {
         harpe_operation_end(operation);
         return;
     }
-    job->ranks[operation->rank].operation = operation;
+    harpe_job_rank(job, operation->rank)->operation = operation;
     operation->change.round = job->round;
     operation->change.rank = operation->rank;
     operation->change.text = operation->body;
@@ -182,7 +183,7 @@ static void result_is_decoded(void *user) {
     harpe_operation *operation = user;
     const harpe_job *job = operation->job;
     if (harpe_operation_is_void(operation) || is_refused(operation)) return;
-    const harpe_rank *slot = &job->ranks[operation->rank];
+    const harpe_rank *slot = harpe_job_rank(job, operation->rank);
     if (slot->operation) {
         harpe_operation_wait_for(operation, slot->operation);
         return;

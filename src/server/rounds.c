@@ -72,14 +72,18 @@ static void join_strangers(harpe_jobs *jobs, harpe_call *call) {
 }
 
 void harpe_job_meet(harpe_job *job, int rank) {
-    harpe_call *call = job->ranks[rank].asking;
-    if (call) leave_strangers(call);
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot && slot->asking) leave_strangers(slot->asking);
 }
 
 /* ---- Who is held -------------------------------------------------------------------------- */
 
 static void hold(harpe_job *job, harpe_call *call) {
-    harpe_rank *slot = &job->ranks[call->rank];
+    harpe_rank *slot = harpe_job_make_rank(job, (int)call->rank);
+    if (!slot) {
+        harpe_reply_out_of_memory(call);
+        return;
+    }
     harpe_call *older = slot->asking;
     slot->asking = call;
     call->held_by = job;
@@ -97,14 +101,15 @@ static void hold(harpe_job *job, harpe_call *call) {
 void harpe_job_unhold(harpe_job *job, harpe_call *call) {
     leave_strangers(call);
     call->held_by = NULL;
-    job->ranks[call->rank].asking = NULL;
+    harpe_job_rank(job, (int)call->rank)->asking = NULL;
     job->asking--;
     job->jobs->counts.ranks_waiting--;
 }
 
 void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail) {
-    for (int r = 0; r < job->info.world_size && job->asking > 0; r++) {
-        harpe_call *call = job->ranks[r].asking;
+    const harpe_rank *slot;
+    for (int r = 0; job->asking > 0 && (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        harpe_call *call = slot->asking;
         if (!call) continue;
         harpe_job_unhold(job, call);
         harpe_reply_detail(call, http_status, "%s", detail);
@@ -122,7 +127,7 @@ void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail) 
 
 static void reply_schedule(harpe_job *job, harpe_call *call) {
     const harpe_round_text *round = job->current;
-    job->ranks[call->rank].may_ask_again = false;
+    harpe_job_rank(job, (int)call->rank)->may_ask_again = false;
     size_t start = round->offsets[call->rank];
     size_t length = round->offsets[call->rank + 1] - 1 - start;
     char *body = malloc(length + 1);
@@ -160,8 +165,8 @@ void harpe_ask_for_schedule(harpe_job *job, harpe_call *call) {
         harpe_reply_detail(call, 500, "%s", job->failure);
         return;
     }
-    const harpe_rank *slot = &job->ranks[call->rank];
-    bool wants_again = call->round < 0 && slot->may_ask_again && !slot->has_reported;
+    const harpe_rank *slot = harpe_job_rank(job, (int)call->rank);
+    bool wants_again = slot && call->round < 0 && slot->may_ask_again && !slot->has_reported;
     if (job->round >= 0 && (call->round == job->round || wants_again)) {
         reply_schedule(job, call);
         return;
@@ -179,8 +184,8 @@ void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_
                           bool has_arrived) {
     harpe_job *job = harpe_job_table_find(&jobs->table, job_id);
     if (has_arrived || !job || job->is_evicted || rank < 0 || rank >= job->info.world_size) return;
-    harpe_rank *slot = &job->ranks[rank];
-    if (job->round != round || slot->has_reported) return;
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (job->round != round || !slot || slot->has_reported) return;
     slot->may_ask_again = true;
     /* It may have come back before its loss was noticed. */
     harpe_call *call = slot->asking;
@@ -201,9 +206,10 @@ static void begin_round(harpe_job *job) {
     job->current = job->next;
     /* A scheduler without more to say keeps its last schedules. */
     job->next = job->is_finished ? harpe_round_text_ref(job->current) : NULL;
-    for (int r = 0; r < job->info.world_size; r++) {
-        job->ranks[r].has_reported = false;
-        job->ranks[r].may_ask_again = !job->ranks[r].asking;
+    harpe_rank *slot;
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        slot->has_reported = false;
+        slot->may_ask_again = !slot->asking;
     }
     job->jobs->counts.rounds++;
     harpe_dump_schedules(job, job->round, job->current);
@@ -212,8 +218,9 @@ static void begin_round(harpe_job *job) {
 /* An answer may bring the next request of this rank or the loss of another's: each call is still
  * held, where both are looked for, until its turn. */
 static void answer_all(harpe_job *job) {
-    for (int r = 0; r < job->info.world_size; r++) {
-        harpe_call *call = job->ranks[r].asking;
+    const harpe_rank *slot;
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        harpe_call *call = slot->asking;
         if (!call) continue;
         harpe_job_unhold(job, call);
         reply_schedule(job, call);

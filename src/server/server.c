@@ -298,6 +298,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (!status && settings->dump_data) check_dumps(server);
     if (!status) status = open_store(server, error);
     if (status) return status;
+    int reserved = RESERVED_CONNECTIONS;
     harpe_jobs_options options = {
         .loop = server->loop,
         .workers = server->workers,
@@ -305,6 +306,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         .scheduler = server->scheduler,
         .settings = settings,
         .log = server->log,
+        .connections = harpe_http_make_room((int)settings->max_connections, &reserved),
     };
     return harpe_peers_new(&options, &server->peers, error);
 }

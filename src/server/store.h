@@ -18,7 +18,8 @@
 #include "server/loop.h"
 
 typedef enum harpe_change_kind {
-    HARPE_CHANGE_JOB,     /* text: JobInfo JSON; number: time of registration, s since 1970 */
+    HARPE_CHANGE_JOB,     /* text: JobInfo JSON; number: time of registration, s since 1970; round:
+                             as in SEEN; read back: of the last SEEN, -1: not known */
     HARPE_CHANGE_RANK,    /* rank; text: RankInfo JSON */
     HARPE_CHANGE_ROUND,   /* round; text: list of FrequencySchedule JSON, or nothing: those of the
                              round before; it was handed out; number: texts of earlier rounds than
@@ -27,13 +28,15 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_STATE,   /* round; text: the scheduler's state after observing round - 1;
                              results of earlier rounds than round - 1 - number go */
     HARPE_CHANGE_FAILED,  /* text: why the job cannot go on */
-    HARPE_CHANGE_SEEN,    /* number: when the job was last heard of, s since 1970 */
+    HARPE_CHANGE_SEEN,    /* number: when the job was last heard of, s since 1970; round: for how
+                             many seconds servers had run with this store then */
     HARPE_CHANGE_WISH,    /* number: harpe_scheduler_wish; text: value */
     HARPE_CHANGE_END,     /* rank, whose training has ended; number: when */
     HARPE_CHANGE_BACK,    /* rank, which had ended and has not any more */
     HARPE_CHANGE_DELETED, /* the job and all of its records go; an empty marker stays, so that its
                              id is answered with 410: number: when */
     HARPE_CHANGE_PROBE,   /* the store's own: writes a row and takes it back */
+    HARPE_CHANGE_UPTIME,  /* of no job; number: for how many seconds servers have run with it */
 } harpe_change_kind;
 
 /* One record. `job_id` and `text` point into memory of the caller that lives until `done`. */
@@ -68,9 +71,10 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms);
 void harpe_store_submit(harpe_store *store, harpe_change *change);
 
 /* Calls `record` for every record of all jobs (job_id NULL) or of one, before anything is
- * submitted: per job its JOB, then RANKs by rank, ROUNDs by round, RESULTs by round and rank, but
- * without their texts, the last STATE, WISHes, ENDs by rank, FAILED, SEEN; deleted jobs give one
- * DELETED. Pointers are valid during the call. Blocks. */
+ * submitted: for all, first the UPTIME, if there is one; per job its JOB, then RANKs by rank,
+ * ROUNDs by round, RESULTs by round and rank, but without their texts, the last STATE, WISHes, ENDs
+ * by rank, FAILED, SEEN; deleted jobs give one DELETED. Pointers are valid during the call. Blocks.
+ */
 harpe_status harpe_store_load(harpe_store *store, const char *job_id,
                               harpe_status (*record)(void *user, const harpe_change *change,
                                                      harpe_error *error),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/error.h"
 #include "server/job.h"
 
 /* ---- Begin and end ------------------------------------------------------------------------ */
@@ -226,8 +227,11 @@ static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job_info info = job->info;
     info.job_id = job->id;
     harpe_scheduler *scheduler = NULL;
-    harpe_status status = harpe_scheduler_new(options->scheduler, &info, job->rank_infos, directory,
-                                              &scheduler, &turn->error);
+    harpe_rank_info *ranks = harpe_job_rank_infos(job);
+    harpe_status status = ranks ? harpe_scheduler_new(options->scheduler, &info, ranks, directory,
+                                                      &scheduler, &turn->error)
+                                : harpe_fail_memory(&turn->error);
+    free(ranks); /* the scheduler has copies */
     free(directory);
     if (!status) status = harpe_turn_bring_back(turn, &scheduler);
     if (status)

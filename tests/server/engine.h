@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/job.h"
 #include "server/scheduler_kind.h"
 
@@ -166,6 +167,11 @@ static inline double engine_clock(void) {
     return engine_clock_s > 0 ? engine_clock_s : (double)time(NULL);
 }
 
+static double engine_steady_s = 0; /* 0: the system's */
+static inline double engine_steady_clock(void) {
+    return engine_steady_s > 0 ? engine_steady_s : harpe_clock_s();
+}
+
 static inline void engine_log(void *user, harpe_log_level level, const char *line) {
     engine *e = user;
     (void)line;
@@ -174,8 +180,11 @@ static inline void engine_log(void *user, harpe_log_level level, const char *lin
 
 static inline harpe_status engine_try_start(engine *e, harpe_error *error) {
     harpe_log log = {engine_log, e};
-    harpe_jobs_options options = {
-        .scheduler = &e->kind, .settings = &e->settings, .log = log, .wall_clock_s = engine_clock};
+    harpe_jobs_options options = {.scheduler = &e->kind,
+                                  .settings = &e->settings,
+                                  .log = log,
+                                  .wall_clock_s = engine_clock,
+                                  .steady_clock_s = engine_steady_clock};
     harpe_status status = harpe_loop_new(&e->loop, error);
     if (!status) status = harpe_workers_new(e->loop, 2, &e->workers, error);
     if (!status) status = harpe_store_open(e->where, e->loop, log, &e->store, error);
@@ -223,7 +232,7 @@ static inline int engine_make(void **state) {
                                      .args_json = no_settings,
                                      .settings_json = no_settings,
                                      .timeout_s = 10};
-    engine_clock_s = 0;
+    engine_clock_s = engine_steady_s = 0;
     *state = e;
     return 0;
 }

@@ -155,8 +155,9 @@ static inline void store_one(fixture *f, harpe_change change) { store_changes(f,
 
 /* ---- Reading back ------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"JOB",  "RANK", "ROUND", "RESULT", "STATE",  "FAILED",
-                                         "SEEN", "WISH", "END",   "BACK",   "DELETED"};
+static const char *const kind_names[] = {"JOB",     "RANK",  "ROUND", "RESULT", "STATE",
+                                         "FAILED",  "SEEN",  "WISH",  "END",    "BACK",
+                                         "DELETED", "PROBE", "UPTIME"};
 
 static inline harpe_status append_record(void *user, const harpe_change *change,
                                          harpe_error *error) {

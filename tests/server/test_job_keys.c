@@ -81,6 +81,29 @@ static void key_is_free_again_once_its_job_is_evicted(void **state) {
     free(second);
 }
 
+/* The newest job of a key counts, also if the clock was set back before it came. */
+static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
+    engine *e = *state;
+    engine_clock_s = 1.7e9;
+    engine_start(e);
+    char *first = id_of(ask_with_key(e, "nightly", 1));
+    char *bare = strndup(first + 1, strlen(first) - 2);
+    expect(ask_register_rank(e, bare, 0, 0), 200, "null");
+    expect(ask(e, HARPE_CALL_END, bare, 0, -1, "{\"rank\":0}"), 200, "null");
+    engine_clock_s = 1.6e9;
+    char *second = id_of(ask_with_key(e, "nightly", 2));
+    for (int restart = 0; restart < 2; restart++) {
+        char *same = id_of(ask_with_key(e, "nightly", 2));
+        assert_string_equal(same, second);
+        free(same);
+        engine_restart(e);
+    }
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
+    free(first);
+    free(bare);
+    free(second);
+}
+
 /* Those that wait for it try for themselves. */
 static void job_that_cannot_be_stored_keeps_no_key(void **state) {
     engine *e = *state;
@@ -149,6 +172,7 @@ int main(void) {
         ENGINE_TEST(ranks_with_the_same_key_meet_in_one_job),
         ENGINE_TEST(key_of_another_shape_or_length_is_refused),
         ENGINE_TEST(key_is_free_again_once_its_job_is_evicted),
+        ENGINE_TEST(newest_job_of_a_key_is_found_whatever_the_clock_says),
         ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key),
         ENGINE_TEST(restarted_rank_gets_the_round_that_it_lost),
         ENGINE_TEST(restarted_rank_that_has_reported_waits_for_the_next_round),

@@ -300,43 +300,113 @@ static void metadata_has_a_limit(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
 }
 
+/* Both clocks go on, and the server looks who is idle. */
+static void pass(engine *e, double seconds) {
+    engine_clock_s += seconds;
+    engine_steady_s += seconds;
+    if (e->jobs) harpe_jobs_check_idle(e->jobs);
+    if (e->jobs) engine_settle(e);
+}
+
+static void start_with_clocks(engine *e, int64_t idle_s) {
+    e->settings.max_job_idle_time_s = idle_s;
+    engine_clock_s = 1.7e9;
+    engine_steady_s = 5000;
+    engine_start(e);
+}
+
 static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     engine *e = *state;
-    e->settings.max_job_idle_time_s = 100;
-    engine_clock_s = 1.7e9;
-    engine_start(e);
+    start_with_clocks(e, 100);
     char *idle = job_of(e, 2, "idle");
     char *busy = job_of(e, 2, "busy");
     asked *held = ask_schedule(e, idle, 0, -1);
-    engine_clock_s += 99;
-    harpe_jobs_check_idle(e->jobs);
+    pass(e, 99);
     expect_held(e, held);
     expect(ask_register_rank(e, busy, 0, 0), 200, "null");
     /* Looking at a job does not keep it. */
     expect(ask(e, HARPE_CALL_SHOW, idle, 0, -1, NULL), 200, "gathering");
-    engine_clock_s += 1;
-    harpe_jobs_check_idle(e->jobs);
+    pass(e, 1);
     expect(held, 410, "evicted");
     expect(ask_schedule(e, idle, 0, -1), 410, "evicted");
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
     /* When it was last heard of is stored; time without a server is not idle. */
     engine_settle(e);
-    engine_clock_s += 1000;
-    engine_restart(e);
+    engine_stop(e);
+    pass(e, 1000);
+    engine_start(e);
     asked *shown = ask(e, HARPE_CALL_SHOW, busy, 0, -1, NULL);
     expect(shown, 200, "\"last_seen\":1700000099");
-    harpe_jobs_check_idle(e->jobs);
-    engine_settle(e);
+    pass(e, 0);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
-    engine_clock_s += 100;
-    harpe_jobs_check_idle(e->jobs);
-    engine_settle(e);
+    pass(e, 100);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
     free(idle);
     free(busy);
 }
 
-/* By the clock of the wall and the timer of the loop: nobody asks for the check. */
+static void clock_that_is_set_evicts_nobody(void **state) {
+    engine *e = *state;
+    start_with_clocks(e, 100);
+    char *job = job_of(e, 2, NULL);
+    asked *held = ask_schedule(e, job, 0, -1);
+    for (int jump = 0; jump < 3; jump++) {
+        static const double to_s[] = {1.7e9 + 8 * 86400, 3, 4.0e9};
+        engine_clock_s = to_s[jump];
+        pass(e, 10);
+        expect_held(e, held);
+    }
+    /* Heard of 30 s ago, as the clock counts now. */
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"last_seen\":3999999980,");
+    engine_clock_s = 1.6e9;
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"last_seen\":1599999970,");
+    expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"registered_at\":1599999970,");
+    pass(e, 69);
+    expect_held(e, held);
+    pass(e, 1);
+    expect(held, 410, "evicted");
+    free(job);
+}
+
+/* Not the time between two runs, whatever the clocks say of it. */
+static void idle_time_of_several_runs_is_added(void **state) {
+    engine *e = *state;
+    start_with_clocks(e, 10000);
+    char *job = job_of(e, 2, NULL);
+    pass(e, 4000);
+    for (int run = 0; run < 2; run++) {
+        engine_stop(e);
+        engine_clock_s = run == 0 ? 4.0e9 : 1.0e9;
+        engine_steady_s = 17; /* the machine has booted */
+        engine_start(e);
+        pass(e, run == 0 ? 3000 : 2000);
+        assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    }
+    /* Idle for 9000 s when it starts: then clients have an hour to speak. */
+    engine_restart(e);
+    pass(e, 3599);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    pass(e, 1);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+    free(job);
+}
+
+static void job_that_is_heard_after_a_restart_is_young(void **state) {
+    engine *e = *state;
+    start_with_clocks(e, 10000);
+    char *job = job_of(e, 2, NULL);
+    pass(e, 9990);
+    engine_restart(e);
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    pass(e, 9999);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
+    engine_restart(e);
+    pass(e, 3600);
+    assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
+    free(job);
+}
+
+/* By the system's clocks and the timer of the loop: nobody asks for the check. */
 static void timer_evicts_a_job_that_idles(void **state) {
     engine *e = *state;
     e->settings.max_job_idle_time_s = 1;
@@ -423,6 +493,9 @@ int main(void) {
         cmocka_unit_test(only_the_latest_evicted_jobs_are_known),
         ENGINE_TEST(metadata_has_a_limit),
         ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
+        ENGINE_TEST(clock_that_is_set_evicts_nobody),
+        ENGINE_TEST(idle_time_of_several_runs_is_added),
+        ENGINE_TEST(job_that_is_heard_after_a_restart_is_young),
         ENGINE_TEST(timer_evicts_a_job_that_idles),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
         ENGINE_TEST(list_and_show_tell_the_state),

@@ -69,6 +69,13 @@ static harpe_status read_deleted(const record_reader *reader, int64_t number, co
     return reader->record(reader->user, &change, error);
 }
 
+static harpe_status read_uptime(const record_reader *reader, int64_t seconds, const char *id,
+                                harpe_error *error) {
+    harpe_change change = {
+        .kind = HARPE_CHANGE_UPTIME, .job_id = id, .number = seconds, .text = ""};
+    return reader->record(reader->user, &change, error);
+}
+
 /* `each` for every row of number and id. */
 static harpe_status for_each_id(const record_reader *reader, const char *sql, const char *job_id,
                                 harpe_status (*each)(const record_reader *reader, int64_t number,
@@ -97,6 +104,9 @@ harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
                                            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
                                            "SET LOCAL statement_timeout = '30s'",
                                            error);
+    if (status == HARPE_OK && !job_id) {
+        status = for_each_id(&reader, HARPE_SCHEMA_UPTIME, NULL, read_uptime, error);
+    }
     if (status == HARPE_OK) {
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS, job_id,
                              read_job, error);

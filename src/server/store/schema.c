@@ -6,11 +6,15 @@
 #define JOB_NUMBER "(SELECT number FROM jobs WHERE id = $1)"
 #define NOTHING "CAST(0 AS BIGINT)"
 #define MARKERS_KEPT "100000"
+#define HEARD \
+    "INSERT INTO heard (job, uptime_s) SELECT number, $2 FROM jobs WHERE id = $1" \
+    " ON CONFLICT (job) DO UPDATE SET uptime_s = excluded.uptime_s"
 
 const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_JOB, "INSERT INTO jobs (id, registered_at, text) VALUES ($1, $4, $5)"
                        " ON CONFLICT (id) DO UPDATE SET registered_at = excluded.registered_at, "
                        "text = excluded.text"},
+    {HARPE_CHANGE_JOB, HEARD},
     {HARPE_CHANGE_RANK,
      "INSERT INTO ranks (job, rank, text) SELECT number, $3, $5 FROM jobs WHERE id = $1"
      " ON CONFLICT (job, rank) DO UPDATE SET text = excluded.text"},
@@ -33,6 +37,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
 
     {HARPE_CHANGE_FAILED, "UPDATE jobs SET failed = $5 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, "UPDATE jobs SET seen_at = $4 WHERE id = $1"},
+    {HARPE_CHANGE_SEEN, HEARD},
     /* Of each wish the last one counts; they are read back in the order in which they came. */
     {HARPE_CHANGE_WISH,
      "INSERT INTO wishes (job, wish, place, round, text)"
@@ -56,16 +61,21 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM heard WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
 
     {HARPE_CHANGE_PROBE, "INSERT INTO jobs (id, registered_at, text) VALUES ($1, $4, $5)"
                          " ON CONFLICT (id) DO NOTHING"},
     {HARPE_CHANGE_PROBE, "DELETE FROM jobs WHERE id = $1"},
+
+    {HARPE_CHANGE_UPTIME, "INSERT INTO uptime (is_one, seconds) VALUES (1, $4)"
+                          " ON CONFLICT (is_one) DO UPDATE SET seconds = excluded.seconds"},
 };
 
 const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_JOB,
-     "SELECT " NOTHING ", " NOTHING ", registered_at, text FROM jobs WHERE number = $1"},
+     "SELECT coalesce((SELECT uptime_s FROM heard WHERE job = $1), CAST(-1 AS BIGINT)), " NOTHING
+     ", registered_at, text FROM jobs WHERE number = $1"},
     {HARPE_CHANGE_RANK,
      "SELECT " NOTHING ", rank, " NOTHING ", text FROM ranks WHERE job = $1 ORDER BY rank"},
     {HARPE_CHANGE_ROUND,

@@ -32,7 +32,9 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "CREATE TABLE IF NOT EXISTS ends (job BIGINT, rank BIGINT, ended_at BIGINT NOT NULL," \
     " PRIMARY KEY (job, rank));" \
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
-    " deleted_at BIGINT NOT NULL);"
+    " deleted_at BIGINT NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS heard (job BIGINT PRIMARY KEY, uptime_s BIGINT NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);"
 
 /* What several servers on one PostgreSQL say to one another: who lives, who leads, and letters. No
  * state of a job is in it. Job ids are bytes: a client may send any. */
@@ -64,7 +66,7 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 23 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 27 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* The records of the job whose number is $1: rows of round, rank, number, text (NULL: none, or, for
@@ -78,6 +80,8 @@ extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 /* deleted_at, id of every job that was deleted, the oldest first, or of the one named $1. */
 #define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
 #define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
+/* For how long servers have run with the store, s, and an empty id; perhaps no row. */
+#define HARPE_SCHEMA_UPTIME "SELECT seconds, '' FROM uptime"
 /* The text of the result of job $1, round $2, rank $3. */
 #define HARPE_SCHEMA_RESULT \
     "SELECT results.text FROM results JOIN jobs ON jobs.number = results.job" \

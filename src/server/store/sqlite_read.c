@@ -53,6 +53,12 @@ static harpe_status read_deleted(const record_reader *reader, int64_t number, co
     return reader->record(reader->user, &change, error);
 }
 
+static harpe_status read_uptime(const record_reader *reader, int64_t seconds, const char *id,
+                                harpe_error *error) {
+    harpe_change change = {.kind = HARPE_CHANGE_UPTIME, .job_id = id, .number = seconds};
+    return reader->record(reader->user, &change, error);
+}
+
 /* `each` for every row of number and id. */
 static harpe_status for_each_id(const record_reader *reader, const char *sql, const char *job_id,
                                 harpe_status (*each)(const record_reader *reader, int64_t number,
@@ -81,8 +87,12 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
     harpe_sqlite *store = state;
     record_reader reader = {store, record, user};
     pthread_mutex_lock(&store->lock);
-    harpe_status status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS,
-                                      job_id, read_job, error);
+    harpe_status status = HARPE_OK;
+    if (!job_id) status = for_each_id(&reader, HARPE_SCHEMA_UPTIME, NULL, read_uptime, error);
+    if (status == HARPE_OK) {
+        status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS, job_id,
+                             read_job, error);
+    }
     if (status == HARPE_OK) {
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_DELETED : HARPE_SCHEMA_DELETED,
                              job_id, read_deleted, error);
