@@ -6,8 +6,8 @@
  * It guards the door: connections accepted by ourselves and limited in number (when full the one
  * that only looks on gives way, or that has been idle or sending longest, never a held request),
  * time to send a whole request, header and body size, memory for all bodies together, TLS, bearer
- * token in constant time. A client that goes away while its request is held is noticed
- * (EPOLLRDHUP). */
+ * token in constant time, and which local user a connection belongs to. A client that goes away
+ * while its request is held is noticed (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 
@@ -35,6 +35,8 @@ typedef struct harpe_http_handler {
     size_t (*body_limit)(void *user, const char *method, const char *path);
     /* Does this path need the token? Optional (NULL: all do). */
     bool (*needs_token)(void *user, const char *method, const char *path);
+    /* May users other than the server's ask for this path? Optional (NULL: no path). */
+    bool (*is_for_others)(void *user, const char *method, const char *path);
     /* An answer was sent whole (`delivered`) or the connection broke before. Optional; only for
      * requests with data: `data` is what harpe_http_set_data last set. */
     void (*sent)(void *user, void *data, bool delivered);
@@ -51,7 +53,10 @@ typedef struct harpe_http_options {
     size_t max_all_bodies_bytes; /* of requests that are not answered yet */
     int max_connections;
     int64_t request_timeout_ms, keep_alive_timeout_ms;
-    const char *token;                      /* NULL: none needed */
+    const char *token; /* NULL: none needed */
+    /* Not NULL: only this process's user and root are served. Others get 403 with this line. The
+     * address must be of loopback. */
+    const char *own_user_only;
     const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
     harpe_log log;
 } harpe_http_options;
@@ -86,6 +91,9 @@ char *harpe_http_take_body(harpe_http_request *request, size_t *length);
 /* For the handler's own use. */
 void harpe_http_set_data(harpe_http_request *request, void *data);
 void *harpe_http_data(const harpe_http_request *request);
+/* Has the client shown that it may use the server? False: it asks for a path that is open to those
+ * without token, or to other users. */
+bool harpe_http_is_trusted(const harpe_http_request *request);
 /* When the request was complete, harpe_clock_ns. */
 int64_t harpe_http_arrived_ns(const harpe_http_request *request);
 
