@@ -308,7 +308,8 @@ await test("asks_for_the_token_where_the_server_wants_one", async () => {
 await test("takes_the_token_from_a_link_and_out_of_the_address", async () => {
     writeFileSync(join(world.directory, "token"), "tok+/=%1\n", { mode: 0o600 });
     const guarded = await world.serve("linked", "--scheduler", "Perseus", "--token-file", "token");
-    const { page: door } = await openPage(browser, `${guarded.url}/#token=tok%2B%2F%3D%251`);
+    const door = await (await browser.newContext()).newPage();
+    await door.goto(`${guarded.url}/#token=tok%2B%2F%3D%251`);
     await door.getByText("No job is registered").waitFor();
     assert.equal(await door.getByRole("dialog").count(), 0);
     assert.equal(new URL(door.url()).hash, "#/");
