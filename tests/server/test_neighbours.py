@@ -401,7 +401,7 @@ class OtherSettings(World):
 
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_a_system_that_does_not_tell_is_refused_at_the_start(self):
-        hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+        hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc/$$/net && exec "$@"', "sh")
         words = [*hide, *WITHOUT_NETLINK, server.HARPE, "serve", "--port", "0", "--store",
                  "memory", "--no-dump", "--scheduler", "HighestFrequency"]
         done = subprocess.run([*map(str, words)], cwd=self.path, text=True, capture_output=True,
