@@ -8,11 +8,13 @@
 
 #include <harpe/status.h>
 
+#include "base/text.h"
+
 typedef struct harpe_jobs_client harpe_jobs_client;
 
 typedef struct harpe_jobs_client_options {
     const char *server;     /* http://HOST:PORT */
-    const char *token_file; /* NULL: no token is sent */
+    const char *token_file; /* NULL: $HARPE_TOKEN, or that of the machine's service */
     const char *ca_file;    /* NULL: the system's certificate authorities */
 } harpe_jobs_client_options;
 
@@ -29,5 +31,10 @@ harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *metho
 /* At most 1000 jobs: those after the place `after`; NULL: without the newest `offset` of them. */
 harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
                                     json_t **answer, harpe_error *error);
+
+/* The address of the dashboard, for a browser. It ends in "#token=TOKEN" if the client has a token:
+ * browsers do not send that part. Appended to `link`. */
+harpe_status harpe_jobs_client_link(harpe_jobs_client *client, harpe_text *link,
+                                    harpe_error *error);
 
 #endif

@@ -276,6 +276,8 @@ static void print_listening(const harpe_settings *settings, int port) {
                    *settings->tls_cert ? "s" : "", is_ipv6 ? "[" : "", settings->listen,
                    is_ipv6 ? "]" : "", port);
     print_start(settings, line);
+    harpe_server_whom(settings, line, sizeof line);
+    print_start(settings, line);
     if (!harpe_settings_use_state_dir(settings)) return;
     (void)snprintf(line, sizeof line, "state is kept in %.*s (--state-dir names another place)",
                    PATH_MAX, settings->state_dir);

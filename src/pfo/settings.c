@@ -58,7 +58,7 @@ static const setting SETTINGS[] = {
     {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
      "names by which clients and proxies call a server without a token; .DOMAIN: all below it"},
     {"insecure", SWITCH, AT(insecure), "false", 0, 0,
-     "listen on other addresses than loopback without a token"},
+     "without a token, serve everyone who reaches the address, also other users of this machine"},
     {"scheduler_timeout", LONG, AT(scheduler_timeout_s), "60", 1, DAY_S,
      "s for one answer of a scheduler program"},
     {"max_body", LONG, AT(max_body_bytes), "67108864", 1024, GIB, "bytes of a request's body"},
@@ -230,12 +230,16 @@ static harpe_status check_args(const harpe_settings *settings, harpe_error *erro
                       "\"plan.py\"}");
 }
 
-static bool is_loopback(const char *address) {
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+bool harpe_settings_on_loopback(const harpe_settings *settings) {
+    return strncmp(settings->listen, "127.", 4) == 0 || strcmp(settings->listen, "::1") == 0;
+}
+
+bool harpe_settings_own_user_only(const harpe_settings *settings) {
+    return harpe_settings_on_loopback(settings) && !*settings->token_file && !settings->insecure;
 }
 
 harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error) {
-    if (!is_loopback(settings->listen) && !*settings->token_file && !settings->insecure)
+    if (!harpe_settings_on_loopback(settings) && !*settings->token_file && !settings->insecure)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "listen: %.64s can be reached by others: give --token-file, or "
                           "--insecure if everyone there may control your jobs",

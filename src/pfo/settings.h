@@ -43,7 +43,7 @@ typedef struct harpe_settings {
     char *token_file;          /* a file whose first line is the bearer token */
     char *tls_cert, *tls_key;
     char *allowed_hosts;          /* names in Host beside those of the address; "a,.b.example" */
-    bool insecure;                /* listen on another address without a token */
+    bool insecure;                /* serve all who reach the address, without a token */
     int64_t scheduler_timeout_s;  /* an answer of a scheduler program; 60 */
     int64_t max_body_bytes;       /* 64 MiB */
     int64_t max_header_bytes;     /* 16 KiB */
@@ -90,6 +90,11 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
                                      bool is_root, harpe_error *error);
 /* True if anything is kept below state_dir. */
 bool harpe_settings_use_state_dir(const harpe_settings *settings);
+/* Is the address one of loopback? */
+bool harpe_settings_on_loopback(const harpe_settings *settings);
+/* True for a loopback address without token and without `insecure`: then the server serves its own
+ * user and root only. */
+bool harpe_settings_own_user_only(const harpe_settings *settings);
 /* What only all together can tell: an address without token, half a TLS pair, a scheduler_args
  * that is no object. */
 harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error);

@@ -32,6 +32,8 @@ enum {
     ENOUGH_CONNECTIONS = 4096, /* to say nothing of fewer than the default */
     MOST_TICK_MS = 1000,
     LEAST_TICK_MS = 10,
+    MOST_OTHERS = 256,      /* connections of other users at a time */
+    OTHERS_LINE_MS = 60000, /* between two log lines about them */
 };
 
 static void log_line(const harpe_http *http, harpe_log_level level, const char *line) {
@@ -112,15 +114,48 @@ static void pause_accepting(harpe_http *http, int reason) {
         harpe_watch_change(http->listen_watch, 0, NULL);
 }
 
+/* A line a minute at most, because others decide how often they come. */
+static void tell_other(harpe_http *http, bool is_known, uid_t uid) {
+    char line[200];
+    int64_t now_ns = harpe_clock_ns();
+    bool is_told = http->others_told_ns != 0 &&
+                   now_ns - http->others_told_ns < OTHERS_LINE_MS * INT64_C(1000000);
+    if (is_told) return;
+    http->others_told_ns = now_ns;
+    if (is_known)
+        (void)snprintf(line, sizeof line,
+                       "the user with uid %lu connects and is refused: this server is for its own "
+                       "user and root",
+                       (unsigned long)uid);
+    else
+        (void)snprintf(line, sizeof line,
+                       "a connection is refused because the kernel does not say whose it is (any "
+                       "longer): this server is for its own user and root");
+    log_line(http, HARPE_LOG_WARNING, line);
+}
+
+/* As early as possible: the longer the other end exists without a look, the less is certain. */
+static bool is_of_other(harpe_http *http, int fd) {
+    uid_t uid = 0;
+    if (http->own_user_only == NULL) return false;
+    bool is_known = harpe_socket_owner_of_peer(&http->owners, fd, &uid);
+    if (is_known && (uid == 0 || uid == geteuid())) return false;
+    tell_other(http, is_known, uid);
+    return true;
+}
+
 static void let_in(harpe_http *http, int fd) {
+    bool of_other = is_of_other(http, fd);
     bool is_full = http->counts.connections >=
                    http->options.max_connections + http->options.reserved_connections;
-    if (is_full && !harpe_http_evict(http)) {
+    bool has_room =
+        of_other ? !is_full && http->others < MOST_OTHERS : !is_full || harpe_http_evict(http);
+    if (!has_room) {
         http->counts.refused++;
         close(fd);
         return;
     }
-    if (harpe_http_connection_open(http, fd))
+    if (harpe_http_connection_open(http, fd, of_other))
         http->counts.accepted++;
     else
         http->counts.refused++;
@@ -266,9 +301,11 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
     http->options = *options;
     http->address = strdup(options->address != NULL ? options->address : "127.0.0.1");
     http->token = options->token != NULL ? strdup(options->token) : NULL;
-    http->options.address = http->options.token = NULL;
+    http->own_user_only = options->own_user_only != NULL ? strdup(options->own_user_only) : NULL;
+    http->options.address = http->options.token = http->options.own_user_only = NULL;
     http->options.tls_cert_pem = http->options.tls_key_pem = NULL;
-    if (http->address == NULL || (options->token != NULL && http->token == NULL))
+    if (http->address == NULL || (options->token != NULL && http->token == NULL) ||
+        (options->own_user_only != NULL && http->own_user_only == NULL))
         return harpe_fail_memory(error);
     harpe_http_options *own = &http->options;
     if (own->max_header_bytes == 0) own->max_header_bytes = 16384;
@@ -285,6 +322,15 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
     return HARPE_OK;
 }
 
+static harpe_status know_owners(harpe_http *http, harpe_error *error) {
+    harpe_status status = harpe_socket_owners_open(&http->owners, http->listen_fd, error);
+    if (status == HARPE_OK && http->owners.netlink_fd < 0)
+        log_line(http, HARPE_LOG_WARNING,
+                 "netlink is refused here: to learn whose a connection is, the server reads "
+                 "/proc/self/net/tcp, which may take 50 ms for each");
+    return status;
+}
+
 harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
                             const harpe_http_handler *handler, harpe_http **out,
                             harpe_error *error) {
@@ -293,6 +339,7 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
     http->loop = loop;
     http->handler = *handler;
     http->listen_fd = -1;
+    http->owners.netlink_fd = -1;
     http->date_s = -1;
     harpe_status status = copy_options(http, options, error);
     if (status == HARPE_OK && (options->tls_cert_pem == NULL) != (options->tls_key_pem == NULL))
@@ -301,6 +348,7 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
     if (status == HARPE_OK && options->tls_cert_pem != NULL)
         status = harpe_http_tls_new(options->tls_cert_pem, options->tls_key_pem, &http->tls, error);
     if (status == HARPE_OK) status = listen_on(http, error);
+    if (status == HARPE_OK && http->own_user_only != NULL) status = know_owners(http, error);
     if (status != HARPE_OK) {
         harpe_http_free(http);
         return status;
@@ -333,7 +381,9 @@ void harpe_http_free(harpe_http *http) {
     harpe_http_run_queue(http); /* frees those that are closed */
     harpe_http_tls_free(http->tls);
     free(http->address);
+    harpe_socket_owners_close(&http->owners);
     free(http->token);
+    free(http->own_user_only);
     free(http);
 }
 

@@ -7,8 +7,8 @@
  * a request that may give way goes, or one that only looks on, or one that has been idle or sending
  * longest; no other held request does), time to send a whole request, header and body size, memory
  * for all bodies together, memory for answers that are not read, TLS, bearer token in constant
- * time. A client that goes away while its request is held is noticed
- * (EPOLLRDHUP). */
+ * time, and which local user a connection belongs to. A client that goes away while its request is
+ * held is noticed (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 
@@ -39,6 +39,8 @@ typedef struct harpe_http_handler {
     bool (*only_looks)(void *user, const char *method, const char *path);
     /* Does this path need the token? Optional (NULL: all do). */
     bool (*needs_token)(void *user, const char *method, const char *path);
+    /* May users other than the server's ask for this path? Optional (NULL: no path). */
+    bool (*is_for_others)(void *user, const char *method, const char *path);
     /* An answer was sent whole (`delivered`) or the connection broke before. Optional; only for
      * requests with data: `data` is what harpe_http_set_data last set. */
     void (*sent)(void *user, void *data, bool delivered);
@@ -61,7 +63,10 @@ typedef struct harpe_http_options {
      * it is not 0, the newest four streams give way only when nothing else can. */
     int reserved_connections;
     int64_t request_timeout_ms, keep_alive_timeout_ms;
-    const char *token;                      /* NULL: none needed */
+    const char *token; /* NULL: none needed */
+    /* Not NULL: only this process's user and root are served. Others get 403 with this line. The
+     * address must be of loopback. */
+    const char *own_user_only;
     const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
     harpe_log log;
 } harpe_http_options;
@@ -99,6 +104,9 @@ void harpe_http_set_gives_way(harpe_http_request *request, bool gives_way);
 /* For the handler's own use. */
 void harpe_http_set_data(harpe_http_request *request, void *data);
 void *harpe_http_data(const harpe_http_request *request);
+/* Has the client shown that it may use the server? False: it asks for a path that is open to those
+ * without token, or to other users. */
+bool harpe_http_is_trusted(const harpe_http_request *request);
 /* When the request was complete, harpe_clock_ns. */
 int64_t harpe_http_arrived_ns(const harpe_http_request *request);
 

@@ -190,8 +190,8 @@ void harpe_http_stream_end(harpe_http_request *request) {
 void harpe_http_refuse(harpe_http_connection *connection, int status, const char *detail) {
     static const harpe_http_header_field challenge[] = {{"www-authenticate", "Bearer"},
                                                         {NULL, NULL}};
-    char body[256];
-    size_t length = (size_t)snprintf(body, sizeof body, "{\"detail\":\"%s\"}", detail);
+    char body[400];
+    size_t length = (size_t)snprintf(body, sizeof body, "{\"detail\":\"%.380s\"}", detail);
     connection->keep_alive = false;
     connection->lingers = true;
     connection->sent_data = NULL;

@@ -78,7 +78,7 @@ static void ready(void *user, uint32_t events) {
     harpe_http_proceed(connection);
 }
 
-bool harpe_http_connection_open(harpe_http *http, int fd) {
+bool harpe_http_connection_open(harpe_http *http, int fd, bool is_of_other) {
     harpe_http_connection *connection = calloc(1, sizeof *connection);
     if (connection == NULL) {
         close(fd);
@@ -98,6 +98,8 @@ bool harpe_http_connection_open(harpe_http *http, int fd) {
         close(fd);
         return false;
     }
+    connection->is_of_other = is_of_other;
+    http->others += is_of_other;
     http->counts.connections++;
     harpe_http_enter(connection,
                      connection->tls != NULL ? HARPE_HTTP_HANDSHAKING : HARPE_HTTP_IDLE);
@@ -111,6 +113,7 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     leave(connection);
     connection->state = HARPE_HTTP_CLOSED;
     http->counts.connections--;
+    http->others -= connection->is_of_other;
 
     bool is_kept =
         state == HARPE_HTTP_WORKING || state == HARPE_HTTP_WAITING || connection->is_stream;

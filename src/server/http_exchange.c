@@ -65,7 +65,7 @@ static ssize_t write_socket(harpe_http_connection *connection) {
     return sendmsg(connection->fd, &message, MSG_NOSIGNAL);
 }
 
-/* ---- Token -------------------------------------------------------------------------------- */
+/* ---- Who asks ----------------------------------------------------------------------------- */
 
 static bool is_same_secret(const char *given, const char *expected) {
     size_t given_length = strlen(given), length = strlen(expected);
@@ -77,15 +77,29 @@ static bool is_same_secret(const char *given, const char *expected) {
     return difference == 0;
 }
 
-static bool is_allowed(const harpe_http *http, const harpe_http_request *request) {
-    const harpe_http_handler *handler = &http->handler;
-    if (http->token == NULL) return true;
-    if (handler->needs_token != NULL &&
-        !handler->needs_token(handler->user, request->head.method, request->head.target))
-        return true;
+static bool has_token(const harpe_http *http, const harpe_http_request *request) {
     const char *given = harpe_http_header(request, "authorization");
     if (given == NULL || strncasecmp(given, "Bearer ", 7) != 0) return false;
     return is_same_secret(given + 7, http->token);
+}
+
+/* 0: it may be made; otherwise the status to refuse it with. */
+static int check_client(const harpe_http *http, harpe_http_request *request, const char **why) {
+    const harpe_http_handler *handler = &http->handler;
+    const char *method = request->head.method, *path = request->head.target;
+    bool is_of_other = request->connection->is_of_other;
+    request->is_trusted = !is_of_other && (http->token == NULL || has_token(http, request));
+    if (request->is_trusted) return 0;
+    if (is_of_other) {
+        *why = http->own_user_only;
+        bool is_open =
+            handler->is_for_others != NULL && handler->is_for_others(handler->user, method, path);
+        return is_open ? 0 : 403;
+    }
+    *why = "a valid bearer token is needed";
+    bool is_open =
+        handler->needs_token != NULL && !handler->needs_token(handler->user, method, path);
+    return is_open ? 0 : 401;
 }
 
 /* ---- Receiving ---------------------------------------------------------------------------- */
@@ -140,9 +154,10 @@ static void begin_request(harpe_http_connection *connection, const char *head, s
         return;
     }
     harpe_http_request *request = connection->request;
-    connection->keep_alive = request->head.keep_alive;
-    if (!is_allowed(http, request)) {
-        harpe_http_refuse(connection, 401, "a valid bearer token is needed");
+    connection->keep_alive = request->head.keep_alive && !connection->is_of_other;
+    status = check_client(http, request, &why);
+    if (status != 0) {
+        harpe_http_refuse(connection, status, why);
         return;
     }
     request->body_limit = http->options.max_body_bytes;

@@ -8,6 +8,7 @@
 #ifndef HARPE_SERVER_HTTP_PARTS_H
 #define HARPE_SERVER_HTTP_PARTS_H
 
+#include "base/socket_owner.h"
 #include "server/http.h"
 #include "server/http_head.h"
 #include "server/http_tls.h"
@@ -45,6 +46,7 @@ struct harpe_http_connection {
     bool is_broken;
     bool lacks_bytes;         /* `in` is the start of a head */
     bool keep_alive, lingers; /* after the answer */
+    bool is_of_other;         /* of a user who may not use the server */
     bool is_stream;           /* the answer goes on: its request is kept while it is sent */
     bool is_whole;            /* an answer in pieces that has an end */
     bool is_chunked;          /* its pieces say where they end */
@@ -68,6 +70,7 @@ struct harpe_http_request {
     harpe_http_head head;
     char *query;        /* raw, after the '?'; NULL: none */
     bool wants_no_body; /* HEAD */
+    bool is_trusted;    /* it has the token, or none is needed */
     char *body;
     size_t body_length, body_capacity, body_limit;
     size_t body_memory; /* of it in http->body_memory, until it is answered */
@@ -87,7 +90,10 @@ struct harpe_http {
     harpe_loop *loop;
     harpe_http_options options;
     harpe_http_handler handler;
-    char *address, *token;
+    char *address, *token, *own_user_only;
+    harpe_socket_owners owners; /* if own_user_only */
+    int others;                 /* open connections of other users */
+    int64_t others_told_ns;     /* by a log line, last; 0: never */
     harpe_http_tls *tls;
     int listen_fd, port;
     harpe_watch *listen_watch;
@@ -112,7 +118,7 @@ void harpe_http_enter(harpe_http_connection *connection, harpe_http_state state)
 void harpe_http_queue(harpe_http_connection *connection);
 int64_t harpe_http_run_queue(void *user); /* a harpe_http */
 /* Takes over a connected socket. False: it was closed. */
-bool harpe_http_connection_open(harpe_http *http, int fd);
+bool harpe_http_connection_open(harpe_http *http, int fd, bool is_of_other);
 /* Tells the handler (`gone`, `sent`) and frees it, now or when its turn in the queue comes. */
 void harpe_http_connection_close(harpe_http_connection *connection);
 /* Closes a held request that gives way, a stream, or the one that has been idle, receiving or

@@ -127,4 +127,6 @@ void harpe_http_set_data(harpe_http_request *request, void *data) { request->dat
 
 void *harpe_http_data(const harpe_http_request *request) { return request->data; }
 
+bool harpe_http_is_trusted(const harpe_http_request *request) { return request->is_trusted; }
+
 int64_t harpe_http_arrived_ns(const harpe_http_request *request) { return request->arrived_ns; }

@@ -268,6 +268,10 @@ static void answer_info(harpe_routes *routes, harpe_http_request *request) {
     free(settings);
 }
 
+/* The reason may name a job or a file. */
+static const char SECRET_FAULT[] =
+    "the server cannot serve at present; it tells the reason to clients that may use it";
+
 static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
     const harpe_routes_options *options = &routes->options;
     const char *fault = harpe_peers_fault(options->peers);
@@ -277,7 +281,7 @@ static void answer_health(const harpe_routes *routes, harpe_http_request *reques
          harpe_workers_fault(options->workers, -1, line, sizeof line)))
         fault = line;
     if (fault) {
-        answer_detail(request, 503, fault, NULL);
+        answer_detail(request, 503, harpe_http_is_trusted(request) ? fault : SECRET_FAULT, NULL);
         return;
     }
     char body[] = "{\"status\":\"ok\"}";
@@ -406,6 +410,11 @@ static bool needs_token(void *user, const char *method, const char *path) {
     return strcmp(path, "/healthz") != 0 && !harpe_is_page(method, path);
 }
 
+static bool is_for_others(void *user, const char *method, const char *path) {
+    (void)user, (void)method;
+    return strcmp(path, "/healthz") == 0;
+}
+
 /* ---- Life -------------------------------------------------------------------------------------
  */
 
@@ -450,6 +459,7 @@ harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
         .gone = on_gone,
         .only_looks = only_looks,
         .needs_token = needs_token,
+        .is_for_others = is_for_others,
         .sent = on_sent,
         .user = routes,
     };

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,51 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
     if (!status && *settings->tls_key)
         status = harpe_file_read(settings->tls_key, PEM_LIMIT_BYTES, &texts->key, &length, error);
     return status;
+}
+
+/* ---- Whom it serves --------------------------------------------------------------------------
+ */
+
+/* Names that could not stand in JSON as they are, are left out. */
+static void write_user(char *into, size_t size, uid_t uid) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+";
+    char buffer[4096];
+    struct passwd user, *found = NULL;
+    bool is_named = getpwuid_r(uid, &user, buffer, sizeof buffer, &found) == 0 && found &&
+                    found->pw_name[strspn(found->pw_name, plain)] == '\0';
+    if (is_named)
+        (void)snprintf(into, size, "user %.64s (uid %lu)", found->pw_name, (unsigned long)uid);
+    else
+        (void)snprintf(into, size, "the user with uid %lu", (unsigned long)uid);
+}
+
+void harpe_server_whom(const harpe_settings *settings, char *line, size_t size) {
+    char user[120];
+    write_user(user, sizeof user, geteuid());
+    if (*settings->token_file)
+        (void)snprintf(line, size, "clients need the token in %.300s", settings->token_file);
+    else if (harpe_settings_own_user_only(settings))
+        (void)snprintf(line, size,
+                       "serves only %s%s; --token-file or --insecure lets other users in", user,
+                       geteuid() == 0 ? "" : " and root");
+    else if (harpe_settings_on_loopback(settings))
+        (void)snprintf(line, size, "serves every user of this machine (--insecure)");
+    else
+        (void)snprintf(line, size, "serves everybody who reaches %.64s (--insecure)",
+                       settings->listen);
+}
+
+/* What other users are told. */
+static const char *write_refusal(const harpe_settings *settings, char *line, size_t size) {
+    char user[120];
+    if (!harpe_settings_own_user_only(settings)) return NULL;
+    write_user(user, sizeof user, geteuid());
+    (void)snprintf(line, size,
+                   "this server belongs to %s and serves only that user%s; to serve others, it "
+                   "must be started with --token-file, or with --insecure",
+                   user, geteuid() == 0 ? "" : " and root");
+    return line;
 }
 
 /* ---- Leaving what is stuck --------------------------------------------------------------------
@@ -318,11 +364,21 @@ static harpe_status name_tls_files(const harpe_settings *settings, harpe_error *
                       fault.message, settings->tls_cert, settings->tls_key);
 }
 
+static harpe_status name_ways_out(harpe_error *error) {
+    if (!error) return HARPE_NOT_SUPPORTED;
+    harpe_error fault = *error;
+    return harpe_fail(error, fault.status,
+                      "%.400s: give --token-file, or --insecure if every user of this machine may "
+                      "control your jobs",
+                      fault.message);
+}
+
 static harpe_status start_http(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_routes_options routes = {server->loop,    server->peers, server->store,
                                    server->workers, settings,      server->log};
     secrets texts = {0};
+    char refusal[400];
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
     if (!status) status = read_secrets(settings, &texts, error);
     if (!status) {
@@ -336,6 +392,7 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
             .token = texts.token,
+            .own_user_only = write_refusal(settings, refusal, sizeof refusal),
             .tls_cert_pem = texts.cert,
             .tls_key_pem = texts.key,
             .log = server->log,
@@ -344,6 +401,7 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
         status = harpe_http_new(server->loop, &options, &handler, &server->http, error);
         if (status == HARPE_INVALID_INPUT && *settings->tls_cert)
             status = name_tls_files(settings, error);
+        if (status == HARPE_NOT_SUPPORTED && options.own_user_only) status = name_ways_out(error);
     }
     free_secrets(&texts);
     if (!status) harpe_routes_set_http(server->routes, server->http);

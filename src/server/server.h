@@ -4,6 +4,8 @@
 #ifndef HARPE_SERVER_SERVER_H
 #define HARPE_SERVER_SERVER_H
 
+#include <stddef.h>
+
 #include <harpe/callback.h>
 #include <harpe/status.h>
 
@@ -18,6 +20,8 @@ typedef struct harpe_server harpe_server;
  * harpe_server_free waits. */
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error);
+/* One line for the log: who may use a server with these settings. */
+void harpe_server_whom(const harpe_settings *settings, char *line, size_t size);
 int harpe_server_port(const harpe_server *server);
 /* Serves until SIGTERM or SIGINT (or harpe_server_stop): then stops accepting, answers what can be
  * answered, flushes, returns. A second signal returns at once. From the signal to the end of

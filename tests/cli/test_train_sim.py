@@ -220,13 +220,18 @@ class Online(Simulation):
             steps.setdefault(step["round"], []).append(step)
         planned = [one for one in report["frontier"]["measured"] if one["baseline"]]
         self.assertGreater(len(planned), 1)
+        # What a busy machine adds to the emulator's own figures: the emulator can tell it at the
+        # highest clocks. The server measured its baseline in other steps.
+        added = {name: abs(highest[name] - report["predicted"]["highest_clocks"][name])
+                 for name in ("time_s", "energy_j")}
         for one in planned:
             for i, (name, key) in enumerate((("time_s", "time"), ("energy_j", "energy"))):
                 real = statistics.median(step[name] for step in steps[one["round"]])
                 says = one["baseline"][i] - one[key]
                 # 1 %: of the emulator's own figures, which are of few steps.
                 self.assertAlmostEqual(says, highest[name] - real,
-                                       delta=one["uncertainty"][i] + 0.01 * highest[name], msg=one)
+                                       delta=one["uncertainty"][i] + 0.01 * highest[name] + added[name],
+                                       msg=(one, added))
         # Rounds that this machine spoils may be in more doubt.
         self.assertLess(min(one["uncertainty"][1] for one in planned), 0.1 * highest["energy_j"])
 
