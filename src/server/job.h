@@ -243,6 +243,10 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
 /* Frees its scheduler, on a worker where that may wait for a program. */
 void harpe_job_leave_scheduler(harpe_job *job);
+/* A job that has ended leaves a scheduler that runs in a process; another one is prepared when the
+ * job goes on (turns.c). */
+bool harpe_job_rests(const harpe_job *job);
+void harpe_job_rest(harpe_job *job);
 /* Frees all that only a living job needs, once no worker reads it. */
 void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);

@@ -51,6 +51,7 @@ static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
         .base = {&scheduler->job, scheduler->ranks, kind->settings_json, kind->args_json,
                  scheduler->directory, kind->log},
         .command = kind->command,
+        .job_id = scheduler->job.job_id ? scheduler->job.job_id : "",
         .timeout_s = kind->timeout_s,
         .children = (harpe_children *)&kind->children, /* it has a mutex of its own */
     };

@@ -31,6 +31,11 @@ const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind); /* for 
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 /* Is it a shared object? */
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
+/* Does a process run for each job? */
+bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind);
+/* Kills the programs of one job, and starts no more until it is forgotten. Any thread. */
+void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id);
+void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id);
 /* Kills the programs of all jobs; calls that wait for them fail, and no more are started. Any
  * thread. */
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind);

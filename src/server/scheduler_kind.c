@@ -160,7 +160,7 @@ static harpe_status open_python(harpe_scheduler_kind *kind, const char *name, ha
                           name);
     harpe_text command = {0};
     append_package_path(&command);
-    harpe_text_printf(&command, "\"${HARPE_PYTHON:-python3}\" -m %s %s", PYTHON_HOST, name);
+    harpe_text_printf(&command, "exec \"${HARPE_PYTHON:-python3}\" -m %s %s", PYTHON_HOST, name);
     if (command.failed) {
         harpe_text_free(&command);
         return harpe_fail_memory(error);
@@ -304,4 +304,19 @@ bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
 
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->library; }
 
+bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind) {
+    return kind->class == &harpe_program_scheduler;
+}
+
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind) { harpe_children_kill(&kind->children); }
+
+/* The list has a mutex of its own. */
+void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id) {
+    if (harpe_scheduler_kind_has_programs(kind))
+        harpe_children_cancel((harpe_children *)&kind->children, job_id);
+}
+
+void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id) {
+    if (harpe_scheduler_kind_has_programs(kind))
+        harpe_children_forget((harpe_children *)&kind->children, job_id);
+}

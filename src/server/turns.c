@@ -38,7 +38,10 @@ void harpe_turn_end(harpe_turn *turn) {
     if (turn->kind != HARPE_TURN_FRONTIER) harpe_job_changed(job); /* that only looked */
     free_turn(turn);
     job->turn = NULL;
-    if (job->is_evicted) harpe_job_bury(job);
+    if (job->is_evicted) {
+        harpe_scheduler_kind_forget(job->jobs->options.scheduler, job->id);
+        harpe_job_bury(job);
+    }
     harpe_job_advance(job);
 }
 
@@ -102,6 +105,19 @@ void harpe_job_leave_scheduler(harpe_job *job) {
         .work = end_scheduler, .done = has_ended, .user = self, .pool = HARPE_POOL_SCHEDULE};
     harpe_under_way_add(jobs, &self->under_way, drop_end);
     harpe_workers_submit(jobs->options.workers, &self->work);
+}
+
+/* It needs no processes until a rank comes back, or all ask. */
+bool harpe_job_rests(const harpe_job *job) {
+    return harpe_scheduler_kind_has_programs(job->jobs->options.scheduler) &&
+           harpe_job_has_ended(job) && job->asking < job->info.world_size && !job->queue.first;
+}
+
+void harpe_job_rest(harpe_job *job) {
+    if (!job->scheduler || job->is_finished) return; /* its program has ended by itself */
+    harpe_job_leave_scheduler(job);
+    job->scheduler = NULL;
+    job->is_ready = false;
 }
 
 /* ---- What a turn leaves behind ------------------------------------------------------------ */
@@ -185,6 +201,8 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
         job->failure = turn->json;
         turn->json = NULL;
         job->jobs->counts.failed++;
+        harpe_job_leave_scheduler(job);
+        job->scheduler = NULL;
         harpe_jobs_log(job->jobs, HARPE_LOG_ERROR, "%s: failed: %s", job->id, job->failure);
         harpe_job_refuse_held(job, 500, job->failure);
     }

@@ -26,6 +26,7 @@ void harpe_perseus_figures(const void *state, harpe_figures *out);
 typedef struct harpe_host_job {
     harpe_scheduler_job base; /* first */
     const char *command;
+    const char *job_id; /* with the 3D wrapper, too */
     int timeout_s;
     struct harpe_children *children; /* the list that its process is added to */
 } harpe_host_job;

@@ -19,8 +19,13 @@
 #include "server/schedulers/child.h"
 
 enum {
-    LINE_LIMIT_BYTES = 256 << 20,
+    /* Of an answer: so much, and so much for each rank, but never more than the last. */
+    LINE_LIMIT_BYTES = 4 << 20,
+    LINE_LIMIT_RANK_BYTES = 1 << 20,
+    LINE_LIMIT_MAX_BYTES = 256 << 20,
     READ_BYTES = 1 << 16,
+    HOW_SIZE = 700,
+    END_PATIENCE_MS = 2000, /* between the end of a program's output and its own */
 };
 
 typedef struct program {
@@ -35,7 +40,13 @@ typedef struct program {
 /* ---- One question, one answer -----------------------------------------------------------------
  */
 
-static harpe_status fail_died(const program *self, harpe_error *error) {
+static harpe_status fail_died(program *self, harpe_error *error) {
+    char how[HOW_SIZE];
+    harpe_child_end(&self->child, END_PATIENCE_MS, how, sizeof how);
+    if (*how)
+        return harpe_fail(error, HARPE_IO_ERROR,
+                          "the scheduler program '%.200s' ended without an answer (%s)",
+                          self->command, how);
     return harpe_fail(error, HARPE_IO_ERROR,
                       "the scheduler program '%.200s' ended without an answer: see its standard "
                       "error",
@@ -48,13 +59,16 @@ static harpe_status fail_lines(const program *self, harpe_error *error) {
                       self->command);
 }
 
-static harpe_status wait_for(const program *self, int fd, short events, int64_t deadline_ns,
+static harpe_status wait_for(program *self, int fd, short events, int64_t deadline_ns,
                              harpe_error *error) {
     for (;;) {
         int64_t left_ns = deadline_ns - harpe_clock_ns();
-        struct pollfd ready = {.fd = fd, .events = events};
-        int count = left_ns > 0 ? poll(&ready, 1, (int)(left_ns / 1000000) + 1) : 0;
-        if (count > 0) return HARPE_OK;
+        /* The leash says when the program was killed, or its keeper. */
+        struct pollfd ready[] = {{.fd = fd, .events = events},
+                                 {.fd = self->child.leash, .events = POLLIN}};
+        int count = left_ns > 0 ? poll(ready, 2, (int)(left_ns / 1000000) + 1) : 0;
+        if (count > 0 && ready[0].revents) return HARPE_OK;
+        if (count > 0) return fail_died(self, error);
         if (count < 0 && errno == EINTR) continue;
         return harpe_fail(error, HARPE_IO_ERROR,
                           "the scheduler program '%.200s' did not answer within %d s",
@@ -81,8 +95,8 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
     return written;
 }
 
-static harpe_status send_line(const program *self, const char *line, size_t length,
-                              int64_t deadline_ns, harpe_error *error) {
+static harpe_status send_line(program *self, const char *line, size_t length, int64_t deadline_ns,
+                              harpe_error *error) {
     while (length > 0) {
         harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
         if (status) return status;
@@ -95,8 +109,15 @@ static harpe_status send_line(const program *self, const char *line, size_t leng
     return HARPE_OK;
 }
 
+/* What one rank's schedules may take times the ranks: a program that never ends its line must not
+ * take the server's memory. */
+static size_t line_limit(const program *self) {
+    size_t limit = (size_t)self->job->job->world_size * LINE_LIMIT_RANK_BYTES + LINE_LIMIT_BYTES;
+    return limit < LINE_LIMIT_MAX_BYTES ? limit : LINE_LIMIT_MAX_BYTES;
+}
+
 /* One line into `line`, without its newline. */
-static harpe_status read_line(const program *self, harpe_text *line, int64_t deadline_ns,
+static harpe_status read_line(program *self, harpe_text *line, int64_t deadline_ns,
                               harpe_error *error) {
     char bytes[READ_BYTES];
     for (;;) {
@@ -109,11 +130,11 @@ static harpe_status read_line(const program *self, harpe_text *line, int64_t dea
         if (end && end + 1 != bytes + count) return fail_lines(self, error);
         harpe_text_append(line, bytes, end ? (size_t)(end - bytes) : (size_t)count);
         if (line->failed) return harpe_fail_memory(error);
-        if (line->length > LINE_LIMIT_BYTES)
+        if (line->length > line_limit(self))
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                              "the scheduler program '%.200s' answered with a line of more than %d "
-                              "MiB",
-                              self->command, LINE_LIMIT_BYTES >> 20);
+                              "the scheduler program '%.200s' answered with a line of more than "
+                              "%zu MiB",
+                              self->command, line_limit(self) >> 20);
         if (end) return HARPE_OK;
     }
 }
@@ -157,6 +178,7 @@ static harpe_status take_answer(program *self, const harpe_text *line, harpe_err
         json_decref(self->schedules);
         self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
         self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+        if (self->is_finished) harpe_child_stop(&self->child); /* nothing more is asked */
     }
     json_decref(answer);
     return status;
@@ -164,7 +186,7 @@ static harpe_status take_answer(program *self, const harpe_text *line, harpe_err
 
 static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
                              harpe_error *error) {
-    if (self->child.process <= 0) return fail_died(self, error);
+    if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
     struct pollfd early = {.fd = self->child.output, .events = POLLIN};
     if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
@@ -232,6 +254,12 @@ static char *observe_line(const harpe_profiling_result *results, size_t count, s
     return line_of(question, length);
 }
 
+/* One that has failed is gone before another is started. */
+static void end_child(program *self) {
+    char how[HOW_SIZE];
+    harpe_child_end(&self->child, 0, how, sizeof how);
+}
+
 static harpe_status initialise(program *self, harpe_error *error) {
     size_t length = 0;
     char *question = init_line(self->job, &length);
@@ -242,7 +270,7 @@ static harpe_status initialise(program *self, harpe_error *error) {
     if (!status) status = take_answer(self, &answer, error);
     free(question);
     harpe_text_free(&answer);
-    if (status) harpe_child_stop(&self->child);
+    if (status) end_child(self);
     return status;
 }
 
@@ -269,7 +297,7 @@ static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_e
     program *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
     *self = (program){.job = job, .command = host->command, .timeout_s = host->timeout_s};
-    harpe_child_init(&self->child, host->children);
+    harpe_child_init(&self->child, host->children, host->job_id);
     harpe_status status = initialise(self, error);
     if (status) {
         destroy(self);
@@ -315,7 +343,7 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
     harpe_text answer = {0};
     harpe_status status = ask_once(self, question, length, &answer, error);
     if (status)
-        harpe_child_stop(&self->child);
+        end_child(self);
     else
         status = take_answer(self, &answer, error);
     free(question);
@@ -325,7 +353,7 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
 
 bool harpe_program_is_lost(const void *state) {
     const program *self = state;
-    return self->child.process <= 0;
+    return !harpe_child_is_running(&self->child) && !harpe_child_is_refused(&self->child);
 }
 
 static bool is_finished(const void *state) {

@@ -1,0 +1,231 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler programs as processes: when they start, when they end, and what is left of those that do
+not want to end, also after a server that was killed. Every process that a server has started,
+whatever became of its parents, has the server's environment; so the processes are counted by a
+variable in it."""
+import random
+
+from server import *
+from server import HERE
+
+MARK = "HARPE_TEST_MARK"
+
+
+class ProgramTest(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.mark = f"{MARK}={random.getrandbits(64):x}"
+        self.addCleanup(self.kill_processes)
+
+    def start_program(self, *arguments, command=None, **options):
+        command = command or f"/usr/bin/python3 {HERE / 'faulty_scheduler.py'}"
+        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
+                        "--scheduler", f"program:{command}", *arguments,
+                        environment=dict([self.mark.split("=")]), **options)
+        self.addCleanup(server.kill)
+        self.server = server
+        return server
+
+    def processes(self):
+        """Those that a server has started: no zombies, and not the server."""
+        found = []
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{number}/environ", "rb") as file:
+                    is_ours = self.mark.encode() in file.read().split(b"\0")
+                with open(f"/proc/{number}/stat") as file:
+                    is_ours = is_ours and file.read().rpartition(")")[2].split()[0] != "Z"
+            except OSError:
+                continue
+            if is_ours and int(number) != self.server.process.pid:
+                found.append(int(number))
+        return found
+
+    def kill_processes(self):
+        for number in self.processes():
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def wait_for_none(self):
+        self.wait_until(lambda: not self.processes(), "all processes have ended")
+
+    def train(self, job, rounds, first=0):
+        """Returns the clock of the last round."""
+        for round_ in range(first, first + rounds):
+            for rank in range(job.size):
+                held = self.ask(self.server, job, rank, round_)
+                if rank == job.size - 1:
+                    clock = self.expect(held.receive(), 200).json["frequencies"][0][1]
+            for rank in range(job.size):
+                self.expect(self.server.post(f"/result/{job.id}?round={round_}",
+                                             result_of(rank, round_)), 200)
+        return clock
+
+    def end(self, job):
+        for rank in range(job.size):
+            self.expect(self.server.post(f"/end/{job.id}", {"rank": rank}), 200)
+
+
+class EndsTest(ProgramTest):
+    def test_jobs_that_have_ended_have_no_processes_and_those_that_come_back_do(self):
+        self.start_program()
+        jobs = [register(self.server) for _ in range(20)]
+        for job in jobs:
+            self.assertEqual(self.train(job, 2), 1001)
+        self.assertGreaterEqual(len(self.processes()), 20)
+        for job in jobs[1:]:
+            self.end(job)
+        self.wait_until(lambda: 0 < len(self.processes()) <= 3, "19 jobs have left theirs")
+        self.assertEqual(self.server.get(f"/jobs/{jobs[5].id}").json["state"], "ended")
+        self.assertEqual(self.train(jobs[0], 1, 2), 1002)
+        back = jobs[5]
+        self.expect(self.server.post(f"/register_rank/{back.id}", back.rank(0)), 200)
+        self.assertEqual(self.train(back, 3, 2), 1004)
+        self.end(back)
+        self.end(jobs[0])
+        self.wait_for_none()
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_ranks_that_have_ended_and_ask_all_the_same_are_answered(self):
+        self.start_program()
+        job = register(self.server, pp=2)
+        self.train(job, 1)
+        self.end(job)
+        self.wait_for_none()
+        self.assertEqual(self.train(job, 2, 1), 1002)
+
+    def test_jobs_that_had_ended_start_nothing_after_a_restart(self):
+        self.start_program()
+        job = register(self.server)
+        self.train(job, 2)
+        self.end(job)
+        self.server.kill()
+        self.start_program()
+        self.assertEqual(self.server.get(f"/jobs/{job.id}").json["state"], "ended")
+        self.train(register(self.server, job_metadata="finish 0"), 1)
+        self.wait_for_none()
+        self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        self.assertEqual(self.train(job, 1, 2), 1002)
+
+    def test_finished_and_evicted_jobs_have_no_processes(self):
+        self.start_program()
+        finished = [register(self.server, job_metadata=f"finish {n}") for n in range(3)]
+        for job in finished:
+            self.train(job, 4)
+        self.wait_for_none()
+        for n, job in enumerate(finished):
+            self.assertEqual(self.train(job, 1, 4), 1000 + n)
+        evicted = register(self.server)
+        self.train(evicted, 1)
+        self.assertTrue(self.processes())
+        self.expect(self.server.call("DELETE", f"/jobs/{evicted.id}"), 200)
+        self.wait_for_none()
+
+    def test_job_that_is_evicted_while_its_program_does_not_answer(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        for fault in ("deaf", "stop", "deaf later", "escape later"):
+            with self.subTest(fault):
+                job = register(self.server, job_metadata=fault)
+                if fault.endswith("later"):
+                    self.train(job, 1)
+                self.wait_until(self.processes, "it has begun")
+                self.expect(self.server.call("DELETE", f"/jobs/{job.id}"), 200)
+                self.wait_for_none()
+        self.train(register(self.server), 2)
+
+    def test_job_that_has_failed_has_no_processes(self):
+        self.start_program("--set", "scheduler_timeout=2")
+        for fault in ("garbage", "negative later", "deaf", "stop later", "family",
+                      "escape-and-exit"):
+            with self.subTest(fault):
+                job = register(self.server, job_metadata=fault)
+                if fault.endswith("later"):
+                    self.train(job, 1)
+                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+                self.wait_for_none()
+
+    def test_what_a_program_leaves_behind_ends_with_its_job(self):
+        self.start_program()
+        job = register(self.server, job_metadata="escape-and-go-on")
+        self.assertEqual(self.train(job, 3), 1002)
+        self.assertGreaterEqual(len(self.processes()), 2)
+        self.end(job)
+        self.wait_for_none()
+
+
+class KilledServerTest(ProgramTest):
+    FAULTS = ("stop", "loop", "deaf", "escape", "family", "stop later", "family later",
+              "escape-and-go-on", "")
+
+    def test_nothing_survives_the_kill_of_a_server(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        jobs = {fault: register(self.server, job_metadata=fault) for fault in self.FAULTS}
+        for fault in self.FAULTS:
+            if fault.endswith("later") or fault in ("escape-and-go-on", ""):
+                self.train(jobs[fault], 1)
+        self.wait_until(lambda: len(self.processes()) > 100, "all have begun")
+        self.server.kill()
+        self.wait_for_none()
+
+    def test_nothing_survives_a_stop(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        for fault in self.FAULTS[:5]:
+            register(self.server, job_metadata=fault)
+        self.wait_until(lambda: len(self.processes()) > 40, "all have begun")
+        self.assertEqual(self.server.stop(), 0)
+        self.wait_for_none()
+
+    def test_a_descriptor_that_is_open_elsewhere_keeps_nothing_alive(self):
+        """The last holder of a pipe's end is not the server: only the server's process counts."""
+        self.start_program("--set", "scheduler_timeout=3600")
+        register(self.server, job_metadata="deaf")
+        self.wait_until(self.processes, "it has begun")
+        held = []
+        pidfd = os.pidfd_open(self.server.process.pid)
+        self.addCleanup(os.close, pidfd)
+        for number in map(int, os.listdir(f"/proc/{self.server.process.pid}/fd")):
+            try:
+                held.append(pidfd_getfd(pidfd, number))
+            except OSError:
+                continue
+        self.assertTrue(held)
+        self.server.kill()
+        self.wait_for_none()
+        for descriptor in held:
+            os.close(descriptor)
+
+    def test_a_job_outlives_a_killed_keeper(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        job = register(self.server)
+        self.train(job, 2)
+        before = set(self.processes())
+        for keeper in self.keepers():
+            os.kill(keeper, signal.SIGKILL)
+        self.assertEqual(self.train(job, 2, 2), 1003)
+        self.wait_until(lambda: not before & set(self.processes()), "its program has ended, too")
+
+    def keepers(self):
+        found = []
+        for number in self.processes():
+            try:
+                with open(f"/proc/{number}/comm") as file:
+                    if file.read().strip() == "harpe-keeper":
+                        found.append(number)
+            except OSError:
+                continue
+        return found
+
+
+def pidfd_getfd(pidfd, number):
+    import ctypes
+    found = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, number, 0)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return found
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
