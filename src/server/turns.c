@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "server/job.h"
 
 /* ---- Begin and end ------------------------------------------------------------------------ */
@@ -212,7 +213,10 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
 void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
     harpe_job *job = turn->job;
     turn->kind = HARPE_TURN_FAIL;
-    turn->json = strdup(error->message);
+    turn->json =
+        strndup(error->message, harpe_cut_length(error->message, sizeof error->message - 1));
+    if (turn->json)
+        harpe_clean_in_place(turn->json); /* a scheduler's own code may have written it */
     if (!turn->json || job->eviction || turn->jobs->is_stopping) {
         harpe_job_refuse_held(job, 503, "the server could not go on: try again");
         harpe_turn_end(turn);

@@ -4,7 +4,9 @@
 not want to end, also after a server that was killed. Every process that a server has started,
 whatever became of its parents, has the server's environment; so the processes are counted by a
 variable in it."""
+import pathlib
 import random
+import re
 
 from server import *
 from server import HERE
@@ -217,6 +219,111 @@ class KilledServerTest(ProgramTest):
             except OSError:
                 continue
         return found
+
+
+class FaultsTest(ProgramTest):
+    """A program's fault costs its own job, and says in one line what is wrong."""
+
+    SAID = {
+        "raise": "(exit status 1: ValueError: the power of GPU \u00e9\u00df is no number)",
+        "memory": "(exit status 1: MemoryError)",
+        "exit 0": "(exit status 0)", "exit 3": "(exit status 3)", "half": "(exit status 7)",
+        "segfault": "(signal 11 (Segmentation fault))", "abort": "(signal 6 (Aborted))",
+        "garbage": "no JSON object: ?[2J garbage", "binary": "no JSON object: ?",
+        "list": "no JSON object", "lines": "more than one line", "flood": "more than 5 MiB",
+        "NaN": "no JSON object", "infinite": "no JSON object", "huge": "no JSON object",
+        "negative": "instruction forward of rank 0 -1200 MHz", "fraction": "integer", "text": "integer",
+        "pair": "2", "rank": "rank 1", "no rank": "greater than or equal to 0",
+        "object": "no list",
+    }
+
+    def check_failure(self, job, fault):
+        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+        self.assertIn(self.SAID[fault], failure)
+        self.assertRegex(failure, r"\A[^\x00-\x1f\x7f-\x9f]+\Z")
+        self.expect_detail(self.ask(self.server, job, 0).receive(), 500, self.SAID[fault])
+        self.assertEqual(self.server.log().count(f"{job.id}: failed: {failure}\n"), 1)
+
+    def test_every_fault_fails_its_own_job_with_one_clear_line(self):
+        self.start_program("--set", "scheduler_timeout=120")
+        healthy = register(self.server)
+        for number, fault in enumerate(self.SAID):
+            with self.subTest(fault):
+                jobs = [register(self.server, job_metadata=fault),
+                        register(self.server, job_metadata=f"{fault} later")]
+                self.train(jobs[1], 1)
+                for job in jobs:
+                    self.check_failure(job, fault)
+            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+        self.end(healthy)
+        self.wait_for_none()
+
+    def test_flood_of_standard_error_is_bounded_and_delays_nobody(self):
+        script = self.path / "flood.py"
+        script.write_text("import sys\n"
+                          "for line in sys.stdin:\n"
+                          "    for i in range(1 << 20): sys.stderr.write('noise ' * 20 + '\\n')\n"
+                          "    sys.exit('the last words')\n")
+        self.start_program(command=f"/usr/bin/python3 {script}")
+        job = register(self.server)
+        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+        self.assertIn("(exit status 1: the last words)",
+                      self.server.get(f"/jobs/{job.id}").json["failure"])
+        self.wait_for_none()
+        self.assertLess(self.server.log_path.stat().st_size, 16 << 20)  # of 126 MB
+
+    def test_programs_are_the_first_to_end_when_memory_is_out(self):
+        self.start_program()
+        self.train(register(self.server), 1)
+        scores = [pathlib.Path(f"/proc/{number}/oom_score_adj").read_text()
+                  for number in self.processes()]
+        self.assertIn("1000\n", scores)
+
+    def test_errors_of_any_text_reach_all_who_look(self):
+        """The text of an error is cut at a character, whatever its length and characters are."""
+        script = self.path / "complain.py"
+        script.write_text(
+            "import json, sys\n"
+            "info = json.loads(sys.stdin.readline())['init']['job_info']\n"
+            "print(json.dumps({'error': info['job_metadata']}, ensure_ascii=False))\n")
+        self.start_program(command=f"PYTHONIOENCODING=utf-8:surrogatepass python3 {script}",)
+        for text in self.texts():
+            with self.subTest(text[:40], length=len(text.encode())):
+                job = register(self.server, job_metadata=text)
+                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+                self.check_text(job, text)
+
+    def texts(self):
+        random.seed(14)
+        alphabets = ["\u00e9", "\u20ac", "\U0001f525", "a\u0301", "\u0e01\u0e33", "\u009b2J\u009d",
+                     "x\u00df\u4f60\U0001f600\u0308"]
+        for size in (*range(890, 906), *range(1010, 1030), 3000, 65536):
+            alphabet = random.choice(alphabets)
+            text = ""
+            while len(text.encode()) < size:
+                text += random.choice(alphabet)
+            text = "a" * (len(text.encode()) - size) + text
+            while len(text.encode()) > size:
+                text = text[:-1]
+            yield text
+
+    def check_text(self, job, text):
+        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+        expected = re.sub("[\x00-\x1f\x7f-\x9f]", "?", text)
+        shown = failure.removesuffix("...")
+        self.assertTrue(expected.startswith(shown), (failure, expected))
+        self.assertGreater(len(shown.encode()), min(len(expected.encode()), 880) - 8)
+        self.assertIn(f"{job.id}: failed: {failure}\n", self.server.log())
+        detail = self.ask(self.server, job, 0).receive().json["detail"]
+        self.assertTrue(detail.startswith(shown[:200]), detail)
+        row = next(row for row in self.server.get("/jobs").json["jobs"]
+                   if row["job_id"] == job.id)
+        self.assertEqual(row["state"], "failed")
+        shown_by_command = subprocess.run(
+            [HARPE, "jobs", "show", job.id, "--server", f"http://127.0.0.1:{self.server.port}"],
+            capture_output=True, timeout=LIMIT_S, check=True).stdout.decode()
+        self.assertIn(f"failure:    {failure}\n", shown_by_command)
 
 
 def pidfd_getfd(pidfd, number):

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clean.h"
 #include "base/error.h"
 #include "base/side_process.h"
 #include "base/text.h"
@@ -173,6 +174,7 @@ void harpe_child_end(harpe_child *self, int patience_ms, char *how, size_t size)
     ssize_t count = recv(self->leash, &report, sizeof report, MSG_DONTWAIT);
     if (count == (ssize_t)sizeof report) {
         report.last_line[sizeof report.last_line - 1] = '\0';
+        report.last_line[harpe_cut_length(report.last_line, sizeof report.last_line - 2)] = '\0';
         describe(&report, !is_reported, how, size);
     }
     harpe_child_stop(self);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -141,19 +142,23 @@ static harpe_status read_line(program *self, harpe_text *line, int64_t deadline_
 
 /* What a program says of its troubles, a stack trace perhaps, as one line. */
 static harpe_status fail_as_said(const char *said, harpe_error *error) {
-    char line[900];
+    char *line = strdup(said);
+    if (!line) return harpe_fail_memory(error);
     size_t length = 0;
-    for (; *said && length < sizeof line - 1; said++) {
-        bool is_space = (unsigned char)*said <= ' ' || *said == 0x7F;
+    for (const char *from = line; *from; from++) {
+        bool is_space = (unsigned char)*from <= ' ' || *from == 0x7F;
         if (is_space && (length == 0 || line[length - 1] == ' ')) continue;
-        line[length++] = is_space ? ' ' : *said;
+        line[length++] = is_space ? ' ' : *from;
     }
-    while (length > 0 && line[length - 1] == ' ') {
+    while (length > 0 && line[length - 1] == ' ')
         length--;
-    }
     line[length] = '\0';
-    return harpe_fail(error, HARPE_INFEASIBLE, "%s",
-                      length > 0 ? line : "the scheduler program did not say what is wrong");
+    harpe_clean_in_place(line); /* before it is cut: that makes it shorter */
+    harpe_status status =
+        harpe_fail(error, HARPE_INFEASIBLE, "%s",
+                   length > 0 ? line : "the scheduler program did not say what is wrong");
+    free(line);
+    return status;
 }
 
 /* What it said for itself is an error that asking again would not change. */
