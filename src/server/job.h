@@ -118,6 +118,7 @@ struct harpe_job {
     harpe_scheduler *scheduler; /* may be missing in a finished job; a turn's while there is one */
     char *state_text;           /* to be stored with round + 1; NULL: nothing to store */
     size_t state_length;
+    int64_t state_round;     /* the round that was next then */
     struct harpe_turn *turn; /* under way */
     harpe_call_list queue;   /* wishes and frontiers that wait for their turn */
     bool is_marked;          /* it is in the list of jobs that harpe_job_advance has to look at */
@@ -396,6 +397,13 @@ void harpe_turn_take_lesson(harpe_turn *turn);
 /* On a worker: shows the results of `round` to the scheduler, if it wants to see any. */
 harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
                                 const harpe_round_results *results);
+/* The scheduler's last state, from the store or from its last turn. `text` NULL: there is none. */
+typedef struct harpe_saved_state {
+    const char *text;
+    size_t length;
+    int64_t round; /* the one that was next, or was running, then */
+} harpe_saved_state;
+harpe_saved_state harpe_job_saved_state(const harpe_job *job); /* bring_back.c */
 /* On a worker: brings a new scheduler to where the stored rounds left it (bring_back.c). */
 harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler);
 

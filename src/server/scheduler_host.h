@@ -33,6 +33,8 @@ bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
 /* Does a process run for each job? */
 bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind);
+/* If so: can another process take its place in the middle of a job? */
+bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind);
 /* Kills the programs of one job, and starts no more until it is forgotten. Any thread. */
 void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id);
 void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id);
@@ -66,6 +68,8 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler);
 /* After a failed call: what it learnt is gone, but a new one may learn it again. */
 bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler);
+/* Does a process run for it now? */
+bool harpe_scheduler_has_process(const harpe_scheduler *scheduler);
 bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler);
 /* Are results of all rounds needed to bring it back (true), or does save do it? */
 bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler);

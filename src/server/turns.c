@@ -110,12 +110,13 @@ void harpe_job_leave_scheduler(harpe_job *job) {
 
 /* It needs no processes until a rank comes back, or all ask. */
 bool harpe_job_rests(const harpe_job *job) {
-    return harpe_scheduler_kind_has_programs(job->jobs->options.scheduler) &&
+    return harpe_scheduler_kind_can_return(job->jobs->options.scheduler) &&
            harpe_job_has_ended(job) && job->asking < job->info.world_size && !job->queue.first;
 }
 
 void harpe_job_rest(harpe_job *job) {
-    if (!job->scheduler || job->is_finished) return; /* its program has ended by itself */
+    bool has_process = job->scheduler && harpe_scheduler_has_process(job->scheduler);
+    if (!has_process) return;
     harpe_job_leave_scheduler(job);
     job->scheduler = NULL;
     job->is_ready = false;
@@ -184,6 +185,7 @@ void harpe_turn_take_lesson(harpe_turn *turn) {
     free(job->state_text);
     job->state_text = turn->state_text;
     job->state_length = turn->state_length;
+    job->state_round = job->round + turn->is_over;
     turn->state_text = NULL;
 }
 
@@ -265,7 +267,8 @@ static void prepare(void *user) {
 }
 
 static bool was_finished(const harpe_job *job) {
-    return job->saved_text && job->saved_text[0] == 'f' && job->current;
+    harpe_saved_state saved = harpe_job_saved_state(job);
+    return saved.text && saved.text[0] == 'f' && job->current;
 }
 
 static void is_prepared(void *user) {
@@ -314,22 +317,24 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     return status;
 }
 
+static harpe_status observe_and_ask(harpe_turn *turn) {
+    const harpe_job *job = turn->job;
+    const harpe_frequency_schedule *schedules = NULL;
+    harpe_status status = harpe_turn_observe(turn, job->scheduler, job->round, job->results);
+    if (!status) status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
+    return status ? status : harpe_turn_conclude(turn, job->scheduler, schedules);
+}
+
 static void observe(void *user) {
     harpe_turn *turn = user;
     const harpe_job *job = turn->job;
-    const harpe_frequency_schedule *schedules = NULL;
-    turn->status = harpe_turn_observe(turn, job->scheduler, job->round, job->results);
-    if (turn->status && harpe_scheduler_is_lost(job->scheduler)) {
-        harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING,
-                       "%s: %s; it is made anew and shown all rounds again", job->id,
-                       turn->error.message);
-        turn->status = make_scheduler(turn);
-        return;
-    }
-    if (!turn->status) {
-        turn->status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
-    }
-    if (!turn->status) turn->status = harpe_turn_conclude(turn, job->scheduler, schedules);
+    turn->status = observe_and_ask(turn);
+    if (!turn->status || !harpe_scheduler_is_lost(job->scheduler)) return;
+    harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING, "%s: %s; it is started anew and brought back",
+                   job->id, turn->error.message);
+    harpe_round_text_unref(turn->next);
+    turn->next = NULL;
+    turn->status = make_scheduler(turn);
 }
 
 static void has_observed(void *user) {

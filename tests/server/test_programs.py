@@ -17,6 +17,7 @@ MARK = "HARPE_TEST_MARK"
 class ProgramTest(ServerTest):
     def setUp(self):
         super().setUp()
+        self.server = None
         self.mark = f"{MARK}={random.getrandbits(64):x}"
         self.addCleanup(self.kill_processes)
 
@@ -40,7 +41,7 @@ class ProgramTest(ServerTest):
                     is_ours = is_ours and file.read().rpartition(")")[2].split()[0] != "Z"
             except OSError:
                 continue
-            if is_ours and int(number) != self.server.process.pid:
+            if is_ours and not (self.server and int(number) == self.server.process.pid):
                 found.append(int(number))
         return found
 
@@ -324,6 +325,93 @@ class FaultsTest(ProgramTest):
             [HARPE, "jobs", "show", job.id, "--server", f"http://127.0.0.1:{self.server.port}"],
             capture_output=True, timeout=LIMIT_S, check=True).stdout.decode()
         self.assertIn(f"failure:    {failure}\n", shown_by_command)
+
+
+class LibraryTest(ProgramTest):
+    """A shared object runs in a process for each job: what it does there costs only its job."""
+
+    SAID = {"segfault": "signal 11", "abort": "signal 6", "exit": "exit status 0",
+            "exit 5": "exit status 5", "overflow": "signal 11", "thread": "signal 11",
+            "loop": "did not answer within 2 s", "leave": "exit status 0", "close": "ended",
+            "error": "???", "silent error": "infeasible"}
+
+    def start_library(self, *arguments, with_state=False, at_load=None):
+        name = "HARPE_FAULTY_LIBRARY" + ("_WITH_STATE" if with_state else "")
+        environment = dict([self.mark.split("=")])
+        if at_load:
+            environment["HARPE_TEST_FAULT_AT_LOAD"] = at_load
+        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
+                        "--set", "scheduler_timeout=2", "--scheduler", os.environ[name],
+                        *arguments, environment=environment)
+        self.addCleanup(server.kill)
+        self.server = server
+        return server
+
+    def test_every_fault_costs_only_its_job(self):
+        self.start_library()
+        healthy = register(self.server)
+        for number, (fault, said) in enumerate(self.SAID.items()):
+            with self.subTest(fault):
+                jobs = [register(self.server, job_metadata=fault),
+                        register(self.server, job_metadata=f"{fault} later")]
+                self.train(jobs[1], 1)
+                for job in jobs:
+                    self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"],
+                                    "it fails")
+                    failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+                    self.assertIn(said, failure)
+                    self.assertNotIn("\n", failure)
+            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+        self.end(healthy)
+        self.wait_for_none()
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_faults_when_it_is_loaded_are_told_at_start(self):
+        for fault in ("segfault", "abort", "exit 5", "overflow", "loop", "silent error"):
+            with self.subTest(fault):
+                with self.assertRaisesRegex(AssertionError, "scheduler library|returned nothing"):
+                    self.start_library(at_load=fault)
+
+    def test_what_it_prints_and_logs_reaches_the_log(self):
+        self.start_library()
+        for fault in ("print", "print later"):
+            job = register(self.server, job_metadata=fault)
+            self.assertEqual(self.train(job, 3), 1002)
+        self.assertIn("noise", self.server.log())
+        self.assertIn("after 2 rounds", self.server.log())
+
+    def test_a_killed_process_is_replaced_and_knows_what_it_knew(self):
+        for with_state in (False, True):
+            with self.subTest(with_state=with_state):
+                self.start_library(with_state=with_state)
+                job = register(self.server)
+                self.train(job, 3)
+                for _ in range(2):
+                    before = set(self.processes())
+                    self.kill_processes()
+                    self.wait_until(lambda: not before & set(self.processes()), "they are gone")
+                    round_ = self.server.get(f"/jobs/{job.id}").json["round"] + 1
+                    self.train(job, 1, round_)  # its results find the process gone
+                    self.assertEqual(self.train(job, 1, round_ + 1), 1001 + round_)
+                self.end(job)
+                self.wait_for_none()
+                self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+                self.assertEqual(self.train(job, 2, 7), 1008)
+                self.assertEqual(self.server.stop(), 0)
+                self.start_library(with_state=with_state)
+                self.assertEqual(self.train(job, 1, 9), 1009)
+                self.server.kill()
+                (self.path / "harpe.db").unlink()
+                for path in self.path.glob("harpe.db-*"):
+                    path.unlink()
+
+    def test_nothing_survives_the_kill_of_a_server(self):
+        self.start_library("--set", "scheduler_timeout=3600")
+        for fault in ("loop", ""):
+            register(self.server, job_metadata=fault)
+        self.wait_until(lambda: len(self.processes()) == 4, "two processes and their keepers")
+        self.server.kill()
+        self.wait_for_none()
 
 
 def pidfd_getfd(pidfd, number):

@@ -28,7 +28,6 @@ enum {
     END_PATIENCE_MS = 2000, /* between the end of a program's output and its own */
 };
 
-
 /* ---- One question, one answer -----------------------------------------------------------------
  */
 
@@ -36,8 +35,7 @@ static harpe_status fail_died(harpe_program *self, harpe_error *error) {
     char how[HOW_SIZE];
     harpe_child_end(&self->child, END_PATIENCE_MS, how, sizeof how);
     if (*how)
-        return harpe_fail(error, HARPE_IO_ERROR,
-                          "the %s '%.200s' ended without an answer (%s)",
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer (%s)",
                           self->what, self->name, how);
     return harpe_fail(error, HARPE_IO_ERROR,
                       "the %s '%.200s' ended without an answer: see its standard "
@@ -47,8 +45,8 @@ static harpe_status fail_died(harpe_program *self, harpe_error *error) {
 
 static harpe_status fail_lines(const harpe_program *self, harpe_error *error) {
     return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "the %s '%.200s' said more than one line to one question",
-                      self->what, self->name);
+                      "the %s '%.200s' said more than one line to one question", self->what,
+                      self->name);
 }
 
 static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t deadline_ns,
@@ -62,8 +60,7 @@ static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t 
         if (count > 0 && ready[0].revents) return HARPE_OK;
         if (count > 0) return fail_died(self, error);
         if (count < 0 && errno == EINTR) continue;
-        return harpe_fail(error, HARPE_IO_ERROR,
-                          "the %s '%.200s' did not answer within %d s",
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' did not answer within %d s",
                           self->what, self->name, self->timeout_s);
     }
 }
@@ -87,8 +84,8 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
     return written;
 }
 
-static harpe_status send_line(harpe_program *self, const char *line, size_t length, int64_t deadline_ns,
-                              harpe_error *error) {
+static harpe_status send_line(harpe_program *self, const char *line, size_t length,
+                              int64_t deadline_ns, harpe_error *error) {
     while (length > 0) {
         harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
         if (status) return status;
@@ -169,9 +166,8 @@ static harpe_status parse_answer(harpe_program *self, const harpe_text *line, js
         status = is_status ? (harpe_status)number : HARPE_INFEASIBLE;
         status = fail_as_said(json_string_value(said), status, error);
     } else {
-        (void)harpe_fail(error, status,
-                         "the %s '%.200s' answered what is no JSON object: %.100s", self->what,
-                         self->name, line->data ? line->data : "(an empty line)");
+        (void)harpe_fail(error, status, "the %s '%.200s' answered what is no JSON object: %.100s",
+                         self->what, self->name, line->data ? line->data : "(an empty line)");
     }
     json_decref(answer);
     return status;
@@ -190,11 +186,12 @@ static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_er
     json_decref(answer);
     if (is_list) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "the %s '%.200s' answered schedules that are no list", self->what, self->name);
+                      "the %s '%.200s' answered schedules that are no list", self->what,
+                      self->name);
 }
 
-static harpe_status ask_once(harpe_program *self, const char *question, size_t length, harpe_text *answer,
-                             harpe_error *error) {
+static harpe_status ask_once(harpe_program *self, const char *question, size_t length,
+                             harpe_text *answer, harpe_error *error) {
     if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
     struct pollfd early = {.fd = self->child.output, .events = POLLIN};
     if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
@@ -258,11 +255,11 @@ json_t *harpe_program_init_value(const harpe_scheduler_job *job) {
     }
     char *info = NULL;
     if (harpe_job_info_format(job->job, &info, NULL)) failed = true;
-    json_t *value = failed ? NULL
-                           : json_pack("{s:o, s:O, s:o, s:o}", "job_info",
-                                       json_loads(info, 0, NULL), "rank_infos", ranks, "settings",
-                                       json_loads(job->settings_json, 0, NULL), "args",
-                                       json_loads(job->args_json, 0, NULL));
+    json_t *value =
+        failed ? NULL
+               : json_pack("{s:o, s:O, s:o, s:o}", "job_info", json_loads(info, 0, NULL),
+                           "rank_infos", ranks, "settings", json_loads(job->settings_json, 0, NULL),
+                           "args", json_loads(job->args_json, 0, NULL));
     free(info);
     json_decref(ranks);
     return value;
@@ -313,8 +310,8 @@ static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_e
     if (!self) return harpe_fail_memory(error);
     *self = (harpe_program){.job = job,
                             .command = host->command,
-                            .what = "scheduler program",
-                            .name = host->command,
+                            .what = host->what,
+                            .name = host->name,
                             .timeout_s = host->timeout_s};
     harpe_status status = harpe_program_start(self, host->children, host->job_id, error);
     json_t *question = status ? NULL : json_pack("{s:o}", "init", harpe_program_init_value(job));
@@ -365,6 +362,10 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
     json_t *question = json_pack("{s:o}", "observe", harpe_program_observe_value(results, count));
     harpe_status status = harpe_program_ask(state, question, &answer, error);
     return status ? status : take_schedules(state, answer, error);
+}
+
+bool harpe_program_is_running(const void *state) {
+    return harpe_child_is_running(&((const harpe_program *)state)->child);
 }
 
 bool harpe_program_is_lost(const void *state) {
