@@ -40,6 +40,16 @@ bool harpe_character_is_safe(int32_t code) {
     return !is_separator && !is_direction && !is_hidden;
 }
 
+size_t harpe_cut_length(const char *text, size_t limit) {
+    size_t length = strnlen(text, limit + 1);
+    if (length <= limit) return length;
+    size_t start = limit;
+    while (start > 0 && limit - start < 3 && ((unsigned char)text[start] & 0xc0) == 0x80)
+        start--;
+    size_t whole = sequence_length((unsigned char)text[start]);
+    return whole > 1 && start + whole > limit ? start : limit;
+}
+
 void harpe_clean_in_place(char *text) {
     char *to = text;
     for (const char *from = text; *from;) {

@@ -14,6 +14,8 @@ int32_t harpe_character(const char *text, size_t *length);
  * obey them), and for characters that change the direction of text, separate lines or are
  * invisible. */
 bool harpe_character_is_safe(int32_t code);
+/* How many bytes of `text` fit into `limit` bytes without cutting a character in two. */
+size_t harpe_cut_length(const char *text, size_t limit);
 /* Replaces every character that is not safe, and every byte that is not valid UTF-8, by '?'. */
 void harpe_clean_in_place(char *text);
 

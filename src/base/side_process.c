@@ -68,7 +68,7 @@ static char *program_in_path(void) {
     return found;
 }
 
-static harpe_status find_program(const char *name, char **out, harpe_error *error) {
+harpe_status harpe_side_process_program(const char *name, char **out, harpe_error *error) {
     bool is_ignored = false;
     const char *given = harpe_trusted_file_variable("HARPE_PROGRAM", &is_ignored);
     if (given) {
@@ -251,7 +251,7 @@ harpe_status harpe_side_process_start(const harpe_side_process *process, int *so
                                       harpe_error *error) {
     int sockets[2] = {-1, -1};
     char *program = NULL;
-    harpe_status status = find_program(process->name, &program, error);
+    harpe_status status = harpe_side_process_program(process->name, &program, error);
     if (status != HARPE_OK) return status;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
         status = harpe_fail_errno(error, errno, "starting %s", process->name);

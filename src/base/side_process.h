@@ -36,6 +36,9 @@ typedef struct harpe_side_process {
     const atomic_bool *gives_up; /* true: do not wait any longer; may be NULL */
 } harpe_side_process;
 
+/* The path of the program `harpe`, to be freed. `name` is what it is needed for, for messages. */
+harpe_status harpe_side_process_program(const char *name, char **out, harpe_error *error);
+
 /* Returns once the process has answered. It is nobody's child, in a session of its own. `*socket`
  * is to be closed. HARPE_UNAVAILABLE after `patience_ms`, HARPE_INTERRUPTED soon after `*gives_up`:
  * the process then finds its socket closed. HARPE_NOT_SUPPORTED before Linux 5.9. */

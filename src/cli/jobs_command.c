@@ -253,6 +253,21 @@ static bool wait_for_next(void) {
     return !harpe_terminal_progress_signal();
 }
 
+/* False: the watch goes on. Else a job that failed makes it fail. */
+static bool is_over(watching *watch, const json_t *job, harpe_status *status, harpe_error *error) {
+    const char *state = json_string_value(json_object_get(job, "state"));
+    const char *failure = json_string_value(json_object_get(job, "failure"));
+    const char *id = json_string_value(json_object_get(job, "job_id"));
+    if (state && strcmp(state, "failed") == 0) {
+        *status = harpe_fail(error, HARPE_INFEASIBLE, "%.200s has failed: %.700s", id ? id : "-",
+                             failure ? failure : "the server gives no reason");
+        return true;
+    }
+    if (!state || strcmp(state, "ended") != 0) return false;
+    if (!watch->arguments->quiet) *status = tell(watch, "the job has ended", NULL, error);
+    return true;
+}
+
 /* A server that is restarted is waited for, once the job has been seen. */
 static harpe_status follow(watching *watch, harpe_jobs_client *client, const char *id,
                            harpe_error *error) {
@@ -261,7 +276,9 @@ static harpe_status follow(watching *watch, harpe_jobs_client *client, const cha
         harpe_status status = harpe_jobs_client_call(client, "GET", id, &job, error);
         if (status == HARPE_OK) {
             status = show_progress(watch, job, error);
+            bool ends = !status && is_over(watch, job, &status, error);
             json_decref(job);
+            if (ends) return status;
         } else if (status == HARPE_INTERRUPTED) {
             return HARPE_OK;
         } else if (status == HARPE_NOT_FOUND && watch->was_seen) {

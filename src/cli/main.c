@@ -18,6 +18,8 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "client/controller.h"
+#include "server/schedulers/keeper.h"
+#include "server/schedulers/library.h"
 
 static const harpe_command commands[] = {
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
@@ -197,6 +199,12 @@ int main(int argc, char **argv) {
     }
     if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) {
         return harpe_controller_main();
+    }
+    if (strcmp(first, HARPE_KEEPER_ARGUMENT) == 0) {
+        return harpe_keeper_main(argc, argv);
+    }
+    if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) {
+        return harpe_library_main(argc, argv);
     }
     if (first[0] == '-') {
         return unknown_option(first);

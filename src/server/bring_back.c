@@ -30,6 +30,12 @@ static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler,
     return status;
 }
 
+harpe_saved_state harpe_job_saved_state(const harpe_job *job) {
+    if (job->saved_text)
+        return (harpe_saved_state){job->saved_text, job->saved_length, job->saved_round};
+    return (harpe_saved_state){job->state_text, job->state_length, job->state_round};
+}
+
 /* From after schedule `round` was said to the schedules that are to be handed out next; NULL: those
  * of the running round. */
 static harpe_status live_through(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
@@ -50,7 +56,8 @@ static harpe_status live_through(harpe_turn *turn, harpe_scheduler *scheduler, i
     if (turn->is_over) return HARPE_OK;
     *schedules = NULL;
     int applied = apply_wishes(job, scheduler, job->round, true);
-    if (applied == 0 || !job->saved_text || job->saved_text[0] != 'f') return HARPE_OK;
+    harpe_saved_state saved = harpe_job_saved_state(job);
+    if (applied == 0 || !saved.text || saved.text[0] != 'f') return HARPE_OK;
     return harpe_scheduler_next(scheduler, schedules, &turn->error);
 }
 
@@ -66,20 +73,22 @@ static harpe_status make_finished(harpe_turn *turn, harpe_scheduler **scheduler)
     harpe_scheduler_free(*scheduler);
     *scheduler = NULL;
     turn->is_finished = true;
-    turn->state_text = strdup(job->saved_text);
-    turn->state_length = turn->state_text ? job->saved_length : 0;
+    harpe_saved_state saved = harpe_job_saved_state(job);
+    turn->state_text = strdup(saved.text);
+    turn->state_length = turn->state_text ? saved.length : 0;
     return HARPE_OK;
 }
 
 harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler) {
     const harpe_job *job = turn->job;
     const harpe_frequency_schedule *schedules = NULL;
-    const char *saved = job->saved_text;
-    int64_t round = saved ? job->saved_round : 0;
+    harpe_saved_state saved = harpe_job_saved_state(job);
+    int64_t round = saved.text ? saved.round : 0;
     harpe_status status = HARPE_OK;
-    if (saved && saved[0] == 'f' && saved[1] == '-') return make_finished(turn, scheduler);
-    if (saved && saved[1] == 's') {
-        status = harpe_scheduler_load(*scheduler, saved + 2, job->saved_length - 2, &turn->error);
+    if (saved.text && saved.text[0] == 'f' && saved.text[1] == '-')
+        return make_finished(turn, scheduler);
+    if (saved.text && saved.text[1] == 's') {
+        status = harpe_scheduler_load(*scheduler, saved.text + 2, saved.length - 2, &turn->error);
     } else {
         (void)apply_wishes(job, *scheduler, 0, false);
         status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);

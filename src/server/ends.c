@@ -89,6 +89,7 @@ static void end_is_stored(void *user, harpe_status status, const harpe_error *er
         harpe_reply_null(call, -1);
     }
     harpe_operation_end(operation);
+    harpe_job_advance(job);
 }
 
 /* `operation` has the call that is answered once it is stored. */

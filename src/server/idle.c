@@ -39,6 +39,8 @@ static void remove_job(harpe_job *job) {
     harpe_jobs *jobs = job->jobs;
     harpe_job_table_retire(&jobs->table, job);
     job->is_evicted = true;
+    /* What waits for its program ends now. */
+    if (job->turn) harpe_scheduler_kind_cancel(jobs->options.scheduler, job->id);
     jobs->counts.jobs--;
     jobs->counts.ranks -= (size_t)job->registered;
     jobs->counts.failed -= job->failure != NULL;

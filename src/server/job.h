@@ -120,6 +120,7 @@ struct harpe_job {
     harpe_scheduler *scheduler; /* may be missing in a finished job; a turn's while there is one */
     char *state_text;           /* to be stored with round + 1; NULL: nothing to store */
     size_t state_length;
+    int64_t state_round;     /* the round that was next then */
     struct harpe_turn *turn; /* under way */
     harpe_call_list queue;   /* wishes and frontiers that wait for their turn */
     bool is_marked;          /* it is in the list of jobs that harpe_job_advance has to look at */
@@ -248,6 +249,10 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
 /* Frees its scheduler, on a worker where that may wait for a program. */
 void harpe_job_leave_scheduler(harpe_job *job);
+/* A job that has ended leaves a scheduler that runs in a process; another one is prepared when the
+ * job goes on (turns.c). */
+bool harpe_job_rests(const harpe_job *job);
+void harpe_job_rest(harpe_job *job);
 /* Frees all that only a living job needs, once no worker reads it. */
 void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
@@ -422,6 +427,13 @@ void harpe_turn_take_lesson(harpe_turn *turn);
 /* On a worker: shows the results of `round` to the scheduler, if it wants to see any. */
 harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
                                 const harpe_round_results *results);
+/* The scheduler's last state, from the store or from its last turn. `text` NULL: there is none. */
+typedef struct harpe_saved_state {
+    const char *text;
+    size_t length;
+    int64_t round; /* the one that was next, or was running, then */
+} harpe_saved_state;
+harpe_saved_state harpe_job_saved_state(const harpe_job *job); /* bring_back.c */
 /* On a worker: brings a new scheduler to where the stored rounds left it (bring_back.c). */
 harpe_status harpe_turn_bring_back(harpe_turn *turn, harpe_scheduler **scheduler);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/text.h"
 #include "server/job.h"
 
@@ -28,9 +29,20 @@ static void append_int(harpe_text *text, const char *name, int64_t value) {
     harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
 }
 
-/* NULL becomes null, as does what is no UTF-8. */
+/* Of a text that is not UTF-8, such as one that was cut when it was stored. */
+static json_t *clean_string(const char *value) {
+    char *clean = strdup(value);
+    if (!clean) return NULL;
+    harpe_clean_in_place(clean);
+    json_t *string = json_string(clean);
+    free(clean);
+    return string;
+}
+
+/* NULL becomes null. */
 static void append_string(harpe_text *text, const char *name, const char *value) {
     json_t *string = json_string(value);
+    if (!string && value) string = clean_string(value);
     char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
     append(text, name);
     append(text, quoted ? quoted : "null");
@@ -46,9 +58,8 @@ static void append_metadata(harpe_text *text, const char *value, size_t limit) {
         append_string(text, name, value);
         return;
     }
-    while (limit > 0 && ((unsigned char)value[limit] & 0xC0) == 0x80)
-        limit--; /* not within a character */
-    (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)limit, value);
+    (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)harpe_cut_length(value, limit),
+                   value);
     append_string(text, name, beginning);
     append(text, ",\"job_metadata_is_shortened\":true");
 }

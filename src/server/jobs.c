@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/job.h"
@@ -34,6 +35,7 @@ void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *f
     va_start(arguments, format);
     int length = vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    if (length >= (int)sizeof line) line[harpe_cut_length(line, sizeof line - 2)] = '\0';
     if (length >= 0) log->write(log->user, level, line);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "server/job.h"
 
 void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round) {
@@ -26,13 +27,11 @@ void harpe_reply_null(harpe_call *call, int64_t round) {
     harpe_reply(call, 200, strdup("null"), strlen("null"), round);
 }
 
-/* Names in a message come from requests: what is no UTF-8 is shown as '?'. */
+/* Names in a message come from requests: bytes that are not UTF-8 are shown as '?'. */
 static json_t *json_text(char *message) {
     json_t *text = json_string(message);
     if (text) return text;
-    for (char *c = message; *c != '\0'; c++) {
-        if ((unsigned char)*c >= 0x80) *c = '?';
-    }
+    harpe_clean_in_place(message);
     return json_string(message);
 }
 
@@ -41,8 +40,11 @@ void harpe_reply_detail(harpe_call *call, int http_status, const char *format, .
     char message[HARPE_ERROR_MESSAGE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    if (vsnprintf(message, sizeof message, format, arguments) < 0) message[0] = '\0';
+    int length = vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    if (length < 0) message[0] = '\0';
+    if (length >= (int)sizeof message)
+        message[harpe_cut_length(message, sizeof message - 2)] = '\0';
     json_t *object = json_pack("{s:o}", "detail", json_text(message));
     char *body = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);

@@ -26,6 +26,8 @@
  *                                                  scheduler is finished, -> gathering
  * observing     observed, next schedules           -> gathering
  *               it fails                           as in preparing -> failed
+ * any with all  a rank registers again             stored, then 200 -> as before the end
+ *   ranks' ends (a scheduler that runs in a process has left, and is brought back then)
  * failed        schedule, result, wish             500 with the failure
  * evicted       anything                           410
  *
@@ -307,7 +309,9 @@ static void advance_once(harpe_job *job) {
     }
     if (job->registered < job->info.world_size) return;
     bool waits_for_round = is_over && job->next && job->asking == job->info.world_size;
-    if (!job->is_ready) {
+    if (harpe_job_rests(job)) {
+        harpe_job_rest(job);
+    } else if (!job->is_ready) {
         harpe_begin_prepare(job);
     } else if (is_over && !job->next) {
         harpe_begin_observe(job);

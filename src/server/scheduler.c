@@ -51,6 +51,9 @@ static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
         .base = {&scheduler->job, scheduler->ranks, kind->settings_json, kind->args_json,
                  scheduler->directory, kind->log},
         .command = kind->command,
+        .what = kind->what,
+        .name = kind->shown,
+        .job_id = scheduler->job.job_id ? scheduler->job.job_id : "",
         .timeout_s = kind->timeout_s,
         .children = (harpe_children *)&kind->children, /* it has a mutex of its own */
     };
@@ -164,8 +167,13 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
 }
 
 bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler) {
-    return scheduler->kind->class == &harpe_program_scheduler &&
+    return harpe_scheduler_kind_can_return(scheduler->kind) &&
            harpe_program_is_lost(scheduler->state);
+}
+
+bool harpe_scheduler_has_process(const harpe_scheduler *scheduler) {
+    return harpe_scheduler_kind_has_programs(scheduler->kind) &&
+           harpe_program_is_running(scheduler->state);
 }
 
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler) {

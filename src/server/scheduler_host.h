@@ -31,6 +31,13 @@ const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind); /* for 
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 /* Is it a shared object? */
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
+/* Does a process run for each job? */
+bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind);
+/* If so: can another process take its place in the middle of a job? */
+bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind);
+/* Kills the programs of one job, and starts no more until it is forgotten. Any thread. */
+void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id);
+void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id);
 /* Kills the programs of all jobs; calls that wait for them fail, and no more are started. Any
  * thread. */
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind);
@@ -61,6 +68,8 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler);
 /* After a failed call: what it learnt is gone, but a new one may learn it again. */
 bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler);
+/* Does a process run for it now? */
+bool harpe_scheduler_has_process(const harpe_scheduler *scheduler);
 bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler);
 /* Are results of all rounds needed to bring it back (true), or does save do it? */
 bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler);

@@ -3,7 +3,6 @@
  * program; checked before the first job comes. */
 #include "server/scheduler_kind.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +12,10 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/side_process.h"
 #include "base/text.h"
 #include "server/schedulers/builtin.h"
+#include "server/schedulers/library.h"
 
 typedef struct builtin_row {
     const char *name;
@@ -64,46 +65,39 @@ static bool is_good_name(const char *name) {
            strlen(name);
 }
 
-static harpe_status check_class(const char *path, const harpe_scheduler_class *class,
-                                harpe_error *error) {
-    if (!class)
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: %s returned nothing", path,
-                          HARPE_SCHEDULER_ENTRY);
-    if (class->abi != HARPE_SCHEDULER_ABI)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: made for version %d of the scheduler interface, this is version %d: "
-                          "build it against this version's harpe/scheduler.h",
-                          path, class->abi, HARPE_SCHEDULER_ABI);
-    if (!is_good_name(class->name))
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: its name must have 1 to %d letters, digits or _", path,
-                          NAME_LENGTH_MAX);
-    if (!class->create || !class->next_schedule || !class->destroy)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: %s lacks create, next_schedule or destroy", path, class->name);
-    if (!class->save != !class->load)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: %s has one of save and load and not the other", path, class->name);
-    return HARPE_OK;
+/* As one word of the shell. */
+static void append_quoted(harpe_text *command, const char *word) {
+    harpe_text_append(command, "'", 1);
+    for (; *word; word++) {
+        harpe_text_append(command, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
+    }
+    harpe_text_append(command, "'", 1);
 }
 
+/* A process loads it: its faults must not be the server's. */
 static harpe_status open_shared_object(harpe_scheduler_kind *kind, const char *path,
-                                       harpe_error *error) {
-    char file[4096];
+                                       const char *args_json, harpe_error *error) {
+    char *program = NULL;
+    harpe_text command = {0};
+    harpe_status status =
+        harpe_side_process_program("the process of a scheduler library", &program, error);
+    if (status) return status;
+    harpe_text_printf(&command, "exec ");
+    append_quoted(&command, program);
+    harpe_text_printf(&command, " %s ", HARPE_LIBRARY_ARGUMENT);
+    free(program);
     /* Without a slash the loader would look elsewhere. */
-    snprintf(file, sizeof file, "%s%s", strchr(path, '/') ? "" : "./", path);
-    kind->library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!kind->library)
-        return harpe_fail(error, HARPE_NOT_FOUND, "scheduler: cannot load %s", dlerror());
-    harpe_scheduler_entry_function entry = NULL;
-    *(void **)&entry = dlsym(kind->library, HARPE_SCHEDULER_ENTRY);
-    if (!entry)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "scheduler: %s does not export %s (see harpe/scheduler.h)", path,
-                          HARPE_SCHEDULER_ENTRY);
-    const harpe_scheduler_class *class = entry();
-    harpe_status status = check_class(path, class, error);
-    if (!status) kind->class = class;
+    harpe_text file = {0};
+    harpe_text_printf(&file, "%s%s", strchr(path, '/') ? "" : "./", path);
+    append_quoted(&command, file.data ? file.data : "");
+    kind->command = command.data;
+    kind->what = "scheduler library";
+    kind->shown = file.data;
+    kind->is_library = true;
+    if (command.failed || file.failed) return harpe_fail_memory(error);
+    status = harpe_library_look(kind->command, kind->shown, args_json, kind->timeout_s,
+                                &kind->children, &kind->library_class, &kind->library_name, error);
+    if (!status) kind->class = &kind->library_class;
     return status;
 }
 
@@ -119,15 +113,6 @@ static bool is_python_name(const char *name) {
     return dot && dot != name && is_good_name(dot + 1) &&
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
                strlen(name);
-}
-
-/* As one word of the shell. */
-static void append_quoted(harpe_text *command, const char *word) {
-    harpe_text_append(command, "'", 1);
-    for (; *word; word++) {
-        harpe_text_append(command, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
-    }
-    harpe_text_append(command, "'", 1);
 }
 
 /* The Python package that belongs to this program: beside it in its prefix, or in the source tree
@@ -160,14 +145,16 @@ static harpe_status open_python(harpe_scheduler_kind *kind, const char *name, ha
                           name);
     harpe_text command = {0};
     append_package_path(&command);
-    harpe_text_printf(&command, "\"${HARPE_PYTHON:-python3}\" -m %s %s", PYTHON_HOST, name);
+    harpe_text_printf(&command, "exec \"${HARPE_PYTHON:-python3}\" -m %s %s", PYTHON_HOST, name);
     if (command.failed) {
         harpe_text_free(&command);
         return harpe_fail_memory(error);
     }
     kind->class = &harpe_program_scheduler;
     kind->command = command.data;
-    return HARPE_OK;
+    kind->what = "Python scheduler";
+    kind->shown = strdup(name);
+    return kind->shown ? HARPE_OK : harpe_fail_memory(error);
 }
 
 /* What it says is why it refuses; silence and success mean that all is well. */
@@ -226,7 +213,8 @@ static harpe_status open_builtin(harpe_scheduler_kind *kind, const char *name, h
         name);
 }
 
-static harpe_status open_class(harpe_scheduler_kind *kind, const char *name, harpe_error *error) {
+static harpe_status open_class(harpe_scheduler_kind *kind, const char *name, const char *args_json,
+                               harpe_error *error) {
     if (starts_with(name, PREFIX_PROGRAM)) {
         const char *command = name + strlen(PREFIX_PROGRAM);
         if (!*command)
@@ -234,11 +222,13 @@ static harpe_status open_class(harpe_scheduler_kind *kind, const char *name, har
                               "scheduler: program: must be followed by a command");
         kind->class = &harpe_program_scheduler;
         kind->command = strdup(command);
-        return kind->command ? HARPE_OK : harpe_fail_memory(error);
+        kind->what = "scheduler program";
+        kind->shown = strdup(command);
+        return kind->command && kind->shown ? HARPE_OK : harpe_fail_memory(error);
     }
     if (starts_with(name, PREFIX_PYTHON))
         return open_python(kind, name + strlen(PREFIX_PYTHON), error);
-    if (ends_with(name, ".so")) return open_shared_object(kind, name, error);
+    if (ends_with(name, ".so")) return open_shared_object(kind, name, args_json, error);
     return open_builtin(kind, name, error);
 }
 
@@ -249,7 +239,7 @@ static harpe_status fill(harpe_scheduler_kind *kind, const char *name, const cha
         kind->is_3d = true;
         inner = name + strlen(PREFIX_3D);
     }
-    harpe_status status = open_class(kind, inner, error);
+    harpe_status status = open_class(kind, inner, args_json, error);
     if (status) return status;
     if (kind->class->check_args) {
         status = kind->class->check_args(args_json, error);
@@ -287,9 +277,10 @@ harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
 
 void harpe_scheduler_kind_close(harpe_scheduler_kind *kind) {
     if (!kind) return;
-    if (kind->library) dlclose(kind->library);
     harpe_children_destroy(&kind->children);
     free(kind->command);
+    free(kind->shown);
+    free(kind->library_name);
     free(kind->name);
     free(kind->args_json);
     free(kind->settings_json);
@@ -302,6 +293,26 @@ bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
     return kind->class == &harpe_perseus_scheduler;
 }
 
-bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->library; }
+bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->is_library; }
+
+bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind) {
+    return kind->class == &harpe_program_scheduler || kind->is_library;
+}
+
+/* Wishes are not kept in memory: they are in the state, if it can be saved. */
+bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind) {
+    return harpe_scheduler_kind_has_programs(kind) && (!kind->class->wish || kind->class->save);
+}
 
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind) { harpe_children_kill(&kind->children); }
+
+/* The list has a mutex of its own. */
+void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id) {
+    if (harpe_scheduler_kind_has_programs(kind))
+        harpe_children_cancel((harpe_children *)&kind->children, job_id);
+}
+
+void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id) {
+    if (harpe_scheduler_kind_has_programs(kind))
+        harpe_children_forget((harpe_children *)&kind->children, job_id);
+}

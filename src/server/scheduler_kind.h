@@ -10,9 +10,13 @@
 
 struct harpe_scheduler_kind {
     const harpe_scheduler_class *class;
-    bool is_3d;    /* behind the 3D wrapper */
-    void *library; /* the shared object, or NULL */
-    char *command; /* the program, or NULL */
+    bool is_3d;                          /* behind the 3D wrapper */
+    harpe_scheduler_class library_class; /* of functions that ask its process */
+    char *library_name;
+    char *command;    /* the program, or NULL */
+    const char *what; /* "scheduler program", and so on, for messages */
+    char *shown;      /* the program, the class or the file, for messages */
+    bool is_library;  /* a shared object, which the process loads */
     char *name, *args_json, *settings_json;
     int timeout_s;
     harpe_log log;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/error.h"
 #include "server/job.h"
 
@@ -39,7 +40,10 @@ void harpe_turn_end(harpe_turn *turn) {
     if (turn->kind != HARPE_TURN_FRONTIER) harpe_job_changed(job); /* that only looked */
     free_turn(turn);
     job->turn = NULL;
-    if (job->is_evicted) harpe_job_bury(job);
+    if (job->is_evicted) {
+        harpe_scheduler_kind_forget(job->jobs->options.scheduler, job->id);
+        harpe_job_bury(job);
+    }
     harpe_job_advance(job);
 }
 
@@ -105,6 +109,20 @@ void harpe_job_leave_scheduler(harpe_job *job) {
     harpe_workers_submit(jobs->options.workers, &self->work);
 }
 
+/* It needs no processes until a rank comes back, or all ask. */
+bool harpe_job_rests(const harpe_job *job) {
+    return harpe_scheduler_kind_can_return(job->jobs->options.scheduler) &&
+           harpe_job_has_ended(job) && job->asking < job->info.world_size && !job->queue.first;
+}
+
+void harpe_job_rest(harpe_job *job) {
+    bool has_process = job->scheduler && harpe_scheduler_has_process(job->scheduler);
+    if (!has_process) return;
+    harpe_job_leave_scheduler(job);
+    job->scheduler = NULL;
+    job->is_ready = false;
+}
+
 /* ---- What a turn leaves behind ------------------------------------------------------------ */
 
 /* As it is stored: 'f' for finished or 'r' for running, 's' when the scheduler's own text follows
@@ -168,6 +186,7 @@ void harpe_turn_take_lesson(harpe_turn *turn) {
     free(job->state_text);
     job->state_text = turn->state_text;
     job->state_length = turn->state_length;
+    job->state_round = job->round + turn->is_over;
     turn->state_text = NULL;
 }
 
@@ -186,6 +205,8 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
         job->failure = turn->json;
         turn->json = NULL;
         job->jobs->counts.failed++;
+        harpe_job_leave_scheduler(job);
+        job->scheduler = NULL;
         harpe_jobs_log(job->jobs, HARPE_LOG_ERROR, "%s: failed: %s", job->id, job->failure);
         harpe_job_refuse_held(job, 500, job->failure);
     }
@@ -195,7 +216,10 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
 void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
     harpe_job *job = turn->job;
     turn->kind = HARPE_TURN_FAIL;
-    turn->json = strdup(error->message);
+    turn->json =
+        strndup(error->message, harpe_cut_length(error->message, sizeof error->message - 1));
+    if (turn->json)
+        harpe_clean_in_place(turn->json); /* a scheduler's own code may have written it */
     if (!turn->json || job->eviction || turn->jobs->is_stopping) {
         harpe_job_refuse_held(job, 503, "the server could not go on: try again");
         harpe_turn_end(turn);
@@ -247,7 +271,8 @@ static void prepare(void *user) {
 }
 
 static bool was_finished(const harpe_job *job) {
-    return job->saved_text && job->saved_text[0] == 'f' && job->current;
+    harpe_saved_state saved = harpe_job_saved_state(job);
+    return saved.text && saved.text[0] == 'f' && job->current;
 }
 
 static void is_prepared(void *user) {
@@ -296,22 +321,24 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     return status;
 }
 
+static harpe_status observe_and_ask(harpe_turn *turn) {
+    const harpe_job *job = turn->job;
+    const harpe_frequency_schedule *schedules = NULL;
+    harpe_status status = harpe_turn_observe(turn, job->scheduler, job->round, job->results);
+    if (!status) status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
+    return status ? status : harpe_turn_conclude(turn, job->scheduler, schedules);
+}
+
 static void observe(void *user) {
     harpe_turn *turn = user;
     const harpe_job *job = turn->job;
-    const harpe_frequency_schedule *schedules = NULL;
-    turn->status = harpe_turn_observe(turn, job->scheduler, job->round, job->results);
-    if (turn->status && harpe_scheduler_is_lost(job->scheduler)) {
-        harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING,
-                       "%s: %s; it is made anew and shown all rounds again", job->id,
-                       turn->error.message);
-        turn->status = make_scheduler(turn);
-        return;
-    }
-    if (!turn->status) {
-        turn->status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
-    }
-    if (!turn->status) turn->status = harpe_turn_conclude(turn, job->scheduler, schedules);
+    turn->status = observe_and_ask(turn);
+    if (!turn->status || !harpe_scheduler_is_lost(job->scheduler)) return;
+    harpe_jobs_log(turn->jobs, HARPE_LOG_WARNING, "%s: %s; it is started anew and brought back",
+                   job->id, turn->error.message);
+    harpe_round_text_unref(turn->next);
+    turn->next = NULL;
+    turn->status = make_scheduler(turn);
 }
 
 static void has_observed(void *user) {

@@ -101,6 +101,37 @@ class Looking(JobsTest):
         self.assertEqual((process.returncode, err), (0, ""))
         self.assertIn("the job is gone", out)
 
+    def test_watch_ends_when_its_job_has_ended(self):
+        for arguments, last in (((), "the job has ended"), (("--quiet",), "ended"),
+                                (("--json",), '"state":"ended"')):
+            with self.subTest(arguments):
+                server = self.start()
+                job = register(server, pp=4)
+                process = self.watch(job.id, *arguments)
+                self.assertTrue(process.stdout.readline())
+                for rank in range(4):
+                    self.assertEqual(server.post(f"/end/{job.id}", {"rank": rank}).status, 200)
+                out, err = process.communicate(timeout=LIMIT_S)
+                self.assertEqual((process.returncode, err), (0, ""))
+                self.assertIn(last, out.splitlines()[-1])
+                again = self.watch(job.id, *arguments)  # one that has ended before
+                self.assertIn(last, again.communicate(timeout=LIMIT_S)[0].splitlines()[-1])
+                self.assertEqual(again.returncode, 0)
+
+    def test_watch_fails_with_its_job(self):
+        for arguments in ((), ("--quiet",), ("--json",)):
+            with self.subTest(arguments):
+                server = self.start()
+                job = register(server, pp=2, ranks=False)
+                process = self.watch(job.id, *arguments)
+                self.assertTrue(process.stdout.readline())
+                for rank in range(2):  # the plan has four lists
+                    server.post(f"/register_rank/{job.id}", job.rank(rank))
+                out, err = process.communicate(timeout=LIMIT_S)
+                self.assertEqual(process.returncode, 1)
+                self.assertIn("failed", out.splitlines()[-1])
+                self.assertRegex(err, rf"\Aharpe jobs: {re.escape(job.id)} has failed: .* 4 lists .*\n\Z")
+
     def test_interrupted_watch_ends_well(self):
         job = register(self.start(), pp=4)
         process = self.watch(job.id, "--json")

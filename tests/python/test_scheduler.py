@@ -113,6 +113,88 @@ class Exits(FrequencyScheduler):
 '''
 
 
+# One class for each way to misbehave; `at` is where: in the constructor, in the first or the second
+# round.
+MISBEHAVING = '''
+import os, signal, sys, threading, time
+from harpe.optimizer.pipeline_frequency.common import FrequencySchedule
+from harpe.optimizer.pipeline_frequency.server.scheduler import FrequencyScheduler
+
+
+class Mood(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+class Misbehaves(FrequencyScheduler):
+    def __init__(self, job_info, rank_infos, pfo_settings):
+        super().__init__(job_info, rank_infos, pfo_settings)
+        self.fault, _, self.at = (job_info.job_metadata or "none at never").partition(" at ")
+        self.do("create")
+
+    def _run(self):
+        for step in range(1000):
+            given = self.do(f"round {step}")
+            yield given if given is not None else self.good(1000 + step)
+
+    def good(self, clock):
+        return [FrequencySchedule(rank=info.rank, frequencies=[("forward", clock)])
+                for info in self.rank_infos]
+
+    def do(self, where):
+        if where == self.at:
+            return getattr(self, self.fault)()
+
+    def raises(self): raise RuntimeError("first line\\nlast \u00e9 line")
+    def chained(self):
+        try:
+            {}["cause"]
+        except KeyError as error:
+            raise RuntimeError("effect") from error
+    def moody(self): raise Mood()
+    def interrupts(self): raise KeyboardInterrupt("stop it")
+    def leaves(self): sys.exit(3)
+    def stops(self): raise StopIteration(4)
+    def vanishes(self): os._exit(9)
+    def dies(self): os.kill(os.getpid(), signal.SIGSEGV)
+    def hangs(self): time.sleep(3600)
+    def recurses(self): return self.recurses()
+    def exhausts(self):
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        return bytearray(1 << 40)
+    def nan(self): return self.good(float("nan"))
+    def negative(self): return self.good(-7)
+    def infinite(self): return self.good(float("inf"))
+    def nothing(self): return [None]
+    def number(self): return 7
+    def text(self): return "schedules"
+    def few(self): return self.good(1200)[:-1]
+    def many(self): return self.good(1200) * 2
+    def strange(self): return [{"rank": 0, "frequencies": [["forward", object()]]}]
+    def prints(self):
+        print("garbage " * 100000)
+        os.write(1, b"\\xff\\xfe{}\\n" * 1000)
+        sys.stderr.write("noise\\n" * 100000)
+    def closes(self):
+        sys.stdout.close()
+        sys.stdin.close()
+    def threads(self): threading.Thread(target=lambda: 1 / 0).start()
+'''
+
+# What the job's failure says; None: it goes on.
+OF_FAULTS = {
+    "raises": "RuntimeError: first line last \u00e9 line", "chained": "RuntimeError: effect",
+    "moody": "Mood", "interrupts": "KeyboardInterrupt: stop it", "leaves": "SystemExit: 3",
+    "stops": "StopIteration", "vanishes": "the Python scheduler 'misbehaving.Misbehaves' ended without an answer (exit status 9", "dies": "signal 11",
+    "hangs": "did not answer within", "recurses": "RecursionError", "exhausts": "MemoryError",
+    "nan": "frequencies", "negative": "-7 MHz", "infinite": "frequencies",
+    "nothing": "Misbehaves", "number": "not a list", "text": "not a list",
+    "few": "not one for each", "many": "not one for each", "strange": "frequencies",
+    "prints": None, "closes": None, "threads": None,
+}
+
+
 # ---- The interface ----
 
 def ranks_of(pp, dp=1, tp=1):
@@ -360,6 +442,36 @@ class InTheServer(serving.ServerTest):
                                "nothing")
         self.assertIn("Traceback", server.log())
         self.assertIn('File "' + str(self.path / "faulty.py"), server.log())
+
+    def test_every_fault_costs_only_its_job_and_is_told_in_one_line(self):
+        self.write("misbehaving.py", MISBEHAVING)
+        server = self.serve("python:misbehaving.Misbehaves", None, "--set", "scheduler_timeout=10")
+        healthy = serving.register(server, pp=2)
+        self.assertEqual(self.clocks(server, healthy), [1000, 1000])
+        for fault, said in OF_FAULTS.items():
+            for at in ("create", "round 0", "round 1"):
+                with self.subTest(fault=fault, at=at):
+                    self.check_fault(server, fault, at, said)
+        self.report(server, healthy)
+        self.assertEqual(self.clocks(server, healthy), [1001, 1001])
+        self.assertEqual(server.stop(), 0)
+
+    def check_fault(self, server, fault, at, said):
+        job = serving.register(server, pp=2, job_metadata=f"{fault} at {at}")
+        returns = said in ("frequencies", "-7 MHz", "not a list", "not one for each", "Misbehaves")
+        if at == "create" and returns:
+            return  # a constructor gives nothing
+        if at == "round 1":
+            self.assertEqual(self.clocks(server, job), [1000, 1000])
+            self.report(server, job)
+        answer = self.ask(server, job, 0)
+        if said is None:
+            self.ask(server, job, 1)
+            clock = self.expect(answer.receive(), 200).json["frequencies"][0][1]
+            self.assertEqual(clock, 1001 if at == "round 1" else 1000)
+            return
+        detail = self.expect_detail(answer.receive(LIMIT_S), 500, said)
+        self.assertEqual(server.get(f"/jobs/{job.id}").json["failure"], detail)
 
     def test_schedules_that_do_not_fit_the_job_are_an_error(self):
         self.write("faulty.py", FAULTY)

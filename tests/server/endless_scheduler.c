@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler in a shared object that never returns for a job whose metadata is "hang": nothing can
- * end its thread. */
+/* A scheduler in a shared object that never returns for a job whose metadata is "hang". */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -26,12 +26,16 @@ void harpe_perseus_figures(const void *state, harpe_figures *out);
 typedef struct harpe_host_job {
     harpe_scheduler_job base; /* first */
     const char *command;
+    const char *what;   /* that the command runs: "scheduler program", for messages */
+    const char *name;   /* its own: the program, the class or the file */
+    const char *job_id; /* with the 3D wrapper, too */
     int timeout_s;
     struct harpe_children *children; /* the list that its process is added to */
 } harpe_host_job;
 
 /* Its process died or did not answer: it remembers nothing, and is to be made anew. */
 bool harpe_program_is_lost(const void *state);
+bool harpe_program_is_running(const void *state);
 
 /* ---- Arguments --------------------------------------------------------------------------------
  */

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A child process with pipes for its standard input and output. Private to program.c. */
+/* A program with pipes for its standard input and output, run by a keeper (keeper.h), which ends it
+ * and all that it starts. Private to program.c and scheduler_kind.c. */
 #ifndef HARPE_SERVER_SCHEDULERS_CHILD_H
 #define HARPE_SERVER_SCHEDULERS_CHILD_H
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <sys/types.h>
 
 #include <harpe/status.h>
 
 struct harpe_child;
+struct harpe_cancelled;
 
-/* The children of one server, so that all can be killed from another thread. */
+/* The children of one server, so that they can be killed from another thread. */
 typedef struct harpe_children {
     pthread_mutex_t mutex;
     struct harpe_child *first;
-    bool is_over; /* no more are started */
+    struct harpe_cancelled *cancelled; /* jobs for which no more are started */
+    bool is_over;                      /* no more are started */
 } harpe_children;
 
 void harpe_children_init(harpe_children *children);
@@ -23,19 +25,30 @@ void harpe_children_destroy(harpe_children *children); /* once all children are 
 /* Kills all children and the processes that they started, and starts no more. A thread that waits
  * for the answer of a child sees that it has ended. Any thread. */
 void harpe_children_kill(harpe_children *children);
+/* The same for the children of one job, until harpe_children_forget. Any thread. */
+void harpe_children_cancel(harpe_children *children, const char *job_id);
+void harpe_children_forget(harpe_children *children, const char *job_id);
 
 typedef struct harpe_child {
     harpe_children *all;
+    const char *job_id;                  /* the owner's; "" if it is not a job's */
     struct harpe_child *previous, *next; /* in `all` while it runs */
-    pid_t process;                       /* 0: not running; also its process group */
-    int input, output;                   /* its standard input and output; -1 when not running */
+    int leash;                           /* to its keeper; -1: not running */
+    int input, output;                   /* its standard input and output; -1: not running */
 } harpe_child;
 
-void harpe_child_init(harpe_child *self, harpe_children *all);
+void harpe_child_init(harpe_child *self, harpe_children *all, const char *job_id);
+bool harpe_child_is_running(const harpe_child *self);
 /* Runs `command` with sh -c. */
 harpe_status harpe_child_start(harpe_child *self, const char *command, harpe_error *error);
-/* Its input ends; then it has a moment; then it and what it started are killed. Does nothing where
+/* Ends its input; its keeper kills what is left after a moment. Waits for nothing. Does nothing if
  * nothing runs. */
 void harpe_child_stop(harpe_child *self);
+/* True: its server, or its job, wants no program any more. */
+bool harpe_child_is_refused(const harpe_child *self);
+/* Gives it `patience_ms` to end by itself, then kills it, and waits until it is gone. Writes how it
+ * ended into `how`: "exit status 3" or "signal 11 (Segmentation fault)", then a colon and the last
+ * line of its standard error; "" if it was killed here or that is not known. */
+void harpe_child_end(harpe_child *self, int patience_ms, char *how, size_t size);
 
 #endif

@@ -12,53 +12,56 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/schedulers/builtin.h"
-#include "server/schedulers/child.h"
+#include "server/schedulers/program.h"
 
 enum {
-    LINE_LIMIT_BYTES = 256 << 20,
+    /* Of an answer: so much, and so much for each rank, but never more than the last. */
+    LINE_LIMIT_BYTES = 4 << 20,
+    LINE_LIMIT_RANK_BYTES = 1 << 20,
+    LINE_LIMIT_MAX_BYTES = 256 << 20,
     READ_BYTES = 1 << 16,
+    HOW_SIZE = 700,
+    END_PATIENCE_MS = 2000, /* between the end of a program's output and its own */
 };
-
-typedef struct program {
-    const harpe_scheduler_job *job;
-    const char *command;
-    int timeout_s;
-    harpe_child child;
-    json_t *schedules; /* the last answer's list; NULL: nothing new */
-    bool is_finished;
-} program;
 
 /* ---- One question, one answer -----------------------------------------------------------------
  */
 
-static harpe_status fail_died(const program *self, harpe_error *error) {
+static harpe_status fail_died(harpe_program *self, harpe_error *error) {
+    char how[HOW_SIZE];
+    harpe_child_end(&self->child, END_PATIENCE_MS, how, sizeof how);
+    if (*how)
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer (%s)",
+                          self->what, self->name, how);
     return harpe_fail(error, HARPE_IO_ERROR,
-                      "the scheduler program '%.200s' ended without an answer: see its standard "
+                      "the %s '%.200s' ended without an answer: see its standard "
                       "error",
-                      self->command);
+                      self->what, self->name);
 }
 
-static harpe_status fail_lines(const program *self, harpe_error *error) {
+static harpe_status fail_lines(const harpe_program *self, harpe_error *error) {
     return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "the scheduler program '%.200s' said more than one line to one question",
-                      self->command);
+                      "the %s '%.200s' said more than one line to one question", self->what,
+                      self->name);
 }
 
-static harpe_status wait_for(const program *self, int fd, short events, int64_t deadline_ns,
+static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t deadline_ns,
                              harpe_error *error) {
     for (;;) {
         int64_t left_ns = deadline_ns - harpe_clock_ns();
-        struct pollfd ready = {.fd = fd, .events = events};
-        int count = left_ns > 0 ? poll(&ready, 1, (int)(left_ns / 1000000) + 1) : 0;
-        if (count > 0) return HARPE_OK;
+        /* The leash says when the program was killed, or its keeper. */
+        struct pollfd ready[] = {{.fd = fd, .events = events},
+                                 {.fd = self->child.leash, .events = POLLIN}};
+        int count = left_ns > 0 ? poll(ready, 2, (int)(left_ns / 1000000) + 1) : 0;
+        if (count > 0 && ready[0].revents) return HARPE_OK;
+        if (count > 0) return fail_died(self, error);
         if (count < 0 && errno == EINTR) continue;
-        return harpe_fail(error, HARPE_IO_ERROR,
-                          "the scheduler program '%.200s' did not answer within %d s",
-                          self->command, self->timeout_s);
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' did not answer within %d s",
+                          self->what, self->name, self->timeout_s);
     }
 }
 
@@ -81,7 +84,7 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
     return written;
 }
 
-static harpe_status send_line(const program *self, const char *line, size_t length,
+static harpe_status send_line(harpe_program *self, const char *line, size_t length,
                               int64_t deadline_ns, harpe_error *error) {
     while (length > 0) {
         harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
@@ -95,8 +98,16 @@ static harpe_status send_line(const program *self, const char *line, size_t leng
     return HARPE_OK;
 }
 
+/* What one rank's schedules may take times the ranks: a program that never ends its line must not
+ * take the server's memory. */
+static size_t line_limit(const harpe_program *self) {
+    size_t ranks = self->job ? (size_t)self->job->job->world_size : 0;
+    size_t limit = ranks * LINE_LIMIT_RANK_BYTES + LINE_LIMIT_BYTES;
+    return limit < LINE_LIMIT_MAX_BYTES ? limit : LINE_LIMIT_MAX_BYTES;
+}
+
 /* One line into `line`, without its newline. */
-static harpe_status read_line(const program *self, harpe_text *line, int64_t deadline_ns,
+static harpe_status read_line(harpe_program *self, harpe_text *line, int64_t deadline_ns,
                               harpe_error *error) {
     char bytes[READ_BYTES];
     for (;;) {
@@ -109,62 +120,79 @@ static harpe_status read_line(const program *self, harpe_text *line, int64_t dea
         if (end && end + 1 != bytes + count) return fail_lines(self, error);
         harpe_text_append(line, bytes, end ? (size_t)(end - bytes) : (size_t)count);
         if (line->failed) return harpe_fail_memory(error);
-        if (line->length > LINE_LIMIT_BYTES)
+        if (line->length > line_limit(self))
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                              "the scheduler program '%.200s' answered with a line of more than %d "
-                              "MiB",
-                              self->command, LINE_LIMIT_BYTES >> 20);
+                              "the %s '%.200s' answered with a line of more than "
+                              "%zu MiB",
+                              self->what, self->name, line_limit(self) >> 20);
         if (end) return HARPE_OK;
     }
 }
 
 /* What a program says of its troubles, a stack trace perhaps, as one line. */
-static harpe_status fail_as_said(const char *said, harpe_error *error) {
-    char line[900];
+static harpe_status fail_as_said(const char *said, harpe_status status, harpe_error *error) {
+    char *line = strdup(said);
+    if (!line) return harpe_fail_memory(error);
     size_t length = 0;
-    for (; *said && length < sizeof line - 1; said++) {
-        bool is_space = (unsigned char)*said <= ' ' || *said == 0x7F;
+    for (const char *from = line; *from; from++) {
+        bool is_space = (unsigned char)*from <= ' ' || *from == 0x7F;
         if (is_space && (length == 0 || line[length - 1] == ' ')) continue;
-        line[length++] = is_space ? ' ' : *said;
+        line[length++] = is_space ? ' ' : *from;
     }
-    while (length > 0 && line[length - 1] == ' ') {
+    while (length > 0 && line[length - 1] == ' ')
         length--;
-    }
     line[length] = '\0';
-    return harpe_fail(error, HARPE_INFEASIBLE, "%s",
-                      length > 0 ? line : "the scheduler program did not say what is wrong");
+    harpe_clean_in_place(line); /* before it is cut: that makes it shorter */
+    (void)harpe_fail(error, status, "%s",
+                     length > 0 ? line : "the scheduler program did not say what is wrong");
+    free(line);
+    return status;
 }
 
 /* What it said for itself is an error that asking again would not change. */
-static harpe_status take_answer(program *self, const harpe_text *line, harpe_error *error) {
+static harpe_status parse_answer(harpe_program *self, const harpe_text *line, json_t **out,
+                                 harpe_error *error) {
     json_error_t problem;
     json_t *answer = json_loadb(line->data ? line->data : "", line->length, 0, &problem);
     const json_t *said = json_object_get(answer, "error");
-    json_t *schedules = json_object_get(answer, "schedules");
-    harpe_status status = HARPE_OK;
-    if (!answer || !json_is_object(answer)) {
-        status = harpe_fail(error, HARPE_INVALID_INPUT,
-                            "the scheduler program '%.200s' answered what is no JSON object: "
-                            "%.100s",
-                            self->command, line->data ? line->data : "(an empty line)");
-    } else if (json_is_string(said)) {
-        status = fail_as_said(json_string_value(said), error);
-    } else if (schedules && !json_is_array(schedules)) {
-        status = harpe_fail(error, HARPE_INVALID_INPUT,
-                            "the scheduler program '%.200s' answered schedules that are no list",
-                            self->command);
+    if (json_is_object(answer) && !json_is_string(said)) {
+        *out = answer;
+        return HARPE_OK;
+    }
+    harpe_status status = HARPE_INVALID_INPUT;
+    if (json_is_object(answer)) {
+        json_int_t number = json_integer_value(json_object_get(answer, "status"));
+        bool is_status = number > HARPE_OK && number <= HARPE_UNAVAILABLE;
+        status = is_status ? (harpe_status)number : HARPE_INFEASIBLE;
+        status = fail_as_said(json_string_value(said), status, error);
     } else {
-        json_decref(self->schedules);
-        self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
-        self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+        (void)harpe_fail(error, status, "the %s '%.200s' answered what is no JSON object: %.100s",
+                         self->what, self->name, line->data ? line->data : "(an empty line)");
     }
     json_decref(answer);
     return status;
 }
 
-static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
-                             harpe_error *error) {
-    if (self->child.process <= 0) return fail_died(self, error);
+/* Takes `answer` over. */
+static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_error *error) {
+    json_t *schedules = json_object_get(answer, "schedules");
+    bool is_list = !schedules || json_is_array(schedules);
+    if (is_list) {
+        json_decref(self->schedules);
+        self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
+        self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+        if (self->is_finished) harpe_child_stop(&self->child); /* nothing more is asked */
+    }
+    json_decref(answer);
+    if (is_list) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the %s '%.200s' answered schedules that are no list", self->what,
+                      self->name);
+}
+
+static harpe_status ask_once(harpe_program *self, const char *question, size_t length,
+                             harpe_text *answer, harpe_error *error) {
+    if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
     struct pollfd early = {.fd = self->child.output, .events = POLLIN};
     if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
@@ -191,6 +219,24 @@ static char *line_of(json_t *question, size_t *length) {
     return line;
 }
 
+harpe_status harpe_program_ask(harpe_program *self, json_t *question, json_t **answer,
+                               harpe_error *error) {
+    size_t length = 0;
+    char *line = line_of(question, &length);
+    if (!line) return harpe_fail_memory(error);
+    harpe_text said = {0};
+    harpe_status status = ask_once(self, line, length, &said, error);
+    if (status) {
+        char how[HOW_SIZE];
+        harpe_child_end(&self->child, 0, how, sizeof how);
+    } else {
+        status = parse_answer(self, &said, answer, error);
+    }
+    free(line);
+    harpe_text_free(&said);
+    return status;
+}
+
 /* Adds the JSON that `format` makes of a model to a list. */
 static bool append_model(json_t *list, harpe_status status, char *json) {
     if (status) return false;
@@ -199,7 +245,7 @@ static bool append_model(json_t *list, harpe_status status, char *json) {
     return json_array_append_new(list, value) == 0;
 }
 
-static char *init_line(const harpe_scheduler_job *job, size_t *length) {
+json_t *harpe_program_init_value(const harpe_scheduler_job *job) {
     json_t *ranks = json_array();
     bool failed = !ranks;
     for (int r = 0; r < job->job->world_size && !failed; r++) {
@@ -209,17 +255,17 @@ static char *init_line(const harpe_scheduler_job *job, size_t *length) {
     }
     char *info = NULL;
     if (harpe_job_info_format(job->job, &info, NULL)) failed = true;
-    json_t *question = failed ? NULL
-                              : json_pack("{s:{s:o, s:O, s:o, s:o}}", "init", "job_info",
-                                          json_loads(info, 0, NULL), "rank_infos", ranks,
-                                          "settings", json_loads(job->settings_json, 0, NULL),
-                                          "args", json_loads(job->args_json, 0, NULL));
+    json_t *value =
+        failed ? NULL
+               : json_pack("{s:o, s:O, s:o, s:o}", "job_info", json_loads(info, 0, NULL),
+                           "rank_infos", ranks, "settings", json_loads(job->settings_json, 0, NULL),
+                           "args", json_loads(job->args_json, 0, NULL));
     free(info);
     json_decref(ranks);
-    return line_of(question, length);
+    return value;
 }
 
-static char *observe_line(const harpe_profiling_result *results, size_t count, size_t *length) {
+json_t *harpe_program_observe_value(const harpe_profiling_result *results, size_t count) {
     json_t *list = json_array();
     bool failed = !list;
     for (size_t r = 0; r < count && !failed; r++) {
@@ -227,34 +273,27 @@ static char *observe_line(const harpe_profiling_result *results, size_t count, s
         harpe_status status = harpe_profiling_result_format(&results[r], &json, NULL);
         failed = !append_model(list, status, json);
     }
-    json_t *question = failed ? NULL : json_pack("{s:O}", "observe", list);
+    if (!failed) return list;
     json_decref(list);
-    return line_of(question, length);
+    return NULL;
 }
 
-static harpe_status initialise(program *self, harpe_error *error) {
-    size_t length = 0;
-    char *question = init_line(self->job, &length);
-    if (!question) return harpe_fail_memory(error);
-    harpe_text answer = {0};
-    harpe_status status = harpe_child_start(&self->child, self->command, error);
-    if (!status) status = ask_once(self, question, length, &answer, error);
-    if (!status) status = take_answer(self, &answer, error);
-    free(question);
-    harpe_text_free(&answer);
-    if (status) harpe_child_stop(&self->child);
-    return status;
+harpe_status harpe_program_start(harpe_program *self, harpe_children *children, const char *job_id,
+                                 harpe_error *error) {
+    harpe_child_init(&self->child, children, job_id);
+    return harpe_child_start(&self->child, self->command, error);
+}
+
+void harpe_program_free(harpe_program *self) {
+    harpe_child_stop(&self->child);
+    json_decref(self->schedules);
+    free(self);
 }
 
 /* ---- The scheduler ----------------------------------------------------------------------------
  */
 
-static void destroy(void *state) {
-    program *self = state;
-    harpe_child_stop(&self->child);
-    json_decref(self->schedules);
-    free(self);
-}
+static void destroy(void *state) { harpe_program_free(state); }
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
     json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
@@ -266,13 +305,20 @@ static harpe_status check_args(const char *args_json, harpe_error *error) {
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
     const harpe_host_job *host = (const harpe_host_job *)job;
-    program *self = harpe_calloc(1, sizeof *self);
+    json_t *answer;
+    harpe_program *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
-    *self = (program){.job = job, .command = host->command, .timeout_s = host->timeout_s};
-    harpe_child_init(&self->child, host->children);
-    harpe_status status = initialise(self, error);
+    *self = (harpe_program){.job = job,
+                            .command = host->command,
+                            .what = host->what,
+                            .name = host->name,
+                            .timeout_s = host->timeout_s};
+    harpe_status status = harpe_program_start(self, host->children, host->job_id, error);
+    json_t *question = status ? NULL : json_pack("{s:o}", "init", harpe_program_init_value(job));
+    if (!status) status = harpe_program_ask(self, question, &answer, error);
+    if (!status) status = take_schedules(self, answer, error);
     if (status) {
-        destroy(self);
+        harpe_program_free(self);
         return status;
     }
     *state = self;
@@ -295,41 +341,40 @@ static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer
     return status;
 }
 
-static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
-    program *self = state;
+harpe_status harpe_program_write_schedules(const json_t *schedules, harpe_schedule_writer *writer,
+                                           harpe_error *error) {
     size_t index;
     const json_t *schedule;
-    json_array_foreach(self->schedules, index, schedule) {
+    json_array_foreach(schedules, index, schedule) {
         harpe_status status = write_schedule(schedule, writer, error);
         if (status) return status;
     }
     return HARPE_OK;
 }
 
+static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+    return harpe_program_write_schedules(((const harpe_program *)state)->schedules, writer, error);
+}
+
 static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
                             harpe_error *error) {
-    program *self = state;
-    size_t length = 0;
-    char *question = observe_line(results, count, &length);
-    if (!question) return harpe_fail_memory(error);
-    harpe_text answer = {0};
-    harpe_status status = ask_once(self, question, length, &answer, error);
-    if (status)
-        harpe_child_stop(&self->child);
-    else
-        status = take_answer(self, &answer, error);
-    free(question);
-    harpe_text_free(&answer);
-    return status;
+    json_t *answer;
+    json_t *question = json_pack("{s:o}", "observe", harpe_program_observe_value(results, count));
+    harpe_status status = harpe_program_ask(state, question, &answer, error);
+    return status ? status : take_schedules(state, answer, error);
+}
+
+bool harpe_program_is_running(const void *state) {
+    return harpe_child_is_running(&((const harpe_program *)state)->child);
 }
 
 bool harpe_program_is_lost(const void *state) {
-    const program *self = state;
-    return self->child.process <= 0;
+    const harpe_program *self = state;
+    return !harpe_child_is_running(&self->child) && !harpe_child_is_refused(&self->child);
 }
 
 static bool is_finished(const void *state) {
-    const program *self = state;
+    const harpe_program *self = state;
     return self->is_finished;
 }
 

@@ -152,7 +152,11 @@ class Host:
 
 def one_line(name: str, error: BaseException) -> str:
     """An exception for the ranks that wait: no line breaks, not too long."""
-    text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+    kind = type(error).__name__
+    try:
+        text = str(error) if isinstance(error, Refused) else f"{kind}: {error}"
+    except Exception:  # its own __str__ fails
+        text = kind
     return " ".join(f"{name}: {text}".split())[:_MESSAGE_LENGTH]
 
 
@@ -169,17 +173,29 @@ def take_streams() -> Tuple[IO[str], IO[str]]:
     return questions, answers
 
 
+def print_traceback(error: BaseException) -> None:
+    """To standard error, if it is of use and can be printed."""
+    if isinstance(error, Refused):
+        return
+    try:
+        traceback.print_exception(type(error), error, error.__traceback__)
+    except (OSError, ValueError):
+        pass  # the scheduler has closed standard error
+
+
 def serve(name: str, questions: IO[str], answers: IO[str]) -> None:
     """Answers until there are no more questions."""
     host = Host(name)
     for line in questions:
         try:
             answer = json.dumps(host.answer(line))
-        except (Exception, SystemExit) as error:
-            if not isinstance(error, Refused):
-                traceback.print_exc()
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            print_traceback(error)
             answer = json.dumps({"error": one_line(name, error)})
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            pass  # the scheduler has closed it
         answers.write(answer + "\n")
         answers.flush()
 
@@ -188,9 +204,8 @@ def check(name: str, questions: IO[str], answers: IO[str]) -> None:
     """Says nothing where class and arguments fit."""
     try:
         check_arguments(find_class(name), json.loads(questions.read()))
-    except (Exception, SystemExit) as error:
-        if not isinstance(error, Refused):
-            traceback.print_exc()
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        print_traceback(error)
         answers.write(one_line(name, error))
     answers.close()
 

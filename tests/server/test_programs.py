@@ -1,0 +1,426 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler programs as processes: when they start, when they end, and what is left of those that do
+not want to end, also after a server that was killed. Every process that a server has started,
+whatever became of its parents, has the server's environment; so the processes are counted by a
+variable in it."""
+import pathlib
+import random
+import re
+
+from server import *
+from server import HERE
+
+MARK = "HARPE_TEST_MARK"
+
+
+class ProgramTest(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.server = None
+        self.mark = f"{MARK}={random.getrandbits(64):x}"
+        self.addCleanup(self.kill_processes)
+
+    def start_program(self, *arguments, command=None, **options):
+        command = command or f"/usr/bin/python3 {HERE / 'faulty_scheduler.py'}"
+        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
+                        "--scheduler", f"program:{command}", *arguments,
+                        environment=dict([self.mark.split("=")]), **options)
+        self.addCleanup(server.kill)
+        self.server = server
+        return server
+
+    def processes(self):
+        """Those that a server has started: no zombies, and not the server."""
+        found = []
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{number}/environ", "rb") as file:
+                    is_ours = self.mark.encode() in file.read().split(b"\0")
+                with open(f"/proc/{number}/stat") as file:
+                    is_ours = is_ours and file.read().rpartition(")")[2].split()[0] != "Z"
+            except OSError:
+                continue
+            if is_ours and not (self.server and int(number) == self.server.process.pid):
+                found.append(int(number))
+        return found
+
+    def kill_processes(self):
+        for number in self.processes():
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def wait_for_none(self):
+        self.wait_until(lambda: not self.processes(), "all processes have ended")
+
+    def train(self, job, rounds, first=0):
+        """Returns the clock of the last round."""
+        for round_ in range(first, first + rounds):
+            for rank in range(job.size):
+                held = self.ask(self.server, job, rank, round_)
+                if rank == job.size - 1:
+                    clock = self.expect(held.receive(), 200).json["frequencies"][0][1]
+            for rank in range(job.size):
+                self.expect(self.server.post(f"/result/{job.id}?round={round_}",
+                                             result_of(rank, round_)), 200)
+        return clock
+
+    def end(self, job):
+        for rank in range(job.size):
+            self.expect(self.server.post(f"/end/{job.id}", {"rank": rank}), 200)
+
+
+class EndsTest(ProgramTest):
+    def test_jobs_that_have_ended_have_no_processes_and_those_that_come_back_do(self):
+        self.start_program()
+        jobs = [register(self.server) for _ in range(20)]
+        for job in jobs:
+            self.assertEqual(self.train(job, 2), 1001)
+        self.assertGreaterEqual(len(self.processes()), 20)
+        for job in jobs[1:]:
+            self.end(job)
+        self.wait_until(lambda: 0 < len(self.processes()) <= 3, "19 jobs have left theirs")
+        self.assertEqual(self.server.get(f"/jobs/{jobs[5].id}").json["state"], "ended")
+        self.assertEqual(self.train(jobs[0], 1, 2), 1002)
+        back = jobs[5]
+        self.expect(self.server.post(f"/register_rank/{back.id}", back.rank(0)), 200)
+        self.assertEqual(self.train(back, 3, 2), 1004)
+        self.end(back)
+        self.end(jobs[0])
+        self.wait_for_none()
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_ranks_that_have_ended_and_ask_all_the_same_are_answered(self):
+        self.start_program()
+        job = register(self.server, pp=2)
+        self.train(job, 1)
+        self.end(job)
+        self.wait_for_none()
+        self.assertEqual(self.train(job, 2, 1), 1002)
+
+    def test_jobs_that_had_ended_start_nothing_after_a_restart(self):
+        self.start_program()
+        job = register(self.server)
+        self.train(job, 2)
+        self.end(job)
+        self.server.kill()
+        self.start_program()
+        self.assertEqual(self.server.get(f"/jobs/{job.id}").json["state"], "ended")
+        self.train(register(self.server, job_metadata="finish 0"), 1)
+        self.wait_for_none()
+        self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        self.assertEqual(self.train(job, 1, 2), 1002)
+
+    def test_finished_and_evicted_jobs_have_no_processes(self):
+        self.start_program()
+        finished = [register(self.server, job_metadata=f"finish {n}") for n in range(3)]
+        for job in finished:
+            self.train(job, 4)
+        self.wait_for_none()
+        for n, job in enumerate(finished):
+            self.assertEqual(self.train(job, 1, 4), 1000 + n)
+        evicted = register(self.server)
+        self.train(evicted, 1)
+        self.assertTrue(self.processes())
+        self.expect(self.server.call("DELETE", f"/jobs/{evicted.id}"), 200)
+        self.wait_for_none()
+
+    def test_job_that_is_evicted_while_its_program_does_not_answer(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        for fault in ("deaf", "stop", "deaf later", "escape later"):
+            with self.subTest(fault):
+                job = register(self.server, job_metadata=fault)
+                if fault.endswith("later"):
+                    self.train(job, 1)
+                self.wait_until(self.processes, "it has begun")
+                self.expect(self.server.call("DELETE", f"/jobs/{job.id}"), 200)
+                self.wait_for_none()
+        self.train(register(self.server), 2)
+
+    def test_job_that_has_failed_has_no_processes(self):
+        self.start_program("--set", "scheduler_timeout=2")
+        for fault in ("garbage", "negative later", "deaf", "stop later", "family",
+                      "escape-and-exit"):
+            with self.subTest(fault):
+                job = register(self.server, job_metadata=fault)
+                if fault.endswith("later"):
+                    self.train(job, 1)
+                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+                self.wait_for_none()
+
+    def test_what_a_program_leaves_behind_ends_with_its_job(self):
+        self.start_program()
+        job = register(self.server, job_metadata="escape-and-go-on")
+        self.assertEqual(self.train(job, 3), 1002)
+        self.assertGreaterEqual(len(self.processes()), 2)
+        self.end(job)
+        self.wait_for_none()
+
+
+class KilledServerTest(ProgramTest):
+    FAULTS = ("stop", "loop", "deaf", "escape", "family", "stop later", "family later",
+              "escape-and-go-on", "")
+
+    def test_nothing_survives_the_kill_of_a_server(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        jobs = {fault: register(self.server, job_metadata=fault) for fault in self.FAULTS}
+        for fault in self.FAULTS:
+            if fault.endswith("later") or fault in ("escape-and-go-on", ""):
+                self.train(jobs[fault], 1)
+        self.wait_until(lambda: len(self.processes()) > 100, "all have begun")
+        self.server.kill()
+        self.wait_for_none()
+
+    def test_nothing_survives_a_stop(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        for fault in self.FAULTS[:5]:
+            register(self.server, job_metadata=fault)
+        self.wait_until(lambda: len(self.processes()) > 40, "all have begun")
+        self.assertEqual(self.server.stop(), 0)
+        self.wait_for_none()
+
+    def test_a_descriptor_that_is_open_elsewhere_keeps_nothing_alive(self):
+        """The last holder of a pipe's end is not the server: only the server's process counts."""
+        self.start_program("--set", "scheduler_timeout=3600")
+        register(self.server, job_metadata="deaf")
+        self.wait_until(self.processes, "it has begun")
+        held = []
+        pidfd = os.pidfd_open(self.server.process.pid)
+        self.addCleanup(os.close, pidfd)
+        for number in map(int, os.listdir(f"/proc/{self.server.process.pid}/fd")):
+            try:
+                held.append(pidfd_getfd(pidfd, number))
+            except OSError:
+                continue
+        self.assertTrue(held)
+        self.server.kill()
+        self.wait_for_none()
+        for descriptor in held:
+            os.close(descriptor)
+
+    def test_a_job_outlives_a_killed_keeper(self):
+        self.start_program("--set", "scheduler_timeout=3600")
+        job = register(self.server)
+        self.train(job, 2)
+        before = set(self.processes())
+        for keeper in self.keepers():
+            os.kill(keeper, signal.SIGKILL)
+        self.assertEqual(self.train(job, 2, 2), 1003)
+        self.wait_until(lambda: not before & set(self.processes()), "its program has ended, too")
+
+    def keepers(self):
+        found = []
+        for number in self.processes():
+            try:
+                with open(f"/proc/{number}/comm") as file:
+                    if file.read().strip() == "harpe-keeper":
+                        found.append(number)
+            except OSError:
+                continue
+        return found
+
+
+class FaultsTest(ProgramTest):
+    """A program's fault costs its own job, and says in one line what is wrong."""
+
+    SAID = {
+        "raise": "(exit status 1: ValueError: the power of GPU \u00e9\u00df is no number)",
+        "memory": "(exit status 1: MemoryError)",
+        "exit 0": "(exit status 0)", "exit 3": "(exit status 3)", "half": "(exit status 7)",
+        "segfault": "(signal 11 (Segmentation fault))", "abort": "(signal 6 (Aborted))",
+        "garbage": "no JSON object: ?[2J garbage", "binary": "no JSON object: ?",
+        "list": "no JSON object", "lines": "more than one line", "flood": "more than 5 MiB",
+        "NaN": "no JSON object", "infinite": "no JSON object", "huge": "no JSON object",
+        "negative": "instruction forward of rank 0 -1200 MHz", "fraction": "integer", "text": "integer",
+        "pair": "2", "rank": "rank 1", "no rank": "greater than or equal to 0",
+        "object": "no list",
+    }
+
+    def check_failure(self, job, fault):
+        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+        self.assertIn(self.SAID[fault], failure)
+        self.assertRegex(failure, r"\A[^\x00-\x1f\x7f-\x9f]+\Z")
+        self.expect_detail(self.ask(self.server, job, 0).receive(), 500, self.SAID[fault])
+        self.assertEqual(self.server.log().count(f"{job.id}: failed: {failure}\n"), 1)
+
+    def test_every_fault_fails_its_own_job_with_one_clear_line(self):
+        self.start_program("--set", "scheduler_timeout=120")
+        healthy = register(self.server)
+        for number, fault in enumerate(self.SAID):
+            with self.subTest(fault):
+                jobs = [register(self.server, job_metadata=fault),
+                        register(self.server, job_metadata=f"{fault} later")]
+                self.train(jobs[1], 1)
+                for job in jobs:
+                    self.check_failure(job, fault)
+            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+        self.end(healthy)
+        self.wait_for_none()
+
+    def test_flood_of_standard_error_is_bounded_and_delays_nobody(self):
+        script = self.path / "flood.py"
+        script.write_text("import sys\n"
+                          "for line in sys.stdin:\n"
+                          "    for i in range(1 << 20): sys.stderr.write('noise ' * 20 + '\\n')\n"
+                          "    sys.exit('the last words')\n")
+        self.start_program(command=f"/usr/bin/python3 {script}")
+        job = register(self.server)
+        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+        self.assertIn("(exit status 1: the last words)",
+                      self.server.get(f"/jobs/{job.id}").json["failure"])
+        self.wait_for_none()
+        self.assertLess(self.server.log_path.stat().st_size, 16 << 20)  # of 126 MB
+
+    def test_programs_are_the_first_to_end_when_memory_is_out(self):
+        self.start_program()
+        self.train(register(self.server), 1)
+        scores = [pathlib.Path(f"/proc/{number}/oom_score_adj").read_text()
+                  for number in self.processes()]
+        self.assertIn("1000\n", scores)
+
+    def test_errors_of_any_text_reach_all_who_look(self):
+        """The text of an error is cut at a character, whatever its length and characters are."""
+        script = self.path / "complain.py"
+        script.write_text(
+            "import json, sys\n"
+            "info = json.loads(sys.stdin.readline())['init']['job_info']\n"
+            "print(json.dumps({'error': info['job_metadata']}, ensure_ascii=False))\n")
+        self.start_program(command=f"PYTHONIOENCODING=utf-8:surrogatepass python3 {script}",)
+        for text in self.texts():
+            with self.subTest(text[:40], length=len(text.encode())):
+                job = register(self.server, job_metadata=text)
+                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+                self.check_text(job, text)
+
+    def texts(self):
+        random.seed(14)
+        alphabets = ["\u00e9", "\u20ac", "\U0001f525", "a\u0301", "\u0e01\u0e33", "\u009b2J\u009d",
+                     "x\u00df\u4f60\U0001f600\u0308"]
+        for size in (*range(890, 906), *range(1010, 1030), 3000, 65536):
+            alphabet = random.choice(alphabets)
+            text = ""
+            while len(text.encode()) < size:
+                text += random.choice(alphabet)
+            text = "a" * (len(text.encode()) - size) + text
+            while len(text.encode()) > size:
+                text = text[:-1]
+            yield text
+
+    def check_text(self, job, text):
+        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+        expected = re.sub("[\x00-\x1f\x7f-\x9f]", "?", text)
+        shown = failure.removesuffix("...")
+        self.assertTrue(expected.startswith(shown), (failure, expected))
+        self.assertGreater(len(shown.encode()), min(len(expected.encode()), 880) - 8)
+        self.assertIn(f"{job.id}: failed: {failure}\n", self.server.log())
+        detail = self.ask(self.server, job, 0).receive().json["detail"]
+        self.assertTrue(detail.startswith(shown[:200]), detail)
+        row = next(row for row in self.server.get("/jobs").json["jobs"]
+                   if row["job_id"] == job.id)
+        self.assertEqual(row["state"], "failed")
+        shown_by_command = subprocess.run(
+            [HARPE, "jobs", "show", job.id, "--server", f"http://127.0.0.1:{self.server.port}"],
+            capture_output=True, timeout=LIMIT_S, check=True).stdout.decode()
+        self.assertIn(f"failure:    {failure}\n", shown_by_command)
+
+
+class LibraryTest(ProgramTest):
+    """A shared object runs in a process for each job: what it does there costs only its job."""
+
+    SAID = {"segfault": "signal 11", "abort": "signal 6", "exit": "exit status 0",
+            "exit 5": "exit status 5", "overflow": "signal 11", "thread": "signal 11",
+            "loop": "did not answer within 2 s", "leave": "exit status 0", "close": "ended",
+            "error": "???", "silent error": "infeasible"}
+
+    def start_library(self, *arguments, with_state=False, at_load=None):
+        name = "HARPE_FAULTY_LIBRARY" + ("_WITH_STATE" if with_state else "")
+        environment = dict([self.mark.split("=")])
+        if at_load:
+            environment["HARPE_TEST_FAULT_AT_LOAD"] = at_load
+        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
+                        "--set", "scheduler_timeout=2", "--scheduler", os.environ[name],
+                        *arguments, environment=environment)
+        self.addCleanup(server.kill)
+        self.server = server
+        return server
+
+    def test_every_fault_costs_only_its_job(self):
+        self.start_library()
+        healthy = register(self.server)
+        for number, (fault, said) in enumerate(self.SAID.items()):
+            with self.subTest(fault):
+                jobs = [register(self.server, job_metadata=fault),
+                        register(self.server, job_metadata=f"{fault} later")]
+                self.train(jobs[1], 1)
+                for job in jobs:
+                    self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"],
+                                    "it fails")
+                    failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+                    self.assertIn(said, failure)
+                    self.assertNotIn("\n", failure)
+            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+        self.end(healthy)
+        self.wait_for_none()
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_faults_when_it_is_loaded_are_told_at_start(self):
+        for fault in ("segfault", "abort", "exit 5", "overflow", "loop", "silent error"):
+            with self.subTest(fault):
+                with self.assertRaisesRegex(AssertionError, "scheduler library|returned nothing"):
+                    self.start_library(at_load=fault)
+
+    def test_what_it_prints_and_logs_reaches_the_log(self):
+        self.start_library()
+        for fault in ("print", "print later"):
+            job = register(self.server, job_metadata=fault)
+            self.assertEqual(self.train(job, 3), 1002)
+        self.assertIn("noise", self.server.log())
+        self.assertIn("after 2 rounds", self.server.log())
+
+    def test_a_killed_process_is_replaced_and_knows_what_it_knew(self):
+        for with_state in (False, True):
+            with self.subTest(with_state=with_state):
+                self.start_library(with_state=with_state)
+                job = register(self.server)
+                self.train(job, 3)
+                for _ in range(2):
+                    before = set(self.processes())
+                    self.kill_processes()
+                    self.wait_until(lambda: not before & set(self.processes()), "they are gone")
+                    round_ = self.server.get(f"/jobs/{job.id}").json["round"] + 1
+                    self.train(job, 1, round_)  # its results find the process gone
+                    self.assertEqual(self.train(job, 1, round_ + 1), 1001 + round_)
+                self.end(job)
+                self.wait_for_none()
+                self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+                self.assertEqual(self.train(job, 2, 7), 1008)
+                self.assertEqual(self.server.stop(), 0)
+                self.start_library(with_state=with_state)
+                self.assertEqual(self.train(job, 1, 9), 1009)
+                self.server.kill()
+                (self.path / "harpe.db").unlink()
+                for path in self.path.glob("harpe.db-*"):
+                    path.unlink()
+
+    def test_nothing_survives_the_kill_of_a_server(self):
+        self.start_library("--set", "scheduler_timeout=3600")
+        for fault in ("loop", ""):
+            register(self.server, job_metadata=fault)
+        self.wait_until(lambda: len(self.processes()) == 4, "two processes and their keepers")
+        self.server.kill()
+        self.wait_for_none()
+
+
+def pidfd_getfd(pidfd, number):
+    import ctypes
+    found = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, number, 0)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return found
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
