@@ -20,7 +20,8 @@ typedef struct loading {
 static harpe_status unreadable(const harpe_change *record, const char *what, harpe_error *error) {
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "the store's job %.200s has %s that cannot be "
-                      "read: restore a copy of the store or delete it",
+                      "read; harpe store check says more, and harpe store restore puts a backup "
+                      "in its place",
                       record->job_id, what);
 }
 
