@@ -45,7 +45,7 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
     if (info) self->jobs->counts.jobs++;
     self->job = job;
     self->results = 0;
-    harpe_dumps_clean(job);
+    job->is_restoring = true;
     return HARPE_OK;
 }
 
@@ -111,13 +111,11 @@ static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe
         job->current = text;
     }
     if (!job->current) return unreadable(record, "a round", error);
-    if (harpe_dump_is_missing(job, HARPE_DUMP_SCHEDULES, job->round)) {
-        harpe_dump_schedules(job, job->round, job->current);
-    }
+    harpe_dump_schedules(job, job->round, job->current);
     return HARPE_OK;
 }
 
-/* Once they are counted: the dump of a whole round that is missing is made up for. */
+/* Once they are counted: a whole round is dumped, if its dump is missing. */
 static harpe_status count_result(loading *self, int64_t round, harpe_error *error) {
     harpe_job *job = self->job;
     if (round != self->round) self->results = 0;
@@ -125,7 +123,7 @@ static harpe_status count_result(loading *self, int64_t round, harpe_error *erro
     if (++self->results < job->info.world_size) return HARPE_OK;
     harpe_round_results *results = round == job->round ? job->results : NULL;
     if (results) results->is_dumped = true;
-    if (!harpe_dump_is_missing(job, HARPE_DUMP_RESULTS, round)) return HARPE_OK;
+    if (!job->jobs->options.settings->dump_data) return HARPE_OK;
     results =
         results ? harpe_round_results_ref(results) : harpe_round_results_new(job->info.world_size);
     if (!results) return harpe_fail_memory(error);
@@ -203,13 +201,11 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
 
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
+    if (job->registered == job->info.world_size && !job->is_evicted) harpe_dump_ranks(job);
+    job->is_restoring = false;
     harpe_dumps_begin(job);
     for (int r = 0; r < job->info.world_size; r++) {
         job->ranks[r].may_ask_again = job->round >= 0 && !job->ranks[r].has_reported;
-    }
-    if (job->registered == job->info.world_size &&
-        harpe_dump_is_missing(job, HARPE_DUMP_RANKS, -1)) {
-        harpe_dump_ranks(job);
     }
     harpe_job_advance(job);
 }
