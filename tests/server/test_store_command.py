@@ -260,6 +260,32 @@ class LostLogTest(StoreCommandTest):
         server = self.start()
         self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], -1)
 
+    def test_a_backup_copied_over_the_store_of_a_killed_server_is_noticed(self):
+        """SQLite would write the newer log over the older file."""
+        for clean in (True, False):
+            with self.subTest(clean=clean):
+                server = self.start()
+                job = register(server)
+                self.harpe_store("backup", self.path / "old.db", "--force")
+                later = register(server)
+                if clean:
+                    server.stop()
+                    server = self.start()
+                else:
+                    self.train(server, job, 1)
+                    server.kill()
+                    server = self.start()
+                self.train(server, job, 1, 0 if clean else 1)
+                server.kill()
+                shutil.copy(self.path / "old.db", self.store)
+                self.assertIn("older copy", self.refusal())
+                self.assertIn("older copy", self.problems())
+                self.harpe_store("accept")
+                server = self.start()
+                self.expect(server.get(f"/jobs/{job.id}"), 200)
+                self.expect(server.get(f"/jobs/{later.id}"), 404)
+                server.kill()
+
     def test_a_copy_of_the_file_alone_is_no_backup(self):
         server = self.start()
         register(server)

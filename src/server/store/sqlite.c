@@ -191,9 +191,13 @@ static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error
  * is met before the next write. */
 static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
     harpe_sqlite *store = user;
+    int copied = -1;
     store->log_frames = pages;
-    if (pages >= LOG_PAGES)
-        (void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (pages >= LOG_PAGES &&
+        sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, &copied) ==
+            SQLITE_OK &&
+        copied == pages)
+        store->record.base = store->record.commits;
     return SQLITE_OK;
 }
 
@@ -209,6 +213,7 @@ static harpe_status bound_log(harpe_sqlite *store, harpe_error *error) {
                           sqlite3_errmsg(store->db));
     }
     store->log_frames = 0;
+    store->record.base = store->record.commits;
     return HARPE_OK;
 }
 
@@ -249,6 +254,8 @@ static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
         SQLITE_OK)
         return harpe_sqlite_fail(store, error);
     store->log_frames = 0;
+    store->record.base = store->record.commits;
+    harpe_commit_record_update(store->record_file, &store->record);
     store->database.path = sqlite3_db_filename(store->db, "main");
     store->log.path = sqlite3_filename_wal(store->database.path);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &store->database.file);
@@ -306,6 +313,7 @@ static void close_sqlite(void *state) {
 static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *error) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     bool had_log = store->path && harpe_store_size_of(store->path, HARPE_STORE_LOG) > 0;
+    harpe_sqlite_read_alone(store);
     if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK)
         return harpe_sqlite_fail(store, error);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);

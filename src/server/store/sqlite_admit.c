@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store whose newest commits are missing is refused at the start, instead of being served as if
  * they had never been: somebody has answered a client for each of them. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "server/store/sqlite_store.h"
 
 #define REMEDY \
@@ -54,10 +56,51 @@ harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_re
     return status;
 }
 
+/* ---- Without the log ------------------------------------------------------------------------ */
+
+int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db) {
+    harpe_text name = {0};
+    harpe_text_printf(&name, "file:");
+    for (const char *c = path; *c; c++) {
+        if (isalnum((unsigned char)*c) || strchr("/._-", *c))
+            harpe_text_append(&name, c, 1);
+        else
+            harpe_text_printf(&name, "%%%02X", (unsigned)(unsigned char)*c);
+    }
+    harpe_text_printf(&name, "?immutable=1");
+    int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX;
+    int result = name.failed ? SQLITE_NOMEM : sqlite3_open_v2(name.data, db, flags, NULL);
+    harpe_text_free(&name);
+    return result;
+}
+
+void harpe_sqlite_read_alone(harpe_sqlite *store) {
+    harpe_sqlite view = {.name = store->name};
+    bool in_use;
+    if (!store->path || harpe_store_size_of(store->path, "") == 0 ||
+        harpe_store_size_of(store->path, HARPE_STORE_LOG) == 0)
+        return;
+    store->has_alone = harpe_sqlite_open_unchanging(store->path, &view.db) == SQLITE_OK &&
+                       harpe_sqlite_read_record(&view, &store->alone, &in_use, NULL) == HARPE_OK;
+    (void)sqlite3_close(view.db);
+}
+
+bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside) {
+    if (!store->has_alone || beside->base == 0) return false;
+    return strcmp(store->alone.id, beside->id) != 0 || store->alone.commits < beside->base;
+}
+
+/* ---- With it -------------------------------------------------------------------------------- */
+
 static harpe_status compare(const harpe_sqlite *store, const harpe_commit_record *here,
                             const harpe_commit_record *beside, harpe_error *error) {
     const char *path = store->path;
     if (beside->commits == 0) return HARPE_OK; /* it claims nothing */
+    if (harpe_sqlite_is_older_than_log(store, beside))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%.400s: an older copy or another database was put in the place of the "
+                          "one that the log %.400s%s belongs to; " REMEDY,
+                          path, path, HARPE_STORE_LOG);
     if (strcmp(here->id, beside->id) != 0)
         return harpe_fail(
             error, HARPE_INVALID_INPUT,

@@ -59,23 +59,30 @@ void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
 enum { RECORD_SIZE = 96 };
 
 static void format_record(const harpe_commit_record *record, char text[RECORD_SIZE]) {
-    (void)snprintf(text, RECORD_SIZE, "harpe-store 1\nid %.16s\ncommits %020" PRId64 "\n",
-                   record->id, record->commits);
+    (void)snprintf(text, RECORD_SIZE,
+                   "harpe-store 1\nid %.16s\ncommits %020" PRId64 "\nbase %020" PRId64 "\n",
+                   record->id, record->commits, record->base);
+}
+
+/* NULL: `text` does not begin with `head`, a number and the end of a line. */
+static const char *parse_number(const char *text, const char *head, int64_t *value) {
+    if (strncmp(text, head, strlen(head)) != 0) return NULL;
+    text += strlen(head);
+    size_t length = strspn(text, "0123456789");
+    if (text[length] != '\n' || !harpe_parse_int(text, length, value)) return NULL;
+    return text + length + 1;
 }
 
 static bool parse_record(const char *text, harpe_commit_record *out) {
-    static const char head[] = "harpe-store 1\nid ", middle[] = "\ncommits ";
+    static const char head[] = "harpe-store 1\nid ";
     if (strncmp(text, head, strlen(head)) != 0) return false;
     text += strlen(head);
     size_t length = strspn(text, "0123456789abcdef");
-    if (length == 0 || length >= sizeof out->id) return false;
+    if (length == 0 || length >= sizeof out->id || text[length] != '\n') return false;
     memcpy(out->id, text, length);
     out->id[length] = '\0';
-    text += length;
-    if (strncmp(text, middle, strlen(middle)) != 0) return false;
-    text += strlen(middle);
-    length = strspn(text, "0123456789");
-    return text[length] == '\n' && harpe_parse_int(text, length, &out->commits);
+    text = parse_number(text + length + 1, "commits ", &out->commits);
+    return text && parse_number(text, "base ", &out->base) != NULL;
 }
 
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,

@@ -31,6 +31,7 @@ enum { HARPE_STORE_ID_SIZE = 17 }; /* 16 hexadecimal digits */
 typedef struct harpe_commit_record {
     char id[HARPE_STORE_ID_SIZE];
     int64_t commits;
+    int64_t base; /* commits that the database has also without its log */
 } harpe_commit_record;
 
 /* The file with all symbolic links resolved; it need not exist. NULL: out of memory. To be freed

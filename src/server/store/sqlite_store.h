@@ -35,7 +35,9 @@ typedef struct harpe_sqlite {
     bool has_unfinished_start; /* the file is not ours to write to yet */
 
     /* Of a store in a file: */
-    char *path;                 /* all symbolic links resolved; NULL: in memory */
+    char *path;                /* all symbolic links resolved; NULL: in memory */
+    harpe_commit_record alone; /* what the file said without its log, before it was opened */
+    bool has_alone;
     harpe_commit_record record; /* of the last commit */
     int record_file;            /* -1: none */
     harpe_file_state database, log;
@@ -61,6 +63,14 @@ harpe_status harpe_sqlite_admit_files(const char *path, harpe_error *error);
 /* Compares the store with the record of its commits, and fills in `record`. Fails if the newest
  * commits are missing. `had_log`: there was a write-ahead log before the file was opened. */
 harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *error);
+/* Opens a file that nobody writes to: no lock is taken, no log is read, and none is made. Closing
+ * it gives up the locks that this process has on the file. */
+int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db);
+/* Before the file is opened: fills in `alone` if there is a log. */
+void harpe_sqlite_read_alone(harpe_sqlite *store);
+/* Is the log that of a newer or other database? Then SQLite would write it over the pages of this
+ * one. `beside`: the record of commits. */
+bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside);
 /* The store's row as a record; HARPE_NOT_FOUND: an earlier Harpe wrote the file, it has none. */
 harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
                                       bool *in_use, harpe_error *error);

@@ -3,7 +3,6 @@
  * is kept from copying the log into the file, and from removing it. */
 #include "server/store/store_file.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,34 +36,15 @@ harpe_status harpe_store_lock(int file, const char *path, bool is_exclusive, har
     return harpe_fail_errno(error, errno, "cannot lock %s", path);
 }
 
-static void append_escaped(harpe_text *text, const char *path) {
-    for (const char *c = path; *c; c++) {
-        if (isalnum((unsigned char)*c) || strchr("/._-", *c))
-            harpe_text_append(text, c, 1);
-        else
-            harpe_text_printf(text, "%%%02X", (unsigned)(unsigned char)*c);
-    }
-}
-
-/* A file that nobody writes to: no log is read, and none is made. */
 static harpe_status open_unchanging(harpe_store_file *self, const char *path, harpe_error *error) {
-    harpe_text name = {0};
-    harpe_text_printf(&name, "file:");
-    append_escaped(&name, path);
-    harpe_text_printf(&name, "?immutable=1");
-    if (name.failed) {
-        harpe_text_free(&name);
-        return harpe_fail_memory(error);
-    }
-    int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX;
-    int result = sqlite3_open_v2(name.data, &self->view.db, flags, NULL);
-    harpe_text_free(&name);
-    return result == SQLITE_OK ? HARPE_OK : harpe_sqlite_fail(&self->view, error);
+    if (harpe_sqlite_open_unchanging(path, &self->view.db) == SQLITE_OK) return HARPE_OK;
+    return harpe_sqlite_fail(&self->view, error);
 }
 
 /* With its log, which SQLite reads into memory; the lock is SQLite's. */
 static harpe_status open_with_log(harpe_store_file *self, const char *path, harpe_error *error) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    harpe_sqlite_read_alone(&self->view);
     if (sqlite3_open_v2(path, &self->view.db, flags, NULL) != SQLITE_OK)
         return harpe_sqlite_fail(&self->view, error);
     (void)sqlite3_db_config(self->view.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -194,28 +194,43 @@ static harpe_status copy_log(const char *path, const char *kept, harpe_error *er
     return status;
 }
 
-static harpe_status accept_rest(const char *path, const char *kept, int64_t *commits,
-                                int64_t *missing, harpe_error *error) {
+/* What the next server starts from. A log that does not belong to the file is not used. */
+static harpe_status find_rest(const char *path, harpe_commit_record *here, bool *uses_log,
+                              int64_t *missing, harpe_error *error) {
     harpe_store_file file;
-    harpe_commit_record here = {.id = "0"}, beside;
+    harpe_commit_record beside;
     bool in_use;
     harpe_status status = harpe_store_file_open(path, path, &file, error);
     if (status) return status;
     if (file.is_in_use)
         status = harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open", path);
-    if (!status) status = harpe_sqlite_read_record(&file.view, &here, &in_use, error);
+    if (!status) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
     if (status == HARPE_NOT_FOUND) status = HARPE_OK;
-    *commits = here.commits;
     *missing = -1;
-    if (harpe_commit_record_read(path, &beside, NULL) == HARPE_OK &&
-        strcmp(here.id, beside.id) == 0)
-        *missing = beside.commits > here.commits ? beside.commits - here.commits : 0;
-    if (!status && *missing != 0) {
-        status = copy_log(path, kept, error);
-        if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
-        if (!status) status = harpe_commit_record_make(path, &here, error);
+    *uses_log = true;
+    if (harpe_commit_record_read(path, &beside, NULL) == HARPE_OK) {
+        *uses_log = !harpe_sqlite_is_older_than_log(&file.view, &beside);
+        if (!*uses_log) *here = file.view.alone;
+        if (strcmp(here->id, beside.id) == 0)
+            *missing = beside.commits > here->commits ? beside.commits - here->commits : 0;
     }
     harpe_store_file_close(&file);
+    return status;
+}
+
+static harpe_status accept_rest(const char *path, const char *kept, int64_t *commits,
+                                int64_t *missing, harpe_error *error) {
+    harpe_commit_record here = {.id = "0"};
+    bool uses_log;
+    harpe_status status = find_rest(path, &here, &uses_log, missing, error);
+    if (status) return status;
+    *commits = here.commits;
+    if (*missing == 0 && uses_log) return HARPE_OK;
+    status =
+        uses_log ? copy_log(path, kept, error) : keep(path, kept, HARPE_STORE_LOG, true, error);
+    if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
+    here.base = 0;
+    if (!status) status = harpe_commit_record_make(path, &here, error);
     return status ? status : give_record_to_owner(path, error);
 }
 
