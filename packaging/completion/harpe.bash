@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,7 +20,7 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
         return
     fi
     case $command in
@@ -138,6 +138,13 @@ _harpe() {
         compopt +o default 2>/dev/null
         return
         ;;
+    'store --config' | 'store --store')
+        return
+        ;;
+    'store --state-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
     'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
         compopt +o default 2>/dev/null
         return
@@ -192,6 +199,7 @@ _harpe() {
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
+        'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --num-mbs --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
         'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
@@ -204,6 +212,7 @@ _harpe() {
         profile) COMPREPLY=($(compgen -W 'p2p convert' -- "$cur")) ;;
         jobs) COMPREPLY=($(compgen -W 'list link show watch evict' -- "$cur")) ;;
         monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
+        store) COMPREPLY=($(compgen -W 'backup check restore accept' -- "$cur")) ;;
         esac
     fi
 }

@@ -17,6 +17,7 @@ _harpe() {
             'power-limit:Find the GPU power limit that suits a job'
             'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
             'jobs:Look at the jobs of a server, or evict one'
+            'store:Back up, check or restore the store of a server'
             'train-sim:Train on emulated GPUs, with everything else real'
             'profile:Power of a waiting GPU; a profile out of dumps'
             'monitor:Time, energy and power of a command, or live'
@@ -287,6 +288,24 @@ _harpe() {
                 '1:what:(list link show watch evict)' \
                 '*:file:_files'
             ;;
+        'store')
+            _arguments -s -S \
+                '(--config)--config=[Its settings, as for harpe serve --config]:FILE:_files' \
+                '(--state-dir)--state-dir=[The state directory of harpe serve]:DIR:_files -/' \
+                '(--store)--store=[The store]:FILE:_files' \
+                '(--force)--force[Replace a backup that is there]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-q --quiet)-q[Print only problems]' \
+                '(-q --quiet)--quiet[Print only problems]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(backup check restore accept)' \
+                '*:file:_files'
+            ;;
         'train-sim')
             _arguments -s -S \
                 '(--chunks)--chunks=[Stages per rank, where the schedule has several]:N: ' \
@@ -390,7 +409,7 @@ _harpe() {
                 '*:file:_files'
             ;;
         help)
-            _values command plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor
+            _values command plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor
             ;;
         esac
         ;;

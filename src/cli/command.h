@@ -35,6 +35,7 @@ int harpe_monitor_command(int argc, char **argv);
 int harpe_power_limit_command(int argc, char **argv);
 int harpe_serve_command(int argc, char **argv);
 int harpe_jobs_command(int argc, char **argv);
+int harpe_store_command(int argc, char **argv);
 int harpe_profile_command(int argc, char **argv);
 int harpe_train_sim_command(int argc, char **argv);
 

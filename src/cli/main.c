@@ -31,6 +31,7 @@ static const harpe_command commands[] = {
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
     {"jobs", "Look at the jobs of a server, or evict one", harpe_jobs_command},
+    {"store", "Back up, check or restore the store of a server", harpe_store_command},
     {"train-sim", "Train on emulated GPUs, with everything else real", harpe_train_sim_command},
     {"profile", "Power of a waiting GPU; a profile out of dumps", harpe_profile_command},
     {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},

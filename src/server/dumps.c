@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps for people: ranks.json, K.sched.json and K.prof.json under DUMP_DIR/JOB_ID/, written whole,
  * beside the loop, after what they show is already stored; those of one job one after the other.
- * What they show stays in the store until they are on disk, so that a killed server makes up for
- * them when it is back (restore.c). One that fails is logged once per job and harms nobody. */
+ * What they show stays in the store until they are on disk. So a dump that fails is tried again,
+ * and those that a killed server did not write are written by the next one: after a restart each
+ * dump of the rounds in the store is looked for, on a worker (the loop touches no file here). */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -18,8 +19,17 @@
 #include "base/file.h"
 #include "server/job.h"
 
-/* Of a job. Results of those that wait behind are read from the store again, not kept. */
-enum { DUMPS_WITH_RESULTS = 8 };
+enum {
+    /* Of a job. Results of those that wait behind are read from the store again, not kept. */
+    DUMPS_WITH_RESULTS = 8,
+    /* Dumps of a job that wait, at most: the store keeps what they show. */
+    DUMPS_WAITING = 1000,
+    DUMPS_WAITING_AT_LEAST = 8,
+    RANKS_WAITING = 1 << 18, /* of a job's dumps that wait, together */
+    /* Until a dump that failed is tried again; twice as long each time. */
+    RETRY_FIRST_MS = 1000,
+    RETRY_LAST_MS = 16000,
+};
 
 struct harpe_dump {
     harpe_under_way under_way;
@@ -30,8 +40,12 @@ struct harpe_dump {
     int64_t round;
     harpe_round_text *text;       /* of schedules */
     harpe_round_results *results; /* of results */
-    harpe_status status;
-    harpe_error error;
+    bool only_if_missing;         /* a server before this one may have written it */
+    bool cleans;                  /* first removes what that server left half written */
+    harpe_timer *retry;           /* it has failed and waits */
+    int64_t retry_ms;
+    bool may_retry;
+    char *fault; /* why it has failed; NULL: it has not */
 };
 
 /* ---- Files -------------------------------------------------------------------------------- */
@@ -77,14 +91,6 @@ static char *path_of(const harpe_job *job, harpe_dump_kind kind, int64_t round) 
     return length < 0 ? NULL : path;
 }
 
-bool harpe_dump_is_missing(const harpe_job *job, harpe_dump_kind kind, int64_t round) {
-    if (!job->jobs->options.settings->dump_data || !harpe_job_id_is_valid(job->id)) return false;
-    char *path = path_of(job, kind, round);
-    bool is_missing = path && access(path, F_OK) != 0;
-    free(path);
-    return is_missing;
-}
-
 /* As harpe_file_write names them: .NAME.json.0123456789abcdef.tmp */
 static bool is_left_over(const char *name) {
     size_t length = strlen(name);
@@ -97,12 +103,8 @@ static bool is_left_over(const char *name) {
     return true;
 }
 
-void harpe_dumps_clean(const harpe_job *job) {
-    if (!job->jobs->options.settings->dump_data || !harpe_job_id_is_valid(job->id)) return;
-    char *path;
-    if (asprintf(&path, "%s/%s", job->jobs->options.settings->dump_dir, job->id) < 0) return;
+static void clean_directory(const char *path) {
     DIR *directory = opendir(path);
-    free(path);
     if (!directory) return;
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
         if (is_left_over(entry->d_name)) (void)unlinkat(dirfd(directory), entry->d_name, 0);
@@ -149,23 +151,42 @@ static harpe_status write_to(const harpe_dump *self, const char *path, harpe_err
     }
 }
 
+static harpe_status write_file(harpe_dump *self, harpe_error *error) {
+    const harpe_job *job = self->job;
+    char *directory = NULL;
+    char *path = path_of(job, self->kind, self->round);
+    harpe_status status = path ? HARPE_OK : harpe_fail_memory(error);
+    if (!status) status = harpe_dump_directory(job->jobs, job->id, true, &directory, error);
+    if (!status && self->cleans) clean_directory(directory);
+    self->cleans = false;
+    if (!status && !(self->only_if_missing && access(path, F_OK) == 0))
+        status = write_to(self, path, error);
+    free(directory);
+    free(path);
+    return status;
+}
+
+/* What the system refused may work later. What is not in the store stays so. */
 static void write_dump(void *user) {
     harpe_dump *self = user;
-    char *directory = NULL;
-    self->status =
-        harpe_dump_directory(self->job->jobs, self->job->id, true, &directory, &self->error);
-    free(directory);
-    if (self->status) return;
-    char *path = path_of(self->job, self->kind, self->round);
-    self->status = path ? write_to(self, path, &self->error) : harpe_fail_memory(&self->error);
-    free(path);
+    harpe_error error;
+    free(self->fault);
+    self->fault = NULL;
+    harpe_status status = write_file(self, &error);
+    if (!status) return;
+    self->may_retry =
+        error.vendor_code != 0 || status == HARPE_OUT_OF_MEMORY || status == HARPE_IO_ERROR;
+    self->fault = strdup(error.message);
+    if (!self->fault) self->fault = strdup("");
 }
 
 /* ---- On the loop -------------------------------------------------------------------------- */
 
 static void free_dump(harpe_dump *self) {
+    harpe_timer_cancel(self->retry);
     harpe_round_text_unref(self->text);
     harpe_round_results_unref(self->results);
+    free(self->fault);
     free(self);
 }
 
@@ -175,36 +196,110 @@ static void submit_first(const harpe_job *job) {
     if (job->dumps) harpe_workers_submit(job->jobs->options.workers, &job->dumps->work);
 }
 
+/* Takes `*place` out of its job's list. */
+static void take_out(harpe_dump **place) {
+    harpe_dump *self = *place;
+    harpe_job *job = self->job;
+    *place = self->following;
+    harpe_under_way_remove(job->jobs, &self->under_way);
+    free_dump(self);
+    job->users--;
+}
+
+static void tell_failure(harpe_job *job, const harpe_dump *self) {
+    if (job->dump_has_failed) return;
+    job->dump_has_failed = true;
+    harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: what is dumped is not complete%s: %s",
+                   job->id, self->may_retry ? " yet, and is tried again" : "", self->fault);
+}
+
+static void tell_success(harpe_job *job) {
+    if (!job->dump_has_failed || job->dumps_were_given_up) return;
+    job->dump_has_failed = false;
+    harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: dumps can be written again", job->id);
+}
+
+static void try_again(void *user) {
+    harpe_dump *self = user;
+    self->retry = NULL;
+    submit_first(self->job);
+}
+
+/* False: it is given up. */
+static bool waits_to_retry(harpe_dump *self) {
+    const harpe_job *job = self->job;
+    if (!self->fault || !self->may_retry || job->is_evicted || job->jobs->is_stopping) return false;
+    self->retry_ms = self->retry_ms == 0 ? RETRY_FIRST_MS : 2 * self->retry_ms;
+    if (self->retry_ms > RETRY_LAST_MS) self->retry_ms = RETRY_LAST_MS;
+    return harpe_loop_after(job->jobs->options.loop, self->retry_ms, try_again, self, &self->retry,
+                            NULL) == HARPE_OK;
+}
+
 static void is_dumped(void *user) {
     harpe_dump *self = user;
     harpe_job *job = self->job;
-    if (self->status && !job->dump_has_failed) {
-        job->dump_has_failed = true;
-        harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: what is dumped is not complete: %s",
-                       job->id, self->error.message);
-    }
-    job->dumps = self->following;
-    harpe_under_way_remove(job->jobs, &self->under_way);
-    free_dump(self);
+    if (self->fault)
+        tell_failure(job, self);
+    else
+        tell_success(job);
+    if (waits_to_retry(self)) return;
+    take_out(&job->dumps);
     submit_first(job);
-    job->users--;
     if (job->is_evicted && !job->turn) harpe_job_bury(job);
 }
 
-static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_round_text *text,
-                  harpe_round_results *results) {
+void harpe_dumps_give_up(harpe_job *job) {
+    if (!job->dumps || !job->dumps->retry) return;
+    while (job->dumps) {
+        take_out(&job->dumps);
+    }
+    if (job->is_evicted && !job->turn) harpe_job_bury(job);
+}
+
+/* The store must not fill up because dumps cannot be written. */
+static void bound_waiting(harpe_job *job) {
+    int limit = RANKS_WAITING / (job->info.world_size > 0 ? job->info.world_size : 1);
+    if (limit > DUMPS_WAITING) limit = DUMPS_WAITING;
+    if (limit < DUMPS_WAITING_AT_LEAST) limit = DUMPS_WAITING_AT_LEAST;
+    int waiting = 0;
+    for (const harpe_dump *dump = job->dumps; dump; dump = dump->following) {
+        waiting++;
+    }
+    if (waiting <= limit) return;
+    if (!job->dumps_were_given_up)
+        harpe_jobs_log(job->jobs, HARPE_LOG_WARNING,
+                       "%s: more than %d dumps wait to be written: the oldest are given up",
+                       job->id, limit);
+    job->dumps_were_given_up = true;
+    /* A worker may be at the first one. */
+    bool is_waiting = job->dumps->retry != NULL;
+    take_out(is_waiting ? &job->dumps : &job->dumps->following);
+    if (is_waiting) submit_first(job);
+}
+
+static harpe_dump *new_dump(harpe_job *job, harpe_dump_kind kind, int64_t round) {
     harpe_dump *self = harpe_calloc(1, sizeof *self);
-    if (!self) return;
+    if (!self) return NULL;
     self->job = job;
     self->kind = kind;
     self->round = round;
-    if (text) self->text = harpe_round_text_ref(text);
-    if (results) self->results = harpe_round_results_ref(results);
+    self->only_if_missing = job->is_restoring;
+    self->cleans = job->is_restoring && !job->dumps;
     self->work = (harpe_work){.work = write_dump,
                               .done = is_dumped,
                               .user = self,
                               .pool = HARPE_POOL_DUMP,
                               .subject = job->id};
+    return self;
+}
+
+static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_round_text *text,
+                  harpe_round_results *results) {
+    if (!harpe_job_id_is_valid(job->id)) return;
+    harpe_dump *self = new_dump(job, kind, round);
+    if (!self) return;
+    if (text) self->text = harpe_round_text_ref(text);
+    if (results) self->results = harpe_round_results_ref(results);
     job->users++;
     harpe_under_way_add(job->jobs, &self->under_way, drop_dump);
     harpe_dump **end = &job->dumps;
@@ -212,11 +307,12 @@ static void begin(harpe_job *job, harpe_dump_kind kind, int64_t round, harpe_rou
         end = &(*end)->following;
     }
     *end = self;
-    if (job->dumps != self || job->jobs->is_loading) return;
-    if (job->jobs->is_ending) {
+    if (job->dumps != self) {
+        bound_waiting(job);
+    } else if (job->jobs->is_ending) {
         write_dump(self);
         is_dumped(self);
-    } else {
+    } else if (!job->is_restoring) {
         submit_first(job);
     }
 }

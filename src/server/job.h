@@ -142,6 +142,8 @@ struct harpe_job {
     int operations;       /* that are under way */
     harpe_dump *dumps;    /* the first is being written; the others wait for it */
     bool dump_has_failed; /* and was logged */
+    bool dumps_were_given_up;
+    bool is_restoring; /* its dumps may be on disk already */
 };
 
 typedef enum harpe_result_comparison {
@@ -490,14 +492,12 @@ typedef enum harpe_dump_kind {
     HARPE_DUMP_SCHEDULES,
     HARPE_DUMP_RESULTS,
 } harpe_dump_kind;
-/* It should be on disk and is not. */
-bool harpe_dump_is_missing(const harpe_job *job, harpe_dump_kind kind, int64_t round);
 /* The first round that waits to be dumped or is being; `otherwise`, when no earlier one does. */
 int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
-/* Before any dump of this server: removes what a killed one left half written. */
-void harpe_dumps_clean(const harpe_job *job);
-/* Begins with the dumps that were queued while jobs were loaded. */
+/* Begins with the dumps that were queued while the job was restored. */
 void harpe_dumps_begin(const harpe_job *job);
+/* Dumps that have failed and wait are left to the next server. */
+void harpe_dumps_give_up(harpe_job *job);
 /* On a worker: the job's directory, made if missing and `makes_it`; to be freed with free(). */
 harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
                                   char **directory, harpe_error *error);

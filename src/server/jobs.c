@@ -80,8 +80,15 @@ static harpe_call *take_held(harpe_jobs *jobs) {
     return taken;
 }
 
+static void give_up_dumps(harpe_jobs *jobs) {
+    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+        harpe_dumps_give_up(job);
+    }
+}
+
 harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
     jobs->is_stopping = true;
+    give_up_dumps(jobs);
     harpe_timer_cancel(jobs->idle_timer);
     jobs->idle_timer = NULL;
     harpe_call *held = take_held(jobs);
@@ -91,6 +98,7 @@ harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
 
 void harpe_jobs_stop(harpe_jobs *jobs) {
     jobs->is_stopping = jobs->is_ending = true;
+    give_up_dumps(jobs);
     harpe_timer_cancel(jobs->idle_timer);
     jobs->idle_timer = NULL;
     answer_held(jobs);

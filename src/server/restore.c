@@ -22,7 +22,8 @@ typedef struct loading {
 static harpe_status unreadable(const harpe_change *record, const char *what, harpe_error *error) {
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "the store's job %.200s has %s that cannot be "
-                      "read: restore a copy of the store or delete it",
+                      "read; harpe store check says more, and harpe store restore puts a backup "
+                      "in its place",
                       record->job_id, what);
 }
 
@@ -47,7 +48,7 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
     if (info) self->jobs->counts.jobs++;
     self->job = job;
     self->results = 0;
-    harpe_dumps_clean(job);
+    job->is_restoring = true;
     return HARPE_OK;
 }
 
@@ -126,13 +127,11 @@ static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe
         job->current = text;
     }
     if (!job->current) return unreadable(record, "a round", error);
-    if (harpe_dump_is_missing(job, HARPE_DUMP_SCHEDULES, job->round)) {
-        harpe_dump_schedules(job, job->round, job->current);
-    }
+    harpe_dump_schedules(job, job->round, job->current);
     return HARPE_OK;
 }
 
-/* Once they are counted: the dump of a whole round that is missing is made up for. */
+/* Once they are counted: a whole round is dumped, if its dump is missing. */
 static harpe_status count_result(loading *self, int64_t round, harpe_error *error) {
     harpe_job *job = self->job;
     if (round != self->round) self->results = 0;
@@ -140,7 +139,7 @@ static harpe_status count_result(loading *self, int64_t round, harpe_error *erro
     if (++self->results < job->info.world_size) return HARPE_OK;
     harpe_round_results *results = round == job->round ? job->results : NULL;
     if (results) results->is_dumped = true;
-    if (!harpe_dump_is_missing(job, HARPE_DUMP_RESULTS, round)) return HARPE_OK;
+    if (!job->jobs->options.settings->dump_data) return HARPE_OK;
     results =
         results ? harpe_round_results_ref(results) : harpe_round_results_new(job->info.world_size);
     if (!results) return harpe_fail_memory(error);
@@ -244,14 +243,12 @@ static void continue_uptime(harpe_jobs *jobs) {
 
 /* Nobody knows whose answer was under way when the server went. */
 static void go_on(harpe_job *job) {
+    if (job->registered == job->info.world_size && !job->is_evicted) harpe_dump_ranks(job);
+    job->is_restoring = false;
     harpe_dumps_begin(job);
     harpe_rank *slot;
     for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
         slot->may_ask_again = job->round >= 0 && !slot->has_reported;
-    }
-    if (job->registered == job->info.world_size &&
-        harpe_dump_is_missing(job, HARPE_DUMP_RANKS, -1)) {
-        harpe_dump_ranks(job);
     }
     harpe_job_advance(job);
 }

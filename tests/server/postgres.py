@@ -84,6 +84,27 @@ class Postgres:
             self.process.send_signal(number)
             self.process.wait(LIMIT_S)
 
+    def _processes(self):
+        """The one that was started, and its children, one for each connection."""
+        numbers = [self.process.pid]
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = path.read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if int(parent) == self.process.pid:
+                numbers.append(int(path.parent.name))
+        return numbers
+
+    def freeze(self):
+        """It takes connections (the system does that for it) and answers nothing."""
+        for number in self._processes():
+            os.kill(number, signal.SIGSTOP)
+
+    def thaw(self):
+        for number in self._processes():
+            os.kill(number, signal.SIGCONT)
+
     def _client(self, sql):
         return subprocess.run([self.bin / "psql", "-XAtq", "-h", self.directory, "-U", "harpe",
                                "-c", sql, "postgres"], stdin=subprocess.DEVNULL, text=True,

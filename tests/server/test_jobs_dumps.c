@@ -58,7 +58,7 @@ static void dumps_can_be_read_again(void **state) {
     free(job);
 }
 
-static void dump_that_fails_is_told_once_and_harms_nobody(void **state) {
+static void dump_that_fails_is_told_once_and_made_later(void **state) {
     engine *e = *state;
     dump_into(e);
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
@@ -67,8 +67,39 @@ static void dump_that_fails_is_told_once_and_harms_nobody(void **state) {
     for (int k = 0; k < 3; k++) {
         (void)whole_round(e, job, 2, k, 5);
     }
-    engine_settle(e);
+    for (int i = 0; i < WAIT_LIMIT_MS && e->warnings == 0; i++) {
+        engine_run_ms(e, 1);
+    }
     assert_int_equal(e->warnings, 1);
+    assert_false(harpe_jobs_are_idle(e->jobs));
+    assert_int_equal(unlink(e->settings.dump_dir), 0);
+    engine_settle(e);
+    assert_int_equal(e->warnings, 2); /* it works again */
+    assert_int_equal(access(dump_path(e, job, "ranks.json"), F_OK), 0);
+    for (int k = 0; k < 3; k++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "%d.prof.json", k);
+        assert_int_equal(access(dump_path(e, job, name), F_OK), 0);
+    }
+    free(job);
+}
+
+/* The store keeps what waits to be dumped, so only so much may wait. */
+static void dumps_that_always_fail_are_bounded(void **state) {
+    engine *e = *state;
+    enum { ROUNDS = 520 }; /* two dumps each, and 1000 may wait */
+    dump_into(e);
+    assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
+    engine_start(e);
+    char *job = job_of(e, 1, NULL);
+    for (int k = 0; k < ROUNDS; k++) {
+        (void)whole_round(e, job, 1, k, 5);
+    }
+    assert_int_equal(unlink(e->settings.dump_dir), 0);
+    engine_settle(e);
+    assert_int_equal(e->warnings, 2); /* it fails; some were given up */
+    assert_int_not_equal(access(dump_path(e, job, "0.sched.json"), F_OK), 0);
+    assert_int_equal(access(dump_path(e, job, "519.sched.json"), F_OK), 0);
     free(job);
 }
 
@@ -159,6 +190,7 @@ static void half_written_dumps_are_removed_after_a_restart(void **state) {
         assert_int_equal(harpe_file_write(dump_path(e, job, others[i]), "[", 1, NULL), 0);
     }
     engine_start(e);
+    engine_settle(e);
     for (int i = 0; i < 2; i++) {
         assert_int_not_equal(access(dump_path(e, job, ours[i]), F_OK), 0);
         assert_int_equal(access(dump_path(e, job, others[i]), F_OK), 0);
@@ -259,7 +291,8 @@ static void finished_job_keeps_two_rounds_and_goes_on_after_a_restart(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         ENGINE_TEST(dumps_can_be_read_again),
-        ENGINE_TEST(dump_that_fails_is_told_once_and_harms_nobody),
+        ENGINE_TEST(dump_that_fails_is_told_once_and_made_later),
+        ENGINE_TEST(dumps_that_always_fail_are_bounded),
         ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),
         ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart),
         ENGINE_TEST(half_written_dumps_are_removed_after_a_restart),

@@ -163,6 +163,38 @@ class DumpsTest(PoolTest):
         self.assertFalse(hung.exists())
         self.assertLess(self.stop_in_time(server), 10)
 
+    def test_a_restart_needs_no_file_server_that_is_away(self):
+        """Jobs of the server before go on, and what they have dumped is looked for later."""
+        server = self.start()
+        jobs = [register(server) for _ in range(3)]
+        for job in jobs:
+            self.train(server, job, 2)
+        self.assertLess(self.stop_in_time(server), 10)
+        hung = self.path / "dump"
+        server = self.start(environment={"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
+                                         "HUNG_FILES": str(hung),
+                                         "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        for job in jobs:
+            self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 1)
+            self.expect(server.get(f"/schedule/{job.id}?rank=0&round=2"), 200)
+        self.train(server, register(server), 2)
+        self.assertLess(self.stop_in_time(server), 10)
+
+    def test_dumps_that_fail_are_made_later_and_in_order(self):
+        server = self.start_plan()
+        (self.path / "dump").mkdir(exist_ok=True)
+        job = register(server, ranks=False)
+        place = self.path / "dump" / job.id
+        place.write_text("in the way")
+        self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        self.train(server, job, 12)
+        self.wait_until(lambda: "is tried again" in server.log(), "the log tells")
+        self.expect(server.get("/healthz"), 200)
+        place.unlink()
+        self.wait_until((place / "11.prof.json").exists, "made up for")
+        names = {f"{number}.{kind}.json" for number in range(12) for kind in ("sched", "prof")}
+        self.assertEqual({path.name for path in place.iterdir()}, names | {"ranks.json"})
+
     def test_health_names_the_dump_that_is_stuck(self):
         server = self.start_plan("--set", "work_deadline=1")
         self.expect(server.get("/healthz"), 200)
@@ -240,16 +272,16 @@ class LoopTest(PoolTest):
         server = self.start()
         register(server)
         self.assertLess(self.stop_in_time(server), 10)
-        store, hung = self.path / "harpe.db", self.path / "dump"
+        hung = self.path / "harpe.db"
         process = subprocess.Popen(
-            [HARPE, "serve", "--port", "0", "--store", store, "--dump-dir", hung,
+            [HARPE, "serve", "--port", "0", "--store", hung, "--no-dump",
              "--scheduler", "HighestFrequency"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=clean_environment({"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
                                    "HUNG_FILES": str(hung), "STATE_DIRECTORY": str(self.path),
                                    "ASAN_OPTIONS": "verify_asan_link_order=0"}))
         self.addCleanup(process.kill)
-        sign = self.path / "dump.hangs"
+        sign = self.path / "harpe.db.hangs"
         self.wait_until(lambda: process.poll() is not None or sign.exists(), "it hangs")
         self.assertIsNone(process.poll())
         begin = time.monotonic()

@@ -487,6 +487,59 @@ static void full_disk_fails_the_batch_and_may_end(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nSTATE a 3 0 0 \n");
 }
 
+/* ---- A log that cannot be copied into the file ---------------------------------------------- */
+
+static const char *broken_file; /* to which no write works */
+
+static ssize_t write_unless_broken(int file, const void *bytes, size_t length, off_t place) {
+    char link[64], name[PATH_MAX];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t got = readlink(link, name, sizeof name - 1);
+    name[got < 0 ? 0 : got] = '\0';
+    if (strcmp(name, broken_file) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return pwrite(file, bytes, length, place);
+}
+
+static void set_write(sqlite3_syscall_ptr call) {
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    (void)vfs->xSetSystemCall(vfs, "pwrite", call);
+    (void)vfs->xSetSystemCall(vfs, "pwrite64", call);
+}
+
+static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
+    fixture *f = *state;
+    char *file = realpath(f->where + strlen("sqlite:"), NULL);
+    assert_non_null(file);
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
+    broken_file = file;
+    set_write((sqlite3_syscall_ptr)write_unless_broken);
+    acknowledgements got = {0};
+    int round = 0;
+    off_t longest = 0;
+    for (; round < 200 && got.failed == 0; round++) {
+        got = store_round(f, round);
+        longest = size_of(f, "-wal") > longest ? size_of(f, "-wal") : longest;
+    }
+    acknowledgements again = store_round(f, 500);
+    set_write(NULL);
+    assert_in_range(longest, 200 << 20, 300 << 20);
+    assert_int_equal(got.failed, 200);
+    assert_int_equal(again.failed, 200);
+    assert_non_null(strstr(got.message, "cannot be copied"));
+    store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 5, NULL));
+    assert_true(size_of(f, "-wal") <= 64 << 20);
+    for (int i = 0; i < round - 1; i++) {
+        char *text = NULL;
+        size_t length = 0;
+        assert_int_equal(harpe_store_read_result(f->store, JOB, i, 7, &text, &length, NULL), 0);
+        free(text);
+    }
+    free(file);
+}
+
 /* ---- PostgreSQL ----------------------------------------------------------------------------- */
 
 static void password_is_never_shown(void **state) {
@@ -717,9 +770,13 @@ int main(void) {
         TEST(unknown_kind_of_store_is_refused_without_its_password),
     };
     const struct CMUnitTest sqlite[] = {
-        TEST(second_server_on_a_file_is_refused), TEST(foreign_files_are_refused_and_left_alone),
-        TEST(newer_file_is_refused_naming_both),  TEST(unwritable_places_are_one_clear_line),
-        TEST(files_do_not_grow_with_rounds),      TEST(full_disk_fails_the_batch_and_may_end),
+        TEST(second_server_on_a_file_is_refused),
+        TEST(foreign_files_are_refused_and_left_alone),
+        TEST(newer_file_is_refused_naming_both),
+        TEST(unwritable_places_are_one_clear_line),
+        TEST(files_do_not_grow_with_rounds),
+        TEST(full_disk_fails_the_batch_and_may_end),
+        TEST(log_stays_bounded_even_if_it_cannot_be_copied),
     };
     const struct CMUnitTest postgres[] = {
         TEST(password_is_never_shown),

@@ -92,9 +92,9 @@ class TwoServers(OnPostgres):
 
     # ---- Servers ----
 
-    def start(self):
+    def start(self, *arguments):
         server = Server(self.path, "--store", self.postgres.where, "--dump-dir", self.path / "dump",
-                        "--log-level", "info", "--scheduler", SCHEDULER)
+                        "--log-level", "info", "--scheduler", SCHEDULER, *arguments)
         self.addCleanup(server.kill)
         return server
 
@@ -216,6 +216,42 @@ class TwoServers(OnPostgres):
                 await asyncio.sleep(1)
         self.run_jobs(restart)
         self.wait_until(lambda: self.living_servers() == 2, "both are back, once")
+
+    def test_database_that_hangs_is_told_and_holds_up_no_server(self):
+        """Connections are accepted, and nothing is answered. The loop of each server goes on."""
+        before = self.servers
+        self.servers = [self.start("--set", "work_deadline=1") for _ in range(2)]
+        for server in before:
+            self.assertEqual(server.stop(), 0)
+        self.wait_until(lambda: self.leader() is not None, "a server leads")
+
+        async def hang():
+            self.postgres.freeze()
+            try:
+                for server in self.servers:
+                    status = lambda: server.get("/healthz").status
+                    while await asyncio.to_thread(status) != 503:
+                        await asyncio.sleep(0.05)
+                for _ in range(20):
+                    for server in self.servers:
+                        for target in ("/healthz", "/metrics", "/info", "/"):
+                            answer = await asyncio.to_thread(server.get, target)
+                            self.assertIn(answer.status, (200, 503), answer)
+            finally:
+                self.postgres.thaw()
+        self.run_jobs(hang)
+        for server in self.servers:
+            self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+
+    def test_servers_stop_while_the_database_hangs(self):
+        job = register(self.servers[0])
+        self.assertEqual(self.servers[1].get(f"/schedule/{job.id}?rank=0").status, 200)
+        self.postgres.freeze()
+        self.addCleanup(self.postgres.thaw)
+        for server in self.servers:
+            begin = time.monotonic()
+            self.assertEqual(server.stop(), 0, server.log())
+            self.assertLess(time.monotonic() - begin, 10)
 
     def test_leader_loses_only_the_session_that_writes(self):
         """It lives on among the others, and may lead again: whoever asked it before asks anew."""

@@ -17,13 +17,16 @@
 #include "base/error.h"
 #include "server/store/address.h"
 
-/* Read and written as text by PRAGMAs. */
-#define APPLICATION_ID 1214345840 /* "Harp" */
-#define AS_TEXT_(value) #value
-#define AS_TEXT(value) AS_TEXT_(value)
-
-/* How long to wait at start for somebody who is just reading or closing the file. */
-enum { BUSY_TIMEOUT_MS = 1000 };
+enum {
+    /* How long to wait at start for somebody who is just reading or closing the file. */
+    BUSY_TIMEOUT_MS = 1000,
+    /* The log is copied into the file when it has this many pages (64 MiB): results live for two
+     * rounds, so most of what it holds has been written over by then. Measured: 8 % more results a
+     * second than with 8 MiB. */
+    LOG_PAGES = 8192,
+    /* If it cannot be copied, nothing is written once it has this many. */
+    LOG_PAGES_AT_MOST = 4 * LOG_PAGES,
+};
 
 /* ---- Errors and small steps ----------------------------------------------------------------- */
 
@@ -39,10 +42,15 @@ harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error) {
                           name);
     case SQLITE_NOTADB:
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: is no database of Harpe; use another file", name);
+                          "%s: is no database of Harpe; use another file, or put a backup in its "
+                          "place with harpe store restore",
+                          name);
     case SQLITE_CORRUPT:
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: the database is damaged; put a backup in its place", name);
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "%s: the database is damaged; harpe store check says more, and harpe store "
+            "restore puts a backup in its place",
+            name);
     case SQLITE_FULL:
         return harpe_fail(error, HARPE_IO_ERROR, "%s: the disk is full; make room", name);
     case SQLITE_READONLY:
@@ -59,7 +67,7 @@ harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error) {
     }
 }
 
-static harpe_status execute(const harpe_sqlite *store, const char *sql, harpe_error *error) {
+harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, harpe_error *error) {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK) return HARPE_OK;
     return harpe_sqlite_fail(store, error);
 }
@@ -77,9 +85,8 @@ harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sq
     return harpe_sqlite_fail(store, error);
 }
 
-/* The one integer that `sql` gives. */
-static harpe_status read_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
-                                 harpe_error *error) {
+harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
+                                  harpe_error *error) {
     sqlite3_stmt *statement = NULL;
     harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
     if (status != HARPE_OK) return status;
@@ -94,20 +101,22 @@ static harpe_status read_integer(const harpe_sqlite *store, const char *sql, int
 
 /* ---- Opening -------------------------------------------------------------------------------- */
 
-/* Ours, of a version that we know, or empty. */
-static harpe_status check_identity(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
+harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
     int64_t application_id = 0;
     int64_t version = 0;
     int64_t table_count = 0;
-    harpe_status status = read_integer(store, "PRAGMA application_id", &application_id, error);
-    if (status == HARPE_OK) status = read_integer(store, "PRAGMA user_version", &version, error);
+    harpe_status status =
+        harpe_sqlite_integer(store, "PRAGMA application_id", &application_id, error);
+    if (status == HARPE_OK)
+        status = harpe_sqlite_integer(store, "PRAGMA user_version", &version, error);
     if (status == HARPE_OK) {
-        status = read_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
+        status =
+            harpe_sqlite_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
     }
     if (status != HARPE_OK) return status;
     *is_new = application_id == 0 && version == 0 && table_count == 0;
     if (*is_new) return HARPE_OK;
-    if (application_id != APPLICATION_ID) {
+    if (application_id != HARPE_SQLITE_APPLICATION_ID) {
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: is a database of another program; use another file", store->name);
     }
@@ -122,46 +131,148 @@ static harpe_status check_identity(const harpe_sqlite *store, bool *is_new, harp
 
 /* Those that came later than a file. */
 static harpe_status add_tables(const harpe_sqlite *store, harpe_error *error) {
-    return execute(store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB"), error);
+    return harpe_sqlite_execute(
+        store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB") HARPE_SQLITE_STORE_TABLE, error);
 }
 
 static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error) {
     char sql[64];
     (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d", HARPE_SCHEMA_VERSION);
     harpe_status status = add_tables(store, error);
-    if (status == HARPE_OK) status = execute(store, sql, error);
+    if (status == HARPE_OK) status = harpe_sqlite_execute(store, sql, error);
     if (status != HARPE_OK) return status;
-    return execute(store, "PRAGMA application_id = " AS_TEXT(APPLICATION_ID), error);
+    return harpe_sqlite_execute(
+        store, "PRAGMA application_id = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_APPLICATION_ID), error);
 }
 
-/* Nothing is written to a file before it is known to be ours or empty. */
-static harpe_status set_up(const harpe_sqlite *store, harpe_error *error) {
+/* The store's row, where there is none yet. */
+static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
+    char sql[200];
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO store (id, commits, in_use) SELECT '%s', %lld, 0"
+                   " WHERE NOT EXISTS (SELECT 1 FROM store)",
+                   store->record.id, (long long)store->record.commits);
+    return harpe_sqlite_execute(store, sql, error);
+}
+
+/* Nothing is written to a file before it is known to be ours or empty, and whole. */
+static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error) {
     bool is_new = false;
-    harpe_status status = execute(store,
-                                  "PRAGMA locking_mode = EXCLUSIVE;"
-                                  "PRAGMA page_size = 8192;" /* results are two pages or more */
-                                  "PRAGMA secure_delete = OFF;"
-                                  "BEGIN EXCLUSIVE",
-                                  error);
-    if (status == HARPE_OK) status = check_identity(store, &is_new, error);
-    if (status == HARPE_OK && is_new) status = create_tables(store, error);
-    if (status == HARPE_OK && !is_new) status = add_tables(store, error);
-    if (status == HARPE_OK) status = execute(store, "COMMIT", error);
+    harpe_status status =
+        harpe_sqlite_execute(store,
+                             "PRAGMA locking_mode = EXCLUSIVE;"
+                             "PRAGMA page_size = 8192;" /* results are two pages or more */
+                             "PRAGMA secure_delete = OFF;"
+                             "BEGIN EXCLUSIVE",
+                             error);
+    if (status == HARPE_OK) status = harpe_sqlite_identify(store, &is_new, error);
+    harpe_store_new_id(store->record.id);
+    if (status == HARPE_OK && !is_new) status = harpe_sqlite_admit(store, had_log, error);
+    if (status == HARPE_OK)
+        status = is_new ? create_tables(store, error) : add_tables(store, error);
+    if (status == HARPE_OK) status = add_row(store, error);
+    if (status == HARPE_OK) status = harpe_sqlite_execute(store, "COMMIT", error);
     if (status != HARPE_OK) {
         roll_back(store);
         return status;
     }
-    /* The log is copied into the file when it has reached 8192 pages (64 MiB): results live for two
-     * rounds, so most of what it holds has been written over by then. Measured: 8 % more results a
-     * second than with 8 MiB. */
-    return execute(store,
-                   "PRAGMA journal_mode = WAL;"
-                   "PRAGMA synchronous = FULL;"
-                   "PRAGMA wal_autocheckpoint = 8192;"
-                   "PRAGMA journal_size_limit = 67108864;"
-                   "PRAGMA cache_size = -16384", /* KiB */
-                   error);
+    return harpe_sqlite_execute(store,
+                                "PRAGMA journal_mode = WAL;"
+                                "PRAGMA synchronous = FULL;"
+                                "PRAGMA wal_autocheckpoint = 0;" /* see note_log */
+                                "PRAGMA journal_size_limit = 67108864;"
+                                "PRAGMA cache_size = -16384", /* KiB */
+                                error);
 }
+
+/* ---- The files ------------------------------------------------------------------------------ */
+
+/* SQLite calls it after every commit, with the number of pages in the log. A failure to copy them
+ * is met before the next write. */
+static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
+    harpe_sqlite *store = user;
+    int copied = -1;
+    store->log_frames = pages;
+    if (pages >= LOG_PAGES &&
+        sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, &copied) ==
+            SQLITE_OK &&
+        copied == pages)
+        store->record.base = store->record.commits;
+    return SQLITE_OK;
+}
+
+/* The log may not grow without end if it cannot be copied into the file. */
+static harpe_status bound_log(harpe_sqlite *store, harpe_error *error) {
+    if (store->log_frames < LOG_PAGES_AT_MOST) return HARPE_OK;
+    if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
+        SQLITE_OK) {
+        return harpe_fail(error, HARPE_IO_ERROR,
+                          "%s: the write-ahead log has %lld MiB and cannot be copied into the file "
+                          "(%s); make room, or mend the disk",
+                          store->name, (long long)(store->log_frames * 8192 >> 20),
+                          sqlite3_errmsg(store->db));
+    }
+    store->log_frames = 0;
+    store->record.base = store->record.commits;
+    return HARPE_OK;
+}
+
+static void note_files(harpe_sqlite *store) {
+    harpe_file_state_note(&store->database);
+    harpe_file_state_note(&store->log);
+}
+
+static harpe_status check_files(const harpe_sqlite *store, harpe_error *error) {
+    harpe_status status = harpe_file_state_check(&store->database, error);
+    return status ? status : harpe_file_state_check(&store->log, error);
+}
+
+static harpe_status renew_files(harpe_sqlite *store, harpe_error *error) {
+    harpe_status status = harpe_file_state_renew(&store->database, error);
+    return status ? status : harpe_file_state_renew(&store->log, error);
+}
+
+static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *error) {
+    char sql[100];
+    (void)snprintf(sql, sizeof sql, "UPDATE store SET in_use = %d, commits = %lld", in_use,
+                   (long long)store->record.commits + 1);
+    harpe_status status = harpe_sqlite_execute(store, sql, error);
+    if (status) return status;
+    store->record.commits++;
+    if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
+    return HARPE_OK;
+}
+
+/* From here on the file says that a server has it open, also without its log, and the record beside
+ * it how many commits it has. */
+static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
+    harpe_status status = harpe_commit_record_make(store->path, &store->record, error);
+    if (!status) status = harpe_commit_record_open(store->path, &store->record_file, error);
+    if (!status) status = set_in_use(store, true, error);
+    if (status) return status;
+    if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
+        SQLITE_OK)
+        return harpe_sqlite_fail(store, error);
+    store->log_frames = 0;
+    store->record.base = store->record.commits;
+    harpe_commit_record_update(store->record_file, &store->record);
+    store->database.path = sqlite3_db_filename(store->db, "main");
+    store->log.path = sqlite3_filename_wal(store->database.path);
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &store->database.file);
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &store->log.file);
+    note_files(store);
+    return HARPE_OK;
+}
+
+/* What is not ours, or not the file that its name leads to, is left as it is: closing would copy
+ * the log and remove whatever has its name. */
+static void end_use(harpe_sqlite *store) {
+    bool is_ours = !store->has_unfinished_start && check_files(store, NULL) == HARPE_OK;
+    if (is_ours) (void)set_in_use(store, false, NULL);
+    if (!is_ours) (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+}
+
+/* ---- Life ----------------------------------------------------------------------------------- */
 
 static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -175,45 +286,65 @@ static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) 
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
         status = harpe_sqlite_prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
     }
+    if (status == HARPE_OK)
+        status = harpe_sqlite_prepare(store, "UPDATE store SET commits = ?1", &store->count, error);
     return status;
 }
 
 static void close_sqlite(void *state) {
     harpe_sqlite *store = state;
+    harpe_sqlite_backups_stop(store->backups);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
         sqlite3_finalize(store->writes[i]);
     }
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++) {
         sqlite3_finalize(store->reads[i]);
     }
+    sqlite3_finalize(store->count);
+    if (store->path) end_use(store);
     sqlite3_close(store->db);
+    if (store->record_file >= 0) (void)close(store->record_file);
     pthread_mutex_destroy(&store->lock);
+    free(store->path);
     free(store->name);
     free(store);
 }
 
-static harpe_status open_database(const char *path, char *name, void **state, harpe_error *error) {
+static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *error) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    bool had_log = store->path && harpe_store_size_of(store->path, HARPE_STORE_LOG) > 0;
+    harpe_sqlite_read_alone(store);
+    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK)
+        return harpe_sqlite_fail(store, error);
+    sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    harpe_status status = set_up(store, had_log, error);
+    (void)sqlite3_wal_hook(store->db, note_log, store);
+    if (status == HARPE_OK && store->path) status = begin_use(store, error);
+    if (status == HARPE_OK) status = prepare_statements(store, error);
+    return status;
+}
+
+/* Takes over `name` and `file`, the file's real path; both may be NULL: out of memory. */
+static harpe_status open_database(const char *path, char *name, char *file, void **state,
+                                  harpe_error *error) {
     harpe_sqlite *store = calloc(1, sizeof *store);
     if (!store || !path || !name) {
         free(store);
         free(name);
+        free(file);
         return harpe_fail_memory(error);
     }
     store->name = name;
+    store->path = file;
+    store->record_file = -1;
+    store->has_unfinished_start = true;
     pthread_mutex_init(&store->lock, NULL);
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    harpe_status status = HARPE_OK;
-    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK)
-        status = harpe_sqlite_fail(store, error);
-    if (status == HARPE_OK) {
-        sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-        status = set_up(store, error);
-    }
-    if (status == HARPE_OK) status = prepare_statements(store, error);
+    harpe_status status = start(store, path, error);
     if (status != HARPE_OK) {
         close_sqlite(store);
         return status;
     }
+    store->has_unfinished_start = false;
     *state = store;
     return HARPE_OK;
 }
@@ -267,9 +398,18 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
     char *name = NULL;
     if (asprintf(&plain_path, "%s%s", *path == '/' ? "" : "./", path) < 0) plain_path = NULL;
     if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
-    if (plain_path) protect(plain_path, log);
-    harpe_status status = open_database(plain_path, name, state, error);
+    char *file = plain_path ? harpe_store_real_path(plain_path) : NULL;
+    harpe_status status = file ? harpe_sqlite_admit_files(file, error) : HARPE_OK;
+    if (status) {
+        free(file);
+        free(name);
+        free(plain_path);
+        return status;
+    }
+    if (file) protect(file, log);
+    status = open_database(file, name, file, state, error);
     free(plain_path);
+    if (!status) harpe_sqlite_backups_start(*state, log);
     return status;
 }
 
@@ -278,7 +418,7 @@ static bool accepts_memory(const char *where) { return strcmp(where, "memory") =
 static harpe_status open_memory(const char *where, harpe_log log, void **state,
                                 harpe_error *error) {
     (void)log;
-    return open_database(":memory:", strdup(where), state, error);
+    return open_database(":memory:", strdup(where), NULL, state, error);
 }
 
 static const char *description(const void *state) {
@@ -323,13 +463,45 @@ static harpe_status write_changes(const harpe_sqlite *store, const harpe_change 
     return HARPE_OK;
 }
 
+static harpe_status count_commit(const harpe_sqlite *store, harpe_error *error) {
+    (void)sqlite3_bind_int64(store->count, 1, store->record.commits + 1);
+    int result = sqlite3_step(store->count);
+    harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
+    (void)sqlite3_reset(store->count);
+    return status;
+}
+
+static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *changes,
+                                      harpe_error *error) {
+    harpe_status status = harpe_sqlite_execute(store, "BEGIN IMMEDIATE", error);
+    if (status == HARPE_OK) status = write_changes(store, changes, error);
+    if (status == HARPE_OK) status = count_commit(store, error);
+    if (status == HARPE_OK) status = harpe_sqlite_execute(store, "COMMIT", error);
+    if (status != HARPE_OK) {
+        roll_back(store);
+        note_files(store); /* the log may have grown */
+        return status;
+    }
+    store->record.commits++;
+    if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
+    /* What went to a file that its name does not lead to any more is not stored. */
+    return renew_files(store, error);
+}
+
 static harpe_status write_batch(void *state, const harpe_change *changes, harpe_error *error) {
     harpe_sqlite *store = state;
     pthread_mutex_lock(&store->lock);
-    harpe_status status = execute(store, "BEGIN IMMEDIATE", error);
-    if (status == HARPE_OK) status = write_changes(store, changes, error);
-    if (status == HARPE_OK) status = execute(store, "COMMIT", error);
-    if (status != HARPE_OK) roll_back(store);
+    harpe_status status = check_files(store, error);
+    if (status == HARPE_OK) status = bound_log(store, error);
+    if (status == HARPE_OK) status = write_transaction(store, changes, error);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+static harpe_status check(void *state, harpe_error *error) {
+    harpe_sqlite *store = state;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = check_files(store, error);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -343,6 +515,7 @@ const harpe_store_backend harpe_store_sqlite = {
     .write = write_batch,
     .load = harpe_sqlite_load,
     .read_result = harpe_sqlite_read_result,
+    .check = check,
 };
 
 const harpe_store_backend harpe_store_memory = {

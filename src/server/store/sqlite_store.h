@@ -9,6 +9,19 @@
 
 #include "server/store/backend.h"
 #include "server/store/schema.h"
+#include "server/store/sqlite_files.h"
+
+/* SQLite's header says that a file is ours. Read and written as text by PRAGMAs. */
+#define HARPE_SQLITE_APPLICATION_ID 1214345840 /* "Harp" */
+#define HARPE_SQLITE_AS_TEXT_(value) #value
+#define HARPE_SQLITE_AS_TEXT(value) HARPE_SQLITE_AS_TEXT_(value)
+
+/* One row: which store this is, the number of its last commit, and whether a server has it open. */
+#define HARPE_SQLITE_STORE_TABLE \
+    "CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, commits INTEGER NOT NULL," \
+    " in_use INTEGER NOT NULL);"
+
+typedef struct harpe_sqlite_backups harpe_sqlite_backups;
 
 typedef struct harpe_sqlite {
     sqlite3 *db;
@@ -17,12 +30,59 @@ typedef struct harpe_sqlite {
     sqlite3_stmt *writes[HARPE_SCHEMA_WRITE_COUNT];
     int parameters[HARPE_SCHEMA_WRITE_COUNT][HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: not in it */
     sqlite3_stmt *reads[HARPE_SCHEMA_READ_COUNT];
+    sqlite3_stmt *count;       /* sets the number of the last commit */
+    int64_t log_frames;        /* pages in the write-ahead log */
+    bool has_unfinished_start; /* the file is not ours to write to yet */
+
+    /* Of a store in a file: */
+    char *path;                /* all symbolic links resolved; NULL: in memory */
+    harpe_commit_record alone; /* what the file said without its log, before it was opened */
+    bool has_alone;
+    harpe_commit_record record; /* of the last commit */
+    int record_file;            /* -1: none */
+    harpe_file_state database, log;
+    harpe_sqlite_backups *backups; /* NULL: none are made */
 } harpe_sqlite;
 
 /* Writes the connection's last error. */
 harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error);
 harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sqlite3_stmt **out,
                                   harpe_error *error);
+harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, harpe_error *error);
+/* The one integer that `sql` gives. */
+harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
+                                  harpe_error *error);
+/* Ours, of a version that we know, or empty: then `is_new`. */
+harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error);
+
+/* ---- Is all of it there? (sqlite_admit.c) -----------------------------------------------------
+ */
+
+/* Before the file is opened: fails if there is none, but there was one. */
+harpe_status harpe_sqlite_admit_files(const char *path, harpe_error *error);
+/* Compares the store with the record of its commits, and fills in `record`. Fails if the newest
+ * commits are missing. `had_log`: there was a write-ahead log before the file was opened. */
+harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *error);
+/* Opens a file that nobody writes to: no lock is taken, no log is read, and none is made. Closing
+ * it gives up the locks that this process has on the file. */
+int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db);
+/* Before the file is opened: fills in `alone` if there is a log. */
+void harpe_sqlite_read_alone(harpe_sqlite *store);
+/* Is the log that of a newer or other database? Then SQLite would write it over the pages of this
+ * one. `beside`: the record of commits. */
+bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside);
+/* The store's row as a record; HARPE_NOT_FOUND: an earlier Harpe wrote the file, it has none. */
+harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
+                                      bool *in_use, harpe_error *error);
+
+/* ---- Backups (sqlite_backup.c) ----------------------------------------------------------------
+ */
+
+/* Starts the thread that answers harpe store on FILE.control. Without it, because it cannot be
+ * started, the server works all the same: a line of the log says so. */
+void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log);
+/* NULL is fine. */
+void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups);
 
 /* The back-end's load and read_result (sqlite_read.c). */
 harpe_status harpe_sqlite_load(void *state, const char *job_id,

@@ -24,6 +24,7 @@ enum {
     BATCH_BYTES = 8 << 20,
     BATCHES_UNACKNOWLEDGED = 4,
     PROBE_MS = 1000,
+    CHECK_S = 2, /* between looks at whether the store is still there, while nothing is written */
     PROBE_BYTES = 16384, /* more than is left over in a page */
 };
 
@@ -70,6 +71,8 @@ struct harpe_store {
     batch batches[BATCHES_UNACKNOWLEDGED];
     size_t written, acknowledged;
     int64_t batch_begun_ns; /* 0: none is being written */
+    bool is_missing;        /* the last look found another file or none: `missing` says what */
+    harpe_error missing;
 
     int written_event; /* eventfd: tells the loop to acknowledge */
     harpe_watch *watch;
@@ -109,15 +112,39 @@ static void log_transition(const harpe_store *store, const batch *before, const 
     }
 }
 
+/* Under the lock, which is given up meanwhile: a file system may take its time. */
+static void look_at_files(harpe_store *store) {
+    harpe_error error;
+    store->batch_begun_ns = harpe_clock_ns();
+    pthread_mutex_unlock(&store->lock);
+    bool is_missing = store->backend->check(store->state, &error) != HARPE_OK;
+    pthread_mutex_lock(&store->lock);
+    store->batch_begun_ns = 0;
+    if (is_missing && !store->is_missing) log_line(&store->log, HARPE_LOG_ERROR, error.message);
+    if (is_missing) store->missing = error;
+    store->is_missing = is_missing;
+}
+
+/* Under the lock, which is given up while waiting. */
+static void wait_a_while(harpe_store *store) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += CHECK_S;
+    store->is_waiting = true;
+    int result = store->backend->check
+                     ? pthread_cond_timedwait(&store->has_work, &store->lock, &end)
+                     : pthread_cond_wait(&store->has_work, &store->lock);
+    store->is_waiting = false;
+    if (result == ETIMEDOUT && !store->is_closing) look_at_files(store);
+}
+
 /* Under the lock, which is given up while waiting. False: closing, and all is acknowledged. */
 static bool wait_for_work(harpe_store *store) {
     for (;;) {
         size_t unacknowledged = store->written - store->acknowledged;
         if (store->queued.first && unacknowledged < BATCHES_UNACKNOWLEDGED) return true;
         if (store->is_closing && !store->queued.first && unacknowledged == 0) return false;
-        store->is_waiting = true;
-        pthread_cond_wait(&store->has_work, &store->lock);
-        store->is_waiting = false;
+        wait_a_while(store);
     }
 }
 
@@ -208,7 +235,10 @@ static void note_outcome(harpe_store *store, const batch *written) {
 bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size) {
     pthread_mutex_lock(&store->lock);
     int64_t begun_ns = store->batch_begun_ns;
+    bool is_missing = store->is_missing;
+    if (is_missing) (void)snprintf(line, size, "store: %s", store->missing.message);
     pthread_mutex_unlock(&store->lock);
+    if (is_missing) return true;
     int64_t takes_s = begun_ns ? (harpe_clock_ns() - begun_ns) / 1000000000 : 0;
     if (begun_ns && takes_s >= deadline_s) {
         (void)snprintf(line, size, "store: a write has not ended for %lld s", (long long)takes_s);
@@ -306,7 +336,11 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     *store = (harpe_store){.backend = backend, .log = log, .loop = loop, .written_event = -1};
     store->queued.end = &store->queued.first;
     pthread_mutex_init(&store->lock, NULL);
-    pthread_cond_init(&store->has_work, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->has_work, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&store->has_written, NULL);
     store->where = strdup(where);
     harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backups of a store that is in use. The server holds the file exclusively, so only it can copy
+ * it: a thread listens on the Unix socket FILE.control. For a client of the same user (or root) it
+ * makes a consistent copy beside the store and hands over a descriptor of it. The client copies it
+ * to where it wants it, so a slow or full disk there is no concern of the server.
+ *
+ * The copy is made in small steps, and writes go on between them: SQLite carries what this
+ * connection changes meanwhile over to the copy. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file_parts.h"
+#include "server/store/sqlite_store.h"
+#include "server/store/store_control.h"
+
+enum {
+    STEP_PAGES = 64,         /* copied at a time, 0.5 MiB; a write waits for that at most */
+    SPARE_BYTES = 128 << 20, /* room that a backup leaves for the store itself */
+    REQUEST_MS = 1000,       /* in which a client must have asked */
+    PAUSE_NS = 500000,       /* between steps: whoever waits for the lock gets it */
+    WAITING_CLIENTS = 16,
+};
+
+struct harpe_sqlite_backups {
+    harpe_sqlite *store;
+    harpe_log log;
+    char *socket_path, *copy_path;
+    int listener, stop;
+    atomic_bool is_stopping;
+    pthread_t thread;
+};
+
+/* ---- The copy ------------------------------------------------------------------------------- */
+
+/* The disk is the store's own: a backup that fills it would stop the server. */
+static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *error) {
+    int64_t pages = 0;
+    struct statvfs disk;
+    harpe_sqlite *store = self->store;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
+    pthread_mutex_unlock(&store->lock);
+    if (status || statvfs(self->socket_path, &disk) != 0) return status;
+    int64_t needed = pages * 8192 + SPARE_BYTES;
+    int64_t free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
+    if (free_bytes >= needed) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_IO_ERROR,
+        "%s: a backup of a running server needs %lld MiB of room beside the store, and "
+        "%lld MiB are free; make room, or stop the server first",
+        store->name, (long long)(needed >> 20), (long long)(free_bytes >> 20));
+}
+
+/* The lock is held for one step at a time. */
+static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
+    harpe_sqlite *store = self->store;
+    const struct timespec pause = {0, PAUSE_NS};
+    pthread_mutex_lock(&store->lock);
+    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", store->db, "main");
+    int result = backup ? SQLITE_OK : sqlite3_errcode(copy);
+    while (result == SQLITE_OK && !self->is_stopping) {
+        result = sqlite3_backup_step(backup, STEP_PAGES);
+        pthread_mutex_unlock(&store->lock);
+        (void)nanosleep(&pause, NULL);
+        pthread_mutex_lock(&store->lock);
+    }
+    if (backup) (void)sqlite3_backup_finish(backup);
+    pthread_mutex_unlock(&store->lock);
+    if (result == SQLITE_DONE) return SQLITE_OK;
+    return self->is_stopping ? SQLITE_INTERRUPT : result;
+}
+
+/* One file without a log, of which no server is said to have it open. */
+static int finish_copy(sqlite3 *copy) {
+    return sqlite3_exec(copy,
+                        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                        "PRAGMA journal_mode = DELETE; UPDATE store SET in_use = 0",
+                        NULL, NULL, NULL);
+}
+
+static harpe_status fill_copy(const harpe_sqlite_backups *self, harpe_error *error) {
+    sqlite3 *copy = NULL;
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    int result = sqlite3_open_v2(self->copy_path, &copy, flags, NULL);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(copy,
+                              "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                              "PRAGMA journal_mode = OFF",
+                              NULL, NULL, NULL);
+    if (result == SQLITE_OK) result = copy_pages(self, copy);
+    if (result == SQLITE_OK) result = finish_copy(copy);
+    harpe_status status = HARPE_OK;
+    if (result != SQLITE_OK)
+        status = harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", self->store->name,
+                            sqlite3_errstr(result));
+    (void)sqlite3_close(copy);
+    return status;
+}
+
+static void remove_copy(const harpe_sqlite_backups *self) {
+    static const char *const suffixes[] = {"", "-wal", "-journal"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        char *name = harpe_store_beside(self->copy_path, suffixes[i]);
+        if (name) (void)unlink(name);
+        free(name);
+    }
+}
+
+/* A descriptor of a copy that has no name any more. */
+static harpe_status make_copy(const harpe_sqlite_backups *self, int *file, harpe_error *error) {
+    harpe_status status = check_room(self, error);
+    if (status) return status;
+    remove_copy(self);
+    int made = open(self->copy_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made < 0) return harpe_fail_errno(error, errno, "%s", self->copy_path);
+    (void)close(made);
+    status = fill_copy(self, error);
+    if (!status) *file = open(self->copy_path, O_RDONLY | O_CLOEXEC);
+    if (!status && *file < 0) status = harpe_fail_errno(error, errno, "%s", self->copy_path);
+    remove_copy(self);
+    return status;
+}
+
+/* ---- Answers -------------------------------------------------------------------------------- */
+
+static bool may_have_it(int client) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+    return peer.uid == geteuid() || peer.uid == 0;
+}
+
+/* False: it only looked whether somebody listens. */
+static bool asks(const harpe_sqlite_backups *self, int client) {
+    char byte;
+    struct pollfd events[] = {{.fd = client, .events = POLLIN},
+                              {.fd = self->stop, .events = POLLIN}};
+    if (poll(events, 2, REQUEST_MS) <= 0 || self->is_stopping) return false;
+    return recv(client, &byte, 1, MSG_DONTWAIT) == 1;
+}
+
+static void answer(const harpe_sqlite_backups *self, int client) {
+    harpe_error error = {.message = "only the server's user and root get a backup"};
+    int file = -1;
+    if (may_have_it(client) && make_copy(self, &file, &error) != HARPE_OK) {
+        char line[HARPE_ERROR_MESSAGE_SIZE + 40];
+        (void)snprintf(line, sizeof line, "backup: %s", error.message);
+        if (self->log.write) self->log.write(self->log.user, HARPE_LOG_WARNING, line);
+    }
+    harpe_store_control_answer(client, file, file >= 0 ? "ok" : error.message);
+    if (file >= 0) (void)close(file);
+}
+
+static void *serve_backups(void *user) {
+    const harpe_sqlite_backups *self = user;
+    struct pollfd events[] = {{.fd = self->stop, .events = POLLIN},
+                              {.fd = self->listener, .events = POLLIN}};
+    while (!self->is_stopping) {
+        if (poll(events, 2, -1) < 0 && errno != EINTR) break;
+        if (self->is_stopping || !(events[1].revents & POLLIN)) continue;
+        int client = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (client < 0) continue;
+        if (asks(self, client)) answer(self, client);
+        (void)close(client);
+    }
+    return NULL;
+}
+
+/* ---- Life ----------------------------------------------------------------------------------- */
+
+static void free_backups(harpe_sqlite_backups *self) {
+    if (self->listener >= 0) (void)close(self->listener);
+    if (self->stop >= 0) (void)close(self->stop);
+    free(self->socket_path);
+    free(self->copy_path);
+    free(self);
+}
+
+static int start_thread(harpe_sqlite_backups *self) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&self->thread, NULL, serve_backups, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
+    if (!self->socket_path || !self->copy_path) return harpe_fail_memory(error);
+    /* The store is ours: what is there was left by a server that was killed. */
+    (void)unlink(self->socket_path);
+    remove_copy(self);
+    self->stop = eventfd(0, EFD_CLOEXEC);
+    if (self->stop < 0) return harpe_fail_errno(error, errno, "cannot make an eventfd");
+    harpe_status status =
+        harpe_store_control_listen(self->socket_path, WAITING_CLIENTS, &self->listener, error);
+    if (status) return status;
+    int failed = start_thread(self);
+    if (!failed) return HARPE_OK;
+    (void)unlink(self->socket_path);
+    return harpe_fail_errno(error, failed, "cannot start a thread");
+}
+
+void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log) {
+    harpe_sqlite_backups *self = harpe_calloc(1, sizeof *self);
+    harpe_error error;
+    if (!self) return;
+    self->store = store;
+    self->log = log;
+    self->listener = self->stop = -1;
+    self->socket_path = harpe_store_beside(store->path, HARPE_STORE_CONTROL);
+    self->copy_path = harpe_store_beside(store->path, HARPE_STORE_SNAPSHOT);
+    if (start(self, &error) == HARPE_OK) {
+        store->backups = self;
+        return;
+    }
+    char line[HARPE_ERROR_MESSAGE_SIZE + 100];
+    (void)snprintf(line, sizeof line, "harpe store backup needs this server to be stopped: %s",
+                   error.message);
+    if (log.write) log.write(log.user, HARPE_LOG_WARNING, line);
+    free_backups(self);
+}
+
+void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups) {
+    if (!backups) return;
+    backups->is_stopping = true;
+    (void)eventfd_write(backups->stop, 1);
+    pthread_join(backups->thread, NULL);
+    (void)unlink(backups->socket_path);
+    free_backups(backups);
+}

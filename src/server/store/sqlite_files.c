@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names and records beside an SQLite store, and what tells that somebody else has touched its
+ * files. */
+#include "server/store/sqlite_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/file_parts.h"
+#include "base/text.h"
+
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+char *harpe_store_beside(const char *path, const char *suffix) {
+    char *name;
+    return asprintf(&name, "%s%s", path, suffix) < 0 ? NULL : name;
+}
+
+char *harpe_store_real_path(const char *path) {
+    char *real = realpath(path, NULL);
+    if (real) return real;
+    char *parent = harpe_path_parent(path);
+    char *directory = parent ? realpath(parent, NULL) : NULL;
+    free(parent);
+    if (!directory) return strdup(path);
+    const char *slash = strrchr(path, '/');
+    real = harpe_path_join(directory, "/", slash ? slash + 1 : path);
+    free(directory);
+    return real;
+}
+
+off_t harpe_store_size_of(const char *path, const char *suffix) {
+    struct stat info;
+    char *name = harpe_store_beside(path, suffix);
+    off_t size = name && stat(name, &info) == 0 ? info.st_size : 0;
+    free(name);
+    return size;
+}
+
+void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
+        number = (uint64_t)harpe_clock_ns() ^ ((uint64_t)getpid() << 40);
+    (void)snprintf(id, HARPE_STORE_ID_SIZE, "%016" PRIx64, number);
+}
+
+/* ---- The record of commits ------------------------------------------------------------------ */
+
+/* Always the same length, within one sector of a disk. */
+enum { RECORD_SIZE = 96 };
+
+static void format_record(const harpe_commit_record *record, char text[RECORD_SIZE]) {
+    (void)snprintf(text, RECORD_SIZE,
+                   "harpe-store 1\nid %.16s\ncommits %020" PRId64 "\nbase %020" PRId64 "\n",
+                   record->id, record->commits, record->base);
+}
+
+/* NULL: `text` does not begin with `head`, a number and the end of a line. */
+static const char *parse_number(const char *text, const char *head, int64_t *value) {
+    if (strncmp(text, head, strlen(head)) != 0) return NULL;
+    text += strlen(head);
+    size_t length = strspn(text, "0123456789");
+    if (text[length] != '\n' || !harpe_parse_int(text, length, value)) return NULL;
+    return text + length + 1;
+}
+
+static bool parse_record(const char *text, harpe_commit_record *out) {
+    static const char head[] = "harpe-store 1\nid ";
+    if (strncmp(text, head, strlen(head)) != 0) return false;
+    text += strlen(head);
+    size_t length = strspn(text, "0123456789abcdef");
+    if (length == 0 || length >= sizeof out->id || text[length] != '\n') return false;
+    memcpy(out->id, text, length);
+    out->id[length] = '\0';
+    text = parse_number(text + length + 1, "commits ", &out->commits);
+    return text && parse_number(text, "base ", &out->base) != NULL;
+}
+
+harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
+                                      harpe_error *error) {
+    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
+    char *text = NULL;
+    size_t length;
+    if (!name) return harpe_fail_memory(error);
+    harpe_status status = harpe_file_read(name, RECORD_SIZE, &text, &length, error);
+    if (!status && !parse_record(text, out))
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "%s: is not the record of a store's commits", name);
+    free(text);
+    free(name);
+    return status;
+}
+
+harpe_status harpe_commit_record_make(const char *path, const harpe_commit_record *record,
+                                      harpe_error *error) {
+    char text[RECORD_SIZE];
+    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
+    if (!name) return harpe_fail_memory(error);
+    format_record(record, text);
+    harpe_status status = harpe_file_write(name, text, strlen(text), error);
+    if (!status && chmod(name, 0600) != 0)
+        status = harpe_fail_errno(error, errno, "changing the mode of %s", name);
+    free(name);
+    return status;
+}
+
+harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *error) {
+    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
+    if (!name) return harpe_fail_memory(error);
+    *file = open(name, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    harpe_status status = *file < 0 ? harpe_fail_errno(error, errno, "%s", name) : HARPE_OK;
+    free(name);
+    return status;
+}
+
+void harpe_commit_record_update(int file, const harpe_commit_record *record) {
+    char text[RECORD_SIZE];
+    format_record(record, text);
+    ssize_t written = pwrite(file, text, strlen(text), 0);
+    (void)written;
+}
+
+/* ---- Is it still the same file? ------------------------------------------------------------- */
+
+static void read_header(const harpe_file_state *state, unsigned char header[]) {
+    memset(header, 0, sizeof state->header); /* a shorter file is read as far as it goes */
+    if (state->file && state->file->pMethods)
+        (void)state->file->pMethods->xRead(state->file, header, sizeof state->header, 0);
+}
+
+void harpe_file_state_note(harpe_file_state *state) {
+    struct stat info;
+    if (!state->path || stat(state->path, &info) != 0) return;
+    state->device = info.st_dev;
+    state->inode = info.st_ino;
+    state->size = info.st_size;
+    state->modified = info.st_mtim;
+    read_header(state, state->header);
+}
+
+/* NULL: nothing has happened to it. A new time of modification alone does no harm (touch). */
+static const char *what_happened(const harpe_file_state *state) {
+    struct stat info;
+    unsigned char header[sizeof state->header];
+    if (stat(state->path, &info) != 0) return errno == ENOENT ? "was deleted" : "cannot be reached";
+    if (info.st_dev != state->device || info.st_ino != state->inode) return "was replaced";
+    if (info.st_size < state->size) return "was truncated";
+    if (info.st_size > state->size) return "was written by another program";
+    if (info.st_mtim.tv_sec == state->modified.tv_sec &&
+        info.st_mtim.tv_nsec == state->modified.tv_nsec)
+        return NULL;
+    read_header(state, header);
+    return memcmp(header, state->header, sizeof header) == 0 ? NULL
+                                                             : "was written by another program";
+}
+
+static harpe_status fail_state(const harpe_file_state *state, const char *happened,
+                               harpe_error *error) {
+    return harpe_fail(
+        error, HARPE_IO_ERROR,
+        "%.500s %s while the server has it open, so nothing is stored; save the state "
+        "with harpe store backup, stop the server, and put the backup in place with "
+        "harpe store restore",
+        state->path, happened);
+}
+
+harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *error) {
+    const char *happened = state->path ? what_happened(state) : NULL;
+    return happened ? fail_state(state, happened, error) : HARPE_OK;
+}
+
+harpe_status harpe_file_state_renew(harpe_file_state *state, harpe_error *error) {
+    struct stat info;
+    if (!state->path) return HARPE_OK;
+    if (stat(state->path, &info) != 0) return fail_state(state, "was deleted", error);
+    if (info.st_dev != state->device || info.st_ino != state->inode)
+        return fail_state(state, "was replaced", error);
+    harpe_file_state_note(state);
+    return HARPE_OK;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks of a store: SQLite's own of the file, then whether the records are those that a server can
+ * go on with. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "pfo/models.h"
+#include "server/store/store_file.h"
+
+enum { PROBLEMS_TOLD = 20 };
+
+void harpe_store_report_free(harpe_store_report *report) { harpe_text_free(&report->details); }
+
+static void HARPE_PRINTF(2, 3) add_problem(harpe_store_report *report, const char *format, ...) {
+    char line[HARPE_ERROR_MESSAGE_SIZE];
+    va_list arguments;
+    if (report->problems++ >= PROBLEMS_TOLD) return;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (char *c = line; *c; c++) {
+        if (*c == '\n') *c = ' ';
+    }
+    harpe_text_printf(&report->details, "%s\n", line);
+}
+
+/* ---- SQLite --------------------------------------------------------------------------------- */
+
+static harpe_status check_pages(const harpe_store_file *file, harpe_store_report *report,
+                                harpe_error *error) {
+    sqlite3_stmt *statement = NULL;
+    harpe_status status =
+        harpe_sqlite_prepare(&file->view, "PRAGMA integrity_check(20)", &statement, error);
+    if (status) return status;
+    int result = sqlite3_step(statement);
+    for (; result == SQLITE_ROW; result = sqlite3_step(statement)) {
+        const char *line = (const char *)sqlite3_column_text(statement, 0);
+        if (line && strcmp(line, "ok") != 0) add_problem(report, "%s", line);
+    }
+    if (result != SQLITE_DONE) add_problem(report, "%s", sqlite3_errmsg(file->view.db));
+    sqlite3_finalize(statement);
+    return HARPE_OK;
+}
+
+/* Whether the server's statements fit the tables. */
+static void check_tables(const harpe_store_file *file, harpe_store_report *report) {
+    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT + HARPE_SCHEMA_READ_COUNT; i++) {
+        const char *sql = i < HARPE_SCHEMA_WRITE_COUNT
+                              ? harpe_schema_writes[i].sql
+                              : harpe_schema_reads[i - HARPE_SCHEMA_WRITE_COUNT].sql;
+        sqlite3_stmt *statement = NULL;
+        if (sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL) != SQLITE_OK)
+            add_problem(report, "a table is not as it should be: %s",
+                        sqlite3_errmsg(file->view.db));
+        sqlite3_finalize(statement);
+    }
+}
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+/* Each gives a number of records that a server cannot go on with. */
+static const struct {
+    const char *sql, *what;
+} RULES[] = {
+    {"SELECT count(*) FROM ranks WHERE job NOT IN (SELECT number FROM jobs)",
+     "ranks belong to no job"},
+    {"SELECT count(*) FROM rounds WHERE job NOT IN (SELECT number FROM jobs)",
+     "rounds belong to no job"},
+    {"SELECT count(*) FROM results WHERE job NOT IN (SELECT number FROM jobs)",
+     "results belong to no job"},
+    {"SELECT count(*) FROM states WHERE job NOT IN (SELECT number FROM jobs)",
+     "states of schedulers belong to no job"},
+    {"SELECT count(*) FROM wishes WHERE job NOT IN (SELECT number FROM jobs)",
+     "wishes belong to no job"},
+    {"SELECT count(*) FROM ends WHERE job NOT IN (SELECT number FROM jobs)",
+     "ends of ranks belong to no job"},
+    {"SELECT count(*) FROM jobs WHERE length((SELECT text FROM rounds WHERE job = number"
+     " ORDER BY round LIMIT 1)) = 0",
+     "jobs have no schedules for their first round"},
+    {"SELECT count(*) FROM results AS r WHERE round < 0 OR round > coalesce("
+     "(SELECT max(round) FROM rounds WHERE job = r.job), -1)",
+     "results are of rounds that were not handed out"},
+    {"SELECT count(*) FROM states AS s WHERE length(text) < 2 OR round > coalesce("
+     "(SELECT max(round) FROM rounds WHERE job = s.job), -1)",
+     "states of schedulers are empty or of later rounds than those handed out"},
+};
+
+static harpe_status check_rules(const harpe_store_file *file, harpe_store_report *report,
+                                harpe_error *error) {
+    for (size_t i = 0; i < sizeof RULES / sizeof RULES[0]; i++) {
+        int64_t count = 0;
+        harpe_status status = harpe_sqlite_integer(&file->view, RULES[i].sql, &count, error);
+        if (status) return status;
+        if (count > 0) add_problem(report, "%" PRId64 " %s", count, RULES[i].what);
+    }
+    return HARPE_OK;
+}
+
+static void check_rank(const harpe_job_info *job, sqlite3_stmt *ranks, const char *id,
+                       harpe_store_report *report) {
+    harpe_rank_info info = {0};
+    harpe_problems problems = {0};
+    int64_t rank = sqlite3_column_int64(ranks, 1);
+    const char *text = sqlite3_column_blob(ranks, 3);
+    size_t length = (size_t)sqlite3_column_bytes(ranks, 3);
+    bool is_sound = harpe_rank_info_parse(text ? text : "", length, &info, NULL) == HARPE_OK &&
+                    info.rank == rank && harpe_rank_info_fits(&info, job, &problems);
+    if (!is_sound) add_problem(report, "job %.200s: rank %" PRId64 " cannot be read", id, rank);
+    harpe_problems_free(&problems);
+    harpe_rank_info_free(&info);
+}
+
+/* Records of ranks that the job does not have. */
+static harpe_status check_range(const harpe_store_file *file, const char *table, int64_t number,
+                                int world_size, const char *id, harpe_store_report *report,
+                                harpe_error *error) {
+    char sql[200];
+    int64_t count = 0;
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT count(*) FROM %s WHERE job = %" PRId64 " AND (rank < 0 OR rank >= %d)",
+                   table, number, world_size);
+    harpe_status status = harpe_sqlite_integer(&file->view, sql, &count, error);
+    if (count > 0)
+        add_problem(report, "job %.200s: %" PRId64 " %s are of ranks that it does not have", id,
+                    count, table);
+    return status;
+}
+
+static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, sqlite3_stmt *ranks,
+                              harpe_store_report *report, harpe_error *error) {
+    harpe_job_info info = {0};
+    int64_t number = sqlite3_column_int64(jobs, 0);
+    const char *id = (const char *)sqlite3_column_text(jobs, 1);
+    const char *text = sqlite3_column_blob(jobs, 2);
+    size_t length = (size_t)sqlite3_column_bytes(jobs, 2);
+    if (!id) return harpe_fail_memory(error);
+    if (harpe_job_info_parse(text ? text : "", length, &info, NULL) != HARPE_OK) {
+        add_problem(report, "job %.200s: its record cannot be read", id);
+        return HARPE_OK;
+    }
+    (void)sqlite3_bind_int64(ranks, 1, number);
+    while (sqlite3_step(ranks) == SQLITE_ROW) {
+        check_rank(&info, ranks, id, report);
+    }
+    (void)sqlite3_reset(ranks);
+    harpe_status status = check_range(file, "results", number, info.world_size, id, report, error);
+    if (!status) status = check_range(file, "ends", number, info.world_size, id, report, error);
+    harpe_job_info_free(&info);
+    return status;
+}
+
+static const char *sql_of_ranks(void) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++) {
+        if (harpe_schema_reads[i].kind == HARPE_CHANGE_RANK) return harpe_schema_reads[i].sql;
+    }
+    return "";
+}
+
+static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report *report,
+                               harpe_error *error) {
+    sqlite3_stmt *jobs = NULL, *ranks = NULL;
+    harpe_status status = harpe_sqlite_prepare(
+        &file->view, "SELECT number, id, text FROM jobs ORDER BY number", &jobs, error);
+    if (!status) status = harpe_sqlite_prepare(&file->view, sql_of_ranks(), &ranks, error);
+    while (!status && sqlite3_step(jobs) == SQLITE_ROW) {
+        status = check_job(file, jobs, ranks, report, error);
+    }
+    sqlite3_finalize(ranks);
+    sqlite3_finalize(jobs);
+    return status;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------ */
+
+static harpe_status count(const harpe_store_file *file, harpe_store_report *report,
+                          harpe_error *error) {
+    const struct {
+        const char *sql;
+        int64_t *value;
+    } counts[] = {
+        {"SELECT count(*) FROM jobs", &report->jobs},
+        {"SELECT count(*) FROM ranks", &report->ranks},
+        {"SELECT count(*) FROM results", &report->results},
+        {"SELECT coalesce(sum(last + 1), 0) FROM (SELECT max(round) AS last FROM rounds"
+         " GROUP BY job)",
+         &report->rounds},
+        {"SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+         &report->bytes},
+    };
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0] && !status; i++) {
+        status = harpe_sqlite_integer(&file->view, counts[i].sql, counts[i].value, error);
+    }
+    return status;
+}
+
+/* What a server would refuse to start with. A row that cannot be read is told by check_pages. */
+static void check_commits(const harpe_store_file *file, harpe_store_report *report) {
+    harpe_commit_record record = {0};
+    harpe_error fault;
+    bool in_use = false;
+    (void)harpe_sqlite_read_record(&file->view, &record, &in_use, NULL);
+    report->commits = record.commits;
+    if (file->is_in_use) return;
+    harpe_sqlite view = file->view;
+    if (harpe_sqlite_admit(&view, file->had_log, &fault)) add_problem(report, "%s", fault.message);
+}
+
+harpe_status harpe_store_file_check(const harpe_store_file *file, harpe_store_report *report,
+                                    harpe_error *error) {
+    report->is_in_use = file->is_in_use;
+    check_commits(file, report);
+    harpe_status status = check_pages(file, report, error);
+    check_tables(file, report);
+    size_t problems = report->problems;
+    harpe_error fault;
+    if (!status &&
+        (count(file, report, &fault) || check_rules(file, report, &fault) ||
+         check_jobs(file, report, &fault)) &&
+        problems == report->problems)
+        add_problem(report, "%s", fault.message);
+    if (report->details.failed) return harpe_fail_memory(error);
+    return status;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Both ends of the Unix socket beside an SQLite store. */
+#include "server/store/store_control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file_parts.h"
+
+/* An address has room for 107 bytes, so the directory is named by a descriptor. */
+static harpe_status make_address(const char *path, struct sockaddr_un *address, int *directory,
+                                 harpe_error *error) {
+    char *parent = harpe_path_parent(path);
+    if (!parent) return harpe_fail_memory(error);
+    *directory = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    harpe_status status = *directory < 0 ? harpe_fail_errno(error, errno, "%s", parent) : HARPE_OK;
+    free(parent);
+    if (status) return status;
+    const char *slash = strrchr(path, '/');
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s",
+                          *directory, slash ? slash + 1 : path);
+    if (length < (int)sizeof address->sun_path) return HARPE_OK;
+    (void)close(*directory);
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "%s: the name of the file is too long for a socket", path);
+}
+
+harpe_status harpe_store_control_listen(const char *path, int waiting, int *listener,
+                                        harpe_error *error) {
+    struct sockaddr_un address;
+    int directory;
+    harpe_status status = make_address(path, &address, &directory, error);
+    if (status) return status;
+    int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* The mode of the socket becomes that of its name. */
+    if (file < 0 || fchmod(file, 0600) != 0 ||
+        bind(file, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(file, waiting) != 0) {
+        status = harpe_fail_errno(error, errno, "cannot listen on %s", path);
+        if (file >= 0) (void)close(file);
+    } else {
+        *listener = file;
+    }
+    (void)close(directory);
+    return status;
+}
+
+void harpe_store_control_answer(int client, int file, const char *text) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr alignment;
+    } control = {0};
+    struct iovec part = {.iov_base = (void *)text, .iov_len = strlen(text)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (file >= 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &file, sizeof file);
+    }
+    /* It fits into an empty buffer; whoever has gone gets nothing. */
+    (void)sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static harpe_status receive(int server, const char *path, int wait_s, int *file,
+                            harpe_error *error) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr alignment;
+    } control;
+    char text[HARPE_ERROR_MESSAGE_SIZE];
+    struct iovec part = {.iov_base = text, .iov_len = sizeof text - 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t length = recvmsg(server, &message, MSG_CMSG_CLOEXEC);
+    if (length < 0 && errno == EINTR)
+        return harpe_fail(error, HARPE_INTERRUPTED, "interrupted; nothing was written");
+    if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%s: the server has not answered for %d s; is it stopped?", path, wait_s);
+    if (length <= 0)
+        return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server has ended meanwhile", path);
+    text[length] = '\0';
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+        return harpe_fail(error, HARPE_IO_ERROR, "%s", text);
+    memcpy(file, CMSG_DATA(header), sizeof *file);
+    return HARPE_OK;
+}
+
+harpe_status harpe_store_control_connect(const char *path, int wait_s, int *connection,
+                                         harpe_error *error) {
+    struct sockaddr_un address;
+    int directory;
+    harpe_status status = make_address(path, &address, &directory, error);
+    if (status) return status;
+    const struct timeval limit = {.tv_sec = wait_s};
+    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server < 0 || setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
+        setsockopt(server, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
+        status = harpe_fail_errno(error, errno, "cannot make a socket");
+    else if (connect(server, (const struct sockaddr *)&address, sizeof address) != 0)
+        status = errno == ENOENT || errno == ECONNREFUSED
+                     ? harpe_fail(error, HARPE_NOT_FOUND, "%s: no server listens", path)
+                     : harpe_fail_errno(error, errno, "%s", path);
+    (void)close(directory);
+    if (status && server >= 0) (void)close(server);
+    if (!status) *connection = server;
+    return status;
+}
+
+harpe_status harpe_store_control_ask(const char *path, int wait_s, int *file, harpe_error *error) {
+    int server;
+    harpe_status status = harpe_store_control_connect(path, wait_s, &server, error);
+    if (status) return status;
+    if (send(server, "b", 1, MSG_NOSIGNAL) != 1)
+        status = harpe_fail_errno(error, errno, "%s", path);
+    else
+        status = receive(server, path, wait_s, file, error);
+    (void)close(server);
+    return status;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backups and checks of SQLite stores, beside a server or without one. */
+#include "server/store/store_tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file_parts.h"
+#include "server/store/store_file.h"
+
+/* ---- Checks --------------------------------------------------------------------------------- */
+
+/* A copy that the server makes is put here meanwhile. */
+static char *scratch_place(void) {
+    const char *directory = getenv("TMPDIR");
+    return harpe_path_join(directory && *directory ? directory : "/tmp", "/", "harpe-store-check");
+}
+
+harpe_status harpe_store_examine(const char *path, harpe_store_report *report, harpe_error *error) {
+    harpe_store_file file;
+    char *near = scratch_place();
+    if (!near) return harpe_fail_memory(error);
+    harpe_status status = harpe_store_file_open(path, near, &file, error);
+    free(near);
+    if (status) return status;
+    status = harpe_store_file_check(&file, report, error);
+    harpe_store_file_close(&file);
+    return status;
+}
+
+/* ---- Backups -------------------------------------------------------------------------------- */
+
+static harpe_status check_target(const char *target, bool replaces, harpe_error *error) {
+    struct stat info;
+    if (lstat(target, &info) != 0)
+        return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", target);
+    if (!S_ISREG(info.st_mode))
+        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: is not a regular file", target);
+    if (replaces) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%.600s: there is a file already; use another name, or --force", target);
+}
+
+/* The copy gets its name only now that all of it is on disk. */
+static harpe_status put_in_place(const char *temporary, const char *target, bool replaces,
+                                 harpe_error *error) {
+    unsigned flags = replaces ? 0 : RENAME_NOREPLACE;
+    int failure = renameat2(AT_FDCWD, temporary, AT_FDCWD, target, flags) == 0 ? 0 : errno;
+    if (failure == EINVAL && !replaces) { /* a file system that cannot do that */
+        failure = link(temporary, target) == 0 ? 0 : errno;
+        if (!failure) (void)unlink(temporary);
+    }
+    if (failure == EEXIST) return check_target(target, false, error);
+    char *parent = harpe_path_parent(target);
+    if (!failure && parent) failure = harpe_sync_directory(parent);
+    free(parent);
+    return failure ? harpe_fail_errno(error, failure, "cannot write %s", target) : HARPE_OK;
+}
+
+static harpe_status refuse_problems(const char *path, const harpe_store_report *report,
+                                    harpe_error *error) {
+    if (report->problems == 0) return HARPE_OK;
+    const char *first = report->details.data ? report->details.data : "";
+    return harpe_fail(error, HARPE_INVALID_INPUT, "%.300s: %.*s", path, (int)strcspn(first, "\n"),
+                      first);
+}
+
+/* What was read is copied, and the copy is checked. */
+static harpe_status copy_and_check(const harpe_store_file *file, const char *temporary,
+                                   harpe_store_report *report, harpe_error *error) {
+    harpe_store_file copy;
+    harpe_status status = harpe_store_file_copy(file, temporary, error);
+    if (status) return status;
+    status = harpe_store_file_open(temporary, temporary, &copy, error);
+    if (!status) {
+        status = harpe_store_file_check(&copy, report, error);
+        harpe_store_file_close(&copy);
+    }
+    if (!status) status = refuse_problems(file->view.name, report, error);
+    report->is_in_use = file->is_in_use;
+    return status;
+}
+
+static harpe_status check_missing(const harpe_store_file *file, harpe_error *error) {
+    if (file->is_in_use) return HARPE_OK;
+    harpe_sqlite view = file->view;
+    return harpe_sqlite_admit(&view, file->had_log, error);
+}
+
+harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
+                                harpe_store_report *report, harpe_error *error) {
+    harpe_store_file file;
+    harpe_status status = check_target(target, replaces, error);
+    if (status) return status;
+    char *temporary = harpe_path_temporary(target);
+    if (!temporary) return harpe_fail_memory(error);
+    harpe_temporary_sweep(target);
+    status = harpe_store_file_open(path, target, &file, error);
+    if (!status) {
+        status = check_missing(&file, error);
+        if (!status) status = copy_and_check(&file, temporary, report, error);
+        harpe_store_file_close(&file);
+    }
+    if (!status) status = put_in_place(temporary, target, replaces, error);
+    if (status) (void)unlink(temporary);
+    free(temporary);
+    return status;
+}

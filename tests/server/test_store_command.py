@@ -1,0 +1,502 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SQLite store on a bad day, and `harpe store`: backups of a running server, logs that were
+removed or damaged, files that were deleted or replaced under the server, and what is put in place
+afterwards. What a server answered must be there, or the next server must refuse to start."""
+import random
+import shutil
+import sqlite3
+import stat
+import unittest
+
+from server import *
+
+REFUSED = 2  # the exit status of a server that starting again would not help
+
+
+class StoreCommandTest(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.store = self.path / "harpe.db"
+
+    def harpe_store(self, *arguments, status=0, store=None):
+        """Its standard output, or its message if `status` says that it fails."""
+        command = [HARPE, "store", *map(str, arguments)]
+        if arguments[0] != "check" or len(arguments) == 1 or str(arguments[1]).startswith("-"):
+            command += ["--store", str(store or self.store)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
+                              env=clean_environment(), cwd=self.path)
+        self.assertEqual(done.returncode, status, done)
+        return done.stdout if status == 0 else done.stderr
+
+    def report(self, *arguments, **options):
+        return json.loads(self.harpe_store(*arguments, "--json", **options))
+
+    def problems(self, path=None):
+        """What a check finds, which must be something."""
+        done = subprocess.run([HARPE, "store", "check", "--json", path or self.store],
+                              capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 1, done)
+        told = json.loads(done.stdout)
+        self.assertFalse(told["ok"])
+        return "\n".join(told["problems"])
+
+    def train(self, server, job, rounds, first=0):
+        for round_ in range(first, first + rounds):
+            for rank in range(job.size):
+                self.expect(server.get(f"/schedule/{job.id}?rank={rank}&round={round_}"), 200)
+            for rank in range(job.size):
+                self.expect(server.post(f"/result/{job.id}?round={round_}",
+                                        result_of(rank, round_)), 200)
+
+    def refusal(self):
+        """What a server says that must not start."""
+        done = subprocess.run(
+            [HARPE, "serve", "--port", "0", "--store", self.store, "--no-dump", "--scheduler",
+             "HighestFrequency"], capture_output=True, text=True, timeout=LIMIT_S, cwd=self.path,
+            env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
+        self.assertEqual(done.returncode, REFUSED, done)
+        return done.stderr
+
+    def log_of(self, path=None):
+        return (path or self.store).with_name((path or self.store).name + "-wal")
+
+    def killed_server(self, rounds=3):
+        """Jobs of a server that was killed; some of what it stored is only in the log."""
+        server = self.start()
+        jobs = [register(server), register(server)]
+        for job in jobs:
+            self.train(server, job, rounds)
+        server.kill()
+        return jobs
+
+
+class BackupTest(StoreCommandTest):
+    def test_backup_of_a_running_server_holds_what_was_answered(self):
+        server = self.start()
+        job = register(server)
+        stop, failures, answered = threading.Event(), [], []
+
+        def go_on():
+            try:
+                while not stop.is_set():
+                    self.train(server, job, 1, len(answered))
+                    answered.append(None)
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            for number in range(5):
+                self.wait_until(lambda: len(answered) > 2 * number or failures, "rounds go on")
+                before = len(answered)
+                backup = self.path / f"backup-{number}.db"
+                told = self.report("backup", backup)
+                self.assertTrue(told["in_use"] and told["ok"], told)
+                self.assertGreaterEqual(told["rounds"], before)
+                self.assertEqual((told["jobs"], told["bytes"]), (1, backup.stat().st_size))
+                self.assertEqual(stat.S_IMODE(backup.stat().st_mode), 0o600)
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(failures, [])
+        server.kill()
+        other = self.path / "elsewhere.db"
+        self.harpe_store("restore", backup, store=other)
+        server = self.start("--store", other)
+        self.assertGreaterEqual(server.get(f"/jobs/{job.id}").json["round"], before - 1)
+        self.assertEqual(sorted(p.name for p in self.path.glob("*.tmp")), [])
+        self.assertFalse((self.path / "harpe.db.snapshot").exists())
+
+    def test_backup_works_without_a_server_and_after_a_kill(self):
+        jobs = self.killed_server()
+        before = {p.name: p.read_bytes() for p in self.path.glob("harpe.db*") if p.is_file()}
+        told = self.report("backup", self.path / "backup.db")
+        self.assertEqual((told["jobs"], told["rounds"], told["in_use"]), (2, 6, False))
+        after = {p.name: p.read_bytes() for p in self.path.glob("harpe.db*") if p.is_file()}
+        self.assertEqual(before, after)  # it only reads
+        server = self.start()
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), len(jobs))
+        server.stop()
+        self.assertEqual(self.report("backup", self.path / "clean.db")["rounds"], 6)
+        self.assertEqual(list(self.path.glob("clean.db*")), [self.path / "clean.db"])
+
+    def test_backup_never_writes_over_a_file_unasked(self):
+        self.start()
+        target = self.path / "backup.db"
+        target.write_text("precious")
+        self.assertIn("--force", self.harpe_store("backup", target, status=1))
+        self.assertEqual(target.read_text(), "precious")
+        self.harpe_store("backup", target, "--force")
+        self.report("check", target)
+        (self.path / "folder").mkdir()
+        self.harpe_store("backup", self.path / "folder", "--force", status=1)
+        self.harpe_store("backup", self.path / "nowhere" / "backup.db", status=1)
+
+    def test_a_backup_that_fails_leaves_nothing_behind(self):
+        self.killed_server()
+        self.log_of().unlink()
+        self.assertIn("missing", self.harpe_store("backup", self.path / "backup.db", status=1))
+        self.assertFalse((self.path / "backup.db").exists())
+        self.assertEqual(list(self.path.glob(".backup*")), [])
+
+    def test_only_sqlite_has_files(self):
+        for store, word in (("postgresql://u:secret@h/d", "pg_dump"), ("memory", "memory"),
+                            ("host=h password=secret", "pg_dump")):
+            said = self.harpe_store("backup", self.path / "b", store=store, status=1)
+            self.assertIn(word, said)
+            self.assertNotIn("secret", said)
+
+    def test_long_paths_and_odd_names(self):
+        directory = self.path / ("d" * 120) / "a b%3F?#"
+        directory.mkdir(parents=True)
+        store = directory / "odd %20 name?.db"
+        server = self.start("--store", store)
+        register(server)
+        self.assertEqual(self.report("backup", directory / "b?.db", store=store)["jobs"], 1)
+        self.assertEqual(self.report("check", directory / "b?.db")["jobs"], 1)
+        self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
+        server.stop()
+        self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
+
+    def test_the_socket_is_for_the_servers_user(self):
+        server = self.start()
+        path = self.path / "harpe.db.control"
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        idle = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for one in idle:  # connects and asks for nothing
+            self.addCleanup(one.close)
+            one.connect(str(path))
+        self.report("backup", self.path / "backup.db")
+        begin = time.monotonic()
+        self.assertEqual(server.stop(), 0)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertFalse(path.exists())
+
+
+class LostLogTest(StoreCommandTest):
+    def test_a_log_that_was_removed_is_noticed_and_accepted_only_on_request(self):
+        self.killed_server()
+        self.log_of().rename(self.path / "saved-wal")
+        said = self.refusal()
+        for word in ("commits are missing", "harpe.db-wal", "harpe store restore"):
+            self.assertIn(word, said)
+        self.refusal()  # also the second time
+        self.assertIn("commits are missing", self.problems())
+        (self.path / "saved-wal").replace(self.log_of())  # it was only elsewhere
+        server = self.start()
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 2)
+        register(server)
+        server.kill()
+        self.log_of().unlink()
+        told = self.report("accept")
+        self.assertGreater(told["missing"], 0)
+        server = self.start()
+        self.expect(server.get("/healthz"), 200)
+        register(server)
+        server.kill()
+        self.start()
+
+    def test_damage_anywhere_in_the_log_is_noticed(self):
+        """Each of the copies has one byte of its log changed. If the server starts, nothing may be
+        missing; this is so for bytes that the log does not use any more."""
+        jobs = self.killed_server(rounds=4)
+        log = self.log_of().read_bytes()
+        files = {p: p.read_bytes() for p in self.path.glob("harpe.db*") if p.is_file()}
+        dice = random.Random(5)
+        places = [0, 10, 33, 60, len(log) // 2, len(log) - 1]
+        places += [dice.randrange(len(log)) for _ in range(6)]
+        refused = 0
+        for place in places:
+            for path, content in files.items():
+                path.write_bytes(content)
+            damaged = bytearray(log)
+            damaged[place] ^= 0x55
+            self.log_of().write_bytes(damaged)
+            server = None
+            try:
+                server = self.start()
+            except AssertionError as failure:
+                self.assertIn("commits are missing", str(failure))
+                refused += 1
+                continue
+            for job in jobs:
+                self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 3, place)
+            server.kill()
+        self.assertGreater(refused, len(places) // 2)
+
+    def test_a_log_that_was_cut_short_is_noticed(self):
+        self.killed_server()
+        with open(self.log_of(), "r+b") as log:
+            log.truncate(self.log_of().stat().st_size // 2)
+        self.assertIn("commits are missing", self.refusal())
+
+    def test_a_database_that_was_removed_does_not_start_empty(self):
+        for kills in (True, False):
+            with self.subTest(kills=kills):
+                server = self.start()
+                register(server)
+                if kills:
+                    server.kill()
+                else:
+                    server.stop()
+                self.store.unlink()
+                self.assertIn("gone", self.refusal())
+                self.assertFalse(self.store.exists())
+                self.harpe_store("accept")
+                server = self.start()
+                self.assertEqual(server.get("/jobs").json["jobs"], [])
+                server.stop()
+
+    def test_an_older_copy_in_its_place_is_noticed(self):
+        server = self.start()
+        job = register(server)
+        self.harpe_store("backup", self.path / "old.db")
+        self.train(server, job, 2)
+        server.stop()
+        shutil.copy(self.path / "old.db", self.store)
+        self.assertIn("older copy", self.refusal())
+        self.harpe_store("restore", self.path / "old.db")
+        server = self.start()
+        self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], -1)
+
+    def test_a_backup_copied_over_the_store_of_a_killed_server_is_noticed(self):
+        """SQLite would write the newer log over the older file."""
+        for clean in (True, False):
+            with self.subTest(clean=clean):
+                server = self.start()
+                job = register(server)
+                self.harpe_store("backup", self.path / "old.db", "--force")
+                later = register(server)
+                if clean:
+                    server.stop()
+                    server = self.start()
+                else:
+                    self.train(server, job, 1)
+                    server.kill()
+                    server = self.start()
+                self.train(server, job, 1, 0 if clean else 1)
+                server.kill()
+                shutil.copy(self.path / "old.db", self.store)
+                self.assertIn("older copy", self.refusal())
+                self.assertIn("older copy", self.problems())
+                self.harpe_store("accept")
+                server = self.start()
+                self.expect(server.get(f"/jobs/{job.id}"), 200)
+                self.expect(server.get(f"/jobs/{later.id}"), 404)
+                server.kill()
+
+    def test_a_copy_of_the_file_alone_is_no_backup(self):
+        server = self.start()
+        register(server)
+        copy = self.path / "copy.db"
+        shutil.copy(self.store, copy)
+        self.assertIn("copy of a store that a server had open",
+                      self.harpe_store("restore", copy, status=1, store=self.path / "new.db"))
+        server.stop()
+        for path in self.path.glob("harpe.db*"):
+            path.unlink()
+        shutil.copy(copy, self.store)
+        self.assertIn("copy of a store that a server had open", self.refusal())
+
+    def test_a_store_of_an_earlier_harpe_is_taken_as_it_is(self):
+        server = self.start()
+        register(server)
+        server.stop()
+        (self.path / "harpe.db.commits").unlink()
+        with sqlite3.connect(self.store) as database:
+            database.execute("DROP TABLE store")
+        database.close()
+        self.assertEqual(self.report("check")["jobs"], 1)
+        self.assertEqual(self.report("backup", self.path / "backup.db")["jobs"], 1)
+        server = self.start()
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 1)
+        server.stop()
+        self.harpe_store("restore", self.path / "backup.db")
+        server = self.start()
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 1)
+
+
+class TakenAwayTest(StoreCommandTest):
+    """Somebody does something to the files of a server that runs."""
+
+    def expect_refusal(self, server, *words):
+        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
+        self.expect_detail(server.get("/healthz"), 503, "store", *words)
+        self.expect(server.post("/register_job", job_info()), 503)
+        self.assertIn(words[0], server.log())
+
+    def test_a_deleted_database_is_noticed_and_a_backup_saves_all(self):
+        server = self.start()
+        job = register(server)
+        self.train(server, job, 3)
+        self.store.unlink()
+        self.expect_refusal(server, "was deleted")
+        told = self.report("backup", self.path / "backup.db")
+        self.assertEqual((told["jobs"], told["rounds"]), (1, 3))
+        self.assertEqual(server.stop(), 0)
+        self.harpe_store("restore", self.path / "backup.db")
+        server = self.start()
+        self.train(server, job, 2, 3)
+
+    def test_a_deleted_log_is_noticed(self):
+        server = self.start()
+        register(server)
+        self.log_of().unlink()
+        self.expect_refusal(server, "harpe.db-wal was deleted")
+        self.assertEqual(self.report("backup", self.path / "backup.db")["jobs"], 1)
+
+    def test_replaced_files_are_noticed_and_left_alone(self):
+        for suffix in ("", "-wal"):
+            with self.subTest(suffix):
+                server = self.start()
+                job = register(server)
+                path = self.path / f"harpe.db{suffix}"
+                other = self.path / "other"
+                other.write_bytes(path.read_bytes())
+                os.replace(other, path)
+                content = path.read_bytes()
+                self.expect_refusal(server, "was replaced")
+                backup = self.path / f"backup{suffix}.db"
+                self.report("backup", backup)
+                self.assertEqual(server.stop(), 0)
+                self.assertEqual(path.read_bytes(), content)
+                self.harpe_store("restore", backup)
+                server = self.start()
+                self.expect(server.get(f"/jobs/{job.id}"), 200)
+                server.stop()
+
+    def test_files_that_others_write_to_are_noticed(self):
+        for suffix in ("", "-wal"):
+            with self.subTest(suffix):
+                server = self.start("--store", self.path / f"cut{suffix}.db")
+                register(server)
+                with open(self.path / f"cut{suffix}.db{suffix}", "r+b") as file:
+                    file.truncate(20)
+                self.expect_refusal(server, "was truncated")
+        server = self.start("--store", self.path / "overwritten.db")
+        register(server)
+        with open(self.path / "overwritten.db", "r+b") as file:
+            file.write(bytes(100))
+        self.expect_refusal(server, "written by another program")
+
+    def test_a_directory_that_comes_back_is_used_again(self):
+        state = self.path / "state"
+        state.mkdir()
+        server = self.start("--store", state / "harpe.db")
+        register(server)
+        state.rename(self.path / "away")
+        self.expect_refusal(server, "was deleted")
+        (self.path / "away").rename(state)
+        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+        register(server)
+
+    def test_harmless_things_do_no_harm(self):
+        server = self.start()
+        register(server)
+        os.utime(self.store)
+        os.utime(self.log_of())
+        os.chmod(self.store, 0o640)
+        register(server)
+        (self.path / "harpe.db.commits").unlink()
+        register(server)
+        self.expect(server.get("/healthz"), 200)
+        server.kill()
+        server = self.start()
+        self.assertEqual(len(server.get("/jobs").json["jobs"]), 3)
+
+
+class CheckAndRestoreTest(StoreCommandTest):
+    def test_check_finds_damaged_pages_and_records(self):
+        server = self.start()
+        self.train(server, register(server), 2)
+        register(server, pp=2)
+        server.stop()
+        self.assertIn("is sound", self.harpe_store("check"))
+        backup = self.path / "backup.db"
+        for statement, word in (
+                ("DELETE FROM jobs", "belong to no job"),
+                ("UPDATE jobs SET text = '{'", "record cannot be read"),
+                ("UPDATE ranks SET text = 'x' WHERE rank = 1", "rank 1 cannot be read"),
+                ("UPDATE rounds SET text = ''", "first round"),
+                ("INSERT INTO results VALUES (1, 0, 7, 'x')", "does not have"),
+                ("INSERT INTO results VALUES (1, 99, 0, 'x')", "not handed out"),
+                ("DROP TABLE wishes", "table")):
+            with self.subTest(statement):
+                shutil.copy(self.store, backup)
+                with sqlite3.connect(backup) as database:
+                    database.execute(statement)
+                database.close()
+                before = backup.read_bytes()
+                self.assertIn(word, self.problems(backup))
+                self.assertEqual(backup.read_bytes(), before)
+                self.harpe_store("restore", backup, status=1)
+        content = bytearray(self.store.read_bytes())
+        for at in range(8192 * 2, len(content), 8192):
+            content[at:at + 600] = os.urandom(600)
+        backup.write_bytes(content)
+        self.problems(backup)
+        self.harpe_store("restore", backup, status=1)
+        self.start()  # what was not restored is still there
+
+    def test_check_refuses_what_is_no_store(self):
+        (self.path / "letter").write_text("not a database " * 20)
+        (self.path / "empty").write_text("")
+        for name in ("letter", "empty", "nothing", "."):
+            done = subprocess.run([HARPE, "store", "check", self.path / name],
+                                  capture_output=True, text=True, timeout=LIMIT_S)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done)
+
+    def test_restore_refuses_while_a_server_runs_and_keeps_the_old_store(self):
+        server = self.start()
+        job = register(server)
+        self.harpe_store("backup", self.path / "backup.db")
+        later = register(server)
+        self.assertIn("stop it first",
+                      self.harpe_store("restore", self.path / "backup.db", status=1))
+        (self.path / "harpe.db.control").unlink()  # then the lock tells
+        self.assertIn("stop it first",
+                      self.harpe_store("restore", self.path / "backup.db", status=1))
+        register(server)
+        server.kill()
+        told = self.report("restore", self.path / "backup.db")
+        self.assertEqual(stat.S_IMODE(self.store.stat().st_mode), 0o600)
+        server = self.start()
+        self.expect(server.get(f"/jobs/{job.id}"), 200)
+        self.expect(server.get(f"/jobs/{later.id}"), 404)
+        server.stop()
+        self.assertEqual(self.report("check", told["replaced"])["jobs"], 3)
+        server = self.start("--store", told["replaced"])
+        self.expect(server.get(f"/jobs/{later.id}"), 200)
+
+    def test_a_restore_that_is_killed_leaves_the_old_or_the_new_store_or_a_refusal(self):
+        server = self.start()
+        register(server)
+        self.harpe_store("backup", self.path / "backup.db")
+        register(server)
+        server.kill()
+        states = set()
+        for delay_ms in range(0, 60, 4):
+            process = subprocess.Popen(
+                [HARPE, "store", "restore", self.path / "backup.db", "--store", self.store],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+            time.sleep(delay_ms / 1000)
+            process.kill()
+            process.wait()
+            try:
+                server = self.start()
+            except AssertionError as failure:
+                self.assertIn("harpe store restore", str(failure))
+                self.harpe_store("restore", self.path / "backup.db")
+                states.add("refused")
+                continue
+            states.add(len(server.get("/jobs").json["jobs"]))
+            server.kill()
+        self.assertTrue(states <= {1, 2, "refused"}, states)
+        self.harpe_store("restore", self.path / "backup.db")
+        self.assertEqual(len(self.start().get("/jobs").json["jobs"]), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
