@@ -223,27 +223,33 @@ harpe_status harpe_http_check_address(const char *address, int port, harpe_error
     return status;
 }
 
-/* As many descriptors as connections may want, or fewer connections. */
-static void make_room_for_files(harpe_http *http) {
+int harpe_http_make_room(int connections) {
+    if (connections <= 0) connections = DEFAULT_CONNECTIONS;
     struct rlimit limit;
-    rlim_t needed = (rlim_t)http->options.max_connections + OTHER_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+    rlim_t needed = (rlim_t)connections + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return connections;
     struct rlimit raised = {needed, limit.rlim_max > needed ? limit.rlim_max : needed};
-    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return connections;
     limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
     setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur >= needed) return;
-    int asked = http->options.max_connections;
+    if (limit.rlim_cur >= needed) return connections;
     int most = (int)limit.rlim_cur - OTHER_FILES;
-    if (most < 1) most = (int)limit.rlim_cur / 2;
+    return most < 1 ? (int)limit.rlim_cur / 2 : most;
+}
+
+/* As many descriptors as connections may want, or fewer connections. */
+static void make_room_for_files(harpe_http *http) {
+    int asked = http->options.max_connections;
+    int most = harpe_http_make_room(asked);
+    if (most == asked) return;
     http->options.max_connections = most;
     /* Nobody asked for as many as the default: then nothing is wrong. */
     if (asked == DEFAULT_CONNECTIONS && most >= ENOUGH_CONNECTIONS) return;
     char line[200];
     snprintf(line, sizeof line,
-             "only %d connections at once instead of %d: the limit of open files is %llu "
-             "(ulimit -Hn)",
-             most, asked, (unsigned long long)limit.rlim_cur);
+             "only %d connections at once instead of %d, so at most %d ranks can wait for their "
+             "schedules: raise the limit of open files (ulimit -Hn)",
+             most, asked, most);
     log_line(http, HARPE_LOG_WARNING, line);
 }
 
@@ -329,5 +335,6 @@ harpe_http_counts harpe_http_count(const harpe_http *http) {
     counts.held = http->states[HARPE_HTTP_WORKING].count;
     counts.streams = http->states[HARPE_HTTP_STREAMING].count;
     counts.body_memory = http->body_memory;
+    counts.connections_max = http->options.max_connections;
     return counts;
 }

@@ -112,10 +112,15 @@ void harpe_http_stream(harpe_http_request *request, const char *content_type, ch
 /* After `sent`: ends the answer, as harpe_http_answer ends its request; no `sent`, no `gone`. */
 void harpe_http_stream_end(harpe_http_request *request);
 
+/* Raises the process's limit of open files as far as `connections` need (0: the default number of
+ * them). Returns how many connections are possible at once. Any thread, before harpe_http_new. */
+int harpe_http_make_room(int connections);
+
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
     int connections, held, streams;
-    size_t body_memory; /* bytes, of requests that are not answered yet */
+    int connections_max; /* that are possible at once */
+    size_t body_memory;  /* bytes, of requests that are not answered yet */
 } harpe_http_counts;
 harpe_http_counts harpe_http_count(const harpe_http *http);
 

@@ -91,6 +91,8 @@ typedef struct harpe_jobs_options {
     const harpe_scheduler_kind *scheduler;
     const harpe_settings *settings;
     harpe_log log;
+    int connections; /* that this server takes at once, one for each rank that waits; 0: any number
+                      */
     /* NULL: the system's; tests have their own. The wall's clock may be set to any time at any
      * moment and is only shown to people; the steady one measures how long jobs are idle. */
     double (*wall_clock_s)(void);

@@ -58,6 +58,8 @@ static void append_http(harpe_text *text, const harpe_http *http) {
     harpe_http_counts now = harpe_http_count(http);
     const metric metrics[] = {
         {"http_connections", GAUGE, "Open connections.", now.connections},
+        {"http_connections_max", GAUGE, "Connections that are possible at once.",
+         now.connections_max},
         {"http_held", GAUGE, "Requests that wait for an answer.", now.held},
         {"http_streams", GAUGE, "Streams of events that somebody follows.", now.streams},
         {"http_body_bytes", GAUGE, "Memory of bodies that are not answered yet.",

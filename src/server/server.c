@@ -304,6 +304,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         .scheduler = server->scheduler,
         .settings = settings,
         .log = server->log,
+        .connections = harpe_http_make_room((int)settings->max_connections),
     };
     return harpe_peers_new(&options, &server->peers, error);
 }

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -96,13 +97,14 @@ class Connection:
 class Server:
     """A running `harpe serve`. Its log goes to a file, so that it never waits for a reader."""
 
-    def __init__(self, directory, *arguments, port=0, environment=None):
+    def __init__(self, directory, *arguments, port=0, environment=None, limits=None):
         self.log_path = pathlib.Path(directory) / f"serve-{time.monotonic_ns()}.log"
         self.port = None
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 [HARPE, "serve", "--port", str(port), *map(str, arguments)], cwd=directory,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                preexec_fn=limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)),
                 env=clean_environment({"STATE_DIRECTORY": str(directory)} | (environment or {})))
         end = time.monotonic() + LIMIT_S
         while self.port is None:

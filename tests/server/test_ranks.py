@@ -4,6 +4,7 @@
 world_size that anybody can announce. Memory is compared with that of as many small jobs, while the
 server runs, after it was ended and after it was killed."""
 import re
+import resource
 
 from server import *
 
@@ -72,6 +73,41 @@ class RanksTest(ServerTest):
     def test_a_rank_costs_the_same_wherever_it_is(self):
         self.compare([HUGE - 1])
         self.compare([0, 4097, 30000])
+
+
+class ConnectionsTest(ServerTest):
+    def warnings(self, server):
+        return [line for line in server.log().splitlines() if "connections at once" in line]
+
+    def connections_max(self, server):
+        text = server.get("/metrics").body.decode()
+        return int(re.search(r"^harpe_http_connections_max (\d+)$", text, re.MULTILINE).group(1))
+
+    def test_a_job_with_more_ranks_than_connections_is_told(self):
+        server = self.start("--set", "max_connections=40")
+        self.assertEqual(self.connections_max(server), 40)
+        register(server, 40, ranks=False)
+        self.assertEqual(self.warnings(server), [])
+        job = register(server, 41, ranks=False)
+        line, = self.warnings(server)
+        for word in (job.id, "41 ranks", "40 connections", "ulimit -Hn", "max_connections"):
+            self.assertIn(word, line)
+
+    def test_the_limit_of_files_is_raised_and_what_it_allows_is_told(self):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for soft, limit, expected in ((300, 1000, 744), (64, 5000, 4744), (100, 100, 50)):
+            with self.subTest(soft=soft, hard=limit):
+                self.assertLessEqual(limit, hard)
+                server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler",
+                                "HighestFrequency", limits=(soft, limit))
+                self.addCleanup(server.kill)
+                with open(f"/proc/{server.process.pid}/limits") as limits:
+                    found = re.search(r"Max open files +(\d+) +(\d+)", limits.read())
+                self.assertEqual(found.groups(), (str(limit), str(limit)))
+                self.assertEqual(self.connections_max(server), expected)
+                self.assertEqual(len(self.warnings(server)), expected < 4096, server.log())
+                if expected < 4096:
+                    self.assertIn(f"only {expected} connections at once", server.log())
 
 
 if __name__ == "__main__":
