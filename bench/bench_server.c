@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -254,6 +255,78 @@ static void measure_results(const char *harpe, int rounds, bool is_real) {
     load_close(load);
 }
 
+/* ---- Growth ------------------------------------------------------------------------------ */
+
+enum { SIZES_MAX = 16 };
+
+/* How set-up grows with the ranks: medians of each quantity by size. */
+typedef struct growth {
+    int ranks, count;
+    double connect_ms[RUNS_MAX], set_up_ms[RUNS_MAX], server_ms[RUNS_MAX], load_ms[RUNS_MAX],
+        batches[RUNS_MAX], kib[RUNS_MAX];
+} growth;
+
+static double own_cpu_ms(void) { return (double)clock() * 1e3 / CLOCKS_PER_SEC; }
+
+static void measure_growth(const char *harpe, growth *to) {
+    load_job *load = load_open(harpe);
+    int at = to->count++;
+    double empty_kib = load_server_kib(load);
+    int64_t start_ns = harpe_clock_ns();
+    load_connect(load, to->ranks);
+    to->connect_ms[at] = ms_since(start_ns);
+    double server_s = load_server_cpu_s(load), own_ms = own_cpu_ms();
+    start_ns = harpe_clock_ns();
+    load_register_job(load);
+    load_start(load, 0, to->ranks, register_and_ask);
+    load_finish(load);
+    to->set_up_ms[at] = ms_since(start_ns);
+    to->load_ms[at] = own_cpu_ms() - own_ms;
+    to->server_ms[at] = (load_server_cpu_s(load) - server_s) * 1e3;
+    to->batches[at] = load_metric(load, "harpe_store_batches_total");
+    to->kib[at] = (load_server_kib(load) - empty_kib) / to->ranks;
+    load_close(load);
+}
+
+static int compare(const void *a, const void *b);
+
+static double median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
+static void print_growth(growth *of) {
+    int n = of->count;
+    double set_up_ms = median(of->set_up_ms, n), server_ms = median(of->server_ms, n);
+    printf("%7d %10.0f %10.0f %10.0f %9.1f %10.0f %9.1f %9.0f %9.1f\n", of->ranks,
+           median(of->connect_ms, n), set_up_ms, server_ms, server_ms * 1e3 / of->ranks,
+           median(of->load_ms, n), of->load_ms[n / 2] * 1e3 / of->ranks, median(of->batches, n),
+           median(of->kib, n));
+}
+
+/* Sizes are mixed, so that what else the machine does meets all of them. */
+static void run_growth(const char *harpe, int runs, const char *sizes) {
+    growth all[SIZES_MAX] = {0};
+    int count = 0;
+    for (const char *c = sizes; *c && count < SIZES_MAX; c += strspn(c, ",")) {
+        char *end;
+        all[count++].ranks = (int)strtol(c, &end, 10);
+        if (end == c || all[count - 1].ranks < 64 || all[count - 1].ranks % 64 != 0) {
+            fprintf(stderr, "bench_server: --growth wants multiples of 64, such as 4096,8192\n");
+            exit(2);
+        }
+        c = end;
+    }
+    for (int run = 0; run < runs; run++) {
+        for (int i = 0; i < count; i++)
+            measure_growth(harpe, &all[i]);
+    }
+    printf("%7s %10s %10s %10s %9s %10s %9s %9s %9s\n", "ranks", "connect ms", "set-up ms",
+           "server ms", "us/rank", "load ms", "us/rank", "fsyncs", "KiB/rank");
+    for (int i = 0; i < count; i++)
+        print_growth(&all[i]);
+}
+
 /* ---- What came out ----------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
@@ -310,20 +383,26 @@ int main(int argc, char **argv) {
     static const struct option OPTIONS[] = {{"json", no_argument, NULL, 'j'},
                                             {"runs", required_argument, NULL, 'r'},
                                             {"harpe", required_argument, NULL, 'p'},
+                                            {"growth", required_argument, NULL, 'g'},
                                             {NULL, 0, NULL, 0}};
-    const char *harpe = getenv("HARPE");
+    const char *harpe = getenv("HARPE"), *sizes = NULL;
     int runs = 5, key;
     bool is_json = false;
     while ((key = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
         if (key == 'j') is_json = true;
         if (key == 'r') runs = atoi(optarg);
         if (key == 'p') harpe = optarg;
+        if (key == 'g') sizes = optarg;
         if (key == '?') return 2;
     }
     if (!harpe || runs < 1 || runs > RUNS_MAX) {
         fprintf(stderr, "bench_server: --harpe PROGRAM (or HARPE) is needed, --runs is 1 to %d\n",
                 RUNS_MAX);
         return 2;
+    }
+    if (sizes) {
+        run_growth(harpe, runs, sizes);
+        return 0;
     }
     run_all(harpe, runs);
     is_json ? print_json() : print_table();
