@@ -170,6 +170,20 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
     assert_true(hits >= 0.94 * TRIALS);
 }
 
+static void times_of_the_baseline_stay_in_order(void **state) {
+    static const int64_t clock_s[] = {1000, 1030, 900, 5000, 930};
+    (void)state;
+    harpe_savings savings = {0};
+    for (int i = 0; i < 5; i++) {
+        harpe_savings_round round = {
+            .number = i, .wall_s = clock_s[i], .iterations = 5, .value = {10, 200}};
+        harpe_savings_add_baseline(&savings, &round);
+        assert_int_equal(savings.baseline.last_wall_s, clock_s[i]);
+        assert_true(savings.baseline.first_wall_s <= savings.baseline.last_wall_s);
+    }
+    assert_int_equal(savings.baseline.first_wall_s, 900);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantiles_are_those_of_the_tables),
@@ -178,6 +192,7 @@ int main(void) {
         cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
         cmocka_unit_test(rounds_of_one_iteration_tell_of_noise_together),
         cmocka_unit_test(one_iteration_alone_claims_nothing),
+        cmocka_unit_test(times_of_the_baseline_stay_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,24 @@ static void ends_of_ranks_come_and_go(void **state) {
     assert_loads(f, NULL, "JOB b 0 0 1 b\nDELETED a 0 0 77 \n");
 }
 
+/* The round of a JOB that is read back is the time at which it was last heard of. */
+static void running_time_of_servers_and_jobs_comes_back(void **state) {
+    fixture *f = *state;
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 7, 0, 1, "a"));
+    store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 8, 0, 2, "b"));
+    assert_loads(f, NULL, "JOB a 7 0 1 a\nJOB b 8 0 2 b\n");
+    store_one(f, change_of(HARPE_CHANGE_UPTIME, "", 0, 0, 60, NULL));
+    store_one(f, change_of(HARPE_CHANGE_UPTIME, "", 0, 0, INT64_C(1) << 40, NULL));
+    store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, INT64_C(1) << 39, 0, 3, NULL));
+    assert_loads(f, NULL,
+                 "UPTIME  0 0 1099511627776 \nJOB a 549755813888 0 1 a\nSEEN a 0 0 3 \n"
+                 "JOB b 8 0 2 b\n");
+    assert_loads(f, OTHER_JOB, "JOB b 8 0 2 b\n");
+    store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 4, NULL));
+    store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, 90, 0, 5, NULL));
+    assert_loads(f, NULL, "UPTIME  0 0 1099511627776 \nJOB b 8 0 2 b\nDELETED a 0 0 4 \n");
+}
+
 static void state_takes_older_results_away(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
@@ -754,6 +772,7 @@ int main(void) {
         TEST(one_job_is_loaded_alone),
         TEST(same_record_again_replaces),
         TEST(ends_of_ranks_come_and_go),
+        TEST(running_time_of_servers_and_jobs_comes_back),
         TEST(latest_wish_of_a_kind_counts_and_comes_last),
         TEST(state_takes_older_results_away),
         TEST(deleted_job_leaves_a_marker_only),

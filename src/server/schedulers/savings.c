@@ -130,11 +130,12 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
     add_noise(savings, round);
     if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
         baseline->first_round = round->number;
-        baseline->first_wall_s = baseline->last_wall_s = round->wall_s;
+        baseline->first_wall_s = round->wall_s;
     }
     baseline->last_round = round->number;
-    /* The clock may have been set back. */
-    if (round->wall_s > baseline->last_wall_s) baseline->last_wall_s = round->wall_s;
+    baseline->last_wall_s = round->wall_s;
+    /* The clock was set back. */
+    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
     for (int q = 0; q < HARPE_QUANTITIES; q++)
         if (round->value[q] > 0)
             add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
