@@ -445,6 +445,10 @@ class CheckAndRestoreTest(StoreCommandTest):
                 ("UPDATE jobs SET text = '{'", "record cannot be read"),
                 ("UPDATE ranks SET text = 'x' WHERE rank = 1", "rank 1 cannot be read"),
                 ("UPDATE rounds SET text = ''", "first round"),
+                ("UPDATE rounds SET text = '[1, 2'", "schedules of round"),
+                ("UPDATE results SET text = zeroblob(50) WHERE round = 1", "result of a rank"),
+                ("UPDATE results SET text = replace(text, '\"rank\": 0', '\"rank\": 1')",
+                 "result of a rank"),
                 ("INSERT INTO results VALUES (1, 0, 7, 'x')", "does not have"),
                 ("INSERT INTO results VALUES (1, 99, 0, 'x')", "not handed out"),
                 ("DROP TABLE wishes", "table")):
