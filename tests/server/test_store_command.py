@@ -159,6 +159,32 @@ class BackupTest(StoreCommandTest):
         server.stop()
         self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs a second user")
+    def test_another_user_gets_no_backup(self):
+        server = self.start()
+        register(server)
+        path = self.path / "harpe.db.control"
+        for place in (self.path, path):  # even if a mode was changed by mistake
+            os.chmod(place, 0o777)
+        program = ("import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+                   "s.send(b'b'); print(socket.recv_fds(s, 1000, 4))")
+        done = subprocess.run(["/usr/bin/python3", "-c", program, path], capture_output=True,
+                              text=True, user="nobody", group="nogroup", extra_groups=[],
+                              timeout=LIMIT_S, cwd="/")
+        self.assertIn("only the server's user", done.stdout, done)
+        self.assertIn(", [], ", done.stdout)  # no descriptor
+        self.report("backup", self.path / "backup.db")
+
+    def test_what_a_killed_restore_left_is_removed(self):
+        self.killed_server()
+        self.harpe_store("backup", self.path / "backup.db")
+        left = [self.path / f".{name}.0123456789abcdef.tmp" for name in ("harpe.db", "new.db")]
+        for path in left:
+            path.write_text("half")
+        self.harpe_store("restore", self.path / "backup.db")
+        self.harpe_store("backup", self.path / "new.db")
+        self.assertEqual([path for path in left if path.exists()], [])
+
     def test_the_socket_is_for_the_servers_user(self):
         server = self.start()
         path = self.path / "harpe.db.control"
@@ -419,6 +445,10 @@ class CheckAndRestoreTest(StoreCommandTest):
                 ("UPDATE jobs SET text = '{'", "record cannot be read"),
                 ("UPDATE ranks SET text = 'x' WHERE rank = 1", "rank 1 cannot be read"),
                 ("UPDATE rounds SET text = ''", "first round"),
+                ("UPDATE rounds SET text = '[1, 2'", "schedules of round"),
+                ("UPDATE results SET text = zeroblob(50) WHERE round = 1", "result of a rank"),
+                ("UPDATE results SET text = replace(text, '\"rank\": 0', '\"rank\": 1')",
+                 "result of a rank"),
                 ("INSERT INTO results VALUES (1, 0, 7, 'x')", "does not have"),
                 ("INSERT INTO results VALUES (1, 99, 0, 'x')", "not handed out"),
                 ("DROP TABLE wishes", "table")):

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/error.h"
 #include "pfo/models.h"
 #include "server/store/store_file.h"
@@ -129,6 +131,52 @@ static harpe_status check_range(const harpe_store_file *file, const char *table,
     return status;
 }
 
+static bool is_result(const char *text, size_t length, int64_t rank) {
+    int found;
+    harpe_profiling_result result = {0};
+    harpe_problems problems = {0};
+    if (harpe_profiling_result_scan(text, length, &found)) return found == rank;
+    bool is_sound =
+        harpe_profiling_result_decode(text, length, &result, &problems) && result.rank == rank;
+    harpe_profiling_result_free(&result);
+    harpe_problems_free(&problems);
+    return is_sound;
+}
+
+/* A list with a schedule for each rank, or nothing: that of the round before. */
+static bool is_round(const char *text, size_t length, int world_size) {
+    if (length == 0) return true;
+    json_t *list = json_loadb(text, length, 0, NULL);
+    bool is_sound = json_is_array(list) && json_array_size(list) == (size_t)world_size;
+    json_decref(list);
+    return is_sound;
+}
+
+/* The texts of the rounds or results of the job `number`. */
+static harpe_status check_texts(const harpe_store_file *file, bool of_rounds, int64_t number,
+                                const harpe_job_info *job, const char *id,
+                                harpe_store_report *report, harpe_error *error) {
+    sqlite3_stmt *rows = NULL;
+    const char *sql = of_rounds ? "SELECT round, 0, text FROM rounds WHERE job = $1"
+                                : "SELECT round, rank, text FROM results WHERE job = $1";
+    harpe_status status = harpe_sqlite_prepare(&file->view, sql, &rows, error);
+    if (status) return status;
+    (void)sqlite3_bind_int64(rows, 1, number);
+    while (sqlite3_step(rows) == SQLITE_ROW) {
+        const char *text = sqlite3_column_blob(rows, 2);
+        size_t length = (size_t)sqlite3_column_bytes(rows, 2);
+        int64_t rank = sqlite3_column_int64(rows, 1);
+        if (!text) text = "";
+        if (of_rounds ? is_round(text, length, job->world_size) : is_result(text, length, rank))
+            continue;
+        add_problem(report, "job %.200s: the %s of round %" PRId64 " cannot be read", id,
+                    of_rounds ? "schedules" : "result of a rank",
+                    (int64_t)sqlite3_column_int64(rows, 0));
+    }
+    sqlite3_finalize(rows);
+    return HARPE_OK;
+}
+
 static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, sqlite3_stmt *ranks,
                               harpe_store_report *report, harpe_error *error) {
     harpe_job_info info = {0};
@@ -148,6 +196,8 @@ static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, 
     (void)sqlite3_reset(ranks);
     harpe_status status = check_range(file, "results", number, info.world_size, id, report, error);
     if (!status) status = check_range(file, "ends", number, info.world_size, id, report, error);
+    if (!status) status = check_texts(file, true, number, &info, id, report, error);
+    if (!status) status = check_texts(file, false, number, &info, id, report, error);
     harpe_job_info_free(&info);
     return status;
 }

@@ -86,6 +86,8 @@ static harpe_status open_copy(harpe_store_file *self, int given, const char *nea
         self->copy = NULL;
         return status;
     }
+    self->lock = open(self->copy, O_RDONLY | O_CLOEXEC);
+    if (self->lock >= 0) (void)harpe_temporary_lock(self->lock); /* nobody sweeps it away */
     return open_unchanging(self, self->copy, error);
 }
 

@@ -157,6 +157,7 @@ harpe_status harpe_store_restore(const char *path, const char *backup, char **re
     harpe_status status = real && temporary && kept ? HARPE_OK : harpe_fail_memory(error);
     if (!status) status = refuse_if_served(real, error);
     if (!status) {
+        harpe_temporary_sweep(real);
         bool was_there = access(real, F_OK) == 0;
         status = prepare(backup, temporary, report, &record, error);
         if (!status) status = replace(real, temporary, kept, &record, error);

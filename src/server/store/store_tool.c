@@ -26,6 +26,7 @@ harpe_status harpe_store_examine(const char *path, harpe_store_report *report, h
     harpe_store_file file;
     char *near = scratch_place();
     if (!near) return harpe_fail_memory(error);
+    harpe_temporary_sweep(near);
     harpe_status status = harpe_store_file_open(path, near, &file, error);
     free(near);
     if (status) return status;
