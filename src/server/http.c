@@ -309,6 +309,15 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
     return HARPE_OK;
 }
 
+static harpe_status know_owners(harpe_http *http, harpe_error *error) {
+    harpe_status status = harpe_socket_owners_open(&http->owners, http->listen_fd, error);
+    if (status == HARPE_OK && http->owners.netlink_fd < 0)
+        log_line(http, HARPE_LOG_WARNING,
+                 "netlink is refused here: to learn whose a connection is, the server reads "
+                 "/proc/self/net/tcp, which may take 50 ms for each");
+    return status;
+}
+
 harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
                             const harpe_http_handler *handler, harpe_http **out,
                             harpe_error *error) {
@@ -326,8 +335,7 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
     if (status == HARPE_OK && options->tls_cert_pem != NULL)
         status = harpe_http_tls_new(options->tls_cert_pem, options->tls_key_pem, &http->tls, error);
     if (status == HARPE_OK) status = listen_on(http, error);
-    if (status == HARPE_OK && http->own_user_only != NULL)
-        status = harpe_socket_owners_open(&http->owners, http->listen_fd, error);
+    if (status == HARPE_OK && http->own_user_only != NULL) status = know_owners(http, error);
     if (status != HARPE_OK) {
         harpe_http_free(http);
         return status;
