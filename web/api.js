@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to the server that this page came from, and to no other. Where it wants a token, the
-// person is asked once; it is kept until the tab is closed.
+// person is asked once, unless it came with the link; it is kept until the tab is closed.
 import { h } from "./dom.js";
 
 const TOKEN = "harpe-token";
@@ -35,6 +35,20 @@ function askForToken(wasWrong) {
         dialog.showModal();
     });
     return asking;
+}
+
+/** Takes the token of a link (harpe jobs link) out of the address, so that the address does not
+ * keep it. */
+export function takeToken() {
+    const [, token] = /^#token=(.+)$/.exec(location.hash) ?? [];
+    if (!token) return;
+    history.replaceState(null, "", "#/");
+    try {
+        sessionStorage.setItem(TOKEN, decodeURIComponent(token));
+        isRefused = false;
+    } catch {
+        // a damaged link: the person is asked
+    }
 }
 
 async function detailOf(response) {

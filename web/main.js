@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which view is shown, by the address: #/ all jobs, #/jobs/ID one. A view is a function that fills
 // an element and answers how to end it.
-import { get } from "./api.js";
+import { get, takeToken } from "./api.js";
 import { setText } from "./dom.js";
 import { showJob } from "./job_view.js";
 import { showJobs } from "./jobs_view.js";
@@ -32,6 +32,7 @@ function namedJob() {
 
 function route(event) {
     end();
+    takeToken();
     for (const dialog of document.querySelectorAll("dialog.confirm")) dialog.close();
     report(null);
     content.replaceChildren();

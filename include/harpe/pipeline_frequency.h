@@ -64,7 +64,9 @@ typedef struct harpe_pipeline_frequency_options {
     harpe_status (*broadcast)(void *user, void *data, size_t size, harpe_error *error);
     void *broadcast_user;
 
-    const char *token;   /* the server's, where it wants one; NULL: $HARPE_TOKEN */
+    /* The server's, where it wants one. NULL: $HARPE_TOKEN, or /etc/harpe/token if this process may
+     * read it and a service of this machine is at server_url. */
+    const char *token;
     const char *ca_file; /* of a server with TLS; NULL: the system's */
 
     harpe_gpus *gpus; /* must outlive the optimizer; NULL: opened by the optimizer */

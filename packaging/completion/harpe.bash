@@ -202,7 +202,7 @@ _harpe() {
         case $command in
         power-limit) COMPREPLY=($(compgen -W 'replay run' -- "$cur")) ;;
         profile) COMPREPLY=($(compgen -W 'p2p convert' -- "$cur")) ;;
-        jobs) COMPREPLY=($(compgen -W 'list show watch evict' -- "$cur")) ;;
+        jobs) COMPREPLY=($(compgen -W 'list link show watch evict' -- "$cur")) ;;
         monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
         esac
     fi

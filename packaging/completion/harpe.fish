@@ -16,7 +16,7 @@ complete -c harpe -n __fish_use_subcommand -l help -l version
 complete -c harpe -n '__fish_seen_subcommand_from help' -f -a 'plan choose evaluate synth gpus emulate power-limit serve jobs train-sim profile monitor'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and not __fish_seen_subcommand_from replay run' -f -a 'replay run'
 complete -c harpe -n '__fish_seen_subcommand_from profile; and not __fish_seen_subcommand_from p2p convert' -f -a 'p2p convert'
-complete -c harpe -n '__fish_seen_subcommand_from jobs; and not __fish_seen_subcommand_from list show watch evict' -f -a 'list show watch evict'
+complete -c harpe -n '__fish_seen_subcommand_from jobs; and not __fish_seen_subcommand_from list link show watch evict' -f -a 'list link show watch evict'
 complete -c harpe -n '__fish_seen_subcommand_from monitor; and not __fish_seen_subcommand_from energy power' -f -a 'energy power'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l chunks -x -d 'Model chunks per rank, where the schedule has several'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l epilogue -x -d 'Instructions that every rank runs last, for example optimizer'

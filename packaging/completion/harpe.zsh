@@ -284,7 +284,7 @@ _harpe() {
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '1:what:(list show watch evict)' \
+                '1:what:(list link show watch evict)' \
                 '*:file:_files'
             ;;
         'train-sim')

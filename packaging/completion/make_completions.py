@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 # What follows some commands. Of the first two each word has options of its own.
 SUBCOMMANDS = {"power-limit": ["replay", "run"], "profile": ["p2p", "convert"],
-               "jobs": ["list", "show", "watch", "evict"], "monitor": ["energy", "power"]}
+               "jobs": ["list", "link", "show", "watch", "evict"], "monitor": ["energy", "power"]}
 HAVE_OWN_OPTIONS = ("power-limit", "profile")
 # Values of options, by option and the name of its argument; every one must be in the help text.
 VALUES = {

@@ -22,8 +22,9 @@
 struct harpe_jobs_client {
     CURL *curl;
     struct curl_slist *headers;
-    char *server; /* without a slash at its end */
-    bool has_token;
+    char *server;            /* without a slash at its end */
+    char *token;             /* that was given; NULL: none */
+    bool sent_machine_token; /* with the last request */
     harpe_text body;
     bool is_too_long;
     char reason[CURL_ERROR_SIZE];
@@ -46,17 +47,41 @@ static harpe_status read_server(harpe_jobs_client *client, const char *server, h
     return HARPE_OK;
 }
 
-static harpe_status read_token(harpe_jobs_client *client, const char *path, harpe_error *error) {
-    char *token;
-    harpe_status status = harpe_token_read(path, "--token-file", &token, error);
-    if (status) return status;
+static bool set_token(harpe_jobs_client *client, const char *token) {
     harpe_text header = {0};
-    harpe_text_printf(&header, "Authorization: Bearer %s", token);
-    if (!header.failed) client->headers = curl_slist_append(NULL, header.data);
+    struct curl_slist *headers = NULL;
+    if (token) {
+        harpe_text_printf(&header, "Authorization: Bearer %s", token);
+        if (!header.failed) headers = curl_slist_append(NULL, header.data);
+        harpe_text_free(&header);
+    }
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
+    curl_slist_free_all(client->headers);
+    client->headers = headers;
+    return headers || !token;
+}
+
+static harpe_status read_token(harpe_jobs_client *client, const char *path, harpe_error *error) {
+    char *token = NULL;
+    harpe_status status =
+        path ? harpe_token_read(path, "--token-file", &token, error)
+             : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, error);
+    if (!status && !set_token(client, token)) status = harpe_fail_memory(error);
+    client->token = token;
+    return status;
+}
+
+/* Without a token of its own, a client sends the one of the machine's service, but only to that
+ * service. A connection that was made before may lead to another server. */
+static harpe_status choose_token(harpe_jobs_client *client, harpe_error *error) {
+    if (client->token) return HARPE_OK;
+    char *token = harpe_token_of_machine(client->server);
+    bool is_set = set_token(client, token);
+    curl_easy_setopt(client->curl, CURLOPT_FRESH_CONNECT,
+                     token && !client->sent_machine_token ? 1L : 0L);
+    client->sent_machine_token = token != NULL;
     free(token);
-    harpe_text_free(&header);
-    client->has_token = true;
-    return client->headers ? HARPE_OK : harpe_fail_memory(error);
+    return is_set ? HARPE_OK : harpe_fail_memory(error);
 }
 
 static size_t receive(char *bytes, size_t size, size_t count, void *user) {
@@ -84,7 +109,6 @@ static harpe_status prepare(harpe_jobs_client *client, const char *ca_file, harp
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_LIMIT_MS);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, REQUEST_LIMIT_MS);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, client);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, check_signal);
@@ -98,8 +122,8 @@ harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
     harpe_jobs_client *client = harpe_calloc(1, sizeof *client);
     if (!client) return harpe_fail_memory(error);
     harpe_status status = read_server(client, options->server, error);
-    if (!status && options->token_file) status = read_token(client, options->token_file, error);
     if (!status) status = prepare(client, options->ca_file, error);
+    if (!status) status = read_token(client, options->token_file, error);
     if (status) {
         harpe_jobs_client_close(client);
         return status;
@@ -114,6 +138,8 @@ void harpe_jobs_client_close(harpe_jobs_client *client) {
     curl_slist_free_all(client->headers);
     harpe_text_free(&client->body);
     free(client->server);
+    if (client->token) explicit_bzero(client->token, strlen(client->token));
+    free(client->token);
     free(client);
 }
 
@@ -152,10 +178,11 @@ static harpe_status tell_refusal(const harpe_jobs_client *client, long code, con
                                  const json_t *answer, harpe_error *error) {
     const char *detail = json_string_value(json_object_get(answer, "detail"));
     if (code == 401)
-        return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s", client->server,
-                          client->has_token
+        return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s%s", client->server,
+                          client->token || client->sent_machine_token
                               ? "does not know the token; give its own with --token-file FILE"
-                              : "wants a token; give it with --token-file FILE");
+                              : "wants a token; give it with --token-file FILE",
+                          client->token ? "" : harpe_token_hint());
     if (detail && job_id && (code == 404 || code == 410))
         return harpe_fail(error, HARPE_NOT_FOUND, "%.600s", detail);
     if (detail && code != 404)
@@ -184,6 +211,7 @@ static harpe_status set_url(harpe_jobs_client *client, const char *job_id, harpe
 harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
                                     const char *job_id, json_t **answer, harpe_error *error) {
     harpe_status status = set_url(client, job_id, error);
+    if (!status) status = choose_token(client, error);
     if (status) return status;
     client->body.length = 0;
     client->is_too_long = false;
@@ -204,4 +232,17 @@ harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *metho
     status = tell_refusal(client, http_status, job_id, value, error);
     json_decref(value);
     return status;
+}
+
+harpe_status harpe_jobs_client_link(harpe_jobs_client *client, harpe_text *link,
+                                    harpe_error *error) {
+    char *of_machine = client->token ? NULL : harpe_token_of_machine(client->server);
+    const char *token = client->token ? client->token : of_machine;
+    char *escaped = token ? curl_easy_escape(client->curl, token, 0) : NULL;
+    bool is_whole = !token || escaped;
+    harpe_text_printf(link, "%s/", client->server);
+    if (escaped) harpe_text_printf(link, "#token=%s", escaped);
+    curl_free(escaped);
+    free(of_machine);
+    return is_whole && !link->failed ? HARPE_OK : harpe_fail_memory(error);
 }

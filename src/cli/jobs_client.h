@@ -8,11 +8,13 @@
 
 #include <harpe/status.h>
 
+#include "base/text.h"
+
 typedef struct harpe_jobs_client harpe_jobs_client;
 
 typedef struct harpe_jobs_client_options {
     const char *server;     /* http://HOST:PORT */
-    const char *token_file; /* NULL: no token is sent */
+    const char *token_file; /* NULL: $HARPE_TOKEN, or that of the machine's service */
     const char *ca_file;    /* NULL: the system's certificate authorities */
 } harpe_jobs_client_options;
 
@@ -25,5 +27,10 @@ void harpe_jobs_client_close(harpe_jobs_client *client); /* NULL is allowed */
  * may be worth trying again. `*answer` is to be released with json_decref. */
 harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
                                     const char *job_id, json_t **answer, harpe_error *error);
+
+/* The address of the dashboard, for a browser. It ends in "#token=TOKEN" if the client has a token:
+ * browsers do not send that part. Appended to `link`. */
+harpe_status harpe_jobs_client_link(harpe_jobs_client *client, harpe_text *link,
+                                    harpe_error *error);
 
 #endif

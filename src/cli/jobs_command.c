@@ -22,8 +22,14 @@
 
 enum { POLL_MS = 500 };
 
-typedef enum jobs_action { ACTION_LIST, ACTION_SHOW, ACTION_WATCH, ACTION_EVICT } jobs_action;
-static const char *const action_names[] = {"list", "show", "watch", "evict", NULL};
+typedef enum jobs_action {
+    ACTION_LIST,
+    ACTION_LINK,
+    ACTION_SHOW,
+    ACTION_WATCH,
+    ACTION_EVICT
+} jobs_action;
+static const char *const action_names[] = {"list", "link", "show", "watch", "evict", NULL};
 
 typedef struct jobs_arguments {
     harpe_jobs_client_options client;
@@ -40,7 +46,8 @@ enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE };
 
 static const struct argp_option flags[] = {
     {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " DEFAULT_SERVER ")", 1},
-    {"token-file", FLAG_TOKEN_FILE, "FILE", 0, "Its first line is the server's bearer token", 1},
+    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
+     "Its first line is the server's bearer token (HARPE_TOKEN)", 1},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
     {"json", 'j', NULL, 0, "Print JSON", 2},
     {"quiet", 'q', NULL, 0, "Print only ids (list), the state (show, watch), nothing (evict)", 2},
@@ -52,7 +59,9 @@ static void check_usage(const jobs_arguments *arguments, const struct argp_state
     const char *name = action_names[arguments->action];
     if (arguments->action == ACTION_LIST && arguments->id)
         harpe_flag_fail(state, "list takes no job, got '%s'; see one with show", arguments->id);
-    if (arguments->action != ACTION_LIST && !arguments->id)
+    if (arguments->action == ACTION_LINK && arguments->id)
+        harpe_flag_fail(state, "link takes no job, got '%s'", arguments->id);
+    if (arguments->action > ACTION_LINK && !arguments->id)
         harpe_flag_fail(state, "%s needs a job's id, or its beginning; harpe jobs lists them",
                         name);
     if (arguments->yes && arguments->action != ACTION_EVICT)
@@ -337,11 +346,30 @@ static harpe_status watch(const jobs_arguments *arguments, harpe_jobs_client *cl
     return status;
 }
 
+static harpe_status print_link(const jobs_arguments *arguments, harpe_jobs_client *client,
+                               harpe_error *error) {
+    harpe_text text = {0}, link = {0};
+    harpe_status status = harpe_jobs_client_link(client, &link, error);
+    if (!status) {
+        json_t *object = arguments->json ? json_pack("{s:s}", "link", link.data) : NULL;
+        char *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
+        harpe_text_printf(&text, "%s\n", arguments->json ? json ? json : "" : link.data);
+        text.failed |= arguments->json && !json;
+        free(json);
+        json_decref(object);
+        status = print_text(&text, error);
+    }
+    harpe_text_free(&text);
+    harpe_text_free(&link);
+    return status;
+}
+
 /* ---- The command ---------------------------------------------------------------------------- */
 
 static harpe_status run(const jobs_arguments *arguments, harpe_jobs_client *client,
                         harpe_error *error) {
     if (arguments->action == ACTION_LIST) return list(arguments, client, error);
+    if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
     char *id;
     harpe_status status = find_job(client, arguments->id, &id, error);
     if (status) return status;
@@ -360,8 +388,10 @@ int harpe_jobs_command(int argc, char **argv) {
     const struct argp parser = {
         .options = flags,
         .parser = parse_flag,
-        .args_doc = "[list]\nshow ID\nwatch ID\nevict ID",
-        .doc = "Look at the jobs of a coordination server (harpe serve), or evict one. ID may be "
+        .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID",
+        .doc = "Look at the jobs of a coordination server (harpe serve), or evict one; link prints "
+               "the "
+               "dashboard's address. ID may be "
                "the beginning of an id if no other begins so.",
     };
     const char *server = getenv("HARPE_SERVER");

@@ -165,14 +165,20 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
     if (fault) return fault;
     long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
     server->is_published = status == 404 && json_object_get(answer, "detail");
+    const char *detail = json_string_value(json_object_get(answer, "detail"));
+    if (status == 403)
+        fault = harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s answered 403: %.400s",
+                           server->url, detail ? detail : "no reason was given");
     json_decref(answer);
+    if (fault) return fault;
     if (!server->is_published && !is_answering(server))
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "nobody answers at %.200s; is harpe serve running there?", server->url);
     if (status != 401) return HARPE_OK;
-    return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s", server->url,
+    return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s %s%s", server->url,
                       has_token ? "does not know the token in HARPE_TOKEN"
-                                : "wants a token: set HARPE_TOKEN to it");
+                                : "wants a token: set HARPE_TOKEN to it",
+                      has_token ? "" : harpe_token_hint());
 }
 
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
@@ -220,11 +226,12 @@ static size_t receive(char *bytes, size_t size, size_t count, void *user) {
     return text->failed ? 0 : size * count;
 }
 
-static struct curl_slist *make_headers(void) {
+static struct curl_slist *make_headers(const char *url) {
     char *token = NULL;
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, NULL) || !token || !headers)
-        return free(token), headers;
+    if (harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, NULL)) return headers;
+    if (!token) token = harpe_token_of_machine(url);
+    if (!token || !headers) return free(token), headers;
     harpe_text line = {0};
     harpe_text_printf(&line, "Authorization: Bearer %s", token);
     free(token);
@@ -237,7 +244,7 @@ long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, cons
                           json_t **answer) {
     long status = 0;
     harpe_text url = {0}, text = {0};
-    struct curl_slist *headers = make_headers();
+    struct curl_slist *headers = make_headers(server->url);
     CURL *curl = curl_easy_init();
     *answer = NULL;
     harpe_text_printf(&url, "%s%s", server->url, path);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/token.h"
 
 #define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
 #define CONNECT_LIMIT_MS 10000L
@@ -26,7 +27,9 @@ struct harpe_connection {
     CURLM *multi;
     CURL *easy;
     struct curl_slist *headers;
-    char *server; /* without a slash at its end */
+    char *server;            /* without a slash at its end */
+    bool has_token;          /* a token was given */
+    bool sent_machine_token; /* with the last request */
     bool (*go_on)(void *user);
     void *user;
     harpe_text body;
@@ -136,6 +139,7 @@ harpe_status harpe_connection_new(const harpe_connection_options *options, harpe
     if (!connection) return harpe_fail_memory(error);
     connection->go_on = options->go_on;
     connection->user = options->user;
+    connection->has_token = options->token != NULL;
     connection->held_ns = (int64_t)(options->held_s * 1e9);
     connection->multi = curl_multi_init();
     connection->easy = curl_easy_init();
@@ -163,6 +167,23 @@ void harpe_connection_wake(harpe_connection *connection) {
     (void)curl_multi_wakeup(connection->multi);
 }
 
+/* Without a token of its own, a client sends the one of the machine's service, but only to that
+ * service. A connection that was made before may lead to another server. */
+static bool choose_token(harpe_connection *connection) {
+    if (connection->has_token) return true;
+    char *token = harpe_token_of_machine(connection->server);
+    if (!token && !connection->sent_machine_token) return true;
+    curl_slist_free_all(connection->headers);
+    connection->headers = NULL;
+    bool ok = make_headers(connection, token);
+    curl_easy_setopt(connection->easy, CURLOPT_HTTPHEADER, connection->headers);
+    curl_easy_setopt(connection->easy, CURLOPT_FRESH_CONNECT,
+                     token && !connection->sent_machine_token ? 1L : 0L);
+    connection->sent_machine_token = token != NULL;
+    free(token);
+    return ok;
+}
+
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 static bool begin(harpe_connection *connection, const harpe_request *request) {
@@ -171,7 +192,8 @@ static bool begin(harpe_connection *connection, const harpe_request *request) {
     char *segment = curl_easy_escape(easy, request->segment, 0);
     harpe_text_printf(&url, "%s%s%s%s", connection->server, request->path, segment ? segment : "",
                       request->query);
-    bool ok = segment && !url.failed && curl_easy_setopt(easy, CURLOPT_URL, url.data) == CURLE_OK;
+    bool ok = choose_token(connection) && segment && !url.failed &&
+              curl_easy_setopt(easy, CURLOPT_URL, url.data) == CURLE_OK;
     curl_free(segment);
     harpe_text_free(&url);
     if (request->body) {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/token.h"
+
 /* ---- Reasons --------------------------------------------------------------------------------- */
 
 /* "body.pp_degree: field required" of a list of bad fields. */
@@ -84,9 +86,10 @@ static void exchange(harpe_connection *connection, const harpe_request *request,
         return;
     }
     reply->outcome = outcome_of(answer->http_status);
-    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s%s",
+    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s%s%s",
                    answer->http_status, detail,
-                   answer->http_status == 401 ? " (the option token, or HARPE_TOKEN)" : "");
+                   answer->http_status == 401 ? " (the option token, or HARPE_TOKEN)" : "",
+                   answer->http_status == 401 ? harpe_token_hint() : "");
 }
 
 void harpe_reply_to(harpe_connection *connection, const harpe_request *request,

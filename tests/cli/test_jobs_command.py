@@ -257,10 +257,24 @@ class Failures(JobsTest):
         self.refused(1, f"did you mean '{short.id}'?", "show", short.id.replace("+pp4", "+pp5"))
         self.refused(1, "harpe jobs lists them", "show", long.id[:-1] + "n")
 
+    def test_link_has_the_token_in_the_part_that_is_not_sent(self):
+        token = self.path / "token"
+        token.write_text("a+b/c=#%\n")
+        server = self.start("--token-file", token)
+        url = f"http://127.0.0.1:{server.port}"
+        self.assertEqual(self.jobs("link").out, f"{url}/\n")
+        done = self.jobs("link", "--server", f"{url}//", "--token-file", str(token))
+        self.assertEqual(done.out, f"{url}/#token=a%2Bb%2Fc%3D%23%25\n")
+        self.variables["HARPE_TOKEN"] = " a+b/c=#% "
+        self.assertEqual(self.jobs("link").out, done.out)
+        self.assertEqual(self.jobs("--quiet").out, "")
+
     def test_wrong_usage_is_one_line(self):
         self.start()
-        self.refused(2, "expected list, show, watch or evict", "shwo")
+        self.refused(2, "expected list, link, show, watch or evict", "shwo")
         self.refused(2, "show needs a job's id", "show")
+        self.refused(2, "link takes no job", "link", "some")
+        self.refused(2, "--yes is for evict", "link", "--yes")
         self.refused(2, "http://HOST:PORT", "--server", "ftp://somewhere")
 
 

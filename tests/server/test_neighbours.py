@@ -110,12 +110,12 @@ class World(unittest.TestCase):
         self.addCleanup(running.kill)
         return running
 
-    def register(self, port, uid=OWNER):
+    def register(self, port, uid=OWNER, more=""):
         body = json.dumps({"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1,
                            "world_size": 1}).encode()
         status, answer = as_user(uid, exchange, "127.0.0.1", port,
                                  request_of("POST", "/register_job", body,
-                                            "Content-Type: application/json\r\n"))
+                                            more + "Content-Type: application/json\r\n"))
         self.assertEqual(status, 200, answer)
         return json.loads(answer)
 
@@ -180,6 +180,42 @@ class TheDefaultServer(World):
         self.assertEqual(as_user(OTHER, ask, running.port, "GET", "/healthz"),
                          (200, '{"status":"ok"}'))
         self.assertEqual(as_user(OTHER, ask, running.port, "POST", "/healthz")[0], 405)
+
+    def test_health_tells_a_reason_to_those_who_may_know_it(self):
+        token = self.path / "token"
+        token.write_text("tok-1\n")
+        right = "Authorization: Bearer tok-1\r\n"
+        for arguments, mine, its in (((), {}, {}),
+                                     (("--token-file", token), {"more": right}, {})):
+            with self.subTest(arguments=arguments):
+                dumps = self.path / f"dumps-{len(arguments)}"
+                dumps.mkdir()
+                os.chown(dumps, OWNER, OWNER)
+                running = self.start("--set", "dump_data=true", "--dump-dir", dumps, "--set",
+                                     "work_deadline=1", *arguments)
+                job = self.register(running.port, more=mine.get("more", ""))
+                (dumps / job).mkdir()
+                os.mkfifo(dumps / job / "ranks.json")  # a dump that never opens
+                for path in (dumps / job, dumps / job / "ranks.json"):
+                    os.chown(path, OWNER, OWNER)
+                rank = json.dumps({"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0,
+                                   "available_frequencies": [1410],
+                                   "power_state_range": [1410]}).encode()
+                self.assertEqual(as_user(OWNER, exchange, "127.0.0.1", running.port, request_of(
+                    "POST", f"/register_rank/{job}", rank,
+                    mine.get("more", "") + "Content-Type: application/json\r\n"))[0], 200)
+                end = time.monotonic() + server.LIMIT_S
+                while True:
+                    status, body = as_user(OWNER, lambda: ask(running.port, path="/healthz", **mine))
+                    if status == 503:
+                        break
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+                self.assertIn(job, body)
+                status, body = as_user(OTHER, lambda: ask(running.port, path="/healthz", **its))
+                self.assertEqual(status, 503)
+                self.assertNotIn(job, body)
+                self.assertNotIn("dump", body)
 
     def test_a_request_of_another_user_is_refused_before_its_body(self):
         running = self.start()
@@ -401,7 +437,7 @@ class OtherSettings(World):
 
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_a_system_that_does_not_tell_is_refused_at_the_start(self):
-        hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+        hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc/$$/net && exec "$@"', "sh")
         words = [*hide, *WITHOUT_NETLINK, server.HARPE, "serve", "--port", "0", "--store",
                  "memory", "--no-dump", "--scheduler", "HighestFrequency"]
         done = subprocess.run([*map(str, words)], cwd=self.path, text=True, capture_output=True,
@@ -415,6 +451,179 @@ class OtherSettings(World):
         """In the server's user namespace they all have the uid of nobody, and root is another."""
         running = self.start(after=("unshare", "-U", "-r"))
         self.assert_only_for(running.port, (OWNER,), "uid 0", (OTHER, NOBODY, 0))
+
+
+GROUP, MEMBER, STRANGER, THIEF = 64010, 1500, 1501, 1502
+TOKEN = "tok+/=%1"
+# A copy of /etc with the file of the service's package, for one command.
+WITH_TOKEN_FILE = ("unshare", "-m", "sh", "-ec", f"""
+    mount -t tmpfs tmpfs /mnt
+    mkdir /mnt/upper /mnt/work /mnt/upper/harpe
+    echo '{TOKEN}' >/mnt/upper/harpe/token
+    chown 0:{GROUP} /mnt/upper/harpe/token
+    chmod 640 /mnt/upper/harpe/token
+    mount -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc
+    exec "$@"
+    """, "sh")
+
+
+def as_member(uid, groups, *words, before=(), **environment):
+    """Runs the program where there is a token of the service."""
+    user = ("setpriv", f"--reuid={uid}", f"--regid={uid}",
+            f"--groups={groups}" if groups else "--clear-groups")
+    values = {name: value for name, value in server.clean_environment().items()
+              if not name.startswith("HARPE_")}
+    return subprocess.run([*WITH_TOKEN_FILE, *map(str, before), *user, server.HARPE,
+                           *map(str, words)], cwd="/", text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=server.LIMIT_S,
+                          env=values | environment)
+
+
+class Listener:
+    """A process of this user that takes one request and answers it with an empty list."""
+
+    def __init__(self, uid, address="127.0.0.1", port=0):
+        self.read, write = os.pipe()
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        ports, tells = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            with socket.socket(family) as door:
+                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                door.bind((address, port))
+                door.listen(5)
+                os.write(tells, b"%d\n" % door.getsockname()[1])
+                one, _ = door.accept()
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    data += one.recv(65536)
+                body = b'{"jobs": []}'
+                one.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                            b"Connection: close\r\nContent-Length: %d\r\n\r\n%s"
+                            % (len(body), body))
+                one.close()
+                os.write(write, data)
+            os._exit(0)
+        os.close(write)
+        os.close(tells)
+        with os.fdopen(ports, "rb") as into:
+            self.port = int(into.readline())
+
+    def request(self):
+        with os.fdopen(self.read, "rb") as into:
+            data = into.read().decode()
+        os.waitpid(self.child, 0)
+        return data
+
+    def end(self):
+        os.kill(self.child, 9)
+        os.waitpid(self.child, 0)
+        os.close(self.read)
+
+
+def can_copy_etc():
+    if os.geteuid() != 0:
+        return False
+    return subprocess.run([*WITH_TOKEN_FILE, "true"], capture_output=True).returncode == 0
+
+
+@unittest.skipUnless(can_copy_etc(), "needs root and overlay file systems")
+class TheServiceOfTheMachine(World):
+    """Its package makes a token that members of its group may read. Clients find it by
+    themselves, and send it to nobody else."""
+
+    def service(self, *arguments):
+        token = self.path / "token"
+        token.write_text(TOKEN)
+        return self.start("--token-file", token, *arguments)
+
+    def test_members_of_its_group_need_nothing(self):
+        running = self.service()
+        done = as_member(MEMBER, GROUP, "jobs", "--server", f"http://127.0.0.1:{running.port}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = as_member(MEMBER, GROUP, "jobs", "--server", f"http://localhost:{running.port}/",
+                         before=WITHOUT_NETLINK)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_others_are_told_what_to_do(self):
+        running = self.service()
+        done = as_member(STRANGER, None, "jobs", "--server", f"http://127.0.0.1:{running.port}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--token-file", done.stderr)
+        self.assertIn("group harpe", done.stderr)
+        self.assertNotIn(TOKEN, done.stderr)
+
+    def test_a_training_job_needs_nothing(self):
+        running = self.service()
+        words = ("train-sim", "--server", f"http://127.0.0.1:{running.port}", "--steps", "2",
+                 "--time-scale", "50", "--pp", "2", "--num-mbs", "2")
+        done = as_member(MEMBER, GROUP, *words, HOME=str(self.path))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        jobs = as_user(0, ask, running.port, "GET", "/jobs", "127.0.0.1",
+                       f"Authorization: Bearer {TOKEN}\r\n")[1]
+        self.assertEqual([job["world_size"] for job in json.loads(jobs)["jobs"]], [2])
+        done = as_member(STRANGER, None, *words, HOME=str(self.path))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("group harpe", done.stderr)
+
+    def test_it_goes_to_loopback_addresses_where_a_service_listens(self):
+        for url, uid, is_sent in (
+                ("http://127.0.0.1:{}", 0, True), ("http://127.0.0.1:{}/", OWNER, True),
+                ("HTTP://LocalHost:{}", 999, True), ("http://[::1]:{}", 0, True),
+                ("http://127.3.2.1:{}", MEMBER, True), ("http://127.0.0.1:{}", THIEF, False),
+                ("http://localhost:{}", THIEF, False), ("http://[::1]:{}", THIEF, False),
+                ("http://127.0.0.1:{}", NOBODY, False), ("http://127.0.0.1:{}", 65520, False),
+                ("http://me@127.0.0.1:{}", 0, False), ("http://127.1:{}", 0, False),
+                ("http://2130706433:{}", 0, False), ("http://127.0.0.1.:{}", 0, False),
+                ("http://[::ffff:127.0.0.1]:{}", 0, False), ("http://0.0.0.0:{}", 0, False)):
+            with self.subTest(url=url, uid=uid):
+                address = ("::1" if "[::1]" in url else "127.3.2.1" if "127.3" in url
+                           else "127.0.0.1")
+                listener = Listener(uid, address)
+                try:
+                    done = as_member(MEMBER, GROUP, "jobs", "--server", url.format(listener.port))
+                    if done.returncode != 0:
+                        self.assertFalse(is_sent, done.stderr)
+                        listener.end()
+                        continue
+                    sent = listener.request()
+                except BaseException:
+                    listener.end()
+                    raise
+                self.assertEqual(f"Authorization: Bearer {TOKEN}" in sent, is_sent, sent)
+                self.assertEqual("bearer" in sent.lower(), is_sent, sent)
+
+    def test_localhost_may_not_be_shared_with_somebody_else(self):
+        for mine, its in (("127.0.0.1", "::1"), ("::1", "127.0.0.1")):
+            running = self.service("--listen", mine)
+            thief = Listener(THIEF, its, running.port)
+            done = as_member(MEMBER, GROUP, "jobs", "--server", f"http://localhost:{running.port}")
+            if done.returncode == 0:
+                self.assertNotIn("uthorization", thief.request())
+            else:
+                thief.end()
+
+    def test_a_given_token_wins(self):
+        for given in ("flag", "variable"):
+            listener = Listener(0)
+            (self.path / "own").write_text("own\n")
+            words = ("--token-file", self.path / "own") if given == "flag" else ()
+            environment = {"HARPE_TOKEN": "own" if given == "variable" else "neither"}
+            as_member(MEMBER, GROUP, "jobs", "--server", f"http://127.0.0.1:{listener.port}",
+                      *words, **environment)
+            self.assertIn("Authorization: Bearer own\r\n", listener.request())
+
+    def test_the_link_of_the_dashboard_has_it(self):
+        running = self.service()
+        url = f"http://127.0.0.1:{running.port}"
+        done = as_member(MEMBER, GROUP, "jobs", "link", "--server", url)
+        self.assertEqual(done.stdout, f"{url}/#token=tok%2B%2F%3D%251\n")
+        done = as_member(MEMBER, GROUP, "jobs", "link", "--json", "--server", url)
+        self.assertEqual(json.loads(done.stdout), {"link": f"{url}/#token=tok%2B%2F%3D%251"})
+        done = as_member(STRANGER, None, "jobs", "link", "--server", url)
+        self.assertEqual(done.stdout, f"{url}/\n")
 
 
 def main():

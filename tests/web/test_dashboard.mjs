@@ -305,6 +305,20 @@ await test("asks_for_the_token_where_the_server_wants_one", async () => {
     await door.context().close();
 });
 
+await test("takes_the_token_from_a_link_and_out_of_the_address", async () => {
+    writeFileSync(join(world.directory, "token"), "tok+/=%1\n", { mode: 0o600 });
+    const guarded = await world.serve("linked", "--scheduler", "Perseus", "--token-file", "token");
+    const door = await (await browser.newContext()).newPage();
+    await door.goto(`${guarded.url}/#token=tok%2B%2F%3D%251`);
+    await door.getByText("No job is registered").waitFor();
+    assert.equal(await door.getByRole("dialog").count(), 0);
+    assert.equal(new URL(door.url()).hash, "#/");
+    await door.evaluate(() => { location.hash = "#token=%"; });
+    await door.waitForFunction(() => location.hash === "#/");
+    await door.getByText("No job is registered").waitFor();
+    await door.context().close();
+});
+
 /** 1F1B with times that differ a little, and powers all over the scale. */
 function makePipeline(stages, microbatches) {
     const order = Array.from({ length: stages }, (_, s) => {
