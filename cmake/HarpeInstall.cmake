@@ -66,9 +66,12 @@ if(TARGET harpe)
     set(HARPE_UNIT_OUT ${PROJECT_BINARY_DIR}/packaging/harpe-serve.service)
     install(CODE "
         set(HARPE_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/harpe\")
+        set(HARPE_MAKE_TOKEN
+            \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}/harpe/make-token.sh\")
         configure_file(\"${PROJECT_SOURCE_DIR}/packaging/harpe-serve.service.in\"
                        \"${HARPE_UNIT_OUT}\" @ONLY)")
     install(FILES ${HARPE_UNIT_OUT} DESTINATION lib/systemd/system)
+    install(PROGRAMS packaging/make-token.sh DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe)
     install(FILES packaging/serve.conf.example DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
 endif()
 

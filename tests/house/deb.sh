@@ -32,6 +32,23 @@ done
 grep -q '^ExecStart=/usr/bin/harpe serve ' "$root/lib/systemd/system/harpe-serve.service" ||
     fail 'the unit does not start /usr/bin/harpe'
 
+echo '== scripts'
+control=$root/control
+dpkg-deb -e "$(echo "$packages/harpe_$version"-*.deb)" "$control"
+for script in postinst prerm postrm; do
+    sh -n "$control/$script" || fail "$script is no shell script"
+done
+grep -q '^    /usr/share/harpe/make-token.sh$' "$control/postinst" || fail 'postinst makes no token'
+[ -x "$root/usr/share/harpe/make-token.sh" ] || fail 'there is no make-token.sh'
+grep -q "rm -f /etc/harpe/token" "$control/postrm" || fail 'purging leaves the token'
+grep -q "deb-systemd-invoke try-restart 'harpe-serve.service'" "$control/postinst" ||
+    fail 'an upgrade does not restart the service'
+grep -q 'deb-systemd-invoke stop harpe-serve.service' "$control/prerm" ||
+    fail 'a removal does not stop the service'
+if grep -qs 'deb-systemd-invoke stop' "$control/preinst"; then
+    fail 'an upgrade stops the service before it'
+fi
+
 library=$(dirname -- "$(echo "$root"/usr/lib/*/libharpe.so.0)")
 export LD_LIBRARY_PATH=$library
 unset HARPE_LIBRARY HARPE_PROGRAM PYTHONPATH

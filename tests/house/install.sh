@@ -14,13 +14,15 @@ unset DESTDIR HARPE_LIBRARY PYTHONPATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 
 # Runs the unit's command with its environment, but another configuration and port, until it listens.
 starts_as_service() {
-    local command=() program
+    local command=() environment=() program
     read -r -a command <<<"$(sed -n 's/^ExecStart=//p' "$1")"
     [ "${command[-1]}" = --config=-/etc/harpe/serve.conf ] || { echo "${command[*]}?"; return 1; }
-    mkdir -p "$folder/state"
+    mapfile -t environment < <(sed -n 's/^Environment=//p' "$1")
+    mkdir -p "$folder/state" "$folder/credentials"
+    echo secret >"$folder/credentials/token"
     (cd "$folder/state" && exec env -i PATH="$PATH" LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \
         STATE_DIRECTORY="$folder/state" \
-        "$(sed -n 's/^Environment=//p' "$1")" HARPE_PFO_PORT=0 \
+        "${environment[@]//%d/$folder/credentials}" HARPE_PFO_PORT=0 \
         "${command[@]:0:${#command[@]}-1}" --config=-"$2") >"$folder/serve.log" 2>&1 &
     program=$!
     for _ in $(seq 300); do
@@ -29,7 +31,8 @@ starts_as_service() {
         sleep 0.1
     done
     kill "$program" 2>/dev/null || true
-    wait "$program" && grep -q 'http://127' "$folder/serve.log" ||
+    wait "$program" && grep -q 'http://127' "$folder/serve.log" &&
+        grep -q "clients need the token in $folder/credentials/token" "$folder/serve.log" ||
         { cat "$folder/serve.log"; echo "the unit's command does not start"; return 1; }
 }
 
@@ -80,6 +83,9 @@ if [ -x "$build/harpe" ]; then
     fi
     "$prefix/bin/harpe" serve --config "$prefix/share/doc/harpe/serve.conf.example" \
         --print-settings >/dev/null
+    grep -q '^LoadCredential=token:/etc/harpe/token$' "$unit" ||
+        { echo 'the unit does not take the token that make-token.sh makes'; exit 1; }
+    [ -x "$prefix/share/harpe/make-token.sh" ] || { echo 'make-token.sh was not installed'; exit 1; }
     starts_as_service "$unit" "$folder/no.conf"
     starts_as_service "$unit" "$prefix/share/doc/harpe/serve.conf.example"
 fi
