@@ -110,12 +110,12 @@ class World(unittest.TestCase):
         self.addCleanup(running.kill)
         return running
 
-    def register(self, port, uid=OWNER):
+    def register(self, port, uid=OWNER, more=""):
         body = json.dumps({"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1,
                            "world_size": 1}).encode()
         status, answer = as_user(uid, exchange, "127.0.0.1", port,
                                  request_of("POST", "/register_job", body,
-                                            "Content-Type: application/json\r\n"))
+                                            more + "Content-Type: application/json\r\n"))
         self.assertEqual(status, 200, answer)
         return json.loads(answer)
 
@@ -180,6 +180,42 @@ class TheDefaultServer(World):
         self.assertEqual(as_user(OTHER, ask, running.port, "GET", "/healthz"),
                          (200, '{"status":"ok"}'))
         self.assertEqual(as_user(OTHER, ask, running.port, "POST", "/healthz")[0], 405)
+
+    def test_health_tells_a_reason_to_those_who_may_know_it(self):
+        token = self.path / "token"
+        token.write_text("tok-1\n")
+        right = "Authorization: Bearer tok-1\r\n"
+        for arguments, mine, its in (((), {}, {}),
+                                     (("--token-file", token), {"more": right}, {})):
+            with self.subTest(arguments=arguments):
+                dumps = self.path / f"dumps-{len(arguments)}"
+                dumps.mkdir()
+                os.chown(dumps, OWNER, OWNER)
+                running = self.start("--set", "dump_data=true", "--dump-dir", dumps, "--set",
+                                     "work_deadline=1", *arguments)
+                job = self.register(running.port, more=mine.get("more", ""))
+                (dumps / job).mkdir()
+                os.mkfifo(dumps / job / "ranks.json")  # a dump that never opens
+                for path in (dumps / job, dumps / job / "ranks.json"):
+                    os.chown(path, OWNER, OWNER)
+                rank = json.dumps({"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0,
+                                   "available_frequencies": [1410],
+                                   "power_state_range": [1410]}).encode()
+                self.assertEqual(as_user(OWNER, exchange, "127.0.0.1", running.port, request_of(
+                    "POST", f"/register_rank/{job}", rank,
+                    mine.get("more", "") + "Content-Type: application/json\r\n"))[0], 200)
+                end = time.monotonic() + server.LIMIT_S
+                while True:
+                    status, body = as_user(OWNER, lambda: ask(running.port, path="/healthz", **mine))
+                    if status == 503:
+                        break
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+                self.assertIn(job, body)
+                status, body = as_user(OTHER, lambda: ask(running.port, path="/healthz", **its))
+                self.assertEqual(status, 503)
+                self.assertNotIn(job, body)
+                self.assertNotIn("dump", body)
 
     def test_a_request_of_another_user_is_refused_before_its_body(self):
         running = self.start()
