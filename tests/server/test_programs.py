@@ -401,8 +401,7 @@ class LibraryTest(ProgramTest):
                 self.start_library(with_state=with_state)
                 self.assertEqual(self.train(job, 1, 9), 1009)
                 self.server.kill()
-                (self.path / "harpe.db").unlink()
-                for path in self.path.glob("harpe.db-*"):
+                for path in self.path.glob("harpe.db*"):
                     path.unlink()
 
     def test_nothing_survives_the_kill_of_a_server(self):

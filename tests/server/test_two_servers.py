@@ -323,7 +323,7 @@ class TwoServers(OnPostgres):
             self.assertEqual(server.get("/jobs/no%ff%01%22such").status, 404)
         self.assertEqual(follower.call("DELETE", f"/jobs/{job.id}").status, 200)
         self.assertEqual(leader.get(f"/jobs/{job.id}").status, 410)
-        self.assertEqual(leader.get("/jobs").json, {"jobs": [], "count": 0})
+        self.assertEqual(leader.get("/jobs").json, {"jobs": [], "count": 0, "next": None})
 
     def test_changes_are_told_by_every_server(self):
         leader, follower = self.leader(), self.follower()
