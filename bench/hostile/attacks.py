@@ -165,7 +165,7 @@ def invalid_utf8(port, seconds, _):
 
 # ---- Lists and strangers ----------------------------------------------------------------------
 
-LISTED, READERS, READER_S = 800, 12, 1.0
+LISTED, READERS, PAUSE_S, MOST_UNREAD = 800, 12, 0.5, 72
 STRANGERS = 4096
 
 
@@ -178,8 +178,9 @@ def unread_lists(port, seconds, _):
     readers = []
 
     def step():
-        while readers:
-            readers.pop().close()
+        for reader in readers[:max(0, len(readers) + READERS - MOST_UNREAD)]:
+            reader.close()
+            readers.remove(reader)
         for _ in range(READERS):
             reader = socket.socket()
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -187,7 +188,7 @@ def unread_lists(port, seconds, _):
             reader.sendall(get("/jobs?limit=100000"))
             readers.append(reader)
             counts["asked"] += 1
-        time.sleep(READER_S)
+        time.sleep(PAUSE_S)
 
     until(seconds, step)
     for reader in readers:
