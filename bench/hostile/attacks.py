@@ -169,11 +169,15 @@ LISTED, READERS, PAUSE_S, MOST_UNREAD = 800, 12, 0.5, 72
 STRANGERS = 4096
 
 
-def unread_lists(port, seconds, _):
-    """Jobs with as much metadata as they may have, and readers who ask for all of them again and
-    again and do not read."""
+def register_listed(port):
+    """Jobs with as much metadata as they may have. Returns what evicts them."""
     asker = Asker(port)
     jobs = [register(asker, job_metadata="m" * 65536) for _ in range(LISTED)]
+    return lambda: Asker(port).ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
+
+
+def unread_lists(port, seconds, _):
+    """Readers who ask for all jobs again and again and do not read."""
     counts = collections.Counter()
     readers = []
 
@@ -193,7 +197,6 @@ def unread_lists(port, seconds, _):
     until(seconds, step)
     for reader in readers:
         reader.close()
-    asker.ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
     return counts
 
 
@@ -260,6 +263,9 @@ def path_tricks(port, seconds, mark):
 
 
 # ---- Together -------------------------------------------------------------------------------
+
+# What an attack needs before its time begins: functions (port) that return what undoes it.
+PREPARATIONS = {"unread lists": register_listed}
 
 # name: (processes, outcomes that must be seen, outcomes that may be seen)
 SLOW = {"tried", "still open", "closed"}
