@@ -165,21 +165,26 @@ def invalid_utf8(port, seconds, _):
 
 # ---- Lists and strangers ----------------------------------------------------------------------
 
-LISTED, READERS, READER_S = 800, 12, 1.0
+LISTED, READERS, PAUSE_S, MOST_UNREAD = 800, 12, 0.5, 72
 STRANGERS = 4096
 
 
-def unread_lists(port, seconds, _):
-    """Jobs with as much metadata as they may have, and readers who ask for all of them again and
-    again and do not read."""
+def register_listed(port):
+    """Jobs with as much metadata as they may have. Returns what evicts them."""
     asker = Asker(port)
     jobs = [register(asker, job_metadata="m" * 65536) for _ in range(LISTED)]
+    return lambda: Asker(port).ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
+
+
+def unread_lists(port, seconds, _):
+    """Readers who ask for all jobs again and again and do not read."""
     counts = collections.Counter()
     readers = []
 
     def step():
-        while readers:
-            readers.pop().close()
+        for reader in readers[:max(0, len(readers) + READERS - MOST_UNREAD)]:
+            reader.close()
+            readers.remove(reader)
         for _ in range(READERS):
             reader = socket.socket()
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -187,12 +192,11 @@ def unread_lists(port, seconds, _):
             reader.sendall(get("/jobs?limit=100000"))
             readers.append(reader)
             counts["asked"] += 1
-        time.sleep(READER_S)
+        time.sleep(PAUSE_S)
 
     until(seconds, step)
     for reader in readers:
         reader.close()
-    asker.ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
     return counts
 
 
@@ -259,6 +263,9 @@ def path_tricks(port, seconds, mark):
 
 
 # ---- Together -------------------------------------------------------------------------------
+
+# What an attack needs before its time begins: functions (port) that return what undoes it.
+PREPARATIONS = {"unread lists": register_listed}
 
 # name: (processes, outcomes that must be seen, outcomes that may be seen)
 SLOW = {"tried", "still open", "closed"}

@@ -3,6 +3,7 @@
  * beyond those that were shown. */
 #include "cli/jobs_pages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,14 +26,16 @@ static bool is_list(const json_t *jobs) {
 /* What comes after the current page. */
 static harpe_status look_ahead(harpe_jobs_pages *pages, size_t count, harpe_error *error) {
     const json_t *next = json_object_get(pages->answer, "next");
+    const char *place = json_string_value(next);
     pages->shown += count;
-    pages->is_over = count == 0 || (next && !json_is_string(next)) ||
+    pages->is_over = count == 0 || (next && !place) ||
                      (!next && harpe_jobs_pages_count(pages) <= (json_int_t)pages->shown);
-    free(pages->after);
-    pages->after = NULL;
-    if (pages->is_over || !next) return HARPE_OK;
-    pages->after = strdup(json_string_value(next));
-    return pages->after ? HARPE_OK : harpe_fail_memory(error);
+    if (place && strlen(place) >= sizeof pages->after)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the answer's \"next\" is too long: is harpe serve running at the "
+                          "address?");
+    (void)snprintf(pages->after, sizeof pages->after, "%s", place ? place : "");
+    return HARPE_OK;
 }
 
 harpe_status harpe_jobs_pages_next(harpe_jobs_pages *pages, const json_t **jobs,
@@ -57,9 +60,7 @@ json_int_t harpe_jobs_pages_count(const harpe_jobs_pages *pages) {
 
 void harpe_jobs_pages_free(harpe_jobs_pages *pages) {
     json_decref(pages->answer);
-    free(pages->after);
     pages->answer = NULL;
-    pages->after = NULL;
 }
 
 /* ---- Which job ------------------------------------------------------------------------------ */
@@ -127,11 +128,11 @@ harpe_status harpe_jobs_find(harpe_jobs_client *client, const char *id, char **f
     harpe_jobs_pages pages = {.client = client};
     search self = {.id = id};
     const json_t *jobs;
-    harpe_status status = harpe_jobs_pages_next(&pages, &jobs, error);
-    while (!status && jobs && !self.is_exact) {
-        status = search_page(&self, jobs, error);
-        if (!status && !self.is_exact) status = harpe_jobs_pages_next(&pages, &jobs, error);
-    }
+    harpe_status status;
+    do {
+        status = harpe_jobs_pages_next(&pages, &jobs, error);
+        if (!status && jobs) status = search_page(&self, jobs, error);
+    } while (!status && jobs && !self.is_exact);
     if (!status) status = tell_found(&self, found, error);
     harpe_jobs_pages_free(&pages);
     free(self.match);

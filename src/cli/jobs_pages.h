@@ -8,9 +8,9 @@
 /* Set `client` and leave the rest zero. */
 typedef struct harpe_jobs_pages {
     harpe_jobs_client *client;
-    json_t *answer; /* the current page */
-    char *after;    /* the place where the next one begins; NULL: not known */
-    size_t shown;   /* jobs of all pages so far */
+    json_t *answer;  /* the current page */
+    char after[128]; /* the place where the next one begins; "": not known */
+    size_t shown;    /* jobs of all pages so far */
     bool is_over;
 } harpe_jobs_pages;
 

@@ -26,7 +26,7 @@ enum {
     QUIET_MS = 10000,       /* without such a pause until all is well again */
     LARGEST_BODIES = 16,    /* so many at a time */
     LINGER_MS = 2000,       /* for a refused client to read why */
-    UNSENT_BYTES = 1 << 17, /* in the kernel's memory, of each connection; else up to 4 MiB */
+    UNSENT_BYTES = 1 << 20, /* in the kernel's memory for each connection; else 4 MiB */
     OTHER_FILES = 256,      /* descriptors that are not connections */
     DEFAULT_CONNECTIONS = 65536,
     ENOUGH_CONNECTIONS = 4096, /* to say nothing of fewer than the default */

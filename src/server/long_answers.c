@@ -57,6 +57,17 @@ static void leave_queue(long_answer *self) {
     self->is_waiting = false;
 }
 
+static long_answer *take_first(harpe_long_answers *all) {
+    long_answer *first = all->first;
+    all->first = first->next;
+    if (all->first)
+        all->first->previous = NULL;
+    else
+        all->last = NULL;
+    first->is_waiting = false;
+    return first;
+}
+
 /* False: out of memory. */
 static bool watch_window(harpe_long_answers *all) {
     return all->timer || harpe_loop_after(all->loop, WINDOW_MS, serve_waiting, all, &all->timer,
@@ -203,9 +214,7 @@ static void serve_waiting(void *user) {
     all->timer = NULL;
     begin_window(all, harpe_clock_ns());
     while (all->first && (all->spent_ns < share_ns || !watch_window(all))) {
-        long_answer *first = all->first;
-        leave_queue(first);
-        ask_now(first);
+        ask_now(take_first(all));
     }
 }
 

@@ -177,7 +177,7 @@ class Events(ServerTest):
     def test_readers_that_read_nothing_do_not_hold_up_the_list_of_others(self):
         server = self.start("--set", "request_timeout=3600")
         writer = self.connect(server)
-        for _ in range(400):
+        for _ in range(2000):
             self.expect(writer.send("POST", "/register_job",
                                     job_info(job_metadata="m" * 200)).receive(), 200)
         for _ in range(3):
@@ -187,7 +187,7 @@ class Events(ServerTest):
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             self.assertTrue(connection.recv(10))
-        self.assertEqual(len(self.follow(server).next()[1]["jobs"]), 400)
+        self.assertEqual(len(self.follow(server).next()[1]["jobs"]), 2000)
 
 
 if __name__ == "__main__":

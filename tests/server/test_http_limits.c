@@ -212,7 +212,8 @@ static bool read_large(int fd, size_t length, bool has_head) {
 
 static void whoever_has_not_read_for_longest_gives_way(void **state) {
     (void)state;
-    world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20});
+    world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20,
+                                               .request_timeout_ms = PATIENCE_S * 1000});
     int reads = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     int first = ask_for_large(w);
@@ -233,7 +234,8 @@ static void whoever_has_not_read_for_longest_gives_way(void **state) {
 
 static void a_single_answer_may_be_larger_than_all_together(void **state) {
     (void)state;
-    world *w = open_world((harpe_http_options){.max_unread_bytes = 1 << 20});
+    world *w = open_world(
+        (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = PATIENCE_S * 1000});
     int only = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     assert_true(read_large(only, LARGE, true));

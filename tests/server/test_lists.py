@@ -234,17 +234,65 @@ class Unread(Lists):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: self.fill(server, 100, job_metadata="m" * METADATA_BYTES),
                           range(4)))
+            # Of one list, sockets take about 1 MiB.
+            list(pool.map(lambda _: self.fill(server, 400, job_metadata="m" * 200), range(4)))
         before = memory_mib(server)
         readers = [self.ask_and_not_read(server, target) for _ in range(6)
                    for target in ("/jobs", "/jobs?limit=100000")]
         self.wait_until(lambda: self.metric(server, "http_unread_bytes") > 0, "answers are held")
-        self.assertEqual(len(self.pages(server, 50)), 8)
+        self.assertEqual(len(self.pages(server, 500)), 4)
         self.expect(server.get("/healthz"), 200)
         # 12 lists with whole metadata were 12 x 25 MiB.
         self.assertLess(memory_mib(server), before + 60)
         for reader in readers:
             reader.close()
         self.wait_until(lambda: self.metric(server, "http_unread_bytes") == 0, "they are forgotten")
+
+
+class Onlookers(Lists):
+    """As many as there may be, beside hostile clients: a sample of bench/onlookers."""
+
+    RANKS, ROUNDS, STREAMS = 8, 5, 50
+
+    def hold(self, server, target):
+        connection = self.connect(server)
+        connection.send("GET", target)
+        return connection
+
+    def hostile(self, server):
+        """Slow headers, ranks that nobody registers, lists that nobody reads."""
+        strange = register(server, dp=100, ranks=False)
+        for rank in range(100):
+            self.hold(server, f"/schedule/{strange.id}?rank={rank}")
+            self.connect(server).socket.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
+        for _ in range(12):
+            for target in ("/jobs?limit=100000", "/metrics", f"/jobs/{strange.id}"):
+                self.hold(server, target)
+
+    def run_round(self, server, job, round_):
+        asking = [self.ask(server, job, rank, round_) for rank in range(self.RANKS)]
+        for rank, connection in enumerate(asking):
+            self.expect(connection.receive(), 200)
+            self.expect(server.post(f"/result/{job.id}?round={round_}", result_of(rank)), 200)
+
+    def test_rounds_go_on_and_every_onlooker_hears_of_them(self):
+        server = self.start("--set", "request_timeout=3600", plan=plan_for(self.RANKS))
+        self.fill(server, 50, job_metadata="m" * METADATA_BYTES)
+        job = register(server, pp=self.RANKS)
+        streams = [Stream(self.connect(server)) for _ in range(self.STREAMS)]
+        for stream in streams:
+            self.assertTrue(stream.next()[1]["whole"])
+        for _ in range(10):
+            self.expect_detail(server.get("/events"), 503, "too many")
+        for round_ in range(self.ROUNDS):
+            self.hostile(server)
+            self.run_round(server, job, round_)
+        last = self.ROUNDS - 1
+        for stream in streams:
+            stream.until(lambda data: any(
+                (row["job_id"], row["round"], row["ranks_reported"]) == (job.id, last, self.RANKS)
+                for row in data["jobs"]))
+        self.expect(server.get("/healthz"), 200)
 
 
 class Full(ServerTest):

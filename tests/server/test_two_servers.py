@@ -325,6 +325,32 @@ class TwoServers(OnPostgres):
         self.assertEqual(leader.get(f"/jobs/{job.id}").status, 410)
         self.assertEqual(leader.get("/jobs").json, {"jobs": [], "count": 0, "next": None})
 
+    def test_every_server_has_the_pages_and_pieces_of_long_lists(self):
+        leader, follower = self.leader(), self.follower()
+        connection = leader.connect()
+        answers = [connection.send("POST", "/register_job", job_info(job_metadata="m" * 300)).receive()
+                   for _ in range(200)]
+        connection.close()
+        ids = [answer.json for answer in answers][::-1]
+        for server in (leader, follower):
+            answer = server.get("/jobs")
+            self.assertEqual(answer.headers["transfer-encoding"], "chunked")
+            self.assertEqual([job["job_id"] for job in answer.json["jobs"]], ids)
+            self.assertIn("transfer-encoding", server.get("/jobs?limit=150").headers)
+        # Each page may come from another server.
+        listed, after, turn = [], "", 0
+        while after is not None:
+            server = (leader, follower)[turn % 2]
+            page = server.get("/jobs?limit=70" + (after and f"&after={after}")).json
+            listed += [job["job_id"] for job in page["jobs"]]
+            after, turn = page["next"], turn + 1
+        self.assertEqual((listed, turn), (ids, 3))
+        wide = register(leader, dp=5000, ranks=False)
+        shown = follower.get(f"/jobs/{wide.id}")
+        self.assertEqual(shown.headers["transfer-encoding"], "chunked")
+        self.assertEqual(len(shown.json["ranks"]), 5000)
+        self.assertEqual(follower.get("/jobs/none").status, 404)
+
     def test_changes_are_told_by_every_server(self):
         leader, follower = self.leader(), self.follower()
         stream = Stream(follower.connect())
