@@ -24,7 +24,7 @@ static int overflow(int depth) {
     return go_deeper(depth + 1) + frame[depth % 4096];
 }
 
-static int *volatile nowhere;
+static int *volatile nowhere = (int *)64;
 
 /* By a real fault: one that is only raised waits where the signal is blocked. */
 static void kill_here(void) { *nowhere = 7; }

@@ -150,8 +150,8 @@ static harpe_status init(host *self, const json_t *value, harpe_error *error) {
 
 static harpe_status next(host *self, json_t *answer, harpe_error *error) {
     harpe_schedule_set *set = harpe_schedule_set_new(self->info.world_size);
+    if (!set) return harpe_fail_memory(error);
     json_t *list = json_array();
-    if (!set || !list) return harpe_fail_memory(error);
     harpe_status status =
         self->class->next_schedule(self->state, harpe_schedule_set_writer(set), error);
     bool is_empty = harpe_schedule_set_instruction_count(set) == 0;
