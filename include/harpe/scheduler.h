@@ -8,9 +8,9 @@
  * For one job the server calls create once, then next_schedule, then for each round observe and
  * next_schedule in turn, then destroy. The calls of one job never overlap. In the process of a
  * shared object all come from one thread. They run beside the event loop and may take their time up
- * to scheduler_timeout; ranks wait meanwhile. After a restart of the server the scheduler is brought back to where it was:
- * through load when it has save and load, else by create, next_schedule and observe with the
- * results of every round so far.
+ * to scheduler_timeout; ranks wait meanwhile. After a restart of the server the scheduler is
+ * brought back to where it was: through load when it has save and load, else by create,
+ * next_schedule and observe with the results of every round so far.
  *
  * A function that fails fills `error` with one readable line, which the waiting ranks get, and
  * returns its status. */

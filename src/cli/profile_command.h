@@ -33,6 +33,7 @@ typedef struct harpe_torch_pair {
     int go;        /* closing it ends the wait; -1: closed */
     int lines;     /* what they say */
     char path[64]; /* where they meet */
+    int janitor;   /* removes the directory of the path if this process is killed; -1: none */
 } harpe_torch_pair;
 
 /* Returns when the first one waits. Zero-initialise; stop also after a failure. */

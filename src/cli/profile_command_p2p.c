@@ -158,7 +158,7 @@ static harpe_status print_answer(const wait_trial *trial, harpe_error *error) {
 }
 
 harpe_status harpe_profile_p2p(const harpe_p2p_request *request, harpe_error *error) {
-    wait_trial trial = {.request = request, .pair = {.go = -1, .lines = -1}};
+    wait_trial trial = {.request = request, .pair = {.go = -1, .lines = -1, .janitor = -1}};
     harpe_status status = harpe_gpus_open(NULL, &trial.gpus, error);
     if (status != HARPE_OK) return status;
     status = try_waiting(&trial, error);

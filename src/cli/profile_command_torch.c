@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
+#include "cli/janitor.h"
 #include "cli/profile_command.h"
 
 static const int64_t start_limit_ns = 180000000000, end_limit_ns = 10000000000;
@@ -157,7 +158,8 @@ harpe_status harpe_torch_pair_start(harpe_torch_pair *pair, const char *python, 
     if (!mkdtemp(directory)) return harpe_fail_errno(error, errno, "making a directory in /tmp");
     snprintf(pair->path, sizeof pair->path, "%s/meeting", directory);
     int gpus[2] = {gpu, peer};
-    harpe_status status = start_both(pair, python, gpus, error);
+    harpe_status status = harpe_janitor_start(directory, &pair->janitor, error);
+    if (status == HARPE_OK) status = start_both(pair, python, gpus, error);
     bool is_waiting = false;
     int64_t end_ns = harpe_clock_ns() + start_limit_ns;
     while (status == HARPE_OK && !is_waiting) {
@@ -203,9 +205,12 @@ void harpe_torch_pair_stop(harpe_torch_pair *pair) {
         pair->lines = -1;
     }
     if (pair->path[0]) {
-        (void)unlink(pair->path);
         *strrchr(pair->path, '/') = '\0';
-        (void)rmdir(pair->path);
+        harpe_remove_flat_directory(pair->path);
         pair->path[0] = '\0';
+    }
+    if (pair->janitor >= 0) {
+        close(pair->janitor);
+        pair->janitor = -1;
     }
 }

@@ -81,9 +81,10 @@ typedef struct harpe_work {
     void (*done)(void *user); /* on the loop, after it */
     void *user;
     harpe_pool pool;
-    const char *subject; /* the id of the job that it is for, or NULL; for messages */
+    const char *subject; /* the id of the job that it is for, or NULL; always the same pointer */
     harpe_posted posted;
-    struct harpe_work *next;
+    struct harpe_work *next;                /* the first of the next queue */
+    struct harpe_work *behind, *queue_last; /* in this queue */
     harpe_workers *workers;
     int64_t submitted_ns;
 } harpe_work;
@@ -101,7 +102,7 @@ bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms);
 /* As harpe_workers_close, without a limit; and frees them. NULL is fine. */
 void harpe_workers_free(harpe_workers *workers);
 
-/* First in, first out in each pool. Loop thread. */
+/* In each pool first in, first out for one subject, and the subjects in turn. Loop thread. */
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work);
 /* Pieces begun or waiting. */
 int harpe_workers_pending(const harpe_workers *workers);

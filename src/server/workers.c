@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker pools beside the loop. Each pool has one queue, first in, first out; its threads post
- * the end of their work back to the loop. Holds no state of the server. */
+/* The worker pools beside the loop. Each pool has a queue for each subject, first in, first out,
+ * and takes from these queues in turn, so a job with much work does not delay another; its threads
+ * post the end of their work back to the loop. Holds no state of the server. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -43,8 +44,8 @@ typedef struct pool {
     int64_t deadline_ns;
     worker *threads;
     int thread_count, idle_count, limit;
-    harpe_work *first, *last;
-    int waiting; /* in the queue */
+    harpe_work *first, *last; /* the first work of each queue, in the order of their turns */
+    int waiting;              /* in all queues */
 } pool;
 
 struct harpe_workers {
@@ -57,19 +58,58 @@ struct harpe_workers {
     bool is_closing;
 };
 
-/* ---- Threads ------------------------------------------------------------------------------ */
+/* ---- Queues ------------------------------------------------------------------------------- */
 
-static void finish(void *user) {
-    harpe_work *work = user;
-    work->done(work->user);
+static void append_queue(pool *self, harpe_work *first) {
+    first->next = NULL;
+    if (self->last)
+        self->last->next = first;
+    else
+        self->first = first;
+    self->last = first;
+}
+
+/* Subjects are the same if their addresses are. */
+static void enqueue(pool *self, harpe_work *work) {
+    harpe_work *queue = self->first;
+    while (queue && queue->subject != work->subject)
+        queue = queue->next;
+    work->behind = NULL;
+    work->queue_last = work;
+    if (queue) {
+        queue->queue_last->behind = work;
+        queue->queue_last = work;
+    } else {
+        append_queue(self, work);
+    }
+    self->waiting++;
 }
 
 static harpe_work *take_first(pool *self) {
     harpe_work *work = self->first;
     self->first = work->next;
     if (!self->first) self->last = NULL;
+    if (work->behind) {
+        work->behind->queue_last = work->queue_last;
+        append_queue(self, work->behind);
+    }
     self->waiting--;
     return work;
+}
+
+/* When the work that has waited longest was submitted; 0: none waits. */
+static int64_t oldest_ns(const pool *self) {
+    int64_t oldest = 0;
+    for (const harpe_work *queue = self->first; queue; queue = queue->next)
+        if (oldest == 0 || queue->submitted_ns < oldest) oldest = queue->submitted_ns;
+    return oldest;
+}
+
+/* ---- Threads ------------------------------------------------------------------------------ */
+
+static void finish(void *user) {
+    harpe_work *work = user;
+    work->done(work->user);
 }
 
 /* Called with the mutex, which is released while the work runs. */
@@ -232,15 +272,9 @@ void harpe_workers_free(harpe_workers *workers) {
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
     pool *self = &workers->pools[work->pool];
     work->workers = workers;
-    work->next = NULL;
     work->submitted_ns = harpe_clock_ns();
     pthread_mutex_lock(&workers->mutex);
-    if (self->last)
-        self->last->next = work;
-    else
-        self->first = work;
-    self->last = work;
-    self->waiting++;
+    enqueue(self, work);
     workers->pending++;
     /* If no thread can be started, the work waits for the existing threads. */
     if (self->waiting > self->idle_count && self->thread_count < self->limit)
@@ -279,10 +313,10 @@ static bool pool_fault(const pool *self, const char *name, int64_t deadline_ns, 
                        *oldest->subject ? " with job " : "", oldest->subject, self->waiting);
         return true;
     }
-    if (!self->first || now_ns - self->first->submitted_ns < deadline_ns) return false;
+    int64_t waiting_ns = self->first ? now_ns - oldest_ns(self) : 0;
+    if (!self->first || waiting_ns < deadline_ns) return false;
     (void)snprintf(line, size, "%s: all %d threads are busy, and %d pieces of work wait for %lld s",
-                   name, self->thread_count, self->waiting,
-                   (long long)((now_ns - self->first->submitted_ns) / second_ns));
+                   name, self->thread_count, self->waiting, (long long)(waiting_ns / second_ns));
     return true;
 }
 

@@ -134,6 +134,29 @@ class P2p(ProgramTest):
                 time.sleep(0.05)
             self.assertFalse(is_running(int(pid)))
 
+    def test_nothing_is_left_in_tmp_when_it_is_killed(self):
+        """As by a second Ctrl-C."""
+        told = self.path / "told"
+        python = self.stand_in(f'#!/bin/sh\n[ "$3" = 0 ] || exec sleep 1000\n'
+                               f': > "$5"\necho "$PPID $5" > {told}.new\nmv {told}.new {told}\n'
+                               'echo waiting\nexec sleep 1000\n')
+        process = subprocess.Popen(
+            [HARPE, "emulate", "--gpus", "2xA100", "--", HARPE, "profile", "p2p", "--torch",
+             "--python", str(python)], cwd=self.path, env=environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(os.killpg, process.pid, signal.SIGKILL)
+        end = time.monotonic() + 300
+        while not told.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        pid, path = told.read_text().split()
+        self.assertTrue(os.path.exists(path))
+        os.kill(int(pid), signal.SIGKILL)
+        while os.path.exists(os.path.dirname(path)) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertFalse(os.path.exists(os.path.dirname(path)))
+
 
 class Convert(ProgramTest):
     def setUp(self):

@@ -24,7 +24,7 @@ static int overflow(int depth) {
     return go_deeper(depth + 1) + frame[depth % 4096];
 }
 
-static int *volatile nowhere;
+static int *volatile nowhere = (int *)64;
 
 /* By a real fault: one that is only raised waits where the signal is blocked. */
 static void kill_here(void) { *nowhere = 7; }
@@ -114,7 +114,7 @@ static harpe_status save(const void *state, char **text, size_t *length, harpe_e
 static harpe_status load(void *state, const char *text, size_t length, harpe_error *error) {
     (void)error;
     if (length != 3 || text[0] != (char)0xff) return HARPE_INVALID_INPUT;
-    ((faulty *)state)->observed = text[1];
+    ((faulty *)state)->observed = (unsigned char)text[1];
     return HARPE_OK;
 }
 #endif

@@ -335,6 +335,54 @@ static void sleep_a_little(void *user) {
     do_piece(user);
 }
 
+/* ---- Turns of subjects -------------------------------------------------------------------- */
+
+typedef struct subject_piece {
+    world *w;
+    char name;
+    harpe_work work;
+} subject_piece;
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool has_begun;
+
+static void write_name(void *user) {
+    subject_piece *self = user;
+    atomic_store(&has_begun, true);
+    pthread_mutex_lock(&gate);
+    self->w->order[self->w->calls++] = self->name;
+    pthread_mutex_unlock(&gate);
+}
+
+static void name_is_written(void *user) {
+    const subject_piece *self = user;
+    if (self->w->calls == 16) harpe_loop_stop(self->w->loop);
+}
+
+/* One thread. The first piece is under way while the others come. */
+static void subjects_take_turns(void **state) {
+    world *w = *state;
+    static const char names[] = "-aaaaaaabbb.cab.";
+    static const char subjects[128][2] = {['a'] = "a", ['b'] = "b", ['c'] = "c"};
+    subject_piece pieces[16];
+    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < 16; i++) {
+        const char *subject = subjects[(int)names[i]];
+        pieces[i] = (subject_piece){.w = w, .name = names[i]};
+        pieces[i].work = (harpe_work){.work = write_name,
+                                      .done = name_is_written,
+                                      .user = &pieces[i],
+                                      .subject = *subject ? subject : NULL};
+        harpe_workers_submit(w->workers, &pieces[i].work);
+        while (!atomic_load(&has_begun))
+            usleep(1000);
+    }
+    pthread_mutex_unlock(&gate);
+    run(w);
+    assert_string_equal(w->order, "-ab.cab.ababaaaa");
+}
+
 static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **state) {
     world *w = *state;
     piece pieces[50];
@@ -365,6 +413,7 @@ int main(void) {
         TEST(signals_come_as_calls),
         TEST(work_is_done_on_workers_and_ends_on_the_loop),
         TEST(work_without_an_end_may_free_itself),
+        TEST(subjects_take_turns),
         TEST(freeing_workers_lets_running_work_end_and_drops_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,12 +213,11 @@ harpe_status harpe_library_look(const char *command, const char *path, const cha
     *self = (harpe_program){.command = command, .what = WHAT, .name = path, .timeout_s = timeout_s};
     harpe_status status = harpe_program_start(self, children, "", error);
     if (!status) status = ask(self, json_pack("{s:s}", "check", args_json), &answer, error);
-    const char *said = json_string_value(json_object_get(answer, "name"));
-    char *copy = said ? strdup(said) : NULL;
-    if (!status && !copy) status = harpe_fail_memory(error);
     if (!status) {
-        *class = class_of(answer, copy);
-        *name = copy;
+        const char *said = json_string_value(json_object_get(answer, "name"));
+        *name = said ? strdup(said) : NULL;
+        *class = class_of(answer, *name);
+        if (!*name) status = harpe_fail_memory(error);
     }
     json_decref(answer);
     harpe_program_free(self);

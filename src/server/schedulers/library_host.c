@@ -125,12 +125,13 @@ static harpe_status read_ranks(host *self, const json_t *list, harpe_error *erro
 }
 
 static harpe_status init(host *self, const json_t *value, harpe_error *error) {
-    if (self->is_created) return harpe_fail(error, HARPE_INTERNAL, "there is a job already");
-    char *info = text_of(json_object_get(value, "job_info"));
+    if (self->args_json || self->directory)
+        return harpe_fail(error, HARPE_INTERNAL, "there is a job already");
     self->settings_json = text_of(json_object_get(value, "settings"));
     self->args_json = text_of(json_object_get(value, "args"));
     const char *directory = json_string_value(json_object_get(value, "directory"));
     self->directory = directory ? strdup(directory) : NULL;
+    char *info = text_of(json_object_get(value, "job_info"));
     bool is_whole = info && self->settings_json && self->args_json;
     harpe_status status = is_whole ? harpe_job_info_parse(info, strlen(info), &self->info, error)
                                    : harpe_fail_memory(error);
@@ -150,8 +151,8 @@ static harpe_status init(host *self, const json_t *value, harpe_error *error) {
 
 static harpe_status next(host *self, json_t *answer, harpe_error *error) {
     harpe_schedule_set *set = harpe_schedule_set_new(self->info.world_size);
+    if (!set) return harpe_fail_memory(error);
     json_t *list = json_array();
-    if (!set || !list) return harpe_fail_memory(error);
     harpe_status status =
         self->class->next_schedule(self->state, harpe_schedule_set_writer(set), error);
     bool is_empty = harpe_schedule_set_instruction_count(set) == 0;
