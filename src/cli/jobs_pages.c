@@ -44,8 +44,8 @@ harpe_status harpe_jobs_pages_next(harpe_jobs_pages *pages, const json_t **jobs,
     pages->answer = NULL;
     *jobs = NULL;
     if (pages->is_over) return HARPE_OK;
-    harpe_status status =
-        harpe_jobs_client_list(pages->client, pages->after, pages->shown, &pages->answer, error);
+    harpe_status status = harpe_jobs_client_list(pages->client, *pages->after ? pages->after : NULL,
+                                                 pages->shown, &pages->answer, error);
     if (status) return status;
     *jobs = json_object_get(pages->answer, "jobs");
     if (!is_list(*jobs))
