@@ -66,7 +66,8 @@ struct harpe_call {
     harpe_call_kind kind;
     char *job_id; /* malloc'ed; may be any text */
     int64_t rank, round;
-    char *body; /* malloc'ed; the engine may take it over (and set it NULL) */
+    int64_t asked_ns; /* when the client asked, harpe_clock_boot_ns; 0: not known */
+    char *body;       /* malloc'ed; the engine may take it over (and set it NULL) */
     size_t length;
     void (*answer)(harpe_call *call, const harpe_call_answer *answer);
     /* The call is held, and may be lost to make room for others; or no longer so. NULL: nobody

@@ -40,8 +40,9 @@ typedef struct harpe_letter {
     int64_t peer; /* the other server: to whom, from whom */
     int64_t call; /* the asker's number for the call */
     int64_t value, rank, round;
-    char *job_id; /* malloc'ed; may be any text; NULL: none */
-    char *body;   /* malloc'ed, ended by a NUL beyond `length`; NULL: none */
+    int64_t sent_ns; /* of a letter that came: when it was sent, as harpe_clock_boot_ns here */
+    char *job_id;    /* malloc'ed; may be any text; NULL: none */
+    char *body;      /* malloc'ed, ended by a NUL beyond `length`; NULL: none */
     size_t length;
 } harpe_letter;
 

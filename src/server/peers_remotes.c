@@ -72,6 +72,7 @@ static harpe_remote *add_remote(harpe_peers *peers, harpe_letter *letter) {
     remote->call = (harpe_call){.kind = (harpe_call_kind)letter->value,
                                 .rank = letter->rank,
                                 .round = letter->round,
+                                .asked_ns = letter->sent_ns,
                                 .job_id = letter->job_id,
                                 .body = letter->body,
                                 .length = letter->length,

@@ -80,6 +80,11 @@ void harpe_job_meet(harpe_job *job, int rank) {
 
 /* ---- Who is held -------------------------------------------------------------------------- */
 
+static void reply_replaced(harpe_call *call) {
+    harpe_reply_detail(call, 409, "rank %lld asked again: this request was replaced",
+                       (long long)call->rank);
+}
+
 static void hold(harpe_job *job, harpe_call *call) {
     harpe_rank *slot = harpe_job_make_rank(job, (int)call->rank);
     if (!slot) {
@@ -87,13 +92,18 @@ static void hold(harpe_job *job, harpe_call *call) {
         return;
     }
     harpe_call *older = slot->asking;
+    /* A request that another server passed on may come after a later one of the same client, who
+     * turned to this server when the other one was killed. */
+    if (older && call->asked_ns < older->asked_ns) {
+        reply_replaced(call);
+        return;
+    }
     slot->asking = call;
     call->held_by = job;
     if (!slot->is_registered) join_strangers(job->jobs, call);
     if (older) {
         leave_strangers(older);
-        harpe_reply_detail(older, 409, "rank %lld asked again: this request was replaced",
-                           (long long)older->rank);
+        reply_replaced(older);
         return;
     }
     job->asking++;

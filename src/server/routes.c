@@ -204,6 +204,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
     self->route = route;
     self->request = request;
     self->call.kind = route->call;
+    self->call.asked_ns = harpe_clock_boot_ns();
     self->call.answer = on_answer;
     self->call.gives_way = on_gives_way;
     if (route->job_segment >= 0)

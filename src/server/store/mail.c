@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 /* A letter in the table mail. */
@@ -25,7 +26,8 @@ enum {
     INT_COUNT,
     JOB_ID = INT_COUNT,
     BODY,
-    COLUMN_COUNT
+    COLUMN_COUNT,
+    AGE_NS = COLUMN_COUNT /* computed when it is taken, by the database's clock */
 };
 
 void harpe_letter_free(harpe_letter *letter) {
@@ -226,7 +228,7 @@ static char *copy_bytes(const PGresult *rows, int row, int column, size_t *lengt
     return copy;
 }
 
-static harpe_letter *read_letter(const PGresult *rows, int row) {
+static harpe_letter *read_letter(const PGresult *rows, int row, int64_t now_ns) {
     harpe_letter *letter = harpe_calloc(1, sizeof *letter);
     if (!letter) return NULL;
     size_t id_length = 0;
@@ -237,6 +239,7 @@ static harpe_letter *read_letter(const PGresult *rows, int row) {
     letter->value = harpe_pg_to_int(rows, row, VALUE);
     letter->rank = harpe_pg_to_int(rows, row, RANK);
     letter->round = harpe_pg_to_int(rows, row, ROUND);
+    letter->sent_ns = now_ns - harpe_pg_to_int(rows, row, AGE_NS);
     letter->job_id = copy_bytes(rows, row, JOB_ID, &id_length, &has_failed);
     letter->body = copy_bytes(rows, row, BODY, &letter->length, &has_failed);
     if (!has_failed) return letter;
@@ -250,12 +253,14 @@ harpe_status harpe_mail_take(PGconn *connection, int64_t me, harpe_letter ***end
     harpe_status status =
         query(connection,
               "WITH taken AS (DELETE FROM mail WHERE recipient = $1 RETURNING *)"
-              " SELECT recipient, sender, kind, call, value, rank, round, job_id, body FROM taken"
-              " ORDER BY number",
+              " SELECT recipient, sender, kind, call, value, rank, round, job_id, body,"
+              " CAST(1e9 * greatest(0, extract(epoch FROM clock_timestamp() - sent_at)) AS BIGINT)"
+              " FROM taken ORDER BY number",
               &me, 1, &rows, error);
     int count = status == HARPE_OK ? PQntuples(rows) : 0;
+    int64_t now_ns = harpe_clock_boot_ns();
     for (int i = 0; i < count && status == HARPE_OK; i++) {
-        harpe_letter *letter = read_letter(rows, i);
+        harpe_letter *letter = read_letter(rows, i, now_ns);
         if (!letter) {
             status = harpe_fail_memory(error);
             break;

@@ -48,7 +48,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " call BIGINT NOT NULL, value BIGINT NOT NULL, rank BIGINT NOT NULL, round BIGINT NOT NULL," \
     " job_id BYTEA, body BYTEA, PRIMARY KEY (recipient, number))" \
     " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);" \
-    "ALTER TABLE mail ALTER COLUMN body SET STORAGE EXTERNAL;"
+    "ALTER TABLE mail ALTER COLUMN body SET STORAGE EXTERNAL;" \
+    "ALTER TABLE mail ADD COLUMN IF NOT EXISTS sent_at TIMESTAMPTZ DEFAULT clock_timestamp();"
 
 /* What a statement may refer to: $1 .. $5, first mentioned in any order. */
 enum {
