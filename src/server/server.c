@@ -64,6 +64,7 @@ struct harpe_server {
     int stop_steps;   /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
+    pthread_mutex_t parts_lock; /* of `workers` and `scheduler`, once the watchdogs run */
     watchdog watchdogs[2];
     int stop_begins, stop_ends; /* eventfds, for the watchdogs */
 };
@@ -195,15 +196,34 @@ static void say_what_is_stuck(const harpe_server *server) {
         *line ? line : "stopping: something does not end, left as it is");
 }
 
-static void leave_now(const harpe_server *server, bool is_silent) {
+static void leave_now(harpe_server *server, bool is_silent) {
+    pthread_mutex_lock(&server->parts_lock);
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!is_silent) say_what_is_stuck(server);
     server->leave();
+    pthread_mutex_unlock(&server->parts_lock);
+}
+
+/* A watchdog may look at what this server frees. */
+static harpe_workers *take_workers(harpe_server *server) {
+    pthread_mutex_lock(&server->parts_lock);
+    harpe_workers *workers = server->workers;
+    server->workers = NULL;
+    pthread_mutex_unlock(&server->parts_lock);
+    return workers;
+}
+
+static harpe_scheduler_kind *take_scheduler(harpe_server *server) {
+    pthread_mutex_lock(&server->parts_lock);
+    harpe_scheduler_kind *scheduler = server->scheduler;
+    server->scheduler = NULL;
+    pthread_mutex_unlock(&server->parts_lock);
+    return scheduler;
 }
 
 static void *watch_stop(void *user) {
     const watchdog *self = user;
-    const harpe_server *server = self->server;
+    harpe_server *server = self->server;
     sigset_t signals;
     sigemptyset(&signals);
     for (const int *one = STOP_SIGNALS; *one; one++)
@@ -415,6 +435,7 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
     server->settings = settings;
     server->log = log;
     server->leave = leave;
+    pthread_mutex_init(&server->parts_lock, NULL);
     server->stop_begins = eventfd(0, EFD_CLOEXEC);
     server->stop_ends = eventfd(0, EFD_CLOEXEC);
     harpe_status status = HARPE_OK;
@@ -486,14 +507,15 @@ void harpe_server_free(harpe_server *server) {
     if (server->stop_begins >= 0) (void)eventfd_write(server->stop_begins, 1);
     if (server->peers) harpe_peers_stop(server->peers);
     if (server->workers) close_workers(server);
-    harpe_workers_free(server->workers);
+    harpe_workers_free(take_workers(server));
     if (server->store) harpe_store_close(server->store);
     harpe_routes_leave_peers(server->routes);
     harpe_peers_free(server->peers);
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
-    harpe_scheduler_kind_close(server->scheduler);
+    harpe_scheduler_kind_close(take_scheduler(server));
     if (server->loop) harpe_loop_free(server->loop);
     end_watchdogs(server);
+    pthread_mutex_destroy(&server->parts_lock);
     free(server);
 }

@@ -2,6 +2,7 @@
 """The SQLite store on a bad day, and `harpe store`: backups of a running server, logs that were
 removed or damaged, files that were deleted or replaced under the server, and what is put in place
 afterwards. What a server answered must be there, or the next server must refuse to start."""
+import pathlib
 import random
 import shutil
 import sqlite3
@@ -311,6 +312,25 @@ class LostLogTest(StoreCommandTest):
                 self.expect(server.get(f"/jobs/{job.id}"), 200)
                 self.expect(server.get(f"/jobs/{later.id}"), 404)
                 server.kill()
+
+    def test_what_an_earlier_accept_kept_is_left_alone(self):
+        """Only files with a suffix are kept here, and within the same second."""
+        server = self.start()
+        register(server)
+        self.harpe_store("backup", self.path / "old.db")
+        register(server)
+        server.stop()
+        shutil.copy(self.path / "old.db", self.store)
+        now = time.time()
+        earlier = [pathlib.Path(f"{self.store}.before-accept-"
+                                + time.strftime("%Y%m%d-%H%M%S", time.localtime(now + s)) + ".commits")
+                   for s in range(600)]
+        for path in earlier:
+            path.write_text("kept")
+        self.harpe_store("accept")
+        self.assertEqual({path.read_text() for path in earlier}, {"kept"})
+        self.assertEqual(len(list(self.path.glob("*.before-accept-*.2.commits"))), 1)
+        self.start().kill()
 
     def test_a_copy_of_the_file_alone_is_no_backup(self):
         server = self.start()

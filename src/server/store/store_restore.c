@@ -18,6 +18,21 @@
 
 /* ---- Names for what is kept ----------------------------------------------------------------- */
 
+enum { MOST_KEPT = 10000 }; /* within a second */
+
+/* No file of a store that was kept has the name. False also when memory runs out. */
+static bool is_free(const char *name) {
+    static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_COMMITS};
+    bool is_free = true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && is_free; i++) {
+        struct stat info;
+        char *file = harpe_store_beside(name, suffixes[i]);
+        is_free = file && lstat(file, &info) != 0;
+        free(file);
+    }
+    return is_free;
+}
+
 /* PATH.WORD-20261122-140500, or with .2 and so on: nothing has that name. NULL: out of memory. */
 static char *name_for(const char *path, const char *word) {
     char when[32];
@@ -25,15 +40,15 @@ static char *name_for(const char *path, const char *word) {
     time_t now = time(NULL);
     if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
         (void)snprintf(when, sizeof when, "%lld", (long long)now);
-    for (int i = 1;; i++) {
+    for (int i = 1; i < MOST_KEPT; i++) {
         char *name;
-        struct stat info;
         int length = i == 1 ? asprintf(&name, "%s.%s-%s", path, word, when)
                             : asprintf(&name, "%s.%s-%s.%d", path, word, when, i);
         if (length < 0) return NULL;
-        if (lstat(name, &info) != 0) return name;
+        if (is_free(name)) return name;
         free(name);
     }
+    return NULL;
 }
 
 /* PATH+suffix becomes, or also gets the name, KEPT+suffix. A file that is not there is no failure.
