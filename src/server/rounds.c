@@ -98,11 +98,12 @@ static void hold(harpe_job *job, harpe_call *call) {
         reply_replaced(call);
         return;
     }
+    /* It leaves first: else it could be the one that makes room for the new request. */
+    if (older) leave_strangers(older);
     slot->asking = call;
     call->held_by = job;
     if (!slot->is_registered) join_strangers(job->jobs, call);
     if (older) {
-        leave_strangers(older);
         reply_replaced(older);
         return;
     }

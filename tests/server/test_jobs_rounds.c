@@ -70,6 +70,29 @@ static void request_that_comes_late_replaces_no_later_one(void **state) {
     free(job);
 }
 
+/* The oldest of them makes room, and is the very request that is replaced. */
+static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
+    engine *e = *state;
+    e->settings.max_connections = 16; /* two requests for unregistered ranks are held */
+    engine_start(e);
+    char *job = register_job(e, 3, NULL);
+    asked *first = ask_schedule(e, job, 0, -1);
+    asked *second = ask_schedule(e, job, 1, -1);
+    asked *again = ask_schedule(e, job, 0, -1);
+    expect(first, 409, "rank 0 asked again");
+    expect_held(e, second);
+    expect_held(e, again);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 2);
+    asked *third = ask_schedule(e, job, 2, -1);
+    expect(second, 503, "rank 1 is not registered");
+    expect_held(e, again);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 2);
+    forget(e, again);
+    forget(e, third);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
+    free(job);
+}
+
 static void client_that_goes_away_no_longer_asks(void **state) {
     engine *e = *state;
     engine_start(e);
@@ -364,6 +387,7 @@ int main(void) {
         ENGINE_TEST(schedules_are_handed_out_when_all_ask),
         ENGINE_TEST(retry_replaces_the_earlier_request),
         ENGINE_TEST(request_that_comes_late_replaces_no_later_one),
+        ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced),
         ENGINE_TEST(client_that_goes_away_no_longer_asks),
         ENGINE_TEST(client_lost_while_the_round_is_stored_gets_it_later),
         ENGINE_TEST(rank_gets_its_round_again_when_it_says_so),

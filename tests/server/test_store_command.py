@@ -134,6 +134,26 @@ class BackupTest(StoreCommandTest):
         self.harpe_store("backup", self.path / "folder", "--force", status=1)
         self.harpe_store("backup", self.path / "nowhere" / "backup.db", status=1)
 
+    def test_a_backup_never_takes_the_place_of_its_own_store(self):
+        server = self.start()
+        job = register(server)
+        (self.path / "link.db").symlink_to("harpe.db")
+        (self.path / "there").symlink_to(".")
+        before = self.store.stat().st_ino
+        for name in ("harpe.db", "harpe.db-wal", "harpe.db.commits", "harpe.db.control",
+                     "./there/./harpe.db", "there/harpe.db", "there/harpe.db-journal"):
+            for force in ((), ("--force",)):
+                for store in (self.store, self.path / "link.db"):
+                    self.assertIn("is a file of the store itself",
+                                  self.harpe_store("backup", *force, name, status=1, store=store))
+        self.assertEqual(self.store.stat().st_ino, before)
+        self.train(server, job, 1)
+        self.harpe_store("backup", "harpe.db.backup")
+        server.stop()
+        self.assertIn("is a file of the store itself",
+                      self.harpe_store("backup", "--force", "harpe.db", status=1))
+        self.assertEqual(self.report("check")["rounds"], 1)
+
     def test_a_backup_that_fails_leaves_nothing_behind(self):
         self.killed_server()
         self.log_of().unlink()
@@ -161,6 +181,26 @@ class BackupTest(StoreCommandTest):
         self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs a second user")
+    def test_links_to_files_that_do_not_exist_yet(self):
+        """Everything about the store is kept beside the file, not beside the link."""
+        (self.path / "disk").mkdir()
+        links = {"relative.db": "disk/one.db", "absolute.db": self.path / "disk" / "two.db",
+                 "first.db": "second.db", "second.db": "disk/../disk/three.db"}
+        for name, target in links.items():
+            (self.path / name).symlink_to(target)
+        for name in ("relative.db", "absolute.db", "first.db"):
+            link = self.path / name
+            server = self.start("--store", link)
+            job = register(server)
+            self.assertTrue(self.report("check", store=link)["in_use"])
+            self.train(server, job, 2)
+            server.kill()
+            self.assertEqual(self.report("check", store=link)["rounds"], 2)
+            server = self.start("--store", link)
+            self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 1)
+            server.stop()
+        self.assertEqual(sorted(p.name for p in self.path.glob("*.db*")), sorted(links))
+
     def test_another_user_gets_no_backup(self):
         server = self.start()
         register(server)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 #include "base/file_parts.h"
 #include "base/text.h"
 
+enum { LINKS_AT_MOST = 40 }; /* in a row; the kernel follows no more either */
+
 /* ---- Names ---------------------------------------------------------------------------------- */
 
 char *harpe_store_beside(const char *path, const char *suffix) {
@@ -25,16 +28,43 @@ char *harpe_store_beside(const char *path, const char *suffix) {
     return asprintf(&name, "%s%s", path, suffix) < 0 ? NULL : name;
 }
 
-char *harpe_store_real_path(const char *path) {
-    char *real = realpath(path, NULL);
-    if (real) return real;
+/* The real directory and the last part. */
+static char *with_real_directory(const char *path) {
     char *parent = harpe_path_parent(path);
     char *directory = parent ? realpath(parent, NULL) : NULL;
     free(parent);
     if (!directory) return strdup(path);
     const char *slash = strrchr(path, '/');
-    real = harpe_path_join(directory, "/", slash ? slash + 1 : path);
+    char *real = harpe_path_join(directory, "/", slash ? slash + 1 : path);
     free(directory);
+    return real;
+}
+
+/* What the symbolic link `path` says, as a path that this process can use. NULL: it is no link. */
+static char *follow(const char *path) {
+    char target[PATH_MAX];
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length <= 0) return NULL;
+    target[length] = '\0';
+    char *parent = *target == '/' ? strdup("") : harpe_path_parent(path);
+    char *followed = parent ? harpe_path_join(parent, *target == '/' ? "" : "/", target) : NULL;
+    free(parent);
+    return followed;
+}
+
+/* A link to a file that does not exist yet is followed as well: SQLite makes the file there. */
+char *harpe_store_real_path(const char *path) {
+    char *real = realpath(path, NULL);
+    if (real) return real;
+    char *at = strdup(path);
+    for (int links = 0; at && links < LINKS_AT_MOST; links++) {
+        char *next = follow(at);
+        if (!next) break;
+        free(at);
+        at = next;
+    }
+    real = at ? with_real_directory(at) : NULL;
+    free(at);
     return real;
 }
 

@@ -48,6 +48,33 @@ static harpe_status check_target(const char *target, bool replaces, harpe_error 
                       "%.600s: there is a file already; use another name, or --force", target);
 }
 
+/* A name of the store itself, or of a file beside it that belongs to it. */
+static bool is_of_store(const char *target, const char *path) {
+    static const char *const suffixes[] = {"",        HARPE_STORE_LOG,     HARPE_STORE_COMMITS,
+                                           "-shm",    HARPE_STORE_CONTROL, HARPE_STORE_SNAPSHOT,
+                                           "-journal"};
+    bool is_one = false;
+    size_t length = strlen(path);
+    if (strncmp(target, path, length) != 0) return false;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        is_one = is_one || strcmp(target + length, suffixes[i]) == 0;
+    return is_one;
+}
+
+/* A backup in the place of the store would take it away from its server. */
+static harpe_status refuse_store_as_target(const char *path, const char *target,
+                                           harpe_error *error) {
+    char *store = harpe_store_real_path(path);
+    char *there = harpe_store_real_path(target);
+    harpe_status status = store && there ? HARPE_OK : harpe_fail_memory(error);
+    if (!status && is_of_store(there, store))
+        status = harpe_fail(error, HARPE_ALREADY_EXISTS,
+                            "%.600s: is a file of the store itself; use another name", target);
+    free(store);
+    free(there);
+    return status;
+}
+
 /* The copy gets its name only now that all of it is on disk. */
 static harpe_status put_in_place(const char *temporary, const char *target, bool replaces,
                                  harpe_error *error) {
@@ -97,7 +124,8 @@ static harpe_status check_missing(const harpe_store_file *file, harpe_error *err
 harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
                                 harpe_store_report *report, harpe_error *error) {
     harpe_store_file file;
-    harpe_status status = check_target(target, replaces, error);
+    harpe_status status = refuse_store_as_target(path, target, error);
+    if (!status) status = check_target(target, replaces, error);
     if (status) return status;
     char *temporary = harpe_path_temporary(target);
     if (!temporary) return harpe_fail_memory(error);
