@@ -314,6 +314,25 @@ class LostLogTest(StoreCommandTest):
                 self.assertEqual(server.get("/jobs").json["jobs"], [])
                 server.stop()
 
+    def test_accept_needs_something_that_is_left(self):
+        self.assertIn("nothing is left", self.harpe_store("accept", status=1))
+        self.store.touch()
+        self.assertIn("nothing is left", self.harpe_store("accept", status=1))
+        self.assertEqual([p.name for p in self.path.glob("harpe.db*")], ["harpe.db"])
+
+    def test_a_record_that_is_damaged_holds_up_nobody(self):
+        server = self.start()
+        record = self.path / "harpe.db.commits"
+        texts = (b"", b"harpe-store 1\n", b"\xff" * 95, b"\0" * 96, b"x" * 97, b"y" * 100000)
+        for count, text in enumerate(texts, 1):
+            register(server)
+            server.kill()
+            record.write_bytes(text)
+            self.assertTrue(self.report("check")["ok"])
+            server = self.start()
+            self.assertEqual(len(server.get("/jobs").json["jobs"]), count)
+            self.assertTrue(record.read_bytes().startswith(b"harpe-store 1\nid "))
+
     def test_an_older_copy_in_its_place_is_noticed(self):
         server = self.start()
         job = register(server)
@@ -517,6 +536,17 @@ class CheckAndRestoreTest(StoreCommandTest):
                                   capture_output=True, text=True, timeout=LIMIT_S)
             self.assertEqual(done.returncode, 1, done)
             self.assertEqual(len(done.stderr.splitlines()), 1, done)
+
+    def test_restore_replaces_nothing_but_files(self):
+        server = self.start()
+        self.harpe_store("backup", "backup.db")
+        server.stop()
+        pipe = self.path / "pipe.db"
+        os.mkfifo(pipe)
+        self.assertIn("is not a file", self.harpe_store("restore", "backup.db", status=1,
+                                                        store=pipe))
+        self.assertTrue(stat.S_ISFIFO(pipe.lstat().st_mode))
+        self.assertEqual(list(self.path.glob("pipe.db?*")), [])
 
     def test_restore_refuses_while_a_server_runs_and_keeps_the_old_store(self):
         server = self.start()

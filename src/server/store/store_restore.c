@@ -111,8 +111,11 @@ static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
 
 /* Keeps servers from the old store. -1: there is none. */
 static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
-    *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    struct stat info;
+    *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (*lock < 0) return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+    if (fstat(*lock, &info) != 0 || !S_ISREG(info.st_mode))
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is not a file", path);
     return harpe_store_lock(*lock, path, true, error);
 }
 
@@ -177,6 +180,10 @@ static harpe_status accept_nothing(const char *path, const char *kept, int64_t *
                                    harpe_error *error) {
     harpe_commit_record beside;
     *missing = harpe_commit_record_read(path, &beside, NULL) == HARPE_OK ? beside.commits : -1;
+    if (harpe_store_size_of(path, HARPE_STORE_LOG) == 0 &&
+        harpe_store_size_of(path, HARPE_STORE_COMMITS) == 0)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "%.600s: there is no store, and nothing is left of one", path);
     harpe_status status = keep(path, kept, HARPE_STORE_LOG, true, error);
     if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, true, error);
     return status;
