@@ -320,6 +320,19 @@ class LostLogTest(StoreCommandTest):
         self.assertIn("nothing is left", self.harpe_store("accept", status=1))
         self.assertEqual([p.name for p in self.path.glob("harpe.db*")], ["harpe.db"])
 
+    def test_what_two_accepts_put_aside_at_once_is_kept_twice(self):
+        kept = set()
+        for number in range(12):  # several in one second
+            record, log = self.path / "harpe.db.commits", self.log_of()
+            record.write_text(f"record {number}\n")
+            log.write_text(f"log {number}\n")
+            kept.add(self.report("accept")["kept"])
+            self.assertFalse(record.exists() or log.exists())
+        self.assertEqual(len(kept), 12)
+        texts = sorted(p.read_text() for p in self.path.glob("harpe.db.before-accept-*"))
+        self.assertEqual(texts, sorted(f"{what} {number}\n" for number in range(12)
+                                       for what in ("log", "record")))
+
     def test_a_record_that_is_damaged_holds_up_nobody(self):
         server = self.start()
         record = self.path / "harpe.db.commits"

@@ -18,22 +18,38 @@
 
 /* ---- Names for what is kept ----------------------------------------------------------------- */
 
-/* PATH.WORD-20261122-140500, or with .2 and so on: nothing has that name. NULL: out of memory. */
+enum { NAMES_AT_MOST = 100000 }; /* of one second */
+
+/* True also if that is not known. */
+static bool is_taken(const char *name) {
+    static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG, "-journal"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        struct stat info;
+        char *one = harpe_store_beside(name, suffixes[i]);
+        bool is_free = one && lstat(one, &info) != 0;
+        free(one);
+        if (!is_free) return true;
+    }
+    return false;
+}
+
+/* PATH.WORD-20261122-140500, or with .2 and so on: no file of a store has that name. NULL: out of
+ * memory. */
 static char *name_for(const char *path, const char *word) {
     char when[32];
     struct tm local;
     time_t now = time(NULL);
     if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
         (void)snprintf(when, sizeof when, "%lld", (long long)now);
-    for (int i = 1;; i++) {
+    for (int i = 1; i < NAMES_AT_MOST; i++) {
         char *name;
-        struct stat info;
         int length = i == 1 ? asprintf(&name, "%s.%s-%s", path, word, when)
                             : asprintf(&name, "%s.%s-%s.%d", path, word, when, i);
         if (length < 0) return NULL;
-        if (lstat(name, &info) != 0) return name;
+        if (!is_taken(name)) return name;
         free(name);
     }
+    return NULL;
 }
 
 /* PATH+suffix becomes, or also gets the name, KEPT+suffix. A file that is not there is no failure.
