@@ -315,6 +315,38 @@ class LostLogTest(StoreCommandTest):
                 self.assertEqual(server.get("/jobs").json["jobs"], [])
                 server.stop()
 
+    def test_accept_needs_something_that_is_left(self):
+        self.assertIn("nothing is left", self.harpe_store("accept", status=1))
+        self.store.touch()
+        self.assertIn("nothing is left", self.harpe_store("accept", status=1))
+        self.assertEqual([p.name for p in self.path.glob("harpe.db*")], ["harpe.db"])
+
+    def test_what_two_accepts_put_aside_at_once_is_kept_twice(self):
+        kept = set()
+        for number in range(12):  # several in one second
+            record, log = self.path / "harpe.db.commits", self.log_of()
+            record.write_text(f"record {number}\n")
+            log.write_text(f"log {number}\n")
+            kept.add(self.report("accept")["kept"])
+            self.assertFalse(record.exists() or log.exists())
+        self.assertEqual(len(kept), 12)
+        texts = sorted(p.read_text() for p in self.path.glob("harpe.db.before-accept-*"))
+        self.assertEqual(texts, sorted(f"{what} {number}\n" for number in range(12)
+                                       for what in ("log", "record")))
+
+    def test_a_record_that_is_damaged_holds_up_nobody(self):
+        server = self.start()
+        record = self.path / "harpe.db.commits"
+        texts = (b"", b"harpe-store 1\n", b"\xff" * 95, b"\0" * 96, b"x" * 97, b"y" * 100000)
+        for count, text in enumerate(texts, 1):
+            register(server)
+            server.kill()
+            record.write_bytes(text)
+            self.assertTrue(self.report("check")["ok"])
+            server = self.start()
+            self.assertEqual(len(server.get("/jobs").json["jobs"]), count)
+            self.assertTrue(record.read_bytes().startswith(b"harpe-store 1\nid "))
+
     def test_an_older_copy_in_its_place_is_noticed(self):
         server = self.start()
         job = register(server)
@@ -537,6 +569,17 @@ class CheckAndRestoreTest(StoreCommandTest):
                                   capture_output=True, text=True, timeout=LIMIT_S)
             self.assertEqual(done.returncode, 1, done)
             self.assertEqual(len(done.stderr.splitlines()), 1, done)
+
+    def test_restore_replaces_nothing_but_files(self):
+        server = self.start()
+        self.harpe_store("backup", "backup.db")
+        server.stop()
+        pipe = self.path / "pipe.db"
+        os.mkfifo(pipe)
+        self.assertIn("is not a file", self.harpe_store("restore", "backup.db", status=1,
+                                                        store=pipe))
+        self.assertTrue(stat.S_ISFIFO(pipe.lstat().st_mode))
+        self.assertEqual(list(self.path.glob("pipe.db?*")), [])
 
     def test_restore_refuses_while_a_server_runs_and_keeps_the_old_store(self):
         server = self.start()

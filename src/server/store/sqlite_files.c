@@ -122,7 +122,8 @@ harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out
     size_t length;
     if (!name) return harpe_fail_memory(error);
     harpe_status status = harpe_file_read(name, RECORD_SIZE, &text, &length, error);
-    if (!status && !parse_record(text, out))
+    bool is_other = status == HARPE_LIMIT_EXCEEDED || (!status && !parse_record(text, out));
+    if (is_other)
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: is not the record of a store's commits", name);
     free(text);

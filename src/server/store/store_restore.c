@@ -18,34 +18,35 @@
 
 /* ---- Names for what is kept ----------------------------------------------------------------- */
 
-enum { MOST_KEPT = 10000 }; /* within a second */
+enum { NAMES_AT_MOST = 100000 }; /* of one second */
 
-/* No file of a store that was kept has the name. False also when memory runs out. */
-static bool is_free(const char *name) {
-    static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_COMMITS};
-    bool is_free = true;
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && is_free; i++) {
+/* True also if that is not known. */
+static bool is_taken(const char *name) {
+    static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG, "-journal"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         struct stat info;
-        char *file = harpe_store_beside(name, suffixes[i]);
-        is_free = file && lstat(file, &info) != 0;
-        free(file);
+        char *one = harpe_store_beside(name, suffixes[i]);
+        bool is_free = one && lstat(one, &info) != 0;
+        free(one);
+        if (!is_free) return true;
     }
-    return is_free;
+    return false;
 }
 
-/* PATH.WORD-20261122-140500, or with .2 and so on: nothing has that name. NULL: out of memory. */
+/* PATH.WORD-20261122-140500, or with .2 and so on: no file of a store has that name. NULL: out of
+ * memory. */
 static char *name_for(const char *path, const char *word) {
     char when[32];
     struct tm local;
     time_t now = time(NULL);
     if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
         (void)snprintf(when, sizeof when, "%lld", (long long)now);
-    for (int i = 1; i < MOST_KEPT; i++) {
+    for (int i = 1; i < NAMES_AT_MOST; i++) {
         char *name;
         int length = i == 1 ? asprintf(&name, "%s.%s-%s", path, word, when)
                             : asprintf(&name, "%s.%s-%s.%d", path, word, when, i);
         if (length < 0) return NULL;
-        if (is_free(name)) return name;
+        if (!is_taken(name)) return name;
         free(name);
     }
     return NULL;
@@ -126,8 +127,11 @@ static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
 
 /* Keeps servers from the old store. -1: there is none. */
 static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
-    *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    struct stat info;
+    *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (*lock < 0) return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+    if (fstat(*lock, &info) != 0 || !S_ISREG(info.st_mode))
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is not a file", path);
     return harpe_store_lock(*lock, path, true, error);
 }
 
@@ -192,6 +196,10 @@ static harpe_status accept_nothing(const char *path, const char *kept, int64_t *
                                    harpe_error *error) {
     harpe_commit_record beside;
     *missing = harpe_commit_record_read(path, &beside, NULL) == HARPE_OK ? beside.commits : -1;
+    if (harpe_store_size_of(path, HARPE_STORE_LOG) == 0 &&
+        harpe_store_size_of(path, HARPE_STORE_COMMITS) == 0)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "%.600s: there is no store, and nothing is left of one", path);
     harpe_status status = keep(path, kept, HARPE_STORE_LOG, true, error);
     if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, true, error);
     return status;
