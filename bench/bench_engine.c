@@ -21,7 +21,7 @@ enum { RUNS = 5, STAGES = 8, TENSOR = 8, PHASES = 4, SIZES_MAX = 16, DIRECTORIES
 
 static const char *const PHASE_NAMES[PHASES] = {"register", "ask", "report", "ask again"};
 
-/* Of one run. */
+/* The figures of one run. */
 typedef struct sample {
     double wall_ms[PHASES], cpu_us[PHASES]; /* processor time per rank, all threads */
     double kib;                             /* per rank, when all ask */
@@ -116,7 +116,7 @@ static void call_engine(harpe_call_kind kind, int rank, const char *body) {
     harpe_jobs_handle(jobs, call);
 }
 
-/* All answers, however soon the first ones came. */
+/* Runs the loop until all answers are there. The first ones may have come already. */
 static void wait_for_answers(void) {
     if (--pending > 0 && harpe_loop_run(loop, NULL)) fail("the loop ended");
     if (pending > 0) fail("answers are missing");

@@ -304,7 +304,7 @@ static void print_growth(growth *of) {
            median(of->kib, n));
 }
 
-/* Sizes are mixed, so that what else the machine does meets all of them. */
+/* Each run measures all sizes, so that other work on the machine affects all of them. */
 static void run_growth(const char *harpe, int runs, const char *sizes) {
     growth all[SIZES_MAX] = {0};
     int count = 0;

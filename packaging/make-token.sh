@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Makes the token of harpe-serve.service, once: /etc/harpe/token, which root and members of the group
-# harpe may read. A token that is there stays, with its owner and mode. To change the token, remove the
+# harpe may read. A token that exists stays, with its owner and mode. To change the token, remove the
 # file, run this script again and restart the service.
 #
 # Usage: make-token.sh [FILE]
@@ -9,7 +9,7 @@ set -eu
 file=${1:-/etc/harpe/token}
 group=harpe
 
-# An empty file is no token: it may be what a full disk left.
+# An empty file is not a token. A full disk may have left it.
 if [ -s "$file" ]; then
     exit 0
 fi
@@ -19,7 +19,7 @@ fi
 folder=$(dirname -- "$file")
 [ -d "$folder" ] || install -d -m 0755 -- "$folder"
 
-# The file appears whole, and nobody else can read it at any time.
+# The file appears whole, and no other user can read it at any time.
 umask 077
 new=$(mktemp -- "$file.XXXXXX")
 trap 'rm -f -- "$new"' EXIT

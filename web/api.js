@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to the server that this page came from, and to no other. Where it wants a token, the
-// person is asked once, unless it came with the link; it is kept until the tab is closed.
+// Requests to the server that this page came from, and to no other. If it wants a token, the
+// person is asked once, unless the link has it. It is kept until the tab is closed.
 import { h } from "./dom.js";
 
 const TOKEN = "harpe-token";
@@ -47,7 +47,7 @@ export function takeToken() {
         sessionStorage.setItem(TOKEN, decodeURIComponent(token));
         isRefused = false;
     } catch {
-        // a damaged link: the person is asked
+        // the link is damaged: the person will be asked
     }
 }
 

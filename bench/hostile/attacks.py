@@ -170,14 +170,14 @@ STRANGERS = 4096
 
 
 def register_listed(port):
-    """Jobs with as much metadata as they may have. Returns what evicts them."""
+    """Registers jobs with as much metadata as they may have. Returns a function that evicts them."""
     asker = Asker(port)
     jobs = [register(asker, job_metadata="m" * 65536) for _ in range(LISTED)]
     return lambda: Asker(port).ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
 
 
 def unread_lists(port, seconds, _):
-    """Readers who ask for all jobs again and again and do not read."""
+    """Asks for the list of all jobs again and again, and does not read the answers."""
     counts = collections.Counter()
     readers = []
 
@@ -201,7 +201,7 @@ def unread_lists(port, seconds, _):
 
 
 def strangers(port, seconds, _):
-    """Requests for schedules of ranks that nobody registers."""
+    """Asks for schedules of ranks that nobody registers."""
     asker = Asker(port)
     counts = collections.Counter()
     job = register(asker, dp_degree=STRANGERS // 64, world_size=STRANGERS)
@@ -264,7 +264,8 @@ def path_tricks(port, seconds, mark):
 
 # ---- Together -------------------------------------------------------------------------------
 
-# What an attack needs before its time begins: functions (port) that return what undoes it.
+# Functions (port) that prepare an attack before its time begins. Each returns a function that
+# undoes it.
 PREPARATIONS = {"unread lists": register_listed}
 
 # name: (processes, outcomes that must be seen, outcomes that may be seen)

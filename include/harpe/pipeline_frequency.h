@@ -64,8 +64,9 @@ typedef struct harpe_pipeline_frequency_options {
     harpe_status (*broadcast)(void *user, void *data, size_t size, harpe_error *error);
     void *broadcast_user;
 
-    /* The server's, where it wants one. NULL: $HARPE_TOKEN, or /etc/harpe/token if this process may
-     * read it and a service of this machine is at server_url. */
+    /* The token of a server that wants one. NULL: the token in $HARPE_TOKEN, or else that in
+     * /etc/harpe/token, if this process may read the file and a service of this machine is at
+     * server_url. */
     const char *token;
     const char *ca_file; /* of a server with TLS; NULL: the system's */
 

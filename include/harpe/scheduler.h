@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How to write a scheduler: the part of the server that decides which rank runs which instruction
- * at which frequency. A scheduler is one table of functions. Those built in are rows of a list; one
- * of your own is a shared object that exports harpe_scheduler_entry, and `harpe serve --scheduler
- * ./mine.so` loads it, in a process of its own for each job. Nothing needs to be linked: what a
- * scheduler calls it gets as pointers.
+ * at which frequency. A scheduler is one table of functions. Those built in are rows of a list;
+ * one of your own is a shared object that exports harpe_scheduler_entry, and `harpe serve
+ * --scheduler ./mine.so` loads it, in a process of its own for each job. The shared object links
+ * to nothing of Harpe: the functions that a scheduler calls are passed to it as pointers.
  *
  * For one job the server calls create once, then next_schedule, then for each round observe and
  * next_schedule in turn, then destroy. The calls of one job never overlap. In the process of a
- * shared object all come from one thread. They run beside the event loop and may take their time up
- * to scheduler_timeout; ranks wait meanwhile. After a restart of the server the scheduler is
- * brought back to where it was: through load when it has save and load, else by create,
+ * shared object all calls come from one thread. They run beside the event loop, so a call may take
+ * up to scheduler_timeout; ranks wait meanwhile. After a restart of the server the scheduler is
+ * brought back to its state: through load if it has save and load, otherwise through create,
  * next_schedule and observe with the results of every round so far.
  *
  * A function that fails fills `error` with one readable line, which the waiting ranks get, and

@@ -290,10 +290,10 @@ _harpe() {
             ;;
         'store')
             _arguments -s -S \
-                '(--config)--config=[Its settings, as for harpe serve --config]:FILE:_files' \
+                '(--config)--config=[The configuration file of harpe serve]:FILE:_files' \
                 '(--state-dir)--state-dir=[The state directory of harpe serve]:DIR:_files -/' \
                 '(--store)--store=[The store]:FILE:_files' \
-                '(--force)--force[Replace a backup that is there]' \
+                '(--force)--force[Replace a file that exists]' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
                 '(-q --quiet)-q[Print only problems]' \

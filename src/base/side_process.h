@@ -36,7 +36,7 @@ typedef struct harpe_side_process {
     const atomic_bool *gives_up; /* true: do not wait any longer; may be NULL */
 } harpe_side_process;
 
-/* The path of the program `harpe`, to be freed. `name` is what it is needed for, for messages. */
+/* The path of the program `harpe`, to be freed. `name` says in messages what needs the program. */
 harpe_status harpe_side_process_program(const char *name, char **out, harpe_error *error);
 
 /* Returns once the process has answered. It is nobody's child, in a session of its own. `*socket`

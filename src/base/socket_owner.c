@@ -218,8 +218,8 @@ static bool read_row(const char *row, const char *needle, size_t needle_length, 
     return true;
 }
 
-/* Two sockets with the same addresses, one of them bound to a device: which one it is, is not
- * known. */
+/* Two sockets can have the same addresses if one of them is bound to a device. Then it is not
+ * known which of them is meant. */
 static look look_in_table(const char *path, const char *needle, finding *out) {
     FILE *table = fopen(path, "re");
     if (!table) return UNABLE;

@@ -23,16 +23,16 @@ harpe_status harpe_token_read(const char *path, const char *flag, char **token, 
  */
 harpe_status harpe_token_take(const char *text, const char *what, char **token, harpe_error *error);
 
-/* The token of the service of this machine. Its package makes the file, for the group harpe. */
+/* The file with the token of this machine's service. The package makes it, for the group harpe. */
 #define HARPE_MACHINE_TOKEN_FILE "/etc/harpe/token"
 
-/* The token in HARPE_MACHINE_TOKEN_FILE for a client that was given none; NULL: it must not be sent
- * to `server_url`, or there is none that this process may read. Every user can listen on a port of
- * a loopback address. So the address must be one of loopback, and root, the account of a service or
- * the user of this process must listen there. To be asked before each request, and to be freed with
- * free(). */
+/* The token in HARPE_MACHINE_TOKEN_FILE for a client that was given none; NULL: it must not be
+ * sent to `server_url`, or there is none that this process may read. Every user can listen on a
+ * port of a loopback address. So the address must be a loopback address, and root, the account of
+ * a service or the user of this process must listen there. Call this before each request; free the
+ * result with free(). */
 char *harpe_token_of_machine(const char *server_url);
-/* What to do about status 401 without any token: words to append to a message. */
+/* Words to append to a message about status 401 if no token was sent: what to do about it. */
 const char *harpe_token_hint(void);
 
 #endif

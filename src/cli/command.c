@@ -43,7 +43,7 @@ harpe_status harpe_command_check_signal(harpe_error *error) {
 
 /* ---- Output ------------------------------------------------------------------------------- */
 
-/* JSON. A terminal may obey characters that JSON allows as they are. */
+/* Prints JSON, and escapes characters that JSON allows but that a terminal may obey. */
 static void print_escaped(const char *text, const char *end) {
     size_t length;
     for (; text < end; text += length) {
@@ -82,7 +82,7 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
     size_t index;
     const json_t *row;
     json_array_foreach(rows, index, row) {
-        /* Within two more values, so that it is indented as it will be there. */
+        /* Two enclosing arrays give the row the indentation that it needs in the object. */
         json_t *whole = json_pack("[[O]]", row);
         char *text = format_json(whole);
         json_decref(whole);
@@ -104,7 +104,7 @@ harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
     json_decref(others);
     if (!text) return harpe_fail_memory(error);
     printf("\n  ],");
-    print_escaped(text + 1, text + strlen(text)); /* without the brace that it begins with */
+    print_escaped(text + 1, text + strlen(text)); /* without its opening brace */
     (void)putchar('\n');
     free(text);
     return HARPE_OK;

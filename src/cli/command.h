@@ -48,9 +48,10 @@ harpe_status harpe_command_check_signal(harpe_error *error);
 
 /* Prints `value` (taking it over) as one JSON object on stdout. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
-/* The same object in parts. First its member `name`, an array, once for each part of its elements
- * (`is_first`: the object begins with it), then the other members, of which there is at least one
- * (an object that is taken over). A closed standard output is a failure. */
+/* These print such an object in parts. Call harpe_command_print_json_rows once for each part of
+ * the array `name` (`is_first`: this part begins the object), then harpe_command_print_json_end
+ * with the other members, of which there is at least one (`others` is taken over). A closed
+ * standard output is a failure. */
 harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows, bool is_first,
                                            harpe_error *error);
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error);

@@ -28,7 +28,8 @@ void harpe_jobs_client_close(harpe_jobs_client *client); /* NULL is allowed */
 harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
                                     const char *job_id, json_t **answer, harpe_error *error);
 
-/* At most 1000 jobs: those after the place `after`; NULL: without the newest `offset` of them. */
+/* Asks for at most 1000 jobs: those after the place `after`, or, if it is NULL, all but the newest
+ * `offset`. */
 harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
                                     json_t **answer, harpe_error *error);
 

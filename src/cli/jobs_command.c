@@ -124,7 +124,7 @@ static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harp
     return print_text(&text, error);
 }
 
-/* Each page at once: there may be any number of jobs. */
+/* Prints each page as soon as it is there, because there may be any number of jobs. */
 static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *client,
                          harpe_error *error) {
     harpe_jobs_pages pages = {.client = client};
@@ -253,7 +253,7 @@ static bool wait_for_next(void) {
     return !harpe_terminal_progress_signal();
 }
 
-/* False: the watch goes on. Else a job that failed makes it fail. */
+/* False: the watch goes on. True: it ends, and `*status` is a failure if the job has failed. */
 static bool is_over(watching *watch, const json_t *job, harpe_status *status, harpe_error *error) {
     const char *state = json_string_value(json_object_get(job, "state"));
     const char *failure = json_string_value(json_object_get(job, "failure"));
@@ -347,10 +347,8 @@ int harpe_jobs_command(int argc, char **argv) {
         .options = flags,
         .parser = parse_flag,
         .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID",
-        .doc = "Look at the jobs of a coordination server (harpe serve), or evict one; link prints "
-               "the "
-               "dashboard's address. ID may be "
-               "the beginning of an id if no other begins so.",
+        .doc = "Look at the jobs of a coordination server (harpe serve), or evict one. link prints "
+               "the dashboard's address. ID may be the beginning of an id if no other begins so.",
     };
     const char *server = getenv("HARPE_SERVER");
     jobs_arguments arguments = {.client.server = server && *server ? server : DEFAULT_SERVER};

@@ -49,8 +49,9 @@ harpe_status harpe_jobs_pages_next(harpe_jobs_pages *pages, const json_t **jobs,
     if (status) return status;
     *jobs = json_object_get(pages->answer, "jobs");
     if (!is_list(*jobs))
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the answer is no list of jobs: is harpe serve running at the address?");
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "the answer is not a list of jobs: is harpe serve running at the address?");
     return look_ahead(pages, json_array_size(*jobs), error);
 }
 

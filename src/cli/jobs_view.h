@@ -9,9 +9,9 @@
 
 #include "base/text.h"
 
-/* A table of jobs that comes in pages; the first decides on its shape. quiet: ids only. A terminal
- * has that many `columns`: where a row does not fit, a job's id stands on a line of its own. 0: as
- * wide as it gets. Leave the rest zero. */
+/* A table of jobs that comes in pages; the first page decides its shape. quiet: prints only ids.
+ * columns: the width of the terminal; if a row does not fit, a job's id is on a line of its own.
+ * 0: the rows may have any width. Leave the rest zero. */
 typedef struct harpe_jobs_table {
     bool quiet;
     int columns;

@@ -24,7 +24,7 @@ static const char *const action_names[] = {"backup", "check", "restore", "accept
 
 typedef struct store_arguments {
     const char *store, *state_dir, *config;
-    const char *file; /* behind the action */
+    const char *file; /* after the action */
     store_action action;
     bool has_action, force, json, quiet;
 } store_arguments;
@@ -36,8 +36,8 @@ enum { FLAG_STORE = 256, FLAG_STATE_DIR, FLAG_CONFIG, FLAG_FORCE };
 static const struct argp_option flags[] = {
     {"store", FLAG_STORE, "FILE", 0, "The store (default: that of harpe serve)", 1},
     {"state-dir", FLAG_STATE_DIR, "DIR", 0, "The state directory of harpe serve", 1},
-    {"config", FLAG_CONFIG, "FILE", 0, "Its settings, as for harpe serve --config", 1},
-    {"force", FLAG_FORCE, NULL, 0, "Replace a backup that is there (backup)", 2},
+    {"config", FLAG_CONFIG, "FILE", 0, "The configuration file of harpe serve", 1},
+    {"force", FLAG_FORCE, NULL, 0, "Replace a file that exists (backup)", 2},
     {"json", 'j', NULL, 0, "Print JSON", 2},
     {"quiet", 'q', NULL, 0, "Print only problems", 2},
     {0},
@@ -117,7 +117,7 @@ static harpe_status file_of(const char *store, char **path, harpe_error *error) 
                           "the store is in the server's memory: there is nothing to save");
     else if (harpe_store_is_postgres(store) || strstr(store, "://"))
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "harpe store is for SQLite files, and this store is a PostgreSQL: use "
+                          "harpe store is for SQLite files, and this store is in PostgreSQL: use "
                           "pg_dump --schema=harpe and pg_restore");
     if (!*store) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the store's name is empty");
     *path = strdup(store);

@@ -88,7 +88,7 @@ static void exchange(harpe_connection *connection, const harpe_request *request,
     reply->outcome = outcome_of(answer->http_status);
     (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s%s%s",
                    answer->http_status, detail,
-                   answer->http_status == 401 ? " (the option token, or HARPE_TOKEN)" : "",
+                   answer->http_status == 401 ? " (set the option token, or HARPE_TOKEN)" : "",
                    answer->http_status == 401 ? harpe_token_hint() : "");
 }
 

@@ -90,7 +90,7 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
                                      bool is_root, harpe_error *error);
 /* True if anything is kept below state_dir. */
 bool harpe_settings_use_state_dir(const harpe_settings *settings);
-/* Is the address one of loopback? */
+/* True if `listen` is a loopback address. */
 bool harpe_settings_on_loopback(const harpe_settings *settings);
 /* True for a loopback address without token and without `insecure`: then the server serves its own
  * user and root only. */

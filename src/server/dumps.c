@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dumps for people: ranks.json, K.sched.json and K.prof.json under DUMP_DIR/JOB_ID/, written whole,
- * beside the loop, after what they show is already stored; those of one job one after the other.
- * What they show stays in the store until they are on disk. So a dump that fails is tried again,
- * and those that a killed server did not write are written by the next one: after a restart each
- * dump of the rounds in the store is looked for, on a worker (the loop touches no file here). */
+/* Dumps for people: ranks.json, K.sched.json and K.prof.json under DUMP_DIR/JOB_ID/, written
+ * whole, on a worker, after their data has been stored. The dumps of one job are written one after
+ * the other. Their data stays in the store until they are on disk. So a dump that fails is tried
+ * again, and dumps that a killed server did not write are written by the next one: after a restart
+ * a worker looks for each dump of the rounds in the store. The loop touches no file here. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -20,13 +20,14 @@
 #include "server/job.h"
 
 enum {
-    /* Of a job. Results of those that wait behind are read from the store again, not kept. */
+    /* Dumps of a job whose results are kept in memory. The results of later ones are read from the
+     * store again. */
     DUMPS_WITH_RESULTS = 8,
-    /* Dumps of a job that wait, at most: the store keeps what they show. */
+    /* The largest number of dumps of a job that wait, because the store keeps their data. */
     DUMPS_WAITING = 1000,
     DUMPS_WAITING_AT_LEAST = 8,
-    RANKS_WAITING = 1 << 18, /* of a job's dumps that wait, together */
-    /* Until a dump that failed is tried again; twice as long each time. */
+    RANKS_WAITING = 1 << 18, /* of all waiting dumps of a job */
+    /* The time until a dump that failed is tried again. It doubles each time, up to the last. */
     RETRY_FIRST_MS = 1000,
     RETRY_LAST_MS = 16000,
 };
@@ -166,7 +167,7 @@ static harpe_status write_file(harpe_dump *self, harpe_error *error) {
     return status;
 }
 
-/* What the system refused may work later. What is not in the store stays so. */
+/* A failure of the system may pass. Data that is not in the store never comes back. */
 static void write_dump(void *user) {
     harpe_dump *self = user;
     harpe_error error;
@@ -209,8 +210,8 @@ static void take_out(harpe_dump **place) {
 static void tell_failure(harpe_job *job, const harpe_dump *self) {
     if (job->dump_has_failed) return;
     job->dump_has_failed = true;
-    harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: what is dumped is not complete%s: %s",
-                   job->id, self->may_retry ? " yet, and is tried again" : "", self->fault);
+    harpe_jobs_log(job->jobs, HARPE_LOG_WARNING, "%s: the dump is not complete%s: %s", job->id,
+                   self->may_retry ? " yet, and is tried again" : "", self->fault);
 }
 
 static void tell_success(harpe_job *job) {
@@ -256,7 +257,7 @@ void harpe_dumps_give_up(harpe_job *job) {
     if (job->is_evicted && !job->turn) harpe_job_bury(job);
 }
 
-/* The store must not fill up because dumps cannot be written. */
+/* Keeps the store from filling up when dumps cannot be written. */
 static void bound_waiting(harpe_job *job) {
     int limit = RANKS_WAITING / (job->info.world_size > 0 ? job->info.world_size : 1);
     if (limit > DUMPS_WAITING) limit = DUMPS_WAITING;
@@ -268,10 +269,10 @@ static void bound_waiting(harpe_job *job) {
     if (waiting <= limit) return;
     if (!job->dumps_were_given_up)
         harpe_jobs_log(job->jobs, HARPE_LOG_WARNING,
-                       "%s: more than %d dumps wait to be written: the oldest are given up",
+                       "%s: more than %d dumps wait to be written, so the oldest are given up",
                        job->id, limit);
     job->dumps_were_given_up = true;
-    /* A worker may be at the first one. */
+    /* A worker may be writing the first one. */
     bool is_waiting = job->dumps->retry != NULL;
     take_out(is_waiting ? &job->dumps : &job->dumps->following);
     if (is_waiting) submit_first(job);

@@ -12,7 +12,7 @@
 enum {
     STREAMS_MAX = 50,
     TURN_AFTER_MS = 20,     /* lists of all jobs are long: one at a time, with pauses for others */
-    TURN_LIMIT_MS = 1000,   /* whoever reads more slowly no longer holds up the others */
+    TURN_LIMIT_MS = 1000,   /* a slower reader does not delay the others any longer */
     ALIVE_EVERY_MS = 15000, /* proxies close what is silent for long */
 };
 

@@ -21,10 +21,10 @@
 
 enum {
     BACKLOG = 65535,        /* the kernel takes what it allows */
-    ACCEPTS_PER_TURN = 8,   /* who is in already waits for so many strangers at most */
+    ACCEPTS_PER_TURN = 8,   /* new connections at once, before others are served */
     ACCEPT_PAUSE_MS = 50,   /* after running out of descriptors or memory */
-    QUIET_MS = 10000,       /* without such a pause until all is well again */
-    LARGEST_BODIES = 16,    /* so many at a time */
+    QUIET_MS = 10000,       /* time without such a pause until all is well again */
+    LARGEST_BODIES = 16,    /* there is memory for this many at a time */
     LINGER_MS = 2000,       /* for a refused client to read why */
     UNSENT_BYTES = 1 << 20, /* in the kernel's memory for each connection; else 4 MiB */
     OTHER_FILES = 256,      /* descriptors that are not connections */
@@ -114,7 +114,7 @@ static void pause_accepting(harpe_http *http, int reason) {
         harpe_watch_change(http->listen_watch, 0, NULL);
 }
 
-/* A line a minute at most, because others decide how often they come. */
+/* Logs at most one line a minute, because other users decide how often they connect. */
 static void tell_other(harpe_http *http, bool is_known, uid_t uid) {
     char line[200];
     int64_t now_ns = harpe_clock_ns();
@@ -124,17 +124,17 @@ static void tell_other(harpe_http *http, bool is_known, uid_t uid) {
     http->others_told_ns = now_ns;
     if (is_known)
         (void)snprintf(line, sizeof line,
-                       "the user with uid %lu connects and is refused: this server is for its own "
-                       "user and root",
+                       "a connection of the user with uid %lu is refused: this server serves only "
+                       "its own user and root",
                        (unsigned long)uid);
     else
         (void)snprintf(line, sizeof line,
-                       "a connection is refused because the kernel does not say whose it is (any "
-                       "longer): this server is for its own user and root");
+                       "a connection is refused because the kernel does not say which user owns "
+                       "it: this server serves only its own user and root");
     log_line(http, HARPE_LOG_WARNING, line);
 }
 
-/* As early as possible: the longer the other end exists without a look, the less is certain. */
+/* Called as early as possible: if the other end closes its socket first, its owner is not known. */
 static bool is_of_other(harpe_http *http, int fd) {
     uid_t uid = 0;
     if (http->own_user_only == NULL) return false;
@@ -278,7 +278,7 @@ int harpe_http_make_room(int connections, int *reserved) {
     return (int)limit.rlim_cur / 2;
 }
 
-/* As many descriptors as connections may want, or fewer connections. */
+/* Raises the limit of open files for the connections, or lowers their number. */
 static void make_room_for_files(harpe_http *http) {
     int asked = http->options.max_connections;
     int most = harpe_http_make_room(asked, &http->options.reserved_connections);
@@ -288,8 +288,8 @@ static void make_room_for_files(harpe_http *http) {
     if (asked == DEFAULT_CONNECTIONS && most >= ENOUGH_CONNECTIONS) return;
     char line[200];
     snprintf(line, sizeof line,
-             "only %d connections at once instead of %d, so at most %d ranks can wait for their "
-             "schedules: raise the limit of open files (ulimit -Hn)",
+             "takes only %d connections at once instead of %d, so at most %d ranks can wait for "
+             "their schedules: raise the limit of open files (ulimit -Hn)",
              most, asked, most);
     log_line(http, HARPE_LOG_WARNING, line);
 }
@@ -326,8 +326,8 @@ static harpe_status know_owners(harpe_http *http, harpe_error *error) {
     harpe_status status = harpe_socket_owners_open(&http->owners, http->listen_fd, error);
     if (status == HARPE_OK && http->owners.netlink_fd < 0)
         log_line(http, HARPE_LOG_WARNING,
-                 "netlink is refused here: to learn whose a connection is, the server reads "
-                 "/proc/self/net/tcp, which may take 50 ms for each");
+                 "netlink is refused, so the server reads /proc/self/net/tcp to learn which user "
+                 "owns a connection; this may take 50 ms for each connection");
     return status;
 }
 

@@ -3,12 +3,12 @@
  * it (http_parts.h) does not show here. Knows nothing of jobs. Everything is called on the loop's
  * thread; no callback is made from inside harpe_http_answer.
  *
- * It guards the door: connections accepted by ourselves and limited in number (when all are taken,
- * a request that may give way goes, or one that only looks on, or one that has been idle or sending
- * longest; no other held request does), time to send a whole request, header and body size, memory
- * for all bodies together, memory for answers that are not read, TLS, bearer token in constant
- * time, and which local user a connection belongs to. A client that goes away while its request is
- * held is noticed (EPOLLRDHUP). */
+ * It limits the number of connections (when all are taken, it closes one whose held request gives
+ * way, or a stream, or the one that has been idle or sending for the longest time; it closes no
+ * other held request), the time to send a whole request, the size of header and body, the memory
+ * for all bodies together, and the memory for answers that are not read. It does TLS, compares the
+ * bearer token in constant time, and asks which local user a connection belongs to. It notices
+ * when a client goes away while its request is held (EPOLLRDHUP). */
 #ifndef HARPE_SERVER_HTTP_H
 #define HARPE_SERVER_HTTP_H
 
@@ -34,7 +34,7 @@ typedef struct harpe_http_handler {
     /* Body limit of a request known by method and path alone, in bytes; optional (NULL: the
      * server's). */
     size_t (*body_limit)(void *user, const char *method, const char *path);
-    /* Does this request only look, without waiting for others? It is taken even if
+    /* Does this request only read, without waiting for others? Then it is taken even if
      * max_connections requests are held. Optional (NULL: none does). */
     bool (*only_looks)(void *user, const char *method, const char *path);
     /* Does this path need the token? Optional (NULL: all do). */
@@ -55,17 +55,18 @@ typedef struct harpe_http_options {
     int port;            /* 0: any free one, see harpe_http_port */
     size_t max_header_bytes, max_body_bytes;
     size_t max_all_bodies_bytes; /* of requests that are not answered yet */
-    /* Of answers of which the socket did not take all: whoever has not read for longest is closed.
-     * A single answer may be larger. */
+    /* Memory of all answers that their sockets have not taken whole. Beyond it, the connection
+     * whose client has not read for the longest time is closed. A single answer may be larger. */
     size_t max_unread_bytes;
     int max_connections;
-    /* So many more are accepted, so that max_connections held requests keep nobody from looking. If
-     * it is not 0, the newest four streams give way only when nothing else can. */
+    /* This many more connections are accepted, so that clients can still read when max_connections
+     * requests are held. If it is not 0, the newest four streams give way only when nothing else
+     * can. */
     int reserved_connections;
     int64_t request_timeout_ms, keep_alive_timeout_ms;
     const char *token; /* NULL: none needed */
     /* Not NULL: only this process's user and root are served. Others get 403 with this line. The
-     * address must be of loopback. */
+     * address must be a loopback address. */
     const char *own_user_only;
     const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
     harpe_log log;
@@ -98,14 +99,14 @@ const char *harpe_http_header(const harpe_http_request *request, const char *nam
 const char *harpe_http_body(const harpe_http_request *request, size_t *length);
 /* Takes the body over (to be freed with free()), so that it can outlive the request. */
 char *harpe_http_take_body(harpe_http_request *request, size_t *length);
-/* A request that is kept, or about to be: closing its connection is the first choice when others
- * need room. */
+/* For a request that is kept, or is about to be: if `gives_way`, its connection is closed first
+ * when others need room. */
 void harpe_http_set_gives_way(harpe_http_request *request, bool gives_way);
 /* For the handler's own use. */
 void harpe_http_set_data(harpe_http_request *request, void *data);
 void *harpe_http_data(const harpe_http_request *request);
-/* Has the client shown that it may use the server? False: it asks for a path that is open to those
- * without token, or to other users. */
+/* Has the client shown that it may use the server? False: its path is open to clients without the
+ * token, or to other users. */
 bool harpe_http_is_trusted(const harpe_http_request *request);
 /* When the request was complete, harpe_clock_ns. */
 int64_t harpe_http_arrived_ns(const harpe_http_request *request);
@@ -130,26 +131,27 @@ bool harpe_http_wants_body(const harpe_http_request *request);
  * went away, when it takes a piece too slowly, or when room for others is needed. */
 void harpe_http_stream(harpe_http_request *request, const char *content_type, char *piece,
                        size_t length, const harpe_http_header_field *headers);
-/* Before harpe_http_stream: its pieces, of which the first is not empty, are parts of one answer
- * that will be whole. An HTTP/1.1 client gets them in chunks, can tell whether any is missing, and
- * keeps its connection. A client that has closed only its own side gets all of them. */
+/* Call it before harpe_http_stream if the pieces are parts of one answer that has an end; the
+ * first piece must not be empty. An HTTP/1.1 client gets them in chunks, can tell whether any is
+ * missing, and keeps its connection. A client that has closed only its own side gets all of them.
+ */
 void harpe_http_set_whole(harpe_http_request *request);
 /* After `sent`: ends the answer, as harpe_http_answer ends its request; no `sent`, no `gone`. */
 void harpe_http_stream_end(harpe_http_request *request);
-/* Instead of harpe_http_stream_end: closes the connection, because the answer cannot be completed.
- * No `sent`; `gone` is called later with whatever data is set. */
+/* Call it instead of harpe_http_stream_end if the answer cannot be completed: it closes the
+ * connection. `sent` is not called; `gone` is called later with the data that is set then. */
 void harpe_http_stream_break(harpe_http_request *request);
 
-/* Raises the process's limit of open files as far as `connections` (0: the default number of them)
- * and `*reserved` more need. Returns how many connections are possible at once, without those that
- * are reserved; sets `*reserved` to 0 where the limit is too low for any. Any thread, before
- * harpe_http_new. */
+/* Raises the process's limit of open files so that `connections` (0: the default number) and
+ * `*reserved` more are possible. Returns how many connections are possible at once, without the
+ * reserved ones. Sets `*reserved` to 0 if the limit is too low for any. Call it on any thread,
+ * before harpe_http_new. */
 int harpe_http_make_room(int connections, int *reserved);
 
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
     int connections, held, streams;
-    int connections_max;  /* that are possible at once, without those that are reserved */
+    int connections_max;  /* possible at once, without the reserved ones */
     size_t body_memory;   /* bytes, of requests that are not answered yet */
     size_t unread_memory; /* bytes, of answers of which the socket did not take all */
 } harpe_http_counts;

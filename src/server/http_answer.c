@@ -75,8 +75,7 @@ static void put_field(harpe_text *text, const char *name, const char *value) {
     put(text, "\r\n");
 }
 
-/* Without NO_LENGTH's number the end of the connection is the end of the body, or it is in chunks.
- */
+/* The length of a body that is not known: it is sent in chunks, or ends with the connection. */
 #define NO_LENGTH SIZE_MAX
 
 static harpe_text make_head(harpe_http_connection *connection, int status, const char *content_type,

@@ -134,7 +134,7 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
 
 /* ---- Making room -------------------------------------------------------------------------- */
 
-enum { STREAMS_LEFT = 4 }; /* so many give way last where there is a reserve */
+enum { STREAMS_LEFT = 4 }; /* this many give way last if connections are reserved */
 
 static harpe_http_connection *longest_idle(harpe_http *http) {
     static const harpe_http_state may_give_way[] = {HARPE_HTTP_HANDSHAKING, HARPE_HTTP_IDLE,

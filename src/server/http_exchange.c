@@ -104,7 +104,7 @@ static int check_client(const harpe_http *http, harpe_http_request *request, con
 
 /* ---- Receiving ---------------------------------------------------------------------------- */
 
-/* Held requests never take the reserve: who only looks always finds a place there. */
+/* Held requests never take reserved connections, so requests that only read always find a place. */
 static bool has_place(harpe_http_connection *connection) {
     harpe_http *http = connection->http;
     const harpe_http_handler *handler = &http->handler;

@@ -61,7 +61,7 @@ struct harpe_http_connection {
     char *out, *out_body; /* head (and a copied body), a body taken over */
     size_t out_length, out_body_length, out_sent;
     harpe_http_connection *longer_unread, *shorter_unread; /* neighbours in http->unread */
-    size_t unread_memory;                                  /* of it in http->unread_memory */
+    size_t unread_memory;                                  /* its part of http->unread_memory */
     void *sent_data;                                       /* for the handler's `sent` */
 };
 
@@ -124,14 +124,14 @@ void harpe_http_connection_close(harpe_http_connection *connection);
 /* Closes a held request that gives way, a stream, or the one that has been idle, receiving or
  * sending longest; false: there is none. */
 bool harpe_http_evict(harpe_http *http);
-/* As harpe_http_evict, and only a held request that gives way. */
+/* As harpe_http_evict, but closes only a held request that gives way. */
 bool harpe_http_evict_waiting(harpe_http *http);
 
 /* ---- http_unread.c -------------------------------------------------------------------------- */
-/* The socket takes no more of the answer now; `has_progressed` since the last time. Others may be
- * closed for it. False: it has to be closed itself. */
+/* Notes that the socket takes no more of the answer now; `has_progressed`: it took some since the
+ * last time. May close other connections to get memory. False: this connection must be closed. */
 bool harpe_http_unread_note(harpe_http_connection *connection, bool has_progressed);
-/* The answer is out, or its connection ends. */
+/* Call it when the whole answer was sent, or its connection ends. */
 void harpe_http_unread_forget(harpe_http_connection *connection);
 
 /* ---- http_exchange.c ------------------------------------------------------------------------ */

@@ -3,17 +3,17 @@
  * an evicted job stays known. Also stores, now and then, when each job was last heard of.
  *
  * Idleness is measured in the time that servers have run with this store (harpe_jobs_uptime_s),
- * never by the wall's clock. That time is stored every minute and goes on after a restart, or at
- * the next server that leads. So neither a wrong clock nor a server that was away for weeks evicts
- * a job, and restarts do not make an idle one young again. */
+ * never by the wall clock. That time is stored every minute and goes on after a restart, or at the
+ * next server that leads. So neither a wrong clock nor a server that was away for weeks evicts a
+ * job, and a restart does not reset a job's idle time. */
 #include <stdlib.h>
 
 #include "server/job.h"
 
 enum {
     CHECK_EVERY_S = 60,
-    CHECKS = 60,    /* at least so many until a job is idle for too long */
-    GRACE_S = 3600, /* a server that starts gives all clients so much time to speak */
+    CHECKS = 60,    /* at least this many before a job has been idle for too long */
+    GRACE_S = 3600, /* a server that starts gives all clients this time to contact it */
     STEP_S = 2,     /* clocks that differ by less were not set: both count whole seconds */
 };
 
@@ -39,7 +39,7 @@ static void remove_job(harpe_job *job) {
     harpe_jobs *jobs = job->jobs;
     harpe_job_table_retire(&jobs->table, job);
     job->is_evicted = true;
-    /* What waits for its program ends now. */
+    /* A turn that waits for the job's program ends now. */
     if (job->turn) harpe_scheduler_kind_cancel(jobs->options.scheduler, job->id);
     jobs->counts.jobs--;
     jobs->counts.ranks -= (size_t)job->registered;
@@ -95,7 +95,7 @@ static void store_seen(harpe_job *job) {
 }
 
 static void uptime_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    (void)status; /* a minute less is known after a restart */
+    (void)status; /* without it, a minute is lost at a restart */
     (void)error;
     harpe_operation_end(user);
 }
@@ -133,11 +133,12 @@ static void check_is_due(void *user) {
     harpe_jobs_check_idle(jobs);
     harpe_error error;
     if (harpe_jobs_watch_idle(jobs, &error)) {
-        harpe_jobs_log(jobs, HARPE_LOG_ERROR, "idle jobs are evicted no longer: %s", error.message);
+        harpe_jobs_log(jobs, HARPE_LOG_ERROR, "idle jobs are not evicted any longer: %s",
+                       error.message);
     }
 }
 
-/* Every minute, sooner where jobs may idle for less than an hour. */
+/* Checks every minute, or more often if jobs may be idle for less than an hour. */
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error) {
     int64_t part_s = jobs->options.settings->max_job_idle_time_s / CHECKS;
     int64_t delay_s = part_s < 1 ? 1 : part_s < CHECK_EVERY_S ? part_s : CHECK_EVERY_S;

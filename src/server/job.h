@@ -251,8 +251,8 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
 /* Frees its scheduler, on a worker where that may wait for a program. */
 void harpe_job_leave_scheduler(harpe_job *job);
-/* A job that has ended leaves a scheduler that runs in a process; another one is prepared when the
- * job goes on (turns.c). */
+/* When a job has ended, its scheduler is freed if it runs in a process. Another one is prepared
+ * when the job goes on (turns.c). */
 bool harpe_job_rests(const harpe_job *job);
 void harpe_job_rest(harpe_job *job);
 /* Frees all that only a living job needs, once no worker reads it. */
@@ -260,11 +260,11 @@ void harpe_job_bury(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
 const char *harpe_job_state_name(harpe_job_state state);
 const char *harpe_rank_state_name(const harpe_job *job, int rank);
-/* The wall's clock: for people, since it may jump. */
+/* The time of the wall clock. It is only for people, because this clock may jump. */
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
-/* For how long servers have run with this store, one after the other, by their CLOCK_MONOTONIC: no
- * time passes while there is no server or while its machine is suspended, for then no client could
- * be heard either. */
+/* For how long servers have run with this store, one after the other, by their CLOCK_MONOTONIC. No
+ * time passes while there is no server or while its machine is suspended, because no client can be
+ * heard then. */
 int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs);
 void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
@@ -274,14 +274,17 @@ void harpe_jobs_log(const harpe_jobs *jobs, harpe_log_level level, const char *f
 /* NULL: nobody has spoken of this rank, or the job has no such rank. Valid as long as the job is
  * not buried. */
 harpe_rank *harpe_job_rank(const harpe_job *job, int rank);
-/* The same, made if need be. NULL: out of memory, or the job has no such rank. */
+/* As harpe_job_rank, but makes the rank if nobody has spoken of it yet. NULL: out of memory, or
+ * the job has no such rank. */
 harpe_rank *harpe_job_make_rank(harpe_job *job, int rank);
-/* The first rank from number *rank on that there is; *rank becomes its number. NULL: there is none,
- * and *rank is world_size. For loops: `for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)`
- * gives every registered or asking rank, and perhaps others that are empty. */
+/* The first rank that exists and whose number is *rank or higher; *rank becomes its number. NULL:
+ * there is none, and *rank is world_size. For loops:
+ * `for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)` gives every registered or asking
+ * rank, and perhaps others that are empty. */
 harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank);
-/* world_size of them, in rank order, for a job whose ranks are all registered. To be freed with
- * free(); what they point to belongs to the job. NULL: out of memory. Also on a worker. */
+/* An array of all ranks in their order, for a job whose ranks are all registered. Free the array
+ * with free(); what its elements point to belongs to the job. NULL: out of memory. May be called
+ * on a worker. */
 harpe_rank_info *harpe_job_rank_infos(const harpe_job *job);
 void harpe_job_free_ranks(harpe_job *job);
 
@@ -407,7 +410,7 @@ bool harpe_job_round_is_over(const harpe_job *job);
 void harpe_job_refuse_asking(harpe_job *job, int http_status, const char *detail);
 void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail);
 void harpe_job_unhold(harpe_job *job, harpe_call *call);
-/* The rank has registered: if it asks already, its call no longer gives way to others. */
+/* Call it when a rank has registered: if the rank asks already, its call no longer gives way. */
 void harpe_job_meet(harpe_job *job, int rank);
 
 harpe_turn *harpe_turn_new(harpe_job *job, harpe_turn_kind kind);
@@ -475,8 +478,9 @@ void harpe_round_text_unref(harpe_round_text *text);            /* NULL is fine 
 harpe_status harpe_jobs_load(harpe_jobs *jobs, harpe_error *error); /* restore.c */
 harpe_status harpe_job_read_wish(harpe_job *job, const harpe_change *record, harpe_error *error);
 
-/* s since 1970 as the wall's clock counts now, for people: never in the future, and of a job that
- * this server has heard of as long ago as it really is, whatever that clock said then (idle.c). */
+/* When the job was last heard of, in s since 1970 by the present wall clock. It is only for
+ * people, and never in the future. If this server has heard of the job, the time that has passed
+ * since then is right even if the clock was set meanwhile (idle.c). */
 int64_t harpe_job_seen_s(const harpe_job *job);
 int64_t harpe_job_registered_s(const harpe_job *job); /* not later than that */
 /* Evicts what has been idle for too long and stores when jobs were last heard of (idle.c). */
@@ -494,9 +498,9 @@ typedef enum harpe_dump_kind {
 } harpe_dump_kind;
 /* The first round that waits to be dumped or is being; `otherwise`, when no earlier one does. */
 int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
-/* Begins with the dumps that were queued while the job was restored. */
+/* Starts to write the dumps that were queued while the job was restored. */
 void harpe_dumps_begin(const harpe_job *job);
-/* Dumps that have failed and wait are left to the next server. */
+/* Leaves the dumps that have failed and wait to the next server. */
 void harpe_dumps_give_up(harpe_job *job);
 /* On a worker: the job's directory, made if missing and `makes_it`; to be freed with free(). */
 harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,

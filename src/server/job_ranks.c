@@ -15,7 +15,7 @@ enum {
     NODE_CHILDREN = 1 << NODE_BITS,
 };
 
-/* So many bits of a rank's number are below the root's. */
+/* How many bits of a rank's number the levels below the root use. */
 static int root_shift(int world_size) {
     int shift = LEAF_BITS;
     while (((world_size - 1) >> shift) > 0) {
@@ -63,7 +63,7 @@ harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank) {
             node = ((void **)node)[child_of(*rank, shift)];
         }
         if (node) return (harpe_rank *)node + *rank % LEAF_RANKS;
-        /* Nothing below this node: on to the next one beside it. */
+        /* There is nothing below this node. Go on with the node beside it. */
         int64_t next = (((int64_t)*rank >> shift) + 1) << shift;
         *rank = next < size ? (int)next : size;
     }

@@ -41,8 +41,8 @@ static bool grow(harpe_job_table *table) {
     return true;
 }
 
-/* Jobs are added in the order of their registration, also from the store. When the wall's clock
- * said that they came does not matter: it may have been set back in between. */
+/* Jobs are added in the order of their registration, also from the store. The times of
+ * registration do not matter, because the wall clock may have been set back in between. */
 static void link_newest(harpe_job_table *table, harpe_job *job) {
     job->serial = ++table->last_serial;
     job->older = table->newest;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs as JSON for those who look: the list of all, and everything of one. Written straight as
- * text and, where it may be long, in pieces, because the loop waits meanwhile. Changes nothing. */
+/* Jobs as JSON for clients that look: the list of all jobs, and all of one job. It is written
+ * directly as text and, if it may be long, in pieces, because the loop waits meanwhile. Changes
+ * nothing. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static void append(harpe_text *text, const char *bytes) {
     harpe_text_append(text, bytes, strlen(bytes));
 }
 
-/* Without snprintf, which took most of the time: a job of 32,768 ranks has 130,000 numbers. */
+/* It does not use snprintf, which took most of the time: a job of 32,768 ranks has 130,000
+ * numbers. */
 static void append_int(harpe_text *text, const char *name, int64_t value) {
     char digits[24];
     char *first = digits + sizeof digits;
@@ -29,7 +31,7 @@ static void append_int(harpe_text *text, const char *name, int64_t value) {
     harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
 }
 
-/* Of a text that is not UTF-8, such as one that was cut when it was stored. */
+/* For a text that is not UTF-8, such as one that was cut when it was stored. */
 static json_t *clean_string(const char *value) {
     char *clean = strdup(value);
     if (!clean) return NULL;
@@ -50,7 +52,7 @@ static void append_string(harpe_text *text, const char *name, const char *value)
     json_decref(string);
 }
 
-/* At most `limit` bytes of it, and a member that says whether there is more. */
+/* Writes at most `limit` bytes of the metadata, and a member that says whether there is more. */
 static void append_metadata(harpe_text *text, const char *value, size_t limit) {
     static const char name[] = ",\"job_metadata\":";
     char beginning[256];
@@ -151,8 +153,8 @@ static void append_range(rank_ranges *ranges, int first, int last) {
     if (last > first) append_int(&ranges->text, "-", last);
 }
 
-/* The last of those after `first` that are in its state too. Passes over ranks of which nobody has
- * spoken: a job may announce millions. */
+/* The last of the consecutive ranks from `first` on that have its state. Does not look at each
+ * rank of which nobody has spoken, because a job may announce millions. */
 static int last_in_state(const harpe_job *job, int first) {
     const char *name = harpe_rank_state_name(job, first);
     int next = first + 1;
@@ -247,8 +249,8 @@ bool harpe_jobs_is_place(const char *text) {
     return read_place(text, &ignored);
 }
 
-/* A place that another engine gave has only the time: nothing that follows it is left out, but what
- * came in the same second may be listed twice. */
+/* Only the time counts in a place that another engine gave. No job that follows it is left out,
+ * but jobs that were registered in the same second may be listed twice. */
 static bool is_after(const harpe_job_table *table, const harpe_job *job, const place *after) {
     bool is_known = after->serial >= table->first_serial && after->serial <= table->last_serial;
     return is_known ? job->serial < after->serial : job->registered_s <= after->registered_s;

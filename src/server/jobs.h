@@ -42,11 +42,12 @@ typedef enum harpe_call_kind {
     HARPE_CALL_POWER_CAP,     /* job_id; body: {"watts": 2000} */
     HARPE_CALL_PLAN,          /* job_id; body: {"time": 48.5} */
     HARPE_CALL_EVICT,         /* job_id */
-    HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON, in pieces: the one
-                               * from rank `rank` on; the answer's round: the next, or -1 */
+    HARPE_CALL_SHOW,          /* job_id: everything known of one job, as JSON, in pieces. rank: the
+                               * first rank of this piece; the answer's round: that of the next
+                               * piece, or -1 */
     HARPE_CALL_FRONTIER,      /* job_id */
-    HARPE_CALL_LIST,          /* job_id: a place or NULL; from there rank jobs are skipped and a
-                               * piece of at most round is answered: see harpe_jobs_list */
+    HARPE_CALL_LIST,          /* job_id: a place or NULL; rank: how many jobs to skip from there;
+                               * round: how many to list at most: see harpe_jobs_list */
     HARPE_CALL_PIPELINE,      /* job_id, round: the plan's number, or of harpe_pipeline_of */
     HARPE_CALL_CHANGES,       /* job_id or NULL: all; round: the version that is known, or -1. Held
                                * until there is a newer one, which is the answer's round */
@@ -70,8 +71,8 @@ struct harpe_call {
     char *body;       /* malloc'ed; the engine may take it over (and set it NULL) */
     size_t length;
     void (*answer)(harpe_call *call, const harpe_call_answer *answer);
-    /* The call is held, and may be lost to make room for others; or no longer so. NULL: nobody
-     * wants to know. */
+    /* Called when the call is held and may be lost to make room for others, and when that changes.
+     * May be NULL. */
     void (*gives_way)(harpe_call *call, bool gives_way);
     void *user;
     /* The engine's own; NULL at first: */
@@ -97,10 +98,10 @@ typedef struct harpe_jobs_options {
     const harpe_scheduler_kind *scheduler;
     const harpe_settings *settings;
     harpe_log log;
-    int connections; /* that this server takes at once, one for each rank that waits; 0: any number
-                      */
-    /* NULL: the system's; tests have their own. The wall's clock may be set to any time at any
-     * moment and is only shown to people; the steady one measures how long jobs are idle. */
+    /* How many this server takes at once; each rank that waits needs one. 0: any number. */
+    int connections;
+    /* NULL: the system's clocks; tests have their own. The wall clock may be set to any time at
+     * any moment and is only shown to people; the steady clock measures how long jobs are idle. */
     double (*wall_clock_s)(void);
     double (*steady_clock_s)(void);
 } harpe_jobs_options;
@@ -133,14 +134,15 @@ bool harpe_jobs_are_idle(const harpe_jobs *jobs);
 /* ---- Looking at it ----------------------------------------------------------------------------
  */
 
-/* A piece of the list of all jobs, newest first: those after the place `after` (NULL: the newest),
- * without the first `offset` of them; at most `limit`, and fewer where they are long. A place stays
- * valid while jobs come and go: every job that lives all the time is listed once. If the engine is
- * another one (after a restart), jobs that were registered in the same second may be listed again.
+/* A piece of the list of all jobs, newest first: those after the place `after` (NULL: from the
+ * newest on), without the first `offset` of them; at most `limit`, and fewer if they are long. A
+ * place stays valid while jobs come and go: a job that exists all the time is listed once. With
+ * the place of another engine (after a restart), jobs that were registered in the same second may
+ * be listed again.
  *
- * A line "COUNT TOTAL PLACE" (how many rows follow, how many jobs there are, and the place after
- * these rows, or "-" if there is no further job), and then the rows as JSON objects, separated by
- * commas. To be freed with free(); NULL when out of memory. */
+ * The text is a line "COUNT TOTAL PLACE" (how many rows follow, how many jobs there are, and the
+ * place after these rows, or "-" if there is no further job), and then the rows as JSON objects,
+ * separated by commas. Free it with free(). NULL: out of memory. */
 char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit);
 /* Can `text` be a place? */
 bool harpe_jobs_is_place(const char *text);

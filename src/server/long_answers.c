@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An answer asks for a piece, sends it, and asks for the next one. Asking costs the loop time; of
- * every window of time all answers together get a part, and whoever comes later waits in a queue
- * for the next window. */
+/* An answer asks for a piece, sends it, and asks for the next one. Asking takes time of the loop.
+ * In every window of time all answers together get a part of it; further ones wait in a queue for
+ * the next window. */
 #include "server/long_answers.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ typedef struct long_answer {
     harpe_long_answers *all;
     const harpe_route *route;
     harpe_http_request *request;
-    struct long_answer *previous, *next; /* of those that wait for the next window */
+    struct long_answer *previous, *next; /* in the queue for the next window */
     bool is_waiting, is_asking;
     bool has_begun; /* a piece has been sent */
     bool is_over;   /* that one was the last */
@@ -32,9 +32,9 @@ typedef struct long_answer {
 
 struct harpe_long_answers {
     harpe_loop *loop;
-    harpe_peers *peers; /* NULL: left */
+    harpe_peers *peers; /* NULL: after leave_peers */
     harpe_latencies *latencies;
-    long_answer *first, *last; /* that wait */
+    long_answer *first, *last; /* of the queue */
     harpe_timer *timer;
     int64_t window_began_ns, spent_ns;
 };
@@ -105,7 +105,7 @@ static void answer_once(long_answer *self, int status, char *body, size_t length
     free_answer(self);
 }
 
-/* What was sent so far cannot be completed: the client must not take it for the whole. */
+/* The answer cannot be completed. The client must not take what was sent for the whole. */
 static void break_off(long_answer *self) {
     harpe_http_set_data(self->request, NULL);
     harpe_http_stream_break(self->request);

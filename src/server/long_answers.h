@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that may be long: the list of all jobs and a job with all of its ranks. They are made in
  * pieces, each when the client has taken the one before, by calls to the engine here or at the
- * server that leads. So no client makes the server hold a long answer, and making long answers
- * leaves most of the loop's time to those who train. */
+ * server that leads. So no client makes the server hold a long answer, and most of the loop's time
+ * is left for clients that train. */
 #ifndef HARPE_SERVER_LONG_ANSWERS_H
 #define HARPE_SERVER_LONG_ANSWERS_H
 
@@ -15,7 +15,7 @@ typedef struct harpe_long_answers harpe_long_answers;
 /* NULL: out of memory. */
 harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_peers *peers,
                                            harpe_latencies *latencies);
-/* When HTTP is gone, and with it every answer. */
+/* Call it when HTTP, and with it every answer, is gone. */
 void harpe_long_answers_free(harpe_long_answers *answers);
 /* As harpe_routes_leave_peers. */
 void harpe_long_answers_leave_peers(harpe_long_answers *answers);
@@ -25,7 +25,7 @@ void harpe_long_answers_leave_peers(harpe_long_answers *answers);
  * the answer's from then on. */
 void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *request,
                               const harpe_route *route, const harpe_call *call);
-/* Is this data of a request that of a long answer? */
+/* Does this data of a request belong to a long answer? */
 bool harpe_long_answers_own(const void *data);
 /* As of a harpe_http_handler. */
 void harpe_long_answers_sent(void *data);

@@ -81,7 +81,7 @@ typedef struct harpe_work {
     void (*done)(void *user); /* on the loop, after it */
     void *user;
     harpe_pool pool;
-    const char *subject; /* the id of the job that it is for, or NULL; always the same pointer */
+    const char *subject; /* the job's id, or NULL; always the same pointer for one job */
     harpe_posted posted;
     struct harpe_work *next;                /* the first of the next queue */
     struct harpe_work *behind, *queue_last; /* in this queue */
@@ -102,7 +102,8 @@ bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms);
 /* As harpe_workers_close, without a limit; and frees them. NULL is fine. */
 void harpe_workers_free(harpe_workers *workers);
 
-/* In each pool first in, first out for one subject, and the subjects in turn. Loop thread. */
+/* Queues work. In each pool, work of one subject is done in the order of submission, and the
+ * subjects take turns. Loop thread. */
 void harpe_workers_submit(harpe_workers *workers, harpe_work *work);
 /* Pieces begun or waiting. */
 int harpe_workers_pending(const harpe_workers *workers);

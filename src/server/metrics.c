@@ -67,7 +67,7 @@ static void append_http(harpe_text *text, const harpe_http *http) {
         {"http_unread_bytes", GAUGE, "Memory of answers that their clients do not read.",
          (double)now.unread_memory},
         {"http_accepted_total", TOTAL, "Connections accepted.", (double)now.accepted},
-        {"http_refused_total", TOTAL, "Connections and requests refused for want of a place.",
+        {"http_refused_total", TOTAL, "Connections and requests refused because there was no room.",
          (double)now.refused},
         {"http_evicted_total", TOTAL, "Connections closed to make room for others.",
          (double)now.evicted},

@@ -26,15 +26,15 @@ static void reply_id(harpe_call *call, const harpe_job *job) {
     harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
 }
 
-/* A round begins when all ranks wait for it, each with a connection of its own. Several servers
- * share them out. */
+/* A round begins when all ranks wait for it, each with a connection of its own. If there are
+ * several servers, each has a part of these connections. */
 static void tell_too_many(const harpe_job *job) {
     const harpe_jobs_options *options = &job->jobs->options;
     if (options->connections == 0 || job->info.world_size <= options->connections) return;
     if (harpe_store_is_shared(options->store)) return;
     harpe_jobs_log(job->jobs, HARPE_LOG_WARNING,
                    "%s: has %d ranks, but this server takes only %d connections at once: not all "
-                   "ranks can wait for their schedules, and no round begins; raise max_connections "
+                   "ranks can wait for their schedules, so no round begins; raise max_connections "
                    "and the limit of open files (ulimit -Hn), or start several servers on one "
                    "PostgreSQL",
                    job->id, job->info.world_size, options->connections);

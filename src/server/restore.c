@@ -131,7 +131,7 @@ static harpe_status load_round(harpe_job *job, const harpe_change *record, harpe
     return HARPE_OK;
 }
 
-/* Once they are counted: a whole round is dumped, if its dump is missing. */
+/* When all results of a round are counted, the round is dumped if its dump is missing. */
 static harpe_status count_result(loading *self, int64_t round, harpe_error *error) {
     harpe_job *job = self->job;
     if (round != self->round) self->results = 0;
@@ -229,8 +229,8 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
-/* A job may have been heard of after the uptime was stored. One that an earlier version stored
- * counts from now on. */
+/* A job may have been heard of after the uptime was stored. The idle time of a job that an earlier
+ * version stored starts now. */
 static void continue_uptime(harpe_jobs *jobs) {
     for (harpe_job *job = jobs->table.newest; job; job = job->older) {
         if (job->heard_s > LONGEST_UPTIME_S) job->heard_s = -1;

@@ -42,8 +42,8 @@
 
 /* ---- Strangers ---------------------------------------------------------------------------- */
 
-/* Ranks ask after they have registered. Anybody can ask for ranks that nobody registers: only so
- * many of these requests are held, and they make room for others. */
+/* Ranks usually ask after they have registered, but anybody can ask for ranks that are not
+ * registered. Only this many of such requests are held, and they give way to others. */
 enum { STRANGERS_MAX = 1024, CONNECTIONS_PER_STRANGER = 8 };
 
 static void tell_gives_way(harpe_call *call, bool gives_way) {
@@ -92,8 +92,8 @@ static void hold(harpe_job *job, harpe_call *call) {
         return;
     }
     harpe_call *older = slot->asking;
-    /* A request that another server passed on may come after a later one of the same client, who
-     * turned to this server when the other one was killed. */
+    /* A request that another server passed on may arrive after a later one of the same client,
+     * which turned to this server when the other one was killed. */
     if (older && call->asked_ns < older->asked_ns) {
         reply_replaced(call);
         return;

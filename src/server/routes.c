@@ -102,7 +102,7 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     if (!is_schedule) free_exchange(self);
 }
 
-/* Others may need its connection more. */
+/* Lets HTTP close this connection first when others need room. */
 static void on_gives_way(harpe_call *call, bool gives_way) {
     exchange *self = (exchange *)call;
     if (self->request) harpe_http_set_gives_way(self->request, gives_way);
@@ -397,7 +397,7 @@ static void on_request(void *user, harpe_http_request *request) {
     harpe_text_free(&allowed);
 }
 
-/* All that is asked with GET, except a schedule, which waits for all ranks of a job. */
+/* True for every GET except that of a schedule, which waits for all ranks of a job. */
 static bool only_looks(void *user, const char *method, const char *path) {
     static const char schedule[] = "/schedule/";
     (void)user;

@@ -299,7 +299,7 @@ bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind) {
     return kind->class == &harpe_program_scheduler || kind->is_library;
 }
 
-/* Wishes are not kept in memory: they are in the state, if it can be saved. */
+/* A wish is only in the scheduler's state, so it survives only if the state can be saved. */
 bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind) {
     return harpe_scheduler_kind_has_programs(kind) && (!kind->class->wish || kind->class->save);
 }

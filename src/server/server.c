@@ -27,7 +27,7 @@
 
 enum {
     DUMP_THREADS = 16,         /* each may wait for a file for ever */
-    RESERVED_CONNECTIONS = 64, /* beside max_connections, for who only looks */
+    RESERVED_CONNECTIONS = 64, /* beside max_connections, for requests that only read */
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between looks at whether all is flushed */
@@ -141,7 +141,7 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
 /* ---- Whom it serves --------------------------------------------------------------------------
  */
 
-/* Names that could not stand in JSON as they are, are left out. */
+/* Leaves out a name that JSON would have to escape. */
 static void write_user(char *into, size_t size, uid_t uid) {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+";
@@ -167,7 +167,7 @@ void harpe_server_whom(const harpe_settings *settings, char *line, size_t size) 
     else if (harpe_settings_on_loopback(settings))
         (void)snprintf(line, size, "serves every user of this machine (--insecure)");
     else
-        (void)snprintf(line, size, "serves everybody who reaches %.64s (--insecure)",
+        (void)snprintf(line, size, "serves everyone who reaches %.64s (--insecure)",
                        settings->listen);
 }
 

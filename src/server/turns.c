@@ -109,7 +109,7 @@ void harpe_job_leave_scheduler(harpe_job *job) {
     harpe_workers_submit(jobs->options.workers, &self->work);
 }
 
-/* It needs no processes until a rank comes back, or all ask. */
+/* The job needs no process until a rank comes back, or all ranks ask. */
 bool harpe_job_rests(const harpe_job *job) {
     return harpe_scheduler_kind_can_return(job->jobs->options.scheduler) &&
            harpe_job_has_ended(job) && job->asking < job->info.world_size && !job->queue.first;

@@ -151,7 +151,7 @@ class TheDefaultServer(World):
         running = self.start()
         self.assert_only_for(running.port, (OWNER, 0), f"uid {OWNER}")
         self.assertIn("serves only the user with uid 64001 and root", running.log())
-        self.assertIn(f"uid {OTHER} connects and is refused", running.log())
+        self.assertIn(f"a connection of the user with uid {OTHER} is refused", running.log())
 
     def test_of_root_serves_root_only(self):
         running = self.start(uid=0)
@@ -433,7 +433,7 @@ class OtherSettings(World):
         self.assertIn("serves every user of this machine", running.log())
         running = self.start("--insecure", "--listen", "0.0.0.0")
         self.assertEqual(as_user(OTHER, ask, running.port)[0], 200)
-        self.assertIn("serves everybody who reaches 0.0.0.0", running.log())
+        self.assertIn("serves everyone who reaches 0.0.0.0", running.log())
 
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_a_system_that_does_not_tell_is_refused_at_the_start(self):

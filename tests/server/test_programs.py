@@ -230,12 +230,12 @@ class FaultsTest(ProgramTest):
         "memory": "(exit status 1: MemoryError)",
         "exit 0": "(exit status 0)", "exit 3": "(exit status 3)", "half": "(exit status 7)",
         "segfault": "(signal 11 (Segmentation fault))", "abort": "(signal 6 (Aborted))",
-        "garbage": "no JSON object: ?[2J garbage", "binary": "no JSON object: ?",
-        "list": "no JSON object", "lines": "more than one line", "flood": "more than 5 MiB",
-        "NaN": "no JSON object", "infinite": "no JSON object", "huge": "no JSON object",
+        "garbage": "not a JSON object: ?[2J garbage", "binary": "not a JSON object: ?",
+        "list": "not a JSON object", "lines": "more than one line", "flood": "more than 5 MiB",
+        "NaN": "not a JSON object", "infinite": "not a JSON object", "huge": "not a JSON object",
         "negative": "instruction forward of rank 0 -1200 MHz", "fraction": "integer", "text": "integer",
         "pair": "2", "rank": "rank 1", "no rank": "greater than or equal to 0",
-        "object": "no list",
+        "object": "not a list",
     }
 
     def check_failure(self, job, fault):

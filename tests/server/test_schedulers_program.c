@@ -23,9 +23,10 @@ static void assert_start_fails(world *w, const char *command, int timeout_s, con
 
 static void bad_first_answers_are_errors(void **state) {
     world *w = *state;
-    assert_start_fails(w, "program:read l; echo nonsense", TIMEOUT_S, "no JSON object: nonsense");
-    assert_start_fails(w, "program:read l; echo '[]'", TIMEOUT_S, "no JSON object");
-    assert_start_fails(w, "program:read l; echo '{\"schedules\": 3}'", TIMEOUT_S, "no list");
+    assert_start_fails(w, "program:read l; echo nonsense", TIMEOUT_S,
+                       "not a JSON object: nonsense");
+    assert_start_fails(w, "program:read l; echo '[]'", TIMEOUT_S, "not a JSON object");
+    assert_start_fails(w, "program:read l; echo '{\"schedules\": 3}'", TIMEOUT_S, "not a list");
     assert_start_fails(w, "program:read l; printf '{}\\n{}\\n'", TIMEOUT_S, "more than one line");
     assert_start_fails(w, "program:read l; echo '{\"error\": \"too hot\"}'", TIMEOUT_S, "too hot");
     assert_start_fails(w, "program:read l; echo '{\"error\": \"Traceback\\\\n  File x\\\\n\"}'",

@@ -52,8 +52,8 @@ void harpe_children_destroy(harpe_children *children) {
     pthread_mutex_destroy(&children->mutex);
 }
 
-/* Under the mutex. A thread that waits for it notices the end of the leash, whatever becomes of the
- * keeper. */
+/* Call it with the mutex locked. A thread that waits for the child notices the end of the leash
+ * even if the keeper does not answer. */
 static void kill_child(const harpe_child *child) {
     (void)send(child->leash, HARPE_KEEPER_KILL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(child->leash, SHUT_RDWR);
@@ -71,7 +71,7 @@ void harpe_children_cancel(harpe_children *children, const char *job_id) {
     size_t size = strlen(job_id) + 1;
     harpe_cancelled *cancelled = malloc(sizeof *cancelled + size);
     pthread_mutex_lock(&children->mutex);
-    if (cancelled) { /* without it, one that is about to start lasts until its answer */
+    if (cancelled) { /* if out of memory, a child that is about to start runs until its answer */
         memcpy(cancelled->job_id, job_id, size);
         cancelled->next = children->cancelled;
         children->cancelled = cancelled;
@@ -229,7 +229,7 @@ static int spawn_and_enter(harpe_child *self, const char *program, const char *c
     if (!problem) enter(self);
     pthread_mutex_unlock(&self->all->mutex);
     if (problem) return problem;
-    /* The keeper forks at once, and is nobody's child. */
+    /* The keeper forks at once. Its first process, which is the child of this one, then ends. */
     pid_t waited;
     while ((waited = waitpid(process, &outcome, 0)) < 0 && errno == EINTR)
         continue;

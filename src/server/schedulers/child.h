@@ -41,14 +41,14 @@ void harpe_child_init(harpe_child *self, harpe_children *all, const char *job_id
 bool harpe_child_is_running(const harpe_child *self);
 /* Runs `command` with sh -c. */
 harpe_status harpe_child_start(harpe_child *self, const char *command, harpe_error *error);
-/* Ends its input; its keeper kills what is left after a moment. Waits for nothing. Does nothing if
- * nothing runs. */
+/* Closes the program's input; the keeper kills what still runs after a moment. Does not wait. Does
+ * nothing if the child does not run. */
 void harpe_child_stop(harpe_child *self);
-/* True: its server, or its job, wants no program any more. */
+/* True: its server, or its job, starts no more programs. */
 bool harpe_child_is_refused(const harpe_child *self);
-/* Gives it `patience_ms` to end by itself, then kills it, and waits until it is gone. Writes how it
- * ended into `how`: "exit status 3" or "signal 11 (Segmentation fault)", then a colon and the last
- * line of its standard error; "" if it was killed here or that is not known. */
+/* Waits for `patience_ms` for the program to end, then kills it and waits until it has ended.
+ * Writes how it ended into `how`: "exit status 3" or "signal 11 (Segmentation fault)", then a
+ * colon and the last line of its standard error; "" if it was killed here or that is not known. */
 void harpe_child_end(harpe_child *self, int patience_ms, char *how, size_t size);
 
 #endif

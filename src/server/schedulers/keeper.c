@@ -5,8 +5,8 @@
  * the number of a child that the keeper has not waited for. It has one thread, so the signal that
  * the kernel sends to the program at the keeper's own death is not lost with a thread.
  *
- * The program's standard error passes through the keeper, which remembers the last line for the
- * report and drops what is too much. */
+ * The program's standard error passes through the keeper, which keeps the last line for the report
+ * and drops what exceeds a limit. */
 #include "server/schedulers/keeper.h"
 
 #include <ctype.h>
@@ -36,7 +36,7 @@ enum {
     KILL_STEP_MS = 20,      /* between looks for new ones */
     WRITE_LIMIT_MS = 200,   /* of one write to a log that takes nothing */
     ERROR_BYTES_MAX = 4096, /* read, and written, at once */
-    /* Of standard error: so much at once, and so much for each second. */
+    /* Limits of standard error: bytes at once, and bytes per second. */
     ERROR_BURST_BYTES = 1 << 20,
     ERROR_BYTES_PER_S = 64 << 10,
 };
@@ -59,7 +59,7 @@ typedef struct keeper {
 
 static void interrupt_write(int number) { (void)number; }
 
-/* Gives up after a while: the keeper must not hang with a log that nobody reads. */
+/* Gives up after a while, because the keeper must not hang on a log that nobody reads. */
 static void write_error(const char *bytes, size_t length) {
     const struct itimerval limit = {.it_value.tv_usec = WRITE_LIMIT_MS * 1000,
                                     .it_interval.tv_usec = WRITE_LIMIT_MS * 1000};
@@ -130,7 +130,7 @@ static bool pass_errors(keeper *self) {
 
 /* ---- The program -------------------------------------------------------------------------- */
 
-/* The kernel ends this process first if memory is out. */
+/* Makes the kernel end this process first if the machine runs out of memory. */
 static void offer_memory(void) {
     int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (file < 0) return;
@@ -138,7 +138,7 @@ static void offer_memory(void) {
     (void)close(file);
 }
 
-/* The shell replaces itself by a command that is only a path and words. */
+/* If the command is only a path and words, the shell replaces itself by it. */
 static char *without_shell(const char *command) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "/._-+=:,@% ";
@@ -186,7 +186,7 @@ static bool start(keeper *self, const char *command) {
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0;
 }
 
-/* Takes the ends of all processes that have ended. False: no process is left. */
+/* Waits for all processes that have ended. False: no process is left. */
 static bool reap(keeper *self) {
     for (;;) {
         int wait_status;
@@ -215,7 +215,7 @@ static pid_t parent_of(const char *number) {
     return name_end && strlen(name_end) > 4 ? (pid_t)strtol(name_end + 4, NULL, 10) : 0;
 }
 
-/* One generation; that below it then belongs to the keeper. */
+/* Kills one generation. The children of these processes then become children of the keeper. */
 static void kill_children(void) {
     pid_t own = getpid();
     DIR *processes = opendir("/proc");
@@ -293,7 +293,8 @@ static void keep(keeper *self, bool knows_server) {
 
 int harpe_keeper_main(int argc, char **argv) {
     if (argc != 3) return 2;
-    /* Nobody's child: the server need not wait for it. */
+    /* The first process ends, so the keeper is not a child of the server, which need not wait for
+     * it. */
     pid_t keeper_process = fork();
     if (keeper_process != 0) return keeper_process > 0 ? 0 : 1;
     (void)setsid();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper of one scheduler program: a small process of `harpe` between the server and the
- * program. It ends the program and every process that the program has started as soon as the server
- * says so or is gone, whatever state they are in. Private to child.c and main.c. */
+ * program. It ends the program and every process that the program has started as soon as the
+ * server says so or has ended, also if they hang. Private to child.c and main.c. */
 #ifndef HARPE_SERVER_SCHEDULERS_KEEPER_H
 #define HARPE_SERVER_SCHEDULERS_KEEPER_H
 
@@ -14,10 +14,11 @@ enum {
     HARPE_KEEPER_LINE_SIZE = 512,
 };
 
-/* What the server says over the leash; its end asks the program to end, and kills it soon after. */
+/* The server's only message over the leash. If the server closes the leash instead, the keeper
+ * closes the program's input, and kills the program soon after. */
 #define HARPE_KEEPER_KILL "k"
 
-/* What the keeper says, once: the program has ended, and all that it had started. */
+/* The keeper's only message, after the program and all that it had started have ended. */
 typedef struct harpe_keeper_report {
     int wait_status;                        /* as waitpid returns it */
     char last_line[HARPE_KEEPER_LINE_SIZE]; /* of its standard error, "" if there was none */

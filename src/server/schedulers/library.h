@@ -25,9 +25,9 @@
 
 #define HARPE_LIBRARY_ARGUMENT "--scheduler-library"
 
-/* What a process found in a shared object: a class of functions that ask such processes, and the
- * scheduler's name (class->name, to be freed). `command` runs the process, `path` is for messages.
- */
+/* Starts a process that looks into the shared object. Gives a class of functions that ask such
+ * processes, and the scheduler's name (class->name, to be freed). `command` runs the process,
+ * `path` is for messages. */
 harpe_status harpe_library_look(const char *command, const char *path, const char *args_json,
                                 int timeout_s, harpe_children *children,
                                 harpe_scheduler_class *class, char **name, harpe_error *error);

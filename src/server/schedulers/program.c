@@ -19,7 +19,8 @@
 #include "server/schedulers/program.h"
 
 enum {
-    /* Of an answer: so much, and so much for each rank, but never more than the last. */
+    /* Limits of an answer: bytes, further bytes for each rank, and the bytes that no answer may
+     * exceed. */
     LINE_LIMIT_BYTES = 4 << 20,
     LINE_LIMIT_RANK_BYTES = 1 << 20,
     LINE_LIMIT_MAX_BYTES = 256 << 20,
@@ -98,8 +99,8 @@ static harpe_status send_line(harpe_program *self, const char *line, size_t leng
     return HARPE_OK;
 }
 
-/* What one rank's schedules may take times the ranks: a program that never ends its line must not
- * take the server's memory. */
+/* The limit grows with the ranks. A program that never ends its line must not take the server's
+ * memory. */
 static size_t line_limit(const harpe_program *self) {
     size_t ranks = self->job ? (size_t)self->job->job->world_size : 0;
     size_t limit = ranks * LINE_LIMIT_RANK_BYTES + LINE_LIMIT_BYTES;
@@ -166,7 +167,9 @@ static harpe_status parse_answer(harpe_program *self, const harpe_text *line, js
         status = is_status ? (harpe_status)number : HARPE_INFEASIBLE;
         status = fail_as_said(json_string_value(said), status, error);
     } else {
-        (void)harpe_fail(error, status, "the %s '%.200s' answered what is no JSON object: %.100s",
+        (void)harpe_fail(error, status,
+                         "the %s '%.200s' answered with something that is not a JSON object: "
+                         "%.100s",
                          self->what, self->name, line->data ? line->data : "(an empty line)");
     }
     json_decref(answer);
@@ -186,7 +189,7 @@ static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_er
     json_decref(answer);
     if (is_list) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "the %s '%.200s' answered schedules that are no list", self->what,
+                      "the %s '%.200s' answered with schedules that are not a list", self->what,
                       self->name);
 }
 

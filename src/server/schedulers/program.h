@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler in a process, asked in JSON lines: what a program (program.c) and a shared object
- * (library.c) have in common. Private to these two. */
+/* A scheduler in a process, which is asked in JSON lines. This is what a program (program.c) and a
+ * shared object (library.c) have in common. Private to these two. */
 #ifndef HARPE_SERVER_SCHEDULERS_PROGRAM_H
 #define HARPE_SERVER_SCHEDULERS_PROGRAM_H
 
@@ -24,7 +24,7 @@ typedef struct harpe_program {
 /* Zero-initialise, set the constants, then start. `job_id` lives as long as the child. */
 harpe_status harpe_program_start(harpe_program *self, harpe_children *children, const char *job_id,
                                  harpe_error *error);
-/* One question (taken over), and the object that answers it, to be freed with json_decref. Ends the
+/* Asks one question (taken over). The answer is an object, to be freed with json_decref. Ends the
  * process if there is no such answer. An answer with "error" is that error; its status is the
  * number "status", or HARPE_INFEASIBLE. */
 harpe_status harpe_program_ask(harpe_program *self, json_t *question, json_t **answer,

@@ -24,8 +24,8 @@ typedef struct harpe_store_backend {
                          void *user, harpe_error *error);
     harpe_status (*read_result)(void *state, const char *job_id, int64_t round, int rank,
                                 char **text, size_t *length, harpe_error *error);
-    /* Is the store still where it was opened? The store's thread, between writes; NULL where nobody
-     * else can take it away. */
+    /* Is the store still where it was opened? Called on the store's thread, between writes. NULL
+     * if nobody else can take the store away. */
     harpe_status (*check)(void *state, harpe_error *error);
     /* As in store.h; NULL where a store never has several servers. */
     harpe_status (*own)(void *state, int64_t server, harpe_ownership *out, harpe_error *error);

@@ -18,13 +18,13 @@
 #include "server/store/address.h"
 
 enum {
-    /* How long to wait at start for somebody who is just reading or closing the file. */
+    /* How long to wait at the start for another program that reads or closes the file. */
     BUSY_TIMEOUT_MS = 1000,
     /* The log is copied into the file when it has this many pages (64 MiB): results live for two
      * rounds, so most of what it holds has been written over by then. Measured: 8 % more results a
      * second than with 8 MiB. */
     LOG_PAGES = 8192,
-    /* If it cannot be copied, nothing is written once it has this many. */
+    /* If the log cannot be copied, nothing is written once it has this many pages. */
     LOG_PAGES_AT_MOST = 4 * LOG_PAGES,
 };
 
@@ -145,7 +145,7 @@ static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error)
         store, "PRAGMA application_id = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_APPLICATION_ID), error);
 }
 
-/* The store's row, where there is none yet. */
+/* Adds the store's row if there is none yet. */
 static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
     char sql[200];
     (void)snprintf(sql, sizeof sql,
@@ -188,7 +188,7 @@ static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error
 /* ---- The files ------------------------------------------------------------------------------ */
 
 /* SQLite calls it after every commit, with the number of pages in the log. A failure to copy them
- * is met before the next write. */
+ * is noticed before the next write. */
 static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
     harpe_sqlite *store = user;
     int copied = -1;
@@ -201,14 +201,14 @@ static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
     return SQLITE_OK;
 }
 
-/* The log may not grow without end if it cannot be copied into the file. */
+/* The log must not grow without limit if it cannot be copied into the file. */
 static harpe_status bound_log(harpe_sqlite *store, harpe_error *error) {
     if (store->log_frames < LOG_PAGES_AT_MOST) return HARPE_OK;
     if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
         SQLITE_OK) {
         return harpe_fail(error, HARPE_IO_ERROR,
                           "%s: the write-ahead log has %lld MiB and cannot be copied into the file "
-                          "(%s); make room, or mend the disk",
+                          "(%s); make room, or repair the disk",
                           store->name, (long long)(store->log_frames * 8192 >> 20),
                           sqlite3_errmsg(store->db));
     }
@@ -243,8 +243,8 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     return HARPE_OK;
 }
 
-/* From here on the file says that a server has it open, also without its log, and the record beside
- * it how many commits it has. */
+/* From here on, the file says that a server has it open, even without its log. The record beside
+ * it says how many commits it has. */
 static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = harpe_commit_record_make(store->path, &store->record, error);
     if (!status) status = harpe_commit_record_open(store->path, &store->record_file, error);
@@ -264,8 +264,8 @@ static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* What is not ours, or not the file that its name leads to, is left as it is: closing would copy
- * the log and remove whatever has its name. */
+/* If the file is not ours, or its name leads to another file, everything is left as it is: SQLite
+ * would otherwise copy the log at the close, and remove the file that has the log's name. */
 static void end_use(harpe_sqlite *store) {
     bool is_ours = !store->has_unfinished_start && check_files(store, NULL) == HARPE_OK;
     if (is_ours) (void)set_in_use(store, false, NULL);
@@ -484,7 +484,7 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
     }
     store->record.commits++;
     if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
-    /* What went to a file that its name does not lead to any more is not stored. */
+    /* A commit is not stored if the name of the file leads to another file by now. */
     return renew_files(store, error);
 }
 

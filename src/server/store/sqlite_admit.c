@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store whose newest commits are missing is refused at the start, instead of being served as if
- * they had never been: somebody has answered a client for each of them. */
+/* A server refuses to start with a store whose newest commits are missing. Clients have got an
+ * answer for each of these commits, so no server may go on as if they had never been made. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commi
 static harpe_status compare(const harpe_sqlite *store, const harpe_commit_record *here,
                             const harpe_commit_record *beside, harpe_error *error) {
     const char *path = store->path;
-    if (beside->commits == 0) return HARPE_OK; /* it claims nothing */
+    if (beside->commits == 0) return HARPE_OK; /* it says nothing about the store */
     if (harpe_sqlite_is_older_than_log(store, beside))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%.400s: an older copy or another database was put in the place of the "

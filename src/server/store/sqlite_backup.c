@@ -2,10 +2,10 @@
 /* Backups of a store that is in use. The server holds the file exclusively, so only it can copy
  * it: a thread listens on the Unix socket FILE.control. For a client of the same user (or root) it
  * makes a consistent copy beside the store and hands over a descriptor of it. The client copies it
- * to where it wants it, so a slow or full disk there is no concern of the server.
+ * to its own place, so a slow or full disk there does not affect the server.
  *
- * The copy is made in small steps, and writes go on between them: SQLite carries what this
- * connection changes meanwhile over to the copy. */
+ * The copy is made in small steps, and writes go on between them: SQLite also applies to the copy
+ * what this connection changes meanwhile. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -29,10 +29,10 @@
 #include "server/store/store_control.h"
 
 enum {
-    STEP_PAGES = 64,         /* copied at a time, 0.5 MiB; a write waits for that at most */
+    STEP_PAGES = 64,         /* copied at a time, 0.5 MiB; a write waits for one step */
     SPARE_BYTES = 128 << 20, /* room that a backup leaves for the store itself */
     REQUEST_MS = 1000,       /* in which a client must have asked */
-    PAUSE_NS = 500000,       /* between steps: whoever waits for the lock gets it */
+    PAUSE_NS = 500000,       /* between steps, in which another thread can take the lock */
     WAITING_CLIENTS = 16,
 };
 
@@ -85,7 +85,7 @@ static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
     return self->is_stopping ? SQLITE_INTERRUPT : result;
 }
 
-/* One file without a log, of which no server is said to have it open. */
+/* Makes the copy a single file without a log, and notes in it that no server has it open. */
 static int finish_copy(sqlite3 *copy) {
     return sqlite3_exec(copy,
                         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
@@ -145,7 +145,7 @@ static bool may_have_it(int client) {
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* False: it only looked whether somebody listens. */
+/* False: the client only looked whether somebody listens. */
 static bool asks(const harpe_sqlite_backups *self, int client) {
     char byte;
     struct pollfd events[] = {{.fd = client, .events = POLLIN},
@@ -202,7 +202,7 @@ static int start_thread(harpe_sqlite_backups *self) {
 
 static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
     if (!self->socket_path || !self->copy_path) return harpe_fail_memory(error);
-    /* The store is ours: what is there was left by a server that was killed. */
+    /* The store is ours, so files of these names were left by a server that was killed. */
     (void)unlink(self->socket_path);
     remove_copy(self);
     self->stop = eventfd(0, EFD_CLOEXEC);

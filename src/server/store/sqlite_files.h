@@ -19,7 +19,7 @@
 
 #include <harpe/status.h>
 
-/* What is put behind the name of the database. */
+/* Suffixes to the name of the database. */
 #define HARPE_STORE_LOG "-wal"
 #define HARPE_STORE_COMMITS ".commits"
 #define HARPE_STORE_CONTROL ".control"   /* the server's socket for backups */
@@ -49,7 +49,7 @@ void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]);
  * unreadable. */
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
                                       harpe_error *error);
-/* Makes or replaces the file, on disk on return. */
+/* Makes or replaces the file. It is on disk on return. */
 harpe_status harpe_commit_record_make(const char *path, const harpe_commit_record *record,
                                       harpe_error *error);
 /* Opens the file for harpe_commit_record_update. */
@@ -71,7 +71,8 @@ typedef struct harpe_file_state {
 
 /* Notes how the file is now. `path` and `file` are set. */
 void harpe_file_state_note(harpe_file_state *state);
-/* The same after a write of this process; fails if the name does not lead to that file any more. */
+/* Call it after a write of this process. Notes the same, and fails if the name leads to another
+ * file by now. */
 harpe_status harpe_file_state_renew(harpe_file_state *state, harpe_error *error);
 /* Fails if the file is gone, is another one, or was written by somebody else. */
 harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *error);

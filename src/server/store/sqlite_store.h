@@ -52,13 +52,13 @@ harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, ha
 /* The one integer that `sql` gives. */
 harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
                                   harpe_error *error);
-/* Ours, of a version that we know, or empty: then `is_new`. */
+/* Fails unless the file is ours, of a version that we know, or empty (`is_new`). */
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error);
 
-/* ---- Is all of it there? (sqlite_admit.c) -----------------------------------------------------
+/* ---- Is the store complete? (sqlite_admit.c) -------------------------------------------------
  */
 
-/* Before the file is opened: fails if there is none, but there was one. */
+/* Call it before the file is opened. Fails if there is no file but there was one. */
 harpe_status harpe_sqlite_admit_files(const char *path, harpe_error *error);
 /* Compares the store with the record of its commits, and fills in `record`. Fails if the newest
  * commits are missing. `had_log`: there was a write-ahead log before the file was opened. */
@@ -66,20 +66,21 @@ harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *
 /* Opens a file that nobody writes to: no lock is taken, no log is read, and none is made. Closing
  * it gives up the locks that this process has on the file. */
 int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db);
-/* Before the file is opened: fills in `alone` if there is a log. */
+/* Call it before the file is opened. Fills in `alone` if there is a log. */
 void harpe_sqlite_read_alone(harpe_sqlite *store);
-/* Is the log that of a newer or other database? Then SQLite would write it over the pages of this
- * one. `beside`: the record of commits. */
+/* Does the log belong to a newer or another database? Then SQLite would write it over the pages of
+ * this one. `beside`: the record of commits. */
 bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside);
-/* The store's row as a record; HARPE_NOT_FOUND: an earlier Harpe wrote the file, it has none. */
+/* Reads the store's row as a record. HARPE_NOT_FOUND: an earlier Harpe wrote the file, and it has
+ * no such row. */
 harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
                                       bool *in_use, harpe_error *error);
 
 /* ---- Backups (sqlite_backup.c) ----------------------------------------------------------------
  */
 
-/* Starts the thread that answers harpe store on FILE.control. Without it, because it cannot be
- * started, the server works all the same: a line of the log says so. */
+/* Starts the thread that answers harpe store on FILE.control. If it cannot be started, the server
+ * works without it, and the log says so. */
 void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log);
 /* NULL is fine. */
 void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups);

@@ -24,7 +24,7 @@ enum {
     BATCH_BYTES = 8 << 20,
     BATCHES_UNACKNOWLEDGED = 4,
     PROBE_MS = 1000,
-    CHECK_S = 2, /* between looks at whether the store is still there, while nothing is written */
+    CHECK_S = 2, /* between checks that the store is still there, while nothing is written */
     PROBE_BYTES = 16384, /* more than is left over in a page */
 };
 
@@ -112,7 +112,7 @@ static void log_transition(const harpe_store *store, const batch *before, const 
     }
 }
 
-/* Under the lock, which is given up meanwhile: a file system may take its time. */
+/* Call it with the mutex locked. It is unlocked meanwhile, because a file system may be slow. */
 static void look_at_files(harpe_store *store) {
     harpe_error error;
     store->batch_begun_ns = harpe_clock_ns();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of a store: SQLite's own of the file, then whether the records are those that a server can
- * go on with. */
+/* Checks a store: first SQLite's own checks of the file, then whether a server can go on with the
+ * records. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void check_tables(const harpe_store_file *file, harpe_store_report *repor
                               : harpe_schema_reads[i - HARPE_SCHEMA_WRITE_COUNT].sql;
         sqlite3_stmt *statement = NULL;
         if (sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL) != SQLITE_OK)
-            add_problem(report, "a table is not as it should be: %s",
+            add_problem(report, "a table does not have the columns that a server needs: %s",
                         sqlite3_errmsg(file->view.db));
         sqlite3_finalize(statement);
     }

@@ -71,7 +71,7 @@ void harpe_store_control_answer(int client, int file, const char *text) {
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &file, sizeof file);
     }
-    /* It fits into an empty buffer; whoever has gone gets nothing. */
+    /* The message fits into an empty buffer. A client that has gone gets nothing. */
     (void)sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -94,7 +94,8 @@ static harpe_status receive(int server, const char *path, int wait_s, int *file,
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "%s: the server has not answered for %d s; is it stopped?", path, wait_s);
     if (length <= 0)
-        return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server has ended meanwhile", path);
+        return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server ended before it answered",
+                          path);
     text[length] = '\0';
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))

@@ -7,7 +7,8 @@
 
 #include <harpe/status.h>
 
-/* Listens on `path`, with mode 0600; the path may be of any length, its last part of 80 bytes. */
+/* Listens on `path`, with mode 0600; the path may have any length, but the file name at most 80
+ * bytes. */
 harpe_status harpe_store_control_listen(const char *path, int waiting, int *listener,
                                         harpe_error *error);
 /* Never blocks for long. `file` -1: none. */

@@ -87,7 +87,7 @@ static harpe_status open_copy(harpe_store_file *self, int given, const char *nea
         return status;
     }
     self->lock = open(self->copy, O_RDONLY | O_CLOEXEC);
-    if (self->lock >= 0) (void)harpe_temporary_lock(self->lock); /* nobody sweeps it away */
+    if (self->lock >= 0) (void)harpe_temporary_lock(self->lock); /* nobody removes it */
     return open_unchanging(self, self->copy, error);
 }
 

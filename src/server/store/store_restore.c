@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Putting a store in place of another one, and going on without what was lost. At every moment a
- * server that starts finds the old store, the new one, or reads why it must not start: the record
- * of commits goes last. */
+/* Puts a store in the place of another one, and lets a server go on without what was lost. A
+ * server that starts at any moment finds the old store or the new one, or refuses to start,
+ * because the record of commits is replaced last. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,8 +52,8 @@ static char *name_for(const char *path, const char *word) {
     return NULL;
 }
 
-/* PATH+suffix becomes, or also gets the name, KEPT+suffix. A file that is not there is no failure.
- */
+/* Renames PATH+suffix to KEPT+suffix (`moves`), or gives it this as a second name. It is no
+ * failure if the file does not exist. */
 static harpe_status keep(const char *path, const char *kept, const char *suffix, bool moves,
                          harpe_error *error) {
     char *from = harpe_store_beside(path, suffix);
@@ -68,7 +68,7 @@ static harpe_status keep(const char *path, const char *kept, const char *suffix,
 
 /* ---- Restoring ------------------------------------------------------------------------------ */
 
-/* As root: the store belongs to whom the old one, or its directory, belonged to. */
+/* If this is root, gives the store to the owner of the old one, or of its directory. */
 static harpe_status give_to_owner(const char *path, int file, harpe_error *error) {
     struct stat info;
     char *parent = harpe_path_parent(path);
@@ -92,7 +92,8 @@ static harpe_status refuse_if_served(const char *path, harpe_error *error) {
                       path);
 }
 
-/* The old store's files get other names, the database as well as its own until it is replaced. */
+/* Gives the old store's files other names. The database also keeps its own name until it is
+ * replaced. */
 static harpe_status set_aside(const char *path, const char *kept, harpe_error *error) {
     harpe_status status = keep(path, kept, "", false, error);
     if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
@@ -125,7 +126,7 @@ static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
     return status;
 }
 
-/* Keeps servers from the old store. -1: there is none. */
+/* Locks the old store, so that no server opens it. -1: there is none. */
 static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
     struct stat info;
     *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -191,7 +192,7 @@ harpe_status harpe_store_restore(const char *path, const char *backup, char **re
 
 /* ---- Going on without what was lost --------------------------------------------------------- */
 
-/* Nothing is left of the store: what is beside it is put aside. */
+/* For a store of which nothing is left. Renames the files beside it. */
 static harpe_status accept_nothing(const char *path, const char *kept, int64_t *missing,
                                    harpe_error *error) {
     harpe_commit_record beside;
@@ -218,7 +219,7 @@ static harpe_status copy_log(const char *path, const char *kept, harpe_error *er
     return status;
 }
 
-/* What the next server starts from. A log that does not belong to the file is not used. */
+/* Finds what the next server starts from. A log that does not belong to the file is not used. */
 static harpe_status find_rest(const char *path, harpe_commit_record *here, bool *uses_log,
                               int64_t *missing, harpe_error *error) {
     harpe_store_file file;

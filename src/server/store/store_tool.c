@@ -45,7 +45,7 @@ static harpe_status check_target(const char *target, bool replaces, harpe_error 
         return harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: is not a regular file", target);
     if (replaces) return HARPE_OK;
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                      "%.600s: there is a file already; use another name, or --force", target);
+                      "%.600s: the file exists already; use another name, or --force", target);
 }
 
 /* A name of the store itself, or of a file beside it that belongs to it. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `harpe store` does with SQLite stores: backups, checks, and putting one in place. Works
- * beside a server that has the store open (the server hands over a copy) and without one. Blocks;
- * no loop is needed. Paths are of files, without "sqlite:". */
+/* What `harpe store` does with SQLite stores: it backs them up, checks them, and puts one in the
+ * place of another. Works beside a server that has the store open (the server hands over a copy)
+ * and without one. The functions block and need no loop. Paths are those of files, without
+ * "sqlite:". */
 #ifndef HARPE_SERVER_STORE_STORE_TOOL_H
 #define HARPE_SERVER_STORE_STORE_TOOL_H
 
@@ -29,14 +30,14 @@ void harpe_store_report_free(harpe_store_report *report);
  * Changes nothing. */
 harpe_status harpe_store_examine(const char *path, harpe_store_report *report, harpe_error *error);
 
-/* Writes a copy of the store to `target`, whole or not at all, for its user alone. Refuses one that
- * exists, unless `replaces`, and a copy that has problems. */
+/* Writes a copy of the store to `target`, whole or not at all, for its user alone. Fails if
+ * `target` exists, unless `replaces`, and if the copy has problems. */
 harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
                                 harpe_store_report *report, harpe_error *error);
 
-/* Puts a copy of `backup` in the place of `path`. `*replaced`, to be freed with free(), names where
- * the old store is now; NULL: there was none. Refuses while a server has `path` open, and a backup
- * that has problems. */
+/* Puts a copy of `backup` in the place of `path`. `*replaced`, to be freed with free(), names
+ * where the old store is now; NULL: there was none. Fails while a server has `path` open, and if
+ * the backup has problems. */
 harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
                                  harpe_store_report *report, harpe_error *error);
 

@@ -174,7 +174,7 @@ def take_streams() -> Tuple[IO[str], IO[str]]:
 
 
 def print_traceback(error: BaseException) -> None:
-    """To standard error, if it is of use and can be printed."""
+    """Prints the traceback to standard error, unless the error is expected or printing fails."""
     if isinstance(error, Refused):
         return
     try:
