@@ -150,13 +150,17 @@ static bool is_json_type(const char *type) {
     return length >= 16 && strncasecmp(type + length - 4, "json", 4) == 0;
 }
 
-/* A whole number of the query within limits, or its default. */
-static int64_t query_number(const harpe_http_request *request, const char *name, int64_t otherwise,
-                            int64_t maximum) {
+/* A whole number of the query from 0, at most `maximum`; if it is missing, `*number` stays. */
+static void read_number(const harpe_http_request *request, const char *name, int64_t maximum,
+                        int64_t *number, harpe_problems *problems) {
     const char *text = harpe_http_query(request, name);
-    int64_t number;
-    if (!text || !harpe_parse_int(text, strlen(text), &number) || number < 0) return otherwise;
-    return number < maximum ? number : maximum;
+    int64_t given;
+    if (!text || !harpe_query_int_decode(name, text, &given, problems)) return;
+    if (given < 0)
+        harpe_problems_add_limit(problems, json_pack("[s, s]", "query", name),
+                                 "value_error.number.not_ge",
+                                 "ensure this value is greater than or equal to 0", 0);
+    *number = given < maximum ? given : maximum;
 }
 
 /* Reads `rank` and `round` of the query; answers and returns false when they are bad. */
@@ -240,10 +244,13 @@ static bool read_place(harpe_http_request *request, harpe_call *call) {
 
 static void begin_list(harpe_routes *routes, harpe_http_request *request,
                        const harpe_route *route) {
-    harpe_call call = {.kind = HARPE_CALL_LIST};
-    call.rank = query_number(request, "offset", 0, INT32_MAX);
-    call.round = query_number(request, "limit", 1000, 100000);
-    if (read_place(request, &call))
+    harpe_call call = {.kind = HARPE_CALL_LIST, .rank = 0, .round = 1000};
+    harpe_problems problems = {0};
+    read_number(request, "offset", INT32_MAX, &call.rank, &problems);
+    read_number(request, "limit", 100000, &call.round, &problems);
+    if (harpe_problems_count(&problems) > 0)
+        answer_problems(request, &problems);
+    else if (read_place(request, &call))
         harpe_long_answers_begin(routes->long_answers, request, route, &call);
 }
 

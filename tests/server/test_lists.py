@@ -56,6 +56,10 @@ class Pages(Lists):
         self.assertEqual([job["job_id"] for job in server.get("/jobs?offset=1&limit=1").json["jobs"]],
                          [ids[1]])
         self.assertEqual(server.get("/jobs?limit=0").json, {"jobs": [], "count": 3, "next": None})
+        for query, field in (("limit=-1", "limit"), ("limit=x", "limit"), ("offset=-1", "offset"),
+                             ("limit=", "limit"), ("limit=5&offset=1.5", "offset")):
+            refused = self.expect(server.get(f"/jobs?{query}"), 422)
+            self.assertEqual([one["loc"] for one in refused.json["detail"]], [["query", field]])
 
     def test_pages_of_any_size_join_to_the_whole_list(self):
         server = self.start()

@@ -4,6 +4,7 @@ removed or damaged, files that were deleted or replaced under the server, and wh
 afterwards. What a server answered must be there, or the next server must refuse to start."""
 import pathlib
 import random
+import resource
 import shutil
 import sqlite3
 import stat
@@ -12,6 +13,12 @@ import unittest
 from server import *
 
 REFUSED = 2  # the exit status of a server that starting again would not help
+
+
+def cpu_time_of(process):
+    """In seconds."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class StoreCommandTest(ServerTest):
@@ -215,6 +222,22 @@ class BackupTest(StoreCommandTest):
         self.assertIn("only the server's user", done.stdout, done)
         self.assertIn(", [], ", done.stdout)  # no descriptor
         self.report("backup", self.path / "backup.db")
+
+    def test_a_server_without_descriptors_waits_for_one_in_peace(self):
+        server = self.start()
+        process = server.process.pid
+        limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        with socket.socket(socket.AF_UNIX) as client:
+            resource.prlimit(process, resource.RLIMIT_NOFILE, (3, limits[1]))
+            client.connect(str(self.path / "harpe.db.control"))
+            client.sendall(b"b")
+            before = cpu_time_of(process)
+            time.sleep(2)
+            spent = cpu_time_of(process) - before
+            resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+            client.settimeout(LIMIT_S)
+            self.assertEqual(client.recv(100), b"ok")
+        self.assertLess(spent, 0.5)
 
     def test_what_a_killed_restore_left_is_removed(self):
         self.killed_server()

@@ -32,6 +32,7 @@ enum {
     STEP_PAGES = 64,         /* copied at a time, 0.5 MiB; a write waits for one step */
     SPARE_BYTES = 128 << 20, /* room that a backup leaves for the store itself */
     REQUEST_MS = 1000,       /* in which a client must have asked */
+    REFUSED_MS = 100,        /* after a client that could not be accepted */
     PAUSE_NS = 500000,       /* between steps, in which another thread can take the lock */
     WAITING_CLIENTS = 16,
 };
@@ -174,7 +175,10 @@ static void *serve_backups(void *user) {
         if (poll(events, 2, -1) < 0 && errno != EINTR) break;
         if (self->is_stopping || !(events[1].revents & POLLIN)) continue;
         int client = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (client < 0) continue;
+        if (client < 0) { /* no descriptor is free, perhaps */
+            (void)poll(events, 1, REFUSED_MS);
+            continue;
+        }
         if (asks(self, client)) answer(self, client);
         (void)close(client);
     }
