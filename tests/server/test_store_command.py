@@ -187,7 +187,6 @@ class BackupTest(StoreCommandTest):
         server.stop()
         self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
 
-    @unittest.skipUnless(os.geteuid() == 0, "needs a second user")
     def test_links_to_files_that_do_not_exist_yet(self):
         """Everything about the store is kept beside the file, not beside the link."""
         (self.path / "disk").mkdir()
@@ -208,6 +207,7 @@ class BackupTest(StoreCommandTest):
             server.stop()
         self.assertEqual(sorted(p.name for p in self.path.glob("*.db*")), sorted(links))
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs a second user")
     def test_another_user_gets_no_backup(self):
         server = self.start()
         register(server)
