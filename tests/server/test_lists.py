@@ -6,6 +6,7 @@ import concurrent.futures
 import http.client
 import pathlib
 import re
+import resource
 
 from event_stream import Stream
 from server import *
@@ -257,6 +258,13 @@ class Onlookers(Lists):
     """As many as there may be, beside hostile clients: a sample of bench/onlookers."""
 
     RANKS, ROUNDS, STREAMS = 8, 5, 50
+
+    def setUp(self):
+        super().setUp()
+        # About 1300 connections are open at the end; many shells allow 1024 files.
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
 
     def hold(self, server, target):
         connection = self.connect(server)
