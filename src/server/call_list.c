@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of calls that wait: first in, first out, and any call can be taken out at once. A call is
- * in one list at most, and knows in which. */
-#include "server/job.h"
+/* Lists of calls that wait: first in, first out, and any call can be taken out at once. */
+#include "server/call_list.h"
 
 void harpe_calls_append(harpe_call_list *list, harpe_call *call) {
     call->list = list;

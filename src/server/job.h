@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "pfo/models.h"
+#include "server/call_list.h"
 #include "server/jobs.h"
 
 typedef struct harpe_job harpe_job;
@@ -24,12 +25,6 @@ typedef struct harpe_under_way {
     /* Frees it when the engine goes; its call, if any, is answered 503. */
     void (*drop)(struct harpe_under_way *self);
 } harpe_under_way;
-
-/* Calls that wait, in order (call_list.c). Zero-initialise. */
-typedef struct harpe_call_list {
-    harpe_call *first, *last;
-    size_t count;
-} harpe_call_list;
 
 /* The schedules of one round as they go over the wire, one after the other in a JSON list: rank r's
  * is text[offsets[r]] up to, and without, text[offsets[r + 1] - 1]. References belong to the loop.
@@ -302,11 +297,6 @@ void harpe_job_table_free(harpe_job_table *table); /* with all jobs */
 
 /* ---- Calls and operations (operation.c, replies.c)
  * --------------------------------------------------- */
-
-void harpe_calls_append(harpe_call_list *list, harpe_call *call);
-/* Removes the call from its list. */
-void harpe_calls_remove(harpe_call *call);
-harpe_call *harpe_calls_take_first(harpe_call_list *list); /* NULL: it is empty */
 
 void harpe_under_way_add(harpe_jobs *jobs, harpe_under_way *entry,
                          void (*drop)(harpe_under_way *self));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An answer asks for a piece, sends it, and asks for the next one. Asking takes time of the loop.
- * In every window of time all answers together get a part of it; further ones wait in a queue for
- * the next window. */
+/* A long answer asks the engine for a piece, sends it, and asks for the next one. The loop waits
+ * while the engine makes a piece. All answers together may spend a share of each window of time on
+ * this; an answer that would spend more waits in a queue for the next window. */
 #include "server/long_answers.h"
 
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "server/call_list.h"
 
 enum { WINDOW_MS = 20 };
 static const int64_t window_ns = WINDOW_MS * INT64_C(1000000);
@@ -20,21 +21,20 @@ static const int64_t share_ns = 5000000; /* of a window */
 static const char JSON_TYPE[] = "application/json";
 
 typedef struct long_answer {
-    harpe_call call; /* first; asks for the next piece */
+    harpe_call call; /* the first member; asks for the next piece */
     harpe_long_answers *all;
     const harpe_route *route;
     harpe_http_request *request;
-    struct long_answer *previous, *next; /* in the queue for the next window */
-    bool is_waiting, is_asking;
+    bool is_asking;
     bool has_begun; /* a piece has been sent */
-    bool is_over;   /* that one was the last */
+    bool is_over;   /* the last piece has been made */
 } long_answer;
 
 struct harpe_long_answers {
     harpe_loop *loop;
     harpe_peers *peers; /* NULL: after leave_peers */
     harpe_latencies *latencies;
-    long_answer *first, *last; /* of the queue */
+    harpe_call_list waiting; /* for the next window */
     harpe_timer *timer;
     int64_t window_began_ns, spent_ns;
 };
@@ -43,69 +43,36 @@ static void serve_waiting(void *user);
 
 /* ---- Waiting ------------------------------------------------------------------------------ */
 
-static void leave_queue(long_answer *self) {
-    harpe_long_answers *all = self->all;
-    if (!self->is_waiting) return;
-    if (self->previous)
-        self->previous->next = self->next;
-    else
-        all->first = self->next;
-    if (self->next)
-        self->next->previous = self->previous;
-    else
-        all->last = self->previous;
-    self->is_waiting = false;
-}
-
-static long_answer *take_first(harpe_long_answers *all) {
-    long_answer *first = all->first;
-    all->first = first->next;
-    if (all->first)
-        all->first->previous = NULL;
-    else
-        all->last = NULL;
-    first->is_waiting = false;
-    return first;
-}
-
-/* False: out of memory. */
+/* Starts the timer that ends the window. Returns false if memory runs out. */
 static bool watch_window(harpe_long_answers *all) {
     return all->timer || harpe_loop_after(all->loop, WINDOW_MS, serve_waiting, all, &all->timer,
                                           NULL) == HARPE_OK;
 }
 
-static void join_queue(long_answer *self) {
-    harpe_long_answers *all = self->all;
-    self->previous = all->last;
-    self->next = NULL;
-    if (all->last)
-        all->last->next = self;
-    else
-        all->first = self;
-    all->last = self;
-    self->is_waiting = true;
-}
-
 /* ---- Ends --------------------------------------------------------------------------------- */
 
 static void free_answer(long_answer *self) {
-    leave_queue(self);
+    if (self->call.list == &self->all->waiting) harpe_calls_remove(&self->call);
     free(self->call.job_id);
     free(self);
 }
 
+static void answer_out_of_memory(harpe_http_request *request) {
+    static char detail[] = "{\"detail\":\"the server is out of memory: try again later\"}";
+    harpe_http_answer(request, 503, JSON_TYPE, detail, strlen(detail), false, NULL);
+}
+
 /* Takes `body` over; NULL: out of memory. */
 static void answer_once(long_answer *self, int status, char *body, size_t length) {
-    static char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
     harpe_http_set_data(self->request, NULL);
     if (body)
         harpe_http_answer(self->request, status, JSON_TYPE, body, length, true, NULL);
     else
-        harpe_http_answer(self->request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+        answer_out_of_memory(self->request);
     free_answer(self);
 }
 
-/* The answer cannot be completed. The client must not take what was sent for the whole. */
+/* Ends an answer that cannot be completed so that the client notices that a part is missing. */
 static void break_off(long_answer *self) {
     harpe_http_set_data(self->request, NULL);
     harpe_http_stream_break(self->request);
@@ -114,7 +81,8 @@ static void break_off(long_answer *self) {
 
 /* ---- Pieces ------------------------------------------------------------------------------- */
 
-/* The engine's piece of a list (harpe_jobs_list) as JSON; the call then asks for the next. */
+/* Writes the engine's piece of a list (harpe_jobs_list) as JSON, and sets the call to ask for the
+ * next piece. Returns false if the piece cannot be read or memory runs out. */
 static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
     harpe_call *call = &self->call;
     int64_t count;
@@ -142,7 +110,7 @@ static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_
     return call->job_id && !text->failed;
 }
 
-/* Takes the answer's body over. */
+/* Puts the piece of any answer into `text`. Takes the answer's body over. */
 static bool take_piece(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
     if (self->call.kind == HARPE_CALL_LIST) {
         bool is_good = take_rows(self, answer, text);
@@ -213,17 +181,18 @@ static void serve_waiting(void *user) {
     harpe_long_answers *all = user;
     all->timer = NULL;
     begin_window(all, harpe_clock_ns());
-    while (all->first && (all->spent_ns < share_ns || !watch_window(all))) {
-        ask_now(take_first(all));
+    while (all->waiting.first && (all->spent_ns < share_ns || !watch_window(all))) {
+        ask_now((long_answer *)harpe_calls_take_first(&all->waiting));
     }
 }
 
 static void ask(long_answer *self) {
     harpe_long_answers *all = self->all;
     int64_t now_ns = harpe_clock_ns();
-    if (!all->first && now_ns - all->window_began_ns >= window_ns) begin_window(all, now_ns);
-    if ((all->first || all->spent_ns >= share_ns) && watch_window(all))
-        join_queue(self);
+    bool is_first = !all->waiting.first;
+    if (is_first && now_ns - all->window_began_ns >= window_ns) begin_window(all, now_ns);
+    if ((!is_first || all->spent_ns >= share_ns) && watch_window(all))
+        harpe_calls_append(&all->waiting, &self->call);
     else
         ask_now(self);
 }
@@ -234,9 +203,8 @@ void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *r
                               const harpe_route *route, const harpe_call *call) {
     long_answer *self = harpe_calloc(1, sizeof *self);
     if (!self) {
-        static char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
         free(call->job_id);
-        harpe_http_answer(request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+        answer_out_of_memory(request);
         return;
     }
     self->call = (harpe_call){.kind = call->kind,

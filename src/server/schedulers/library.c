@@ -100,21 +100,13 @@ static harpe_status ask_text(const void *state, json_t *question, char **text, h
 /* ---- The class ---------------------------------------------------------------------------- */
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    const harpe_host_job *host = (const harpe_host_job *)job;
-    harpe_program *self = harpe_calloc(1, sizeof *self);
-    if (!self) return harpe_fail_memory(error);
-    *self = (harpe_program){.job = job,
-                            .command = host->command,
-                            .what = host->what,
-                            .name = host->name,
-                            .timeout_s = host->timeout_s};
-    harpe_status status = harpe_program_start(self, host->children, host->job_id, error);
-    if (!status) {
-        json_t *init = harpe_program_init_value(job);
-        if (init && job->directory)
-            (void)json_object_set_new(init, "directory", json_string(job->directory));
-        status = tell(self, json_pack("{s:o}", "init", init), error);
-    }
+    harpe_program *self;
+    harpe_status status = harpe_program_new_for_job(job, &self, error);
+    if (status) return status;
+    json_t *init = harpe_program_init_value(job);
+    if (init && job->directory)
+        (void)json_object_set_new(init, "directory", json_string(job->directory));
+    status = tell(self, json_pack("{s:o}", "init", init), error);
     if (status) {
         harpe_program_free(self);
         return status;
@@ -208,11 +200,12 @@ harpe_status harpe_library_look(const char *command, const char *path, const cha
                                 int timeout_s, harpe_children *children,
                                 harpe_scheduler_class *class, char **name, harpe_error *error) {
     json_t *answer = NULL;
-    harpe_program *self = harpe_calloc(1, sizeof *self);
-    if (!self) return harpe_fail_memory(error);
-    *self = (harpe_program){.command = command, .what = WHAT, .name = path, .timeout_s = timeout_s};
-    harpe_status status = harpe_program_start(self, children, "", error);
-    if (!status) status = ask(self, json_pack("{s:s}", "check", args_json), &answer, error);
+    harpe_program constants = {
+        .command = command, .what = WHAT, .name = path, .timeout_s = timeout_s};
+    harpe_program *self;
+    harpe_status status = harpe_program_new(&constants, children, "", &self, error);
+    if (status) return status;
+    status = ask(self, json_pack("{s:s}", "check", args_json), &answer, error);
     if (!status) {
         const char *said = json_string_value(json_object_get(answer, "name"));
         *name = said ? strdup(said) : NULL;

@@ -281,10 +281,29 @@ json_t *harpe_program_observe_value(const harpe_profiling_result *results, size_
     return NULL;
 }
 
-harpe_status harpe_program_start(harpe_program *self, harpe_children *children, const char *job_id,
-                                 harpe_error *error) {
+harpe_status harpe_program_new(const harpe_program *from, harpe_children *children,
+                               const char *job_id, harpe_program **out, harpe_error *error) {
+    harpe_program *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    *self = *from;
     harpe_child_init(&self->child, children, job_id);
-    return harpe_child_start(&self->child, self->command, error);
+    harpe_status status = harpe_child_start(&self->child, self->command, error);
+    if (status)
+        harpe_program_free(self);
+    else
+        *out = self;
+    return status;
+}
+
+harpe_status harpe_program_new_for_job(const harpe_scheduler_job *job, harpe_program **out,
+                                       harpe_error *error) {
+    const harpe_host_job *host = (const harpe_host_job *)job;
+    harpe_program constants = {.job = job,
+                               .command = host->command,
+                               .what = host->what,
+                               .name = host->name,
+                               .timeout_s = host->timeout_s};
+    return harpe_program_new(&constants, host->children, host->job_id, out, error);
 }
 
 void harpe_program_free(harpe_program *self) {
@@ -307,18 +326,12 @@ static harpe_status check_args(const char *args_json, harpe_error *error) {
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    const harpe_host_job *host = (const harpe_host_job *)job;
     json_t *answer;
-    harpe_program *self = harpe_calloc(1, sizeof *self);
-    if (!self) return harpe_fail_memory(error);
-    *self = (harpe_program){.job = job,
-                            .command = host->command,
-                            .what = host->what,
-                            .name = host->name,
-                            .timeout_s = host->timeout_s};
-    harpe_status status = harpe_program_start(self, host->children, host->job_id, error);
-    json_t *question = status ? NULL : json_pack("{s:o}", "init", harpe_program_init_value(job));
-    if (!status) status = harpe_program_ask(self, question, &answer, error);
+    harpe_program *self;
+    harpe_status status = harpe_program_new_for_job(job, &self, error);
+    if (status) return status;
+    json_t *question = json_pack("{s:o}", "init", harpe_program_init_value(job));
+    status = harpe_program_ask(self, question, &answer, error);
     if (!status) status = take_schedules(self, answer, error);
     if (status) {
         harpe_program_free(self);

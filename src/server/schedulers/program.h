@@ -21,9 +21,13 @@ typedef struct harpe_program {
     bool is_finished;
 } harpe_program;
 
-/* Zero-initialise, set the constants, then start. `job_id` lives as long as the child. */
-harpe_status harpe_program_start(harpe_program *self, harpe_children *children, const char *job_id,
-                                 harpe_error *error);
+/* Starts a process with the constants of `from`; harpe_program_free ends it. `job_id` lives as long
+ * as the process. */
+harpe_status harpe_program_new(const harpe_program *from, harpe_children *children,
+                               const char *job_id, harpe_program **out, harpe_error *error);
+/* Starts the process of the job that a host has made. */
+harpe_status harpe_program_new_for_job(const harpe_scheduler_job *job, harpe_program **out,
+                                       harpe_error *error);
 /* Asks one question (taken over). The answer is an object, to be freed with json_decref. Ends the
  * process if there is no such answer. An answer with "error" is that error; its status is the
  * number "status", or HARPE_INFEASIBLE. */
