@@ -9,30 +9,31 @@
 
 #include <harpe/status.h>
 
-/* The token on the first line of `text` that is not blank, without the white space (and the
+/* Reads the token from the first line of `text` that is not blank, without the white space (and the
  * byte-order mark) around it. Refuses characters other than visible ASCII. The message begins with
- * `what` ("--token-file FILE") and does not contain the token. `*token` is to be freed with
- * free(). */
+ * `what` ("--token-file FILE") and does not contain the token. The caller frees `*token`. */
 harpe_status harpe_token_parse(const char *text, size_t length, const char *what, char **token,
                                harpe_error *error);
 
-/* The same of a file, of at most 64 KiB; `flag` begins the message ("--token-file"). */
+/* Reads the token from a file of at most 64 KiB. The message begins with `flag` ("--token-file").
+ */
 harpe_status harpe_token_read(const char *path, const char *flag, char **token, harpe_error *error);
 
-/* The same of a text from a caller or the environment: NULL, and a text that is blank, give NULL.
- */
+/* Reads the token from a text of a caller or of the environment. `*token` is NULL if the text is
+ * NULL or blank. */
 harpe_status harpe_token_take(const char *text, const char *what, char **token, harpe_error *error);
 
-/* The file with the token of this machine's service. The package makes it, for the group harpe. */
+/* The file with the token of this machine's service. The package creates it, and the group harpe
+ * may read it. */
 #define HARPE_MACHINE_TOKEN_FILE "/etc/harpe/token"
 
-/* The token in HARPE_MACHINE_TOKEN_FILE for a client that was given none; NULL: it must not be
- * sent to `server_url`, or there is none that this process may read. Every user can listen on a
- * port of a loopback address. So the address must be a loopback address, and root, the account of
- * a service or the user of this process must listen there. Call this before each request; free the
- * result with free(). */
+/* Returns the token in HARPE_MACHINE_TOKEN_FILE, for a client that was given no token. Returns NULL
+ * if this process cannot read that file, or if the token must not be sent to `server_url`. It is
+ * sent only to a loopback address, and only if root, the account of a service or the user of this
+ * process listens there, because every user can listen on a port of a loopback address. Call this
+ * before each request, and free the result with free(). */
 char *harpe_token_of_machine(const char *server_url);
-/* Words to append to a message about status 401 if no token was sent: what to do about it. */
+/* Returns advice to append to a message about status 401 if no token was sent. */
 const char *harpe_token_hint(void);
 
 #endif

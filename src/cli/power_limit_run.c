@@ -32,11 +32,11 @@ typedef struct run_child {
     pid_t id;
     harpe_step_marks marks;
     int signals;   /* signalfd */
-    int wait_code; /* once it has ended */
+    int wait_code; /* valid once it has ended */
     bool has_ended;
-    char line[32]; /* of the pipe, not complete yet */
+    char line[32]; /* the incomplete line that the pipe gave last */
     size_t line_length;
-    bool is_catching_up; /* after a set, until no mark waits any more */
+    bool is_catching_up; /* from the setting of a limit until no mark waits */
     int64_t step_count, epoch_count, unknown_count;
 } run_child;
 
@@ -94,7 +94,7 @@ static int spawn_with(char *const *command, const harpe_step_marks *marks, const
                       pid_t *id) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
-    sigset_t to_default; /* what this program ignores, the command need not */
+    sigset_t to_default; /* signals that only this program ignores */
     sigemptyset(&to_default);
     sigaddset(&to_default, SIGPIPE);
     sigaddset(&to_default, SIGXFSZ);
@@ -136,8 +136,8 @@ static harpe_status start_command(char *const *command, run_child *child, harpe_
 
 /* ---- What it marks --------------------------------------------------------------------------- */
 
-/* A set may take longer than a step. Steps that were marked meanwhile are over by the time their
- * marks are read: counted to a window they would make it too short. So they are passed over. */
+/* Setting a limit may take longer than a step. The steps that are marked meanwhile are over when
+ * their marks are read. They are skipped, because a window that counts them would be too short. */
 static void take_step(run_child *child, harpe_power_limit_optimizer *optimizer) {
     child->step_count++;
     if (child->is_catching_up) return;
@@ -173,7 +173,7 @@ static bool is_readable(int descriptor) {
     return poll(&one, 1, 0) > 0 && (one.revents & POLLIN);
 }
 
-/* False if no process can write any more, or if nothing is there yet. */
+/* Returns false if no process can write any more, or if there is nothing to read yet. */
 static bool take_lines(run_child *child, harpe_power_limit_optimizer *optimizer) {
     char bytes[4096];
     ssize_t got = read(child->marks.lines, bytes, sizeof bytes);
@@ -200,9 +200,10 @@ static void take_board(run_child *child, harpe_power_limit_optimizer *optimizer)
     }
 }
 
-/* This process was stopped and continues. The steps that were marked meanwhile are over, and a
- * measurement that was under way covers more than its own steps. So the marks are only counted, and
- * the optimizer measures the same limit again, as after an epoch. */
+/* Catches up after this process was stopped. The steps that were marked meanwhile are over, and the
+ * current measurement covers more than its own steps. So this function only counts the marks, and
+ * ends the measurement as the end of an epoch does: the optimizer then measures the same limit
+ * again. */
 static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) {
     uint64_t steps;
     uint64_t epochs;
@@ -215,8 +216,8 @@ static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) 
     harpe_power_limit_on_epoch_end(optimizer);
 }
 
-/* What a terminal sends reaches the command by itself; what is sent to this process is passed on.
- */
+/* Passes on the signals that were sent to this process alone. Those of a terminal reach the command
+ * without help. */
 static void take_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
     struct signalfd_siginfo info;
     while (read(child->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -231,7 +232,7 @@ static void take_signals(run_child *child, harpe_power_limit_optimizer *optimize
     }
 }
 
-/* Everything that has been marked by the command's end counts. */
+/* Counts all marks that the command made before its end. */
 static void take_rest(run_child *child, harpe_power_limit_optimizer *optimizer) {
     take_board(child, optimizer);
     while (take_lines(child, optimizer)) {
@@ -249,7 +250,7 @@ static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
         if (ways[BOARD].revents) {
             take_board(child, optimizer);
         }
-        /* Hung up and empty: no process can write lines any more. */
+        /* The pipe is empty, and no process can write to it any more. */
         if (ways[LINES].revents && !take_lines(child, optimizer) &&
             !(ways[LINES].revents & POLLIN)) {
             ways[LINES].fd = -1;
@@ -282,7 +283,7 @@ static harpe_status tell(const run_arguments *arguments, const run_child *child,
             error);
     }
     harpe_power_limit_print_table(stderr, &arguments->flags, measurements, count, optimum_w);
-    if (has_failed) return HARPE_OK; /* has been told, once */
+    if (has_failed) return HARPE_OK; /* the user has read this once */
     if (is_done) {
         fprintf(stderr, "Optimum: %d W\n", optimum_w);
     } else if (child->step_count == 0) {
@@ -309,7 +310,7 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* What sets limits and measures; all NULL when it cannot be done. */
+/* The objects that set limits and measure; all NULL if that is not possible. */
 typedef struct run_optimizer {
     harpe_gpus *gpus;
     harpe_power_limit_gpus *device;
@@ -317,7 +318,8 @@ typedef struct run_optimizer {
     harpe_text warnings; /* about GPUs, held until they are known to be usable */
 } run_optimizer;
 
-/* Where GPUs cannot be used, the error says why, and warnings would say it twice. */
+/* Keeps a warning for later. If the GPUs turn out to be unusable, the error says why, and the
+ * warning is not printed. */
 static void write_gpu_log(void *user, harpe_log_level level, const char *line) {
     run_optimizer *all = user;
     if (all->device) {
@@ -356,8 +358,8 @@ static void tear_down(run_optimizer *all) {
     *all = (run_optimizer){0};
 }
 
-/* What GPUs do not allow is no reason not to train; a profile that cannot be used is a mistake, and
- * is told before a long job starts. */
+/* The command also runs if the GPUs do not allow the optimizer to work. A profile that cannot be
+ * used is a mistake of the user, and an error before a long job starts. */
 static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
     return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
                            status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The only request during the construction of an optimizer. If the ranks meet by a broadcast, rank
- * 0 registers the job first, so that the broadcast can carry the job's id. If the server does not
- * answer soon, the optimizer's own thread asks it again later. */
+/* Sends the only request that an optimizer makes while it is constructed. If the ranks meet by a
+ * broadcast, rank 0 registers the job before the broadcast, which can then carry the job's id. If
+ * the server does not answer soon, the optimizer's own thread asks it again later. */
 #include <string.h>
 
 #include "base/clock.h"

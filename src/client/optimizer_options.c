@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pipeline frequency optimizer is asked for: checked, completed, copied, and made into the
- * two registrations that the server will get. The ranks agree on their job here. They use a key,
- * under which each of them registers later, so that no rank waits for a server at construction. If
+/* Checks, completes and copies the options of a pipeline frequency optimizer, and writes the two
+ * registrations that it will send to the server. The ranks also agree on their job here. They use a
+ * key, under which each of them registers later, so no rank waits for a server at construction. If
  * they meet by a broadcast and the server answers rank 0 soon, they use the job's id instead,
  * because the published server does not know keys. */
 #include <stdio.h>
@@ -46,7 +46,7 @@ static harpe_status check_places(const harpe_pipeline_frequency_options *options
                                           places[i].degree_name, places[i].degree, error);
         if (status) return status;
     }
-    /* Without overflow: three ints may be more than an int64_t holds. */
+    /* The product of three ints may be more than an int64_t holds. */
     int64_t product = (int64_t)options->pp_degree * options->dp_degree;
     if (product > options->world_size ||
         product * options->tp_degree != (int64_t)options->world_size) {
@@ -154,7 +154,7 @@ void harpe_pipeline_forget_options(harpe_pipeline *optimizer) {
 static void make_up_key(char key[HARPE_JOB_KEY_SIZE]) {
     static const char digits[] = "0123456789abcdef";
     unsigned char random[(HARPE_JOB_KEY_SIZE - 1) / 2];
-    /* Never short of so few bytes. */
+    /* The kernel always has so few random bytes. */
     (void)!getrandom(random, sizeof random, 0);
     for (size_t i = 0; i < sizeof random; i++) {
         key[2 * i] = digits[random[i] >> 4];
@@ -186,7 +186,7 @@ static harpe_status take_key(harpe_pipeline *optimizer, const char *key, harpe_e
 typedef char meeting[HARPE_MEETING_SIZE];
 enum { MEETING_KEY = 'k', MEETING_JOB = 'j' };
 
-/* Rank 0: a key, or the job's id if the server gives one at once. */
+/* Writes what rank 0 broadcasts: a key, or the job's id if the server answers at once. */
 static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_error *error) {
     char key[HARPE_JOB_KEY_SIZE];
     make_up_key(key);
@@ -238,8 +238,8 @@ harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error 
     harpe_pipeline_frequency_options *own = &optimizer->options;
     if (own->job_key) return take_key(optimizer, own->job_key, error);
     if (!own->broadcast) {
-        /* A job of one rank has a key too, so a registration that is repeated makes no second job.
-         */
+        /* A job of one rank has a key too: if the registration is repeated, the server finds the
+         * same job. */
         char key[HARPE_JOB_KEY_SIZE];
         make_up_key(key);
         return take_key(optimizer, key, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server put together, run, and taken apart in the right order. Everything it is made of is
- * elsewhere. */
+/* Creates the parts of the server, runs them, and frees them in the right order. The parts
+ * themselves are in other files. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ enum {
     RESERVED_CONNECTIONS = 64, /* beside max_connections, for requests that only read */
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
-    STOP_STEP_MS = 20, /* between looks at whether all is flushed */
+    STOP_STEP_MS = 20, /* between checks whether everything is flushed */
     /* After the request to stop: */
     STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
     STOP_LOOP_MS = 4500,     /* what is under way is given up */
@@ -40,8 +40,8 @@ enum {
     STOP_SILENT_MS = 9500,   /* even if the log takes no line */
 };
 
-/* A thread that ends the process if the server does not stop in time. It watches for the signal
- * itself, so it also works if the loop is stuck. */
+/* Runs a thread that ends the process if the server does not stop in time. The thread waits for the
+ * signal itself, so it also works if the loop is stuck. */
 typedef struct watchdog {
     struct harpe_server *server;
     pthread_t thread;
@@ -76,7 +76,7 @@ static void say(const harpe_server *server, harpe_log_level level, const char *l
 /* ---- Files that settings name -----------------------------------------------------------------
  */
 
-/* The string that the store is opened with: the setting, and the password from its file. */
+/* Writes the string that opens the store: the setting, with the password from its file. */
 static harpe_status store_address(const harpe_settings *settings, char **address,
                                   harpe_error *error) {
     const char *path = settings->store_password_file;
@@ -114,7 +114,7 @@ static harpe_status open_store(harpe_server *server, harpe_error *error) {
     return status;
 }
 
-/* What HTTP is given from files; "" names none. */
+/* Texts for HTTP that are read from files; NULL if the setting names none. */
 typedef struct secrets {
     char *token, *cert, *key;
 } secrets;
@@ -141,7 +141,7 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
 /* ---- Whom it serves --------------------------------------------------------------------------
  */
 
-/* Leaves out a name that JSON would have to escape. */
+/* Writes "user NAME (uid N)", or "the user with uid N" if JSON would have to escape the name. */
 static void write_user(char *into, size_t size, uid_t uid) {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+";
@@ -171,7 +171,7 @@ void harpe_server_whom(const harpe_settings *settings, char *line, size_t size) 
                        settings->listen);
 }
 
-/* What other users are told. */
+/* Writes the line that other users get. Returns NULL if the server serves them. */
 static const char *write_refusal(const harpe_settings *settings, char *line, size_t size) {
     char user[120];
     if (!harpe_settings_own_user_only(settings)) return NULL;
@@ -204,7 +204,7 @@ static void leave_now(harpe_server *server, bool is_silent) {
     pthread_mutex_unlock(&server->parts_lock);
 }
 
-/* A watchdog may look at what this server frees. */
+/* Takes the workers from the watchdogs, so that they can be freed. */
 static harpe_workers *take_workers(harpe_server *server) {
     pthread_mutex_lock(&server->parts_lock);
     harpe_workers *workers = server->workers;
@@ -276,7 +276,7 @@ static int worker_count(const harpe_settings *settings) {
     return processors < 2 ? 2 : processors > 64 ? 64 : (int)processors;
 }
 
-/* Also makes the missing directories above it. Other users get no access. */
+/* Creates a directory, and the missing directories above it, for the server's user alone. */
 static harpe_status make_state_directory(const char *directory, harpe_error *error) {
     int failure = harpe_make_directories(directory, 0700);
     if (!failure && access(directory, W_OK | X_OK) != 0) failure = errno;
@@ -287,15 +287,15 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
-/* The mode of a directory that other users may look into; 0: there is none. */
+/* Returns the mode of a directory that other users may read, or 0 if they may not, or if it does
+ * not exist. */
 static mode_t open_mode(const char *directory) {
     struct stat info;
     if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)) return 0;
     return info.st_mode & 0077 ? info.st_mode & 07777 : 0;
 }
 
-/* A directory that exists keeps its mode, because other users may be allowed to read it on purpose.
- */
+/* Warns that other users may read a directory. Its mode stays, because this may be on purpose. */
 static void tell_open_mode(const harpe_server *server, const char *setting, const char *directory,
                            mode_t mode) {
     char line[400];
@@ -317,7 +317,7 @@ static void tell_dumps(void *user) {
     tell_open_mode(server, "dump_dir", server->settings->dump_dir, server->dump_mode);
 }
 
-/* On a worker, because the directory may be on a file server that is away. */
+/* Runs on a worker, because the directory may be on a file server that does not answer. */
 static void check_dumps(harpe_server *server) {
     server->dump_check = (harpe_work){
         .work = look_at_dumps, .done = tell_dumps, .user = server, .pool = HARPE_POOL_DUMP};
@@ -456,7 +456,8 @@ int harpe_server_port(const harpe_server *server) { return harpe_http_port(serve
 /* ---- Running and stopping ---------------------------------------------------------------------
  */
 
-/* Held calls have been answered; what is on its way to the store and to clients gets a moment. */
+/* Runs after held calls were answered. Gives the store and the connections time to write what they
+ * still have. */
 static void stop_when_idle(void *user) {
     harpe_server *server = user;
     int64_t passed_ms = (harpe_clock_ns() - server->stop_begun_ns) / 1000000;
@@ -471,7 +472,7 @@ static void stop_when_idle(void *user) {
 static void begin_stop(void *user) {
     harpe_server *server = user;
     if (server->stop_steps++ > 0) {
-        harpe_loop_stop(server->loop); /* asked twice: at once */
+        harpe_loop_stop(server->loop); /* the second signal stops it at once */
         return;
     }
     say(server, HARPE_LOG_INFO, "stopping: no new connections, held requests are answered 503");
@@ -493,7 +494,8 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
-/* Work that does not end is left running, and nothing that it may use is freed. */
+/* Waits for work that runs. If some does not end, leaves the process without freeing what that work
+ * may still use. */
 static void close_workers(harpe_server *server) {
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!server->leave || harpe_workers_close(server->workers, STOP_WORKERS_MS)) return;

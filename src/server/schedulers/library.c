@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side of a shared object: a class whose functions ask the process that has loaded
- * it. */
+/* The server's side of a scheduler that is a shared object. Each function of its class asks the
+ * process that has loaded the object. */
 #include "server/schedulers/library.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void pass_log(const harpe_program *self, const json_t *answer) {
     }
 }
 
-/* An answer that is not an error, to be freed. */
+/* Asks a question. The caller frees the answer. An answer that is an error becomes that error. */
 static harpe_status ask(const void *state, json_t *question, json_t **answer, harpe_error *error) {
     harpe_program *self = (harpe_program *)state; /* it does not change what the server sees */
     harpe_status status = harpe_program_ask(self, question, answer, error);
@@ -84,7 +84,7 @@ static harpe_status tell(void *state, json_t *question, harpe_error *error) {
     return status;
 }
 
-/* The "text" of an answer, to be freed. */
+/* Asks a question and returns the "text" of the answer, to be freed with free(). */
 static harpe_status ask_text(const void *state, json_t *question, char **text, harpe_error *error) {
     json_t *answer;
     harpe_status status = ask(state, question, &answer, error);
@@ -178,7 +178,7 @@ static bool has(const json_t *answer, const char *function) {
     return false;
 }
 
-/* Optional functions are there if the shared object has them. */
+/* Returns the class. It has those optional functions that the shared object has. */
 static harpe_scheduler_class class_of(const json_t *answer, const char *name) {
     return (harpe_scheduler_class){
         .abi = HARPE_SCHEDULER_ABI,

@@ -53,7 +53,8 @@ static double mean_of(const harpe_online_mean *mean, int quantity) {
     return quantity == HARPE_TIME ? mean->time_s : mean->energy_j;
 }
 
-/* An entry as the sweep measured it, without later corrections for drift. */
+/* Writes an entry as the sweep measured it, without later corrections for drift. Returns false if
+ * the sweep has not measured it. */
 static bool swept_point(const harpe_sweep *sweep, int entry, int mhz, harpe_profile_point *out) {
     if (!harpe_sweep_point(sweep, entry, mhz, out)) return false;
     out->time_s /= sweep->lists[entry].time_ratio;
@@ -82,8 +83,8 @@ static bool expect_entries(const comparison *self, expectation *expected) {
     return true;
 }
 
-/* The mean change of the entries that ran at the highest clock on a pipeline rank (-1: on any
- * rank), weighted by energy; 0: there are none. */
+/* Returns the mean change of the entries that ran at the highest clock on a pipeline rank (-1: on
+ * any rank), weighted by energy, or 0 if there are none. */
 static double mean_change(const comparison *self, int pipeline_rank, int quantity) {
     const harpe_perseus *perseus = self->self;
     double sum = 0, weights = 0;
@@ -99,11 +100,11 @@ static double mean_change(const comparison *self, int pipeline_rank, int quantit
     return weights > 0 ? sum / weights : 0;
 }
 
-/* For a GPU on which nothing ran at the highest clock. A clock that is lower by a factor lengthens
- * an instruction by at most that factor. If this permits the change that the others show, that
- * change is used, and the sweep is taken to be wrong about the lower clock. Otherwise its own
- * change is used, and the difference is added to the doubt. If nothing at all ran at the highest
- * clock, no change there is known. */
+/* Estimates the change on a GPU on which nothing ran at the highest clock. A clock that is lower by
+ * a factor lengthens an instruction by at most that factor. If this permits the change that the
+ * others show, that change is used, and the sweep is taken to be wrong about the lower clock.
+ * Otherwise its own change is used, and the difference is added to the doubt. If nothing at all ran
+ * at the highest clock, no change there is known. */
 static void guess_change(entry_change *change, const double *ran, double from_highest,
                          double clock_share, const double *common) {
     double others = common[HARPE_TIME] > 0 ? common[HARPE_TIME] : 1;
@@ -208,8 +209,8 @@ static double clear_change(const comparison *self, int quantity, double errors) 
                 CLEARLY * errors * self->error[quantity]);
 }
 
-/* Standard error of the instructions' mean change, from the differences among them: the steps of
- * the counter limit the accuracy of few and short runs. */
+/* Returns the standard error of the instructions' mean change, computed from the differences among
+ * them. It is large for few and short runs, because the energy counter moves in steps. */
 static double scatter(const comparison *self, int quantity) {
     const harpe_perseus *perseus = self->self;
     double count = 0, mean = 0, squares = 0;
@@ -241,7 +242,8 @@ static void shift_by_instructions(comparison *self, const modelled *doubted) {
     }
 }
 
-/* The time of an iteration that waits for a straggler that the server was told of; 0: none. */
+/* Returns the time of an iteration that waits for a straggler of which the server was told, or 0 if
+ * there is none. */
 static double held_until_s(const comparison *self) {
     const harpe_perseus *perseus = self->self;
     harpe_online_outside outside = harpe_perseus_outside(perseus);
@@ -257,7 +259,7 @@ static double waiting_power_w(const harpe_perseus *self) {
     return self->blocking_power_w * self->job->job->world_size;
 }
 
-/* The difference between the round and its plan that its instructions do not explain. */
+/* Computes the difference between the round and its plan that its instructions do not explain. */
 static void find_deviation(const comparison *self, double held_s, double *deviation) {
     const harpe_perseus *perseus = self->self;
     double expected[HARPE_QUANTITIES];

@@ -13,7 +13,7 @@
 /* Times are in s and energies in J, of all ranks together. */
 enum { HARPE_TIME = 0, HARPE_ENERGY = 1, HARPE_QUANTITIES = 2 };
 
-/* One round as it was measured. */
+/* The measured values of one round. */
 typedef struct harpe_savings_round {
     int64_t number, wall_s; /* wall_s: when it ended, seconds since 1970 */
     double iterations;
@@ -77,7 +77,7 @@ typedef struct harpe_estimate {
     double value, uncertainty;
 } harpe_estimate;
 
-/* A round at the highest clocks. */
+/* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
 /* How one round is compared with the baseline. */
 typedef struct harpe_savings_terms {
@@ -86,37 +86,37 @@ typedef struct harpe_savings_terms {
     double weight[HARPE_QUANTITIES]; /* variances of the noise in the difference; 1: the round's */
 } harpe_savings_terms;
 
-/* A round that is compared with the baseline: `sums` is swept or planned of `savings`. */
+/* Adds a round that is compared with the baseline. `sums` is `swept` or `planned` of `savings`. */
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms);
-/* A round that is not compared: only its time and energy are counted. */
+/* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
 /* Ends `old`: its sums become part of the closed sums of `savings`. */
 void harpe_savings_close(harpe_savings *savings, const harpe_savings *old);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
-/* Relative standard deviation of one iteration; INFINITY: not known. */
+/* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
 double harpe_savings_noise_of(const harpe_savings *savings, int quantity);
-/* An iteration at the highest clocks. */
+/* Returns the value of an iteration at the highest clocks. */
 harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity);
-/* Baseline less measured, of one sum. */
+/* Returns the difference between the baseline and the measured values, for one sum. */
 harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_savings_sum *sum,
                                     int quantity);
-/* The same for all sums; `*baseline` receives the values of these iterations at the highest clocks.
- */
+/* Returns that difference for all sums. `*baseline` receives the values of these iterations at the
+ * highest clocks. */
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline);
-/* True if the interval does not contain 0. */
+/* Returns true if the interval does not contain 0. */
 bool harpe_estimate_is_significant(harpe_estimate estimate);
 
-/* For a restart of the server. Save returns NULL when out of memory; load returns false if the JSON
- * is not valid. */
+/* Keep the sums through a restart of the server. `save` returns NULL when out of memory; `load`
+ * returns false if the JSON is not valid. */
 json_t *harpe_savings_save(const harpe_savings *savings);
 bool harpe_savings_load(harpe_savings *savings, const json_t *json);
 
 /* Estimates the standard deviation of the distribution of `values` from their median absolute
- * deviation, so that one stall has no effect. Sorts `values`. 0 for fewer than two values. */
+ * deviation, so that one stall has no effect. Sorts `values`. Returns 0 for fewer than two. */
 double harpe_robust_spread(double *values, size_t count);
-/* The two-sided 95 % quantile of Student's distribution. */
+/* Returns the two-sided 95 % quantile of Student's distribution. */
 double harpe_student_quantile(double freedom);
 
 #endif
