@@ -24,15 +24,21 @@ export function seconds(value) {
     return value >= 1 ? `${digits(value, 4)} s` : quantity(value, "s");
 }
 
+/** Like toFixed, but what rounds to 0 has no sign. */
+function fixed(value, decimals) {
+    const text = value.toFixed(decimals);
+    return Number(text) === 0 ? text.replace("-", "") : text;
+}
+
 export function percent(fraction) {
-    return Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)} %` : "–";
+    return Number.isFinite(fraction) ? `${fixed(100 * fraction, 1)} %` : "–";
 }
 
 /** A fraction with its uncertainty: "15.4 % ± 0.6 %". */
 export function percentWithin(fraction, uncertainty) {
     if (uncertainty === null || !Number.isFinite(uncertainty)) return `${percent(fraction)}, uncertainty not known`;
     const decimals = uncertainty < 0.00095 ? 2 : 1;
-    return `${(100 * fraction).toFixed(decimals)} % ± ${Math.max(100 * uncertainty, 0.01).toFixed(decimals)} %`;
+    return `${fixed(100 * fraction, decimals)} % ± ${Math.max(100 * uncertainty, 0.01).toFixed(decimals)} %`;
 }
 
 /** A fraction against a baseline, in words: "15.4 % ± 0.6 % less"; what its uncertainty hides is noise. */

@@ -3,11 +3,14 @@
 // What is clicked, what is shown, what is sent; no console error, no request to elsewhere. With
 // HARPE_PICTURES=folder it also makes the pictures of docs/dashboard.md. Run by run.sh.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { accessibilityProblems, assertFigure, call, openPage, sleep, startTests, until } from "./harness.mjs";
 
+/* As a module, whatever node takes a .js file for. */
+const formatSource = readFileSync(new URL("../../web/format.js", import.meta.url), "utf8");
+const { percent, percentWithin } = await import(`data:text/javascript,${encodeURIComponent(formatSource)}`);
 const { world, browser, test, picture, end } = await startTests();
 
 /* A job of 4 ranks of which 2 are there, and one that trains. */
@@ -27,6 +30,13 @@ const jobPath = `/jobs/${encodeURIComponent(job)}`;
 const frontierOf = () => call(url, `${jobPath}/frontier`);
 
 const { page, complaints } = await openPage(browser, url);
+
+await test("zero_has_no_sign", () => {
+    assert.equal(percent(-0.0004), "0.0 %");
+    assert.equal(percentWithin(-0.0004, 0.008), "0.0 % ± 0.8 %");
+    assert.equal(percentWithin(-0.00004, 0.0005), "0.00 % ± 0.05 %");
+    assert.equal(percentWithin(-0.012, 0.008), "-1.2 % ± 0.8 %");
+});
 
 await test("lists_jobs_with_the_ranks_that_are_missing", async () => {
     await page.getByRole("row", { name: "registering" }).getByText("2 of 4").waitFor();
