@@ -1,4 +1,4 @@
-# The front door: each command is one line of `make help`. The build itself is CMake's
+# The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
 .PHONY: build demo check check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
@@ -30,7 +30,7 @@ demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan 
 check: ## all tests: gcc, clang, sanitizers, style, installation
 	@./check
 
-check-fresh: ## ./check in an empty Debian 12, made anew, as a user; then the release tests as root
+check-fresh: ## ./check in a new, empty Debian 12 as a user; then the release tests as root
 	@scripts/fresh_root.sh
 
 check-load: bootstrap-all ## the release tests REPEAT (5) times beside LOAD (4) busy processes per core
@@ -51,18 +51,18 @@ format: bootstrap-all ## rewrite all C files in the project's style
 tidy: bootstrap-all configure ## clang-tidy over src/
 	@tests/house/clang_tidy.sh build/release
 
-install: build ## into PREFIX (/usr/local), below DESTDIR where set
+install: build ## into PREFIX (/usr/local); below DESTDIR if it is set
 	@scripts/install.sh build/release "$(PREFIX)"
 
-uninstall: ## remove from PREFIX what `make install` put there
+uninstall: ## remove the files that `make install` has put into PREFIX
 	@scripts/uninstall.sh build/release "$(PREFIX)"
 
-deb: ## Debian packages in build/deb, checked by lintian and by trying them
+deb: ## Debian packages in build/deb, checked by lintian and by a trial installation
 	@packaging/make_deb.sh
 	@tests/house/deb.sh
 	@echo 'To install them: apt install ./build/deb/*.deb (debug symbols are in build/deb/debug)'
 
-reproducible: ## make the packages twice, elsewhere and otherwise, and compare every byte
+reproducible: ## build the packages twice, in different environments, and compare every byte
 	@tests/house/reproducible.sh
 
 clean: ## remove everything that was built

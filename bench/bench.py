@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmark programs and prints what they found as tables, for a terminal, as Markdown or
-as JSON. The programs do the timing; this file chooses the cases, reads the published numbers that
-are compared against, and states the targets."""
+"""Runs the benchmark programs and prints their results as tables, for a terminal, as Markdown or as
+JSON. The programs measure the times. This file selects the cases, reads the published numbers for
+the comparison, and contains the targets."""
 import argparse
 import json
 import math
@@ -18,10 +18,10 @@ DATA = pathlib.Path(os.environ.get("HARPE_DATA", ROOT.parent / "shared" / "data"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench/run writes from here -->", "<!-- to here -->"
 
-# Blocking power that belongs to the data, in watts.
+# Blocking power of each data set, in watts.
 SYNTHETIC_W, MEASURED_W = 70, 83.64
 
-# stages, microbatches, runs, target in seconds, what the published tool took
+# stages, microbatches, runs, target in seconds, time of the published tool
 SOLVER_CASES = [
     (4, 8, 15, 0.010, "9.6 s"),
     (4, 32, 15, 0.020, "191 s"),
@@ -33,18 +33,18 @@ SOLVER_CASES = [
 MEASURED = [("gpt3-175b", "pipeline/gpt3-175b_a100.csv"),
             ("bloom-176b", "pipeline/bloom-176b_a100.csv")]
 MEASURED_MICROBATCHES = [12, 24, 48, 96]
-# Published points compared per frontier, evenly spread.
+# Number of published points that are compared per frontier, evenly spread.
 POINTS_PER_FRONTIER = 200
-# Two energies are equal when they differ by less: published ones have that many digits.
+# Two energies are equal if their difference is smaller. Published energies have this many digits.
 EQUAL_J = 1e-3
 
 
 class Skipped(Exception):
-    """Something a part needs is not there."""
+    """A part of the benchmark lacks a file or program that it needs."""
 
 
 def run(program, *flags, text=None):
-    """One benchmark program's JSON object."""
+    """Returns the JSON object that one benchmark program prints."""
     path = BUILD / "bench" / f"bench_{program}"
     if not path.exists():
         reason = "is Clp installed?" if program == "lp" else "run: make build"
@@ -67,7 +67,8 @@ DATA_NAME = "$HARPE_DATA" if "HARPE_DATA" in os.environ else "../shared/data (or
 
 
 def synthetic_flags(stages, microbatches):
-    """The model-made profiles of the data; 32 stages are the 16 of the largest file, twice."""
+    """Returns the profiles of the data that were generated from models. The case with 32 stages
+    contains the 16 stages of the largest file twice."""
     source = data(f"synthetic/a100_{min(stages, 16)}s.csv")
     return ["--profile", source, "--stages", stages, "--microbatches", microbatches,
             "--blocking", SYNTHETIC_W]
@@ -78,7 +79,7 @@ def measured_flags(name, microbatches):
 
 
 def read_columns(path, *names):
-    """Columns of a plain CSV file as tuples of numbers."""
+    """Returns columns of a plain CSV file as tuples of numbers."""
     lines = path.read_text().split("\n")
     header = lines[0].strip().split(",")
     at = [header.index(name) for name in names]
@@ -140,18 +141,19 @@ class Table:
 def part_solver():
     table = Table(
         "The exact frontier",
-        f"The whole frontier of the relaxation (`--bound-only`), in one thread: median of several "
-        f"runs. Profiles are the model-made ones that the published tool was timed on, blocking "
-        f"power {SYNTHETIC_W} W; 32 stages are the 16-stage file twice in a row. The published "
-        f"tool is lowtime 0.3.0, its Rust build, in steps of 1 ms, timed once on this class of "
-        f"machine; `make bench` does not run it.",
+        "The whole frontier of the relaxation (`--bound-only`) in one thread; medians of several "
+        "runs. The profiles were made by a model, and the published tool was timed with the same "
+        f"profiles. The blocking power is {SYNTHETIC_W} W. The profile with 32 stages is the "
+        "16-stage file twice in a row. The published tool is lowtime 0.3.0 (Rust) with steps of 1"
+        " ms. It was timed once on this class of machine; `make bench` does not run it.",
         ["stages x microbatches", "vertices", "build", "solve", "total", "fastest run", "target",
          "met", "published tool"])
     work = Table(
         "Work and memory of the same runs",
-        "A pivot exchanges one tree arc; a degenerate one moves no flow. Events moved and path "
-        "steps are what the two hot loops do. The solver's arrays are what `harpe_work` tells; "
-        "the peak is the whole process's resident set, profile and problem included.",
+        "A pivot exchanges one arc of the tree; a degenerate pivot moves no flow. The columns "
+        "*events moved* and *path steps* count the passes of the two hot loops. The column "
+        "*solver* is the size of the solver's arrays as `harpe_work` reports it. The column "
+        "*peak* is the largest resident set of the whole process, with profile and problem.",
         ["stages x microbatches", "instructions", "pivots", "degenerate", "events moved",
          "path steps", "ns per unit of work", "solver", "peak"])
     results = []
@@ -175,7 +177,7 @@ def part_solver():
 
 
 def exponent(points):
-    """Least-squares slope of log y over log x: y grows like x to that power."""
+    """Returns the least-squares slope of log y over log x: y is proportional to x to that power."""
     logs = [(math.log(x), math.log(y)) for x, y in points]
     mean_x = statistics.fmean(x for x, _ in logs)
     mean_y = statistics.fmean(y for _, y in logs)
@@ -201,11 +203,13 @@ def grow(table, name, cases):
 
 def part_growth():
     header = ["stages x microbatches", "vertices", "pivots", "time"]
-    source = "Synthetic profiles (`harpe synth --noise 0.01`), so these need no data."
+    source = ("These tables use synthetic profiles (`harpe synth --noise 0.01`) and need no "
+              "data.")
     by_microbatches = Table("Growth with the microbatches, 8 stages", source, header)
     by_stages = Table(
         "Growth with the stages, 64 microbatches",
-        source + " Each number of stages is another profile; the exponent is rough.", header)
+        source + " Each number of stages has its own profile, so the exponent is a rough estimate.",
+        header)
     return [by_microbatches, by_stages], {
         "microbatches": grow(by_microbatches, "M",
                              [(f"8 x {m}", m, 8, m) for m in (8, 16, 32, 64, 128, 256, 512)]),
@@ -216,11 +220,12 @@ def part_growth():
 def part_quality():
     table = Table(
         "Plans: energy above the lower bound",
-        "All default plans (about 100, evenly spread in time); the gap is 100 (energy - bound) / "
-        "bound at the plan's own time, and every plan is checked by `harpe_plan_verify`. Targets: "
-        "mean at most 0.05 %, worst at most 0.20 %. The published tool's plans, evaluated the same "
-        "way, are 0.21 to 0.26 % (mean) and up to 0.8 % (worst) above it. Time is that of the "
-        "frontier and all plans.",
+        "The default plans of a profile are about 100 plans, evenly spread in time. "
+        "The gap is 100 (energy - bound) / bound at the plan's own time. `harpe_plan_verify` "
+        "checks every plan. Targets: a mean gap of at most 0.05 % and a worst gap of at most 0.20"
+        " %. The published tool's plans, evaluated in the same way, have a mean gap of 0.21 to "
+        "0.26 % and a worst gap of up to 0.8 %. The column *time* contains the frontier and all "
+        "plans.",
         ["profile, stages x microbatches", "plans", "mean gap", "worst gap", "targets met",
          "largest savings", "time"])
     cases = [(f"{name}, 8 x {m}", measured_flags(path, m))
@@ -239,7 +244,7 @@ def part_quality():
 
 
 def spread(items, most):
-    """At most so many of them, evenly spread, first and last among them."""
+    """Returns at most this many of the values, evenly spread, with the first and the last."""
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
@@ -250,8 +255,8 @@ def mean_or_none(values):
 
 
 def compare(flags, points):
-    """Points are (time, energy) of others. Which of them can be had at all, and what do our plans
-    need at the same time?"""
+    """Compares published points (time, energy) with Harpe's frontier: which of these points are
+    possible, and how much energy Harpe's plans need at the same time."""
     bounds = run("times", *flags, "--runs", 0, text="".join(f"{t:.9f}\n" for t, _ in points))
     achievable = [(t, e) for (t, e), bound in zip(points, bounds["lower_bound_j"])
                   if bound is not None and e >= bound - EQUAL_J]
@@ -283,15 +288,16 @@ def add_comparison(table, case, found):
 def part_published():
     table = Table(
         "Published frontiers",
-        "The published solver's own predictions for the measured profiles. They are optimistic: "
-        "energies are fitted, times rounded down to 1 ms; a point below our lower bound cannot be "
-        "had by any plan. Of the others, up to "
-        f"{POINTS_PER_FRONTIER} evenly spread ones are compared with our real plan for the same "
-        "time: how many of ours need no more energy, and our energy against theirs (negative: "
-        "less). Beyond T*, the time of least energy, ours is the plan of least energy. The last row "
-        "takes the published tool's real plans, evaluated by the profile, instead of "
-        "predictions.",
-        ["frontier", "points", "below the bound", "achievable", "ours needs no more",
+        "The table compares Harpe's plans with the published solver's own predictions for the "
+        "measured profiles. The predictions are optimistic, because energies are fitted and times"
+        " are rounded down to 1 ms. No plan can reach a point below Harpe's lower bound. Up to "
+        f"{POINTS_PER_FRONTIER} of the other points, evenly spread, are compared with Harpe's real"
+        " plan for the same time. The table shows how many of Harpe's plans need no more energy, "
+        "and the difference of Harpe's energy to the published energy (negative: Harpe needs "
+        "less). Beyond T*, the time with the least energy, Harpe's plan is the plan with the "
+        "least energy. The last row uses the published tool's real plans, evaluated with the "
+        "profile, in place of predictions.",
+        ["frontier", "points", "below the bound", "achievable", "Harpe needs no more",
          "mean up to T*", "mean beyond T*", "worst"])
     results = []
     for name, path in MEASURED:
@@ -309,10 +315,12 @@ def part_published():
 def part_lp():
     table = Table(
         "Against a general LP solver",
-        "What one would use otherwise: Clp (C interface, default settings) for a single point in "
-        "the middle of the frontier, against Harpe's whole frontier. Both optima agree; the last "
-        "column is their relative difference. Medians of 3. Every vertex by Clp is an estimate: as "
-        "many points, each from scratch; warm starts would make that less.",
+        "A general LP solver is the alternative to Harpe's solver. The table compares Clp (C "
+        "interface, default settings), which solves a single point in the middle of the frontier,"
+        " with Harpe's whole frontier. Both find the same optimum; the last column is the "
+        "relative difference. The figures are medians of 3 runs. The time of Clp for every vertex"
+        " is an estimate: the time of one point times the number of vertices, each solved from "
+        "scratch. Warm starts would make it shorter.",
         ["stages x microbatches", "LP rows x columns", "one point, Clp",
          "every vertex, Harpe", "vertices", "every vertex, Clp", "difference"])
     results = []

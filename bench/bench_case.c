@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags, problem and output of the benchmark programs; see bench_case.h. Measures nothing. */
+/* The flags, the problem and the output of the benchmark programs; see bench_case.h. Measures
+ * nothing. */
 #include "bench_case.h"
 
 #include <getopt.h>
@@ -46,13 +47,12 @@ bench_case bench_case_from_flags(int argc, char **argv) {
     return which;
 }
 
-/* A profile with `stages` stages, which are those of `profile` over and over. */
+/* Makes a profile with `stages` stages by repeating the stages of `profile`. */
 static harpe_profile *repeat_stages(const harpe_profile *profile, int stages) {
     int own_stages = harpe_profile_stage_count(profile);
     size_t entries = harpe_profile_entry_count(profile), points = 0;
-    for (size_t e = 0; e < entries; e++) {
+    for (size_t e = 0; e < entries; e++)
         points += harpe_profile_entry_at(profile, e)->point_count;
-    }
     size_t copies = (size_t)((stages + own_stages - 1) / own_stages), count = 0;
     harpe_measurement *rows = calloc(points * copies + 1, sizeof *rows);
     if (!rows) abort();
@@ -83,7 +83,7 @@ static harpe_profile *load_profile(const bench_case *which, double *blocking_pow
             .noise = 0.01,
             .seed = 1,
         };
-        /* A single stage cannot be uneven. */
+        /* The stages can only differ if there are several. */
         if (options.stages == 1) options.imbalance = 1;
         bench_require(harpe_profile_synthesize(&options, &profile, blocking_power_w, &error),
                       &error);
@@ -132,15 +132,14 @@ json_t *bench_work_json(const harpe_work *work) {
                      "memory_bytes", (json_int_t)work->memory_bytes);
 }
 
-/* Not getrusage(): its figure begins with that of the parent that started this program. */
+/* Does not use getrusage(): its value starts with that of the parent that started this program. */
 json_int_t bench_peak_memory_bytes(void) {
     long long peak_kib = 0;
     char line[128];
-    FILE *status = fopen("/proc/self/status", "re");
-    while (status && fgets(line, sizeof line, status)) {
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file))
         if (strncmp(line, "VmHWM:", 6) == 0) peak_kib = strtoll(line + 6, NULL, 10);
-    }
-    if (status) fclose(status);
+    if (file) fclose(file);
     return (json_int_t)peak_kib * 1024;
 }
 

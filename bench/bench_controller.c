@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the frequency controller costs the training thread, how soon a wish reaches the driver, and
- * what the controller's polling costs. Run under `harpe emulate`, on a machine with a core to
- * spare.
- */
+/* Measures the frequency controller: how long a call takes the training thread, how long a clock
+ * request takes to reach the driver, and how much processor time the controller's process uses. Run
+ * it under `harpe emulate`, on a machine with a free core. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +25,13 @@ static int compare(const void *a, const void *b) {
     return (one > other) - (one < other);
 }
 
-/* As a training thread does between two calls: busy, not asleep. */
+/* Waits without sleeping. A training thread is also busy between two calls. */
 static void spin_until(int64_t end_ns) {
     while (harpe_clock_ns() < end_ns) {
     }
 }
 
-/* CPU time of the controller's process. */
+/* Returns the processor time of the controller's process so far, in s; 0 if it cannot be read. */
 static double process_cpu_s(const harpe_frequency_controller *controller) {
     char path[64];
     char line[1024] = "";
@@ -45,9 +44,8 @@ static double process_cpu_s(const harpe_frequency_controller *controller) {
     (void)fclose(file);
     if (!fields ||
         sscanf(fields, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", /* NOLINT */
-               &user, &system) != 2) {
+               &user, &system) != 2)
         return 0;
-    }
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -59,12 +57,13 @@ static harpe_frequency_controller *start(harpe_gpus *gpus, double dwell_s) {
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    harpe_frequency_controller_set(controller, 1200); /* wakes it */
+    harpe_frequency_controller_set(controller, 1200); /* wakes the controller */
     spin_until(harpe_clock_ns() + 20000000);
     return controller;
 }
 
-/* Times `calls` of set, with `controller` NULL of the clock alone. */
+/* Measures how long each of `calls` calls of set takes, and prints a row. If `controller` is NULL,
+ * it measures two readings of the clock without a call between them. */
 static void time_calls(const char *what, harpe_frequency_controller *controller, int calls,
                        bool is_changing, int64_t spacing_ns) {
     uint64_t wakes = controller ? atomic_load(&controller->slot->wakes) : 0;
@@ -93,7 +92,8 @@ static void measure_calls(harpe_gpus *gpus) {
     harpe_frequency_controller_stop(controller);
 }
 
-/* Wishes that come one by one, and what the controller makes of them. */
+/* Sends `writes` clock requests, one every `spacing_ns`, and prints the time until the driver is
+ * called and the controller's share of a core. */
 static void measure_writes(const char *what, harpe_frequency_controller *controller, int writes,
                            int64_t spacing_ns) {
     double cpu_s = process_cpu_s(controller);
@@ -113,15 +113,16 @@ static void measure_writes(const char *what, harpe_frequency_controller *control
 
 static void measure_controller(harpe_gpus *gpus) {
     harpe_frequency_controller *controller = start(gpus, -1);
-    measure_writes("a wish every 2 ms, no dwell time", controller, WRITES, WRITE_SPACING_NS);
+    measure_writes("a clock request every 2 ms, no dwell time", controller, WRITES,
+                   WRITE_SPACING_NS);
     harpe_frequency_controller_stop(controller);
     controller = start(gpus, 0);
-    measure_writes("a wish every 20 ms, dwell time of 10 ms", controller, WRITES / 10,
+    measure_writes("a clock request every 20 ms, dwell time of 10 ms", controller, WRITES / 10,
                    10 * (int64_t)WRITE_SPACING_NS);
-    sleep(2); /* parked after one */
+    sleep(2); /* the controller stops polling */
     double cpu_s = process_cpu_s(controller);
     sleep(2);
-    printf("no wishes: %.1f %% of a core\n", (process_cpu_s(controller) - cpu_s) / 2 * 100);
+    printf("no clock requests: %.1f %% of a core\n", (process_cpu_s(controller) - cpu_s) / 2 * 100);
     harpe_frequency_controller_stop(controller);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the work for one job grows with its ranks, without connections: the server's engine with its
- * store on disk gets the calls of all ranks of a job directly. So the growth can be measured beyond
- * the number of files that this machine lets one process open. bench_server measures the same
+/* Measures how the work for one job grows with its ranks, without connections: the server's engine,
+ * with its store on disk, gets the calls of all ranks of a job directly. So the job can have more
+ * ranks than the files that this machine lets one process open. bench_server measures the same
  * through HTTP.
  *
  * Usage: bench_engine [RANKS ...]        (by default 4096 to 65536; every size 5 times, medians) */
@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/jobs.h"
+#include "server/engine/jobs.h"
+#include "server/engine/pools.h"
 
 enum { RUNS = 5, STAGES = 8, TENSOR = 8, PHASES = 4, SIZES_MAX = 16, DIRECTORIES = 16 };
 
@@ -24,7 +25,7 @@ static const char *const PHASE_NAMES[PHASES] = {"register", "ask", "report", "as
 /* The figures of one run. */
 typedef struct sample {
     double wall_ms[PHASES], cpu_us[PHASES]; /* processor time per rank, all threads */
-    double kib;                             /* per rank, when all ask */
+    double kib;                             /* per rank, when all ranks ask */
 } sample;
 
 static char directory[] = "/tmp/harpe-bench-engine-XXXXXX";
@@ -50,7 +51,7 @@ _Noreturn static void fail(const char *what) {
     exit(EXIT_FAILURE);
 }
 
-/* ---- The engine -------------------------------------------------------------------------- */
+/* ---- The engine ------------------------------------------------------------------------------ */
 
 static void start(void) {
     static char plan[] = "/plan.py";
@@ -69,7 +70,8 @@ static void start(void) {
     fclose(file);
     harpe_log log = {0};
     bool is_ready =
-        !harpe_loop_new(&loop, &error) && !harpe_workers_new(loop, 2, &workers, &error) &&
+        !harpe_loop_new(&loop, &error) &&
+        !harpe_workers_new(loop, harpe_pools, 2, &workers, &error) &&
         !harpe_store_open(where, loop, log, &store, &error) &&
         !harpe_scheduler_kind_open("PointSolution3D", args, "{}", 10, log, &scheduler, &error);
     harpe_jobs_options options = {.loop = loop,
@@ -90,7 +92,7 @@ static void stop(void) {
     clean();
 }
 
-/* ---- Calls ------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void answered(harpe_call *call, const harpe_call_answer *answer) {
     if (answer->http_status != 200) fail(answer->body ? answer->body : "refused");
@@ -116,7 +118,7 @@ static void call_engine(harpe_call_kind kind, int rank, const char *body) {
     harpe_jobs_handle(jobs, call);
 }
 
-/* Runs the loop until all answers are there. The first ones may have come already. */
+/* Runs the loop until all answers have arrived. The first answers may already be there. */
 static void wait_for_answers(void) {
     if (--pending > 0 && harpe_loop_run(loop, NULL)) fail("the loop ended");
     if (pending > 0) fail("answers are missing");
@@ -128,9 +130,8 @@ static void register_rank(int rank) {
                           "{\"rank\": %d, \"dp_rank\": %d, \"pp_rank\": %d, \"tp_rank\": %d, "
                           "\"available_frequencies\": [1410",
                           rank, rank / (STAGES * TENSOR), rank / TENSOR % STAGES, rank % TENSOR);
-    for (int mhz = 1395; mhz >= 210; mhz -= 15) {
+    for (int mhz = 1395; mhz >= 210; mhz -= 15)
         length += snprintf(body + length, sizeof body - (size_t)length, ",%d", mhz);
-    }
     snprintf(body + length, sizeof body - (size_t)length, "]}");
     call_engine(HARPE_CALL_REGISTER_RANK, rank, body);
 }
@@ -175,7 +176,7 @@ static sample run(int ranks) {
     return found;
 }
 
-/* ---- What came out ------------------------------------------------------------------------ */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -193,9 +194,8 @@ static double median(const double *first, size_t stride) {
 static void print(int ranks, const sample *of) {
     size_t stride = sizeof *of / sizeof(double);
     printf("%7d", ranks);
-    for (int p = 0; p < PHASES; p++) {
+    for (int p = 0; p < PHASES; p++)
         printf(" %9.0f %9.1f", median(&of->wall_ms[p], stride), median(&of->cpu_us[p], stride));
-    }
     printf(" %9.2f\n", median(&of->kib, stride));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times the exact frontier alone (what `harpe plan --bound-only` does between reading the profile
- * and writing the result), several times in one process. Makes no plans. */
+/* Times the exact frontier alone, several times in one process. This is the part of `harpe plan
+ * --bound-only` between reading the profile and writing the result. Makes no plans. */
 #include "base/clock.h"
 #include "bench_case.h"
 

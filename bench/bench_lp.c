@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one would do without Harpe: hand one point of the relaxation to a general linear program
- * solver (Clp, with its own choice of method). Times that against Harpe's whole frontier, and
- * compares the two optima. */
+/* Compares Harpe with a general solver for linear programs (Clp, with its own choice of method),
+ * which solves one point of the relaxation. Compares the time of that with the time of Harpe's
+ * whole frontier, and compares the two optima. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,19 +12,19 @@
 #include "bench_case.h"
 #include "plan/problem.h"
 
-/* Variables: each instruction's start, and for each segment of its curve by how much of that
- * segment it is shorter than at its slowest. Rows: an instruction ends before another starts, or
- * before the iteration ends. */
+/* Variables: the start of each instruction, and for each segment of its curve the amount by which
+ * the instruction is shortened on that segment. Rows: an instruction ends before the next one
+ * starts, or before the iteration ends. */
 typedef struct linear_program {
     int column_count;
     double *column_upper, *objective; /* [column_count] */
-    int *first_segment;               /* [instruction]: its first segment's column */
+    int *first_segment;               /* [instruction]: column of its first segment */
     int row_count;
     int *row_start; /* [row_count + 1] */
     double *row_lower;
-    int *column; /* of each element */
+    int *column; /* row index and value of each element */
     double *element;
-    double constant_j; /* energy with everything at its slowest, and blocking */
+    double constant_j; /* energy with every instruction at its slowest, and blocking energy */
 } linear_program;
 
 static void *allocate(size_t count, size_t size) {
@@ -44,9 +44,8 @@ static double slowest_s(const harpe_option_list *list) {
 static void build_columns(const harpe_problem *problem, double time_s, linear_program *lp) {
     int count = problem->instruction_count;
     size_t most = (size_t)count;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         most += list_of(problem, i)->curve_count - 1;
-    }
     lp->column_upper = allocate(most, sizeof *lp->column_upper);
     lp->objective = allocate(most, sizeof *lp->objective);
     lp->first_segment = allocate((size_t)count, sizeof *lp->first_segment);
@@ -81,21 +80,18 @@ static void add_row(const harpe_problem *problem, linear_program *lp, int instru
     lp->row_lower[lp->row_count] = slowest_s(list) - (next < 0 ? time_s : 0);
     add_element(lp, instruction, -1);
     if (next >= 0) add_element(lp, next, 1);
-    for (size_t k = 1; k < list->curve_count; k++) {
+    for (size_t k = 1; k < list->curve_count; k++)
         add_element(lp, lp->first_segment[instruction] + (int)k - 1, 1);
-    }
     lp->row_count++;
 }
 
 static void build_rows(const harpe_problem *problem, double time_s, linear_program *lp) {
     const harpe_dag *dag = &problem->dag;
     size_t rows = (size_t)dag->arc_count + (size_t)problem->instruction_count, elements = 0;
-    for (int a = 0; a < dag->arc_count; a++) {
+    for (int a = 0; a < dag->arc_count; a++)
         elements += list_of(problem, dag->arc_from[a])->curve_count + 1;
-    }
-    for (int i = 0; i < problem->instruction_count; i++) {
+    for (int i = 0; i < problem->instruction_count; i++)
         elements += list_of(problem, i)->curve_count;
-    }
     lp->row_start = allocate(rows + 1, sizeof *lp->row_start);
     lp->row_lower = allocate(rows, sizeof *lp->row_lower);
     lp->column = allocate(elements, sizeof *lp->column);
@@ -105,9 +101,8 @@ static void build_rows(const harpe_problem *problem, double time_s, linear_progr
         has_successor[dag->arc_from[a]] = true;
         add_row(problem, lp, dag->arc_from[a], dag->arc_to[a], time_s);
     }
-    for (int i = 0; i < problem->instruction_count; i++) {
+    for (int i = 0; i < problem->instruction_count; i++)
         if (!has_successor[i]) add_row(problem, lp, i, -1, time_s);
-    }
     free(has_successor);
 }
 
@@ -121,7 +116,8 @@ static void clear(linear_program *lp) {
     free(lp->element);
 }
 
-/* Least energy of an iteration of `time_s`, by Clp; exits when it finds none. */
+/* Returns the least energy of an iteration of `time_s` according to Clp. Exits if Clp finds no
+ * solution. */
 static double solve(const linear_program *lp) {
     Clp_Simplex *model = Clp_newModel();
     Clp_setLogLevel(model, 0);

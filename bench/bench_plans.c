@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the default plans of a problem and tells how far above the lower bound they are, and how
- * long that took. Every plan is checked by harpe_plan_verify. */
+/* Makes the default plans of a problem. Reports their distance from the lower bound, and the time
+ * that this took. harpe_plan_verify checks every plan. */
 #include <math.h>
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the instruction profiler costs the training thread: begin and end of an instruction, each,
- * with the profiler's thread running beside it. */
+/* Measures the cost of the instruction profiler for the training thread: the begin and the end of
+ * an instruction, while the profiler's thread runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 #include <harpe/instruction_profiler.h>
 
 #include "base/clock.h"
-#include "client/profiler_parts.h"
+#include "client/profiler_internal.h"
 
 enum { STEPS = 400, INSTRUCTIONS = 64, CALLS = 2 * STEPS * INSTRUCTIONS };
 
@@ -24,7 +24,7 @@ static int64_t now(void *user) {
     return harpe_clock_ns();
 }
 
-/* 300 W, shown every 50 ms. */
+/* A source of 300 W whose value changes every 50 ms. */
 static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
     (void)user, (void)gpu, (void)error;
     *energy_mj = (uint64_t)(harpe_clock_ns() / 50000000 * 15000);
@@ -36,7 +36,8 @@ static int compare(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* A step with something between the calls, as there is in training: caches do not stay warm. */
+/* Runs a step with other work between the calls, as in training, so that the caches do not stay
+ * warm. */
 static int64_t *pass_step(harpe_instruction_profiler *profiler, int64_t *call) {
     static volatile char memory[1 << 16];
     static const struct timespec moment = {.tv_nsec = 2000000};
@@ -45,9 +46,8 @@ static int64_t *pass_step(harpe_instruction_profiler *profiler, int64_t *call) {
         int64_t start_ns = harpe_clock_ns();
         harpe_instruction_profiler_begin(profiler, i % 2 ? "backward" : "forward", 1410 - i);
         *call++ = harpe_clock_ns() - start_ns;
-        for (size_t k = 0; k < sizeof memory; k += 64) {
+        for (size_t k = 0; k < sizeof memory; k += 64)
             memory[k]++;
-        }
         start_ns = harpe_clock_ns();
         harpe_instruction_profiler_end(profiler);
         *call++ = harpe_clock_ns() - start_ns;
@@ -67,9 +67,8 @@ int main(void) {
         return 1;
     }
     int64_t *call = call_ns;
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < STEPS; i++)
         call = pass_step(profiler, call);
-    }
     int64_t taken_ns = harpe_clock_ns();
     harpe_profiling_result result = {0};
     size_t steps = harpe_instruction_profiler_step_count(profiler, 0);

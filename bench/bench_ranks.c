@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many ranks in one process, each with the real optimizer of the training side and a thread that
- * stands in for its training loop, against one server: does every rank run every round? There is
- * no GPU; steps are pauses. Started by bench/many_ranks, which also asks the server.
+/* Runs many ranks in one process against one server. Each rank has the real optimizer of the
+ * training side and a thread that stands in for its training loop. Checks that every rank runs
+ * every round. There is no GPU; steps are pauses. bench/many_ranks starts this program and then
+ * asks the server.
  *
  * Usage: bench_ranks URL RANKS ROUNDS [STEP_MS] */
 #include <pthread.h>
@@ -34,7 +35,8 @@ static pthread_barrier_t start_line;
 static void on_log(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level < HARPE_LOG_WARNING) return;
-    if (strstr(line, "GPU") || strstr(line, "driver")) return; /* there is none, each one says */
+    /* there is no GPU, as each rank reports */
+    if (strstr(line, "GPU") || strstr(line, "driver")) return;
     if (atomic_fetch_add(&warnings, 1) < 10) fprintf(stderr, "%s\n", line);
 }
 
@@ -78,15 +80,15 @@ static void *train(void *argument) {
     int64_t seen = -1;
     while (seen < round_count) {
         run_step(optimizer);
-        int64_t round = harpe_pipeline_frequency_look(optimizer).round;
+        int64_t round = harpe_pipeline_frequency_get_status(optimizer).round;
         if (round > seen + 1) self->skipped += round - seen - 1;
         seen = round;
     }
-    harpe_pipeline_frequency_status end = harpe_pipeline_frequency_look(optimizer);
+    harpe_pipeline_frequency_status end = harpe_pipeline_frequency_get_status(optimizer);
     self->steps = (int64_t)end.steps;
     self->misfits = (int64_t)end.misfits;
     self->reconnects = (int64_t)end.reconnects;
-    (void)pthread_barrier_wait(&start_line); /* nobody leaves while others wait for a round */
+    (void)pthread_barrier_wait(&start_line); /* no rank leaves while others wait for a round */
     harpe_pipeline_frequency_free(optimizer);
     return NULL;
 }
@@ -105,9 +107,8 @@ int main(int argc, char **argv) {
     pthread_attr_t attributes;
     if (!ranks || pthread_attr_init(&attributes) ||
         pthread_attr_setstacksize(&attributes, STACK_BYTES) ||
-        pthread_barrier_init(&start_line, NULL, (unsigned)rank_count)) {
+        pthread_barrier_init(&start_line, NULL, (unsigned)rank_count))
         return EXIT_FAILURE;
-    }
     double began_s = harpe_clock_s();
     for (int r = 0; r < rank_count; r++) {
         ranks[r].number = r;

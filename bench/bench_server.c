@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `harpe serve` costs: job set-up, rounds, memory of held ranks and results taken, with a
- * store on disk. It starts a fresh server of its own for every run, plays all ranks of a job from
- * one epoll thread with one kept connection each, and ends by itself whatever the server does. */
+/* Measures the cost of `harpe serve`: job set-up, rounds, memory of held ranks, and the reception
+ * of results, with a store on disk. It starts a new server for every run, and plays all ranks of a
+ * job from one epoll thread with one persistent connection for each rank. It ends even if the
+ * server hangs. */
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -85,12 +86,12 @@ static void record(measure which, double value) {
 
 static double ms_since(int64_t start_ns) { return (double)(harpe_clock_ns() - start_ns) / 1e6; }
 
-/* ---- What the ranks send ----------------------------------------------------------------- */
+/* ---- Requests of the ranks ------------------------------------------------------------------- */
 
-static const char *tails[REAL_MAX]; /* of results, after {"rank": R */
+static const char *tails[REAL_MAX]; /* the rest of a result, after {"rank": R */
 static int tail_count;
 
-/* tp fastest, then pp, then dp: the order of ranks in a job of 8 stages. */
+/* tp changes fastest, then pp, then dp: the order of ranks in a job of 8 stages. */
 static void say_rank(load_job *load, load_rank *rank) {
     char body[640];
     int r = rank->number;
@@ -99,9 +100,8 @@ static void say_rank(load_job *load, load_rank *rank) {
                  "{\"rank\": %d, \"dp_rank\": %d, \"pp_rank\": %d, \"tp_rank\": %d, "
                  "\"available_frequencies\": [1410",
                  r, r / (LOAD_STAGES * load->tp), r / load->tp % LOAD_STAGES, r % load->tp);
-    for (int mhz = 1395; mhz >= 210; mhz -= 15) {
+    for (int mhz = 1395; mhz >= 210; mhz -= 15)
         length += snprintf(body + length, sizeof body - (size_t)length, ",%d", mhz);
-    }
     snprintf(body + length, sizeof body - (size_t)length, "]}");
     load_say(load, rank, "POST", "/register_rank/", body, "");
 }
@@ -129,14 +129,13 @@ static bool post_result(load_job *load, load_rank *rank, int step) {
     return true;
 }
 
-/* ---- Bodies ------------------------------------------------------------------------------ */
+/* ---- Bodies ---------------------------------------------------------------------------------- */
 
 static void append_breakdown(harpe_text *text, const char *name, double around) {
     harpe_text_printf(text, ", \"%s\": {", name);
     for (int i = 0; i < 2 * ITERATIONS; i++) {
-        if (i % ITERATIONS == 0) {
+        if (i % ITERATIONS == 0)
             harpe_text_printf(text, "%s: [", i == 0 ? "\"forward\"" : "], \"backward\"");
-        }
         harpe_text_printf(text, i % ITERATIONS ? ", [" : "[");
         for (int m = 0; m < MICROBATCHES; m++) {
             double value = around * (1 + (double)rand() / RAND_MAX / 10);
@@ -157,7 +156,7 @@ static char *synthetic_tail(void) {
     return text.data;
 }
 
-/* How many results of real ranks there are; 0 where the data is not. */
+/* Returns the number of results of real ranks, or 0 if the data is missing. */
 static int read_real_tails(char **to) {
     const char *data = getenv("HARPE_DATA");
     char path[512];
@@ -177,7 +176,7 @@ static int read_real_tails(char **to) {
     return count;
 }
 
-/* ---- Runs -------------------------------------------------------------------------------- */
+/* ---- Runs ------------------------------------------------------------------------------------ */
 
 static void set_up(load_job *load, int ranks, measure which) {
     int64_t start_ns = harpe_clock_ns();
@@ -195,7 +194,7 @@ static void set_up(load_job *load, int ranks, measure which) {
     record(SET_UP_BATCHES, load_metric(load, "harpe_store_batches_total"));
 }
 
-/* All but one rank are held; then the last one asks. */
+/* Waits until all ranks but one are held. Then the last rank asks. */
 static void one_round(load_job *load, double empty_kib) {
     static const char SHORT_RESULT[] = ", \"iter_time\": [6.8], \"iter_energy\": [900.1]}";
     int ranks = load->rank_count;
@@ -226,7 +225,8 @@ static void measure_jobs(const char *harpe) {
     }
 }
 
-/* Rates count the time in which results are sent and acknowledged; what is between is apart. */
+/* Rates count only the time in which results are sent and acknowledged. The time in between is
+ * reported separately. */
 static void measure_results(const char *harpe, int rounds, bool is_real) {
     load_job *load = load_open(harpe);
     load_connect(load, RESULT_RANKS);
@@ -255,11 +255,11 @@ static void measure_results(const char *harpe, int rounds, bool is_real) {
     load_close(load);
 }
 
-/* ---- Growth ------------------------------------------------------------------------------ */
+/* ---- Growth ---------------------------------------------------------------------------------- */
 
 enum { SIZES_MAX = 16 };
 
-/* How set-up grows with the ranks: medians of each quantity by size. */
+/* Measures the growth of set-up with the number of ranks: medians of each quantity by size. */
 typedef struct growth {
     int ranks, count;
     double connect_ms[RUNS_MAX], set_up_ms[RUNS_MAX], server_ms[RUNS_MAX], load_ms[RUNS_MAX],
@@ -317,17 +317,16 @@ static void run_growth(const char *harpe, int runs, const char *sizes) {
         }
         c = end;
     }
-    for (int run = 0; run < runs; run++) {
+    for (int run = 0; run < runs; run++)
         for (int i = 0; i < count; i++)
             measure_growth(harpe, &all[i]);
-    }
     printf("%7s %10s %10s %10s %9s %10s %9s %9s %9s\n", "ranks", "connect ms", "set-up ms",
            "server ms", "us/rank", "load ms", "us/rank", "fsyncs", "KiB/rank");
     for (int i = 0; i < count; i++)
         print_growth(&all[i]);
 }
 
-/* ---- What came out ----------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -370,13 +369,11 @@ static void run_all(const char *harpe, int runs) {
         tail_count = real_count;
         measure_results(harpe, REAL_ROUNDS, true);
     }
-    for (int i = 0; i < MEASURES; i++) {
+    for (int i = 0; i < MEASURES; i++)
         qsort(all_samples[i].values, (size_t)all_samples[i].count, sizeof(double), compare);
-    }
     free(synthetic);
-    for (int i = 0; i < real_count; i++) {
+    for (int i = 0; i < real_count; i++)
         free(real[i]);
-    }
 }
 
 int main(int argc, char **argv) {

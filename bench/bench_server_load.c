@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts and ends the server, and moves requests and answers of all ranks through one epoll set,
- * edge-triggered, so that the generator itself costs few system calls. */
+/* Starts and ends the server, and transfers requests and answers of all ranks through one
+ * edge-triggered epoll set, so that the generator itself needs few system calls. */
 #include "bench_server_load.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ enum { EVENTS = 512, INSTRUCTIONS = 64, FILE_BYTES = 65536, DIRECTORIES = 16 };
 enum { RANKS_PER_ADDRESS = 4096 };
 
 static const double limit_s = 60;
-static load_job *at_work; /* what a failure has to clean up */
+static load_job *at_work; /* the resources that a failure must release */
 
 _Noreturn static void fail(const char *what, const char *detail) {
     fprintf(stderr, "bench_server: %s: %.400s\n", what, detail);
@@ -39,7 +39,7 @@ static void check_limit(double start_s, const char *what) {
     if (harpe_clock_s() - start_s > limit_s) fail(what, "not within 60 s");
 }
 
-/* The file's text in a buffer that the next call overwrites. */
+/* Returns the file's text in a buffer that the next call overwrites. */
 static const char *read_text(const char *path) {
     static char text[FILE_BYTES];
     FILE *file = fopen(path, "re");
@@ -49,7 +49,7 @@ static const char *read_text(const char *path) {
     return text;
 }
 
-/* ---- The server -------------------------------------------------------------------------- */
+/* ---- The server ------------------------------------------------------------------------------ */
 
 static void write_plan(const char *path) {
     FILE *file = fopen(path, "we");
@@ -126,9 +126,8 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 void load_close(load_job *load) {
     at_work = NULL;
-    for (int i = 0; i < load->rank_count; i++) {
+    for (int i = 0; i < load->rank_count; i++)
         close(load->ranks[i].fd);
-    }
     if (load->server > 0) {
         kill(load->server, SIGKILL);
         waitpid(load->server, NULL, 0);
@@ -139,19 +138,18 @@ void load_close(load_job *load) {
     free(load);
 }
 
-/* ---- Requests and answers ---------------------------------------------------------------- */
+/* ---- Requests and answers -------------------------------------------------------------------- */
 
-/* Between one address and one port of the server Linux has some 28,000 ports, and it searches half
- * of them for each connection once the other half is in use: 16,384 connections took 9 s, 19,456
- * took 26 s. Ranks of a real job come from many machines, so here they come from many addresses. */
+/* Linux has some 28,000 ports between one address and one port of the server. When half of them are
+ * in use, it searches the other half for each connection: 16,384 connections took 9 s, 19,456 took
+ * 26 s. The ranks of a real job run on many machines, so here they use many addresses. */
 static void choose_address(int fd, int number) {
     struct sockaddr_in from = {.sin_family = AF_INET};
     int one = 1;
     from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)(number / RANKS_PER_ADDRESS));
     if (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one) != 0 ||
-        bind(fd, (struct sockaddr *)&from, sizeof from) != 0) {
+        bind(fd, (struct sockaddr *)&from, sizeof from) != 0)
         fail("bind", strerror(errno));
-    }
 }
 
 static int connect_one(const load_job *load, int number) {
@@ -160,9 +158,7 @@ static int connect_one(const load_job *load, int number) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     if (fd < 0) fail("socket", strerror(errno));
     choose_address(fd, number);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
-        fail("connect", strerror(errno));
-    }
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) fail("connect", strerror(errno));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
 }
@@ -178,9 +174,8 @@ void load_connect(load_job *load, int ranks) {
         load->rank_count++;
         fcntl(rank->fd, F_SETFL, O_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = rank};
-        if (epoll_ctl(load->epoll, EPOLL_CTL_ADD, rank->fd, &event) != 0) {
+        if (epoll_ctl(load->epoll, EPOLL_CTL_ADD, rank->fd, &event) != 0)
             fail("epoll_ctl", strerror(errno));
-        }
     }
 }
 
@@ -218,7 +213,8 @@ static void send_more(load_rank *rank) {
     }
 }
 
-/* The body of a whole answer, NULL while more is to come; ends the program unless it is a 200. */
+/* Returns the body of a complete answer, or NULL while the answer is incomplete. Ends the program
+ * if the status is not 200. */
 static const char *whole_answer(load_rank *rank) {
     rank->answer[rank->received] = '\0';
     const char *body = strstr(rank->answer, "\r\n\r\n");
@@ -232,11 +228,10 @@ static const char *whole_answer(load_rank *rank) {
 }
 
 static void go_on(load_job *load, load_rank *rank) {
-    if (load->next(load, rank, rank->step)) {
+    if (load->next(load, rank, rank->step))
         send_more(rank);
-    } else {
+    else
         load->pending--;
-    }
 }
 
 static void receive_more(load_job *load, load_rank *rank) {
@@ -250,7 +245,7 @@ static void receive_more(load_job *load, load_rank *rank) {
         if (!whole_answer(rank)) continue;
         rank->step++;
         go_on(load, rank);
-        return; /* the next answer brings an event of its own */
+        return; /* the next answer causes a new event */
     }
 }
 
@@ -297,7 +292,7 @@ void load_register_job(load_job *load) {
     if (!body || sscanf(body, "\"%255[^\"]\"", load->job) != 1) fail("no job id", body ? body : "");
 }
 
-/* ---- What the server says of itself ------------------------------------------------------ */
+/* ---- Figures of the server ------------------------------------------------------------------- */
 
 double load_metric(load_job *load, const char *name) {
     static const char REQUEST[] =
@@ -307,9 +302,8 @@ double load_metric(load_job *load, const char *name) {
     size_t length = 0;
     int fd = connect_one(load, 0);
     if (write(fd, REQUEST, strlen(REQUEST)) < 0) fail("metrics", strerror(errno));
-    for (ssize_t count; (count = read(fd, answer + length, sizeof answer - 1 - length)) > 0;) {
+    for (ssize_t count; (count = read(fd, answer + length, sizeof answer - 1 - length)) > 0;)
         length += (size_t)count;
-    }
     close(fd);
     answer[length] = '\0';
     snprintf(line, sizeof line, "\n%s ", name);
@@ -338,8 +332,7 @@ double load_server_cpu_s(const load_job *load) {
     unsigned long user = 0, system = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)load->server);
     const char *fields = strrchr(read_text(path), ')');
-    if (fields) {
+    if (fields)
         sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
-    }
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads iteration times from standard input, one a line, and tells for each the lower bound and
- * what our plan for it takes. Times below the shortest possible have neither; for times beyond that
- * of least energy the plan of least energy stands. This is how frontiers of others are compared. */
+/* Reads iteration times from standard input, one per line. Prints for each time the lower bound and
+ * the time and energy of our plan for it. Times below the shortest possible time have neither. For
+ * times beyond that of least energy, the plan of least energy is used. bench.py compares published
+ * frontiers in this way. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +15,16 @@ static double *read_times(size_t *count) {
     double *times_s = calloc(TIMES_MAX, sizeof *times_s);
     char line[64];
     if (!times_s) abort();
-    for (*count = 0; *count < TIMES_MAX && fgets(line, sizeof line, stdin); (*count)++) {
+    for (*count = 0; *count < TIMES_MAX && fgets(line, sizeof line, stdin); (*count)++)
         times_s[*count] = strtod(line, NULL);
-    }
     return times_s;
 }
 
-/* The times that a plan can be asked for, in their order; `out` has room for all. */
+/* Selects the times for which a plan is possible, in their order. `out` has room for all. */
 static size_t keep_achievable(const double *times_s, size_t count, double fastest_s, double *out) {
     size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (times_s[i] >= fastest_s) out[kept++] = times_s[i];
-    }
     return kept;
 }
 

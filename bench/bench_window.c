@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an energy window costs: begin + end of Harpe itself (counters that answer at once), and with
- * the driver library that is there (the emulator's, through HARPE_NVML_LIBRARY). */
+/* Measures the cost of an energy window: begin and end in Harpe itself (with counters that answer
+ * at once), and with the driver library that is present (that of the emulator, through
+ * HARPE_NVML_LIBRARY). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@
 
 enum { ROUNDS = 20, WINDOWS = 20000, DRIVER_WINDOWS = 2000 };
 
-/* No further round begins after so long: a driver may take a millisecond a read. */
+/* No new round begins after this time, because a driver may need a millisecond for a read. */
 static const int64_t rounds_end_ns = 2000000000;
 
 static int one(void *user) {
@@ -45,15 +46,15 @@ static void pass_window(harpe_monitor *monitor) {
     harpe_window_measurement_clear(&measurement);
 }
 
-/* The best of several rounds: the rest is other programs. */
+/* Returns the best of several rounds. The difference from the others is the work of other programs.
+ */
 static double best_window_us(harpe_monitor *monitor, int windows) {
     double best_us = 1e9;
     int64_t end_ns = harpe_clock_ns() + rounds_end_ns;
     for (int round = 0; round < ROUNDS && harpe_clock_ns() < end_ns; round++) {
         int64_t start_ns = harpe_clock_ns();
-        for (int i = 0; i < windows; i++) {
+        for (int i = 0; i < windows; i++)
             pass_window(monitor);
-        }
         double window_us = (double)(harpe_clock_ns() - start_ns) / 1e3 / windows;
         best_us = window_us < best_us ? window_us : best_us;
     }
@@ -63,22 +64,21 @@ static double best_window_us(harpe_monitor *monitor, int windows) {
 static void read_once(harpe_gpus *gpus, bool is_sampled) {
     uint64_t energy_mj = 0;
     uint32_t power_mw = 0;
-    if (is_sampled) {
+    if (is_sampled)
         (void)harpe_gpu_instant_power(gpus, 0, &power_mw, NULL);
-    } else {
+    else
         (void)harpe_gpu_total_energy(gpus, 0, &energy_mj, NULL);
-    }
 }
 
-/* Of what a window reads twice: the energy counter, or power where there is none. */
+/* Times the reads that a window makes twice: the energy counter, or the power if there is no
+ * counter. */
 static double best_read_us(harpe_gpus *gpus, bool is_sampled) {
     double best_us = 1e9;
     int64_t end_ns = harpe_clock_ns() + rounds_end_ns;
     for (int round = 0; round < ROUNDS && harpe_clock_ns() < end_ns; round++) {
         int64_t start_ns = harpe_clock_ns();
-        for (int i = 0; i < DRIVER_WINDOWS; i++) {
+        for (int i = 0; i < DRIVER_WINDOWS; i++)
             read_once(gpus, is_sampled);
-        }
         double read_us = (double)(harpe_clock_ns() - start_ns) / 1e3 / DRIVER_WINDOWS;
         best_us = read_us < best_us ? read_us : best_us;
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long Python's callbacks take: on_step_begin through a CallbackSet and the power limit optimizer,
-and a window of the monitor. On emulated GPUs, for what is measured is our side of the driver.
+"""Measures the duration of Python's callbacks: on_step_begin through a CallbackSet and the power
+limit optimizer, and a window of the monitor. It uses emulated GPUs, because it measures only
+Harpe's own code and not the driver.
 
     bench/python_overhead.py [BUILD_DIR]      (default: build/release)
 """
@@ -27,7 +28,7 @@ CALLS, ROUNDS = 2000, 50
 
 
 class NoMonitor:
-    """Takes no time, so that the callback alone is measured."""
+    """A training loop whose steps take no time, so that only the callback is measured."""
 
     gpu_indices = [0]
 
@@ -39,8 +40,9 @@ class NoMonitor:
 
 
 def show(what, call):
-    """Prints the time of one call: median and 99th percentile of single calls, and the least mean
-    of many, which is free of the clock's own cost and of other programs."""
+    """Prints the time of one call: median and 99th percentile of single calls, and the lowest
+    mean of many calls. That mean does not contain the clock's own cost, nor the work of other
+    programs."""
     clock = time.perf_counter_ns
     single, means = [], []
     for _ in range(ROUNDS):
@@ -58,7 +60,8 @@ def show(what, call):
 
 
 def show_import():
-    """Processor time of importing the package in a Python of its own, median of ten."""
+    """Returns the processor time of importing the package in a separate Python, the median of
+    ten."""
     script = ("import sys, time; sys.path.insert(0, sys.argv[1]); start = time.process_time(); "
               "import harpe; print(time.process_time() - start)")
     times = [float(subprocess.run([sys.executable, "-c", script, str(SOURCE / "python")], check=True,
@@ -67,7 +70,8 @@ def show_import():
 
 
 def show_instruction():
-    """Of the pipeline frequency optimizer, which has no server here and measures nothing yet."""
+    """Measures the callbacks of the pipeline frequency optimizer, which has no server here and
+    measures nothing yet."""
     optimizer = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, "http://127.0.0.1:9")
     optimizer.on_step_begin()
 

@@ -1,5 +1,5 @@
-# How every file of the project is compiled: language, warnings, sanitizers, hardening.
-# All targets link harpe_compiler, directly or through harpe_core.
+# Sets how every file of the project is compiled: language, warnings, sanitizers, hardening. All
+# targets link harpe_compiler, directly or through harpe_core.
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS ON)

@@ -1,5 +1,5 @@
-# What `make install` puts where: program, library, headers, pkg-config file, CMake package, man
-# pages, licence and systemd unit, in the places of GNUInstallDirs.
+# The files that `make install` installs: program, library, headers, pkg-config file, CMake package,
+# man pages, licence and systemd unit. Their directories are those of GNUInstallDirs.
 include(CMakePackageConfigHelpers)
 
 set(HARPE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Harpe)
@@ -12,9 +12,10 @@ install(DIRECTORY include/harpe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MA
 
 # ---- Python --------------------------------------------------------------------------------
 
-# Pure Python, which finds libharpe from where it lies. Below /usr it goes where Debian's packages put
-# such; elsewhere where the system's Python looks below /usr/local: lib/python3.11/dist-packages on
-# Debian 12, lib/python3.12/site-packages on others.
+# The Python package is pure Python and finds libharpe relative to its own directory. With a prefix
+# below /usr, it goes to the directory of Debian's packages. Otherwise it goes to the directory that
+# the system's Python searches below /usr/local: lib/python3.11/dist-packages on Debian 12,
+# lib/python3.12/site-packages on other systems.
 set(HARPE_PYTHON_DIR "" CACHE STRING "The Python package's place below the prefix; empty: the system Python's")
 set(HARPE_PYTHON_ELSEWHERE ${HARPE_PYTHON_DIR})
 if(NOT HARPE_PYTHON_DIR)
@@ -37,7 +38,7 @@ install(DIRECTORY python/harpe DESTINATION "\${HARPE_PYTHON_DIR}"
 
 # ---- pkg-config and CMake ------------------------------------------------------------------
 
-# Written at install time, so that `cmake --install --prefix` is honoured.
+# This file is written at install time, so that `cmake --install --prefix` has an effect.
 set(HARPE_PC_IN ${PROJECT_SOURCE_DIR}/packaging/harpe.pc.in)
 set(HARPE_PC_OUT ${PROJECT_BINARY_DIR}/packaging/harpe.pc)
 install(CODE "
@@ -59,9 +60,9 @@ install(EXPORT HarpeTargets NAMESPACE Harpe:: DESTINATION ${HARPE_PACKAGE_DIR})
 
 # ---- Service -------------------------------------------------------------------------------
 
-# Written at install time too: the unit names the program where it is. It reads
-# /etc/harpe/serve.conf wherever the prefix is; that file is the administrator's, so only an example
-# is installed.
+# This file is also written at install time, because the unit contains the path of the program. With
+# every prefix it reads /etc/harpe/serve.conf. That file belongs to the administrator, so only an
+# example is installed.
 if(TARGET harpe)
     set(HARPE_UNIT_OUT ${PROJECT_BINARY_DIR}/packaging/harpe-serve.service)
     install(CODE "
@@ -73,9 +74,20 @@ if(TARGET harpe)
     install(FILES ${HARPE_UNIT_OUT} DESTINATION lib/systemd/system)
     install(PROGRAMS packaging/make-token.sh DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe)
     install(FILES packaging/serve.conf.example DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
+
+    # The node agent.
+    set(HARPE_AGENT_UNIT_OUT ${PROJECT_BINARY_DIR}/packaging/harpe-agent.service)
+    install(CODE "
+        set(HARPE_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/harpe\")
+        configure_file(\"${PROJECT_SOURCE_DIR}/packaging/harpe-agent.service.in\"
+                       \"${HARPE_AGENT_UNIT_OUT}\" @ONLY)")
+    install(FILES ${HARPE_AGENT_UNIT_OUT} DESTINATION lib/systemd/system)
+    install(FILES packaging/agent.conf.example DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
+    install(DIRECTORY packaging/slurm packaging/kubernetes packaging/helm packaging/container
+            DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe USE_SOURCE_PERMISSIONS)
 endif()
 
-# ---- Shell completions, Grafana dashboard --------------------------------------------------
+# ---- Shell completions, Grafana and Prometheus ---------------------------------------------
 
 foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-functions/_harpe
                        fish:fish/vendor_completions.d/harpe.fish)
@@ -83,12 +95,18 @@ foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-funct
     install(FILES packaging/completion/harpe.${CMAKE_MATCH_1} RENAME ${CMAKE_MATCH_3}
             DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_2})
 endforeach()
-install(FILES packaging/grafana/harpe.json DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
+install(FILES packaging/grafana/harpe.json packaging/grafana/harpe-agent.json
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
+install(FILES packaging/prometheus/harpe-agent.rules.yml packaging/prometheus/harpe-agent.scrape.yml
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/prometheus)
 
 # ---- Documentation -------------------------------------------------------------------------
 
 file(GLOB HARPE_DOCUMENTS CONFIGURE_DEPENDS LICENSE README.md CHANGELOG.md docs/*.md)
 install(FILES ${HARPE_DOCUMENTS} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
+# The manual pages in Markdown. The documents contain links to them (docs/man/make_markdown.py).
+file(GLOB HARPE_MAN_MARKDOWN CONFIGURE_DEPENDS docs/man/*.md)
+install(FILES ${HARPE_MAN_MARKDOWN} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe/man)
 
 # docs/man/<name>.<section>.scd becomes <name>.<section>.
 find_program(HARPE_SCDOC scdoc)

@@ -1,5 +1,5 @@
-# report.html's script and style: the dashboard's own components and what joins them to a report, as one
-# module, made part of src/draw.
+# Embeds the script and the style of report.html into src/draw: the components of the dashboard and
+# the code that connects them with a report, joined into one module.
 set(HARPE_REPORT_SOURCE ${PROJECT_BINARY_DIR}/report_files.c)
 file(GLOB HARPE_REPORT_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/web/*.js
      ${PROJECT_SOURCE_DIR}/web/*.css ${PROJECT_SOURCE_DIR}/web/report/*.js)

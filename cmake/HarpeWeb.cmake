@@ -1,5 +1,5 @@
-# The dashboard: the files of web/, compressed and made part of the server. They are plain ES modules
-# that need nothing from elsewhere: no bundler, no network.
+# Embeds the dashboard into the server: the compressed files of web/. They are plain ES modules that
+# need no bundler and load nothing from other servers.
 find_program(HARPE_GZIP gzip REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes the report's script and style as a C source: cmake -DWEB=web -DOUTPUT=report_files.c -P.
-# A single file cannot import modules, so they are joined into one, each after those that it imports;
-# `import` and `export` go. What joining could break stops the build: a module that is not here or
-# comes later, another name for an import, one name for two things.
+# Writes the report's script and style as a C source: cmake -DWEB=web -DOUTPUT=report_files.c -P. A
+# single file cannot import modules, so they are joined into one, each after the modules that it
+# imports. `import` and `export` are removed. The build stops if joining could change the meaning: a
+# module is missing or comes later, an import is renamed, or one name has two definitions.
 cmake_minimum_required(VERSION 3.25)
 set(modules format dom palette savings frontier_chart timeline report/layout report/report)
 
@@ -43,7 +43,7 @@ if(script MATCHES "</script|<!--")
     message(FATAL_ERROR "the report's script may not hold '${CMAKE_MATCH_0}'")
 endif()
 
-# The dashboard's style, for what is within .interactive alone, its colours too.
+# The style of the dashboard and its colours, limited to elements within .interactive.
 file(READ ${WEB}/style.css style)
 string(REPLACE ":root {" "& {" style "${style}")
 set(style ".interactive {\n${style}}\n")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes the files of web/ as a C source: cmake -DWEB=web -DOUTPUT=web_files.c -DGZIP=/bin/gzip -P.
-# gzip -n leaves out name and date: the same files always make the same program.
+# gzip -n omits name and date, so that the same files always produce the same program.
 set(types html "text/html\; charset=utf-8" css "text/css\; charset=utf-8"
     js "text/javascript\; charset=utf-8" svg "image/svg+xml")
 file(GLOB files LIST_DIRECTORIES false ${WEB}/*.html ${WEB}/*.css ${WEB}/*.js ${WEB}/*.svg)
@@ -30,5 +30,5 @@ foreach(file IN LISTS files)
     math(EXPR number "${number} + 1")
 endforeach()
 file(REMOVE ${OUTPUT}.gz)
-file(WRITE ${OUTPUT} "/* Made from web/ by cmake/embed_web.cmake. */\n#include \"server/pages.h\"\n\n"
+file(WRITE ${OUTPUT} "/* Made from web/ by cmake/embed_web.cmake. */\n#include \"server/api/pages.h\"\n\n"
      "${arrays}\nconst harpe_page_file harpe_page_files[] = {\n${rows}    {0},\n};\n")

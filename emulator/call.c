@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of every driver call. NVML's interface is global by nature (nvmlInit has no handle), so
- * this file holds the one object that a process has: `process`. Everything shared between
- * processes is in cluster.c. */
+/* The frame of every driver call. NVML's interface is global (nvmlInit returns no handle), so this
+ * file contains the one global object of a process: `process`. State that processes share is in
+ * cluster.c. */
 #include "call.h"
 
 #include <fcntl.h>
@@ -17,20 +17,22 @@
 
 static struct {
     pthread_mutex_t mutex;
-    bool is_sticky;            /* attached for the emulator's own API: stays until shut down */
-    int init_count;            /* nvmlInit less nvmlShutdown */
-    int users;                 /* calls under way */
+    /* the emulator's own API has attached this process, which stays attached until shutdown */
+    bool is_sticky;
+    int init_count;            /* calls of nvmlInit minus calls of nvmlShutdown */
+    int users;                 /* calls in progress */
     emulator_cluster *cluster; /* NULL: not attached */
     int fd;
     emulator_faults environment_faults, faults;
-    char faults_path[PATH_MAX]; /* kept: others may change the environment in mid-call */
-    struct stat faults_file;    /* as it was read; st_ino 0: there was none */
-    int64_t armed_ns;           /* when the faults came into force */
+    /* a copy, because other threads may change the environment during a call */
+    char faults_path[PATH_MAX];
+    struct stat faults_file; /* of the faults file when read; st_ino 0: no file */
+    int64_t armed_ns;        /* when the faults took effect */
     int64_t calls[EMULATOR_GPU_MAX];
     bool has_restarted[EMULATOR_GPU_MAX];
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- Faults ------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void put_in_force(const emulator_faults *faults) {
     process.faults = *faults;
@@ -44,7 +46,8 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* The file's faults take the place of the environment's; without the file those hold again. */
+/* Reads the faults file if it has changed. The faults in the file replace those in the environment.
+ * If the file is removed, the faults in the environment apply again. */
 static void reread_faults(void) {
     const char *path = process.faults_path;
     struct stat status = {0};
@@ -67,10 +70,10 @@ static void reread_faults(void) {
     put_in_force(&faults);
 }
 
-/* ---- Attaching ---------------------------------------------------------------------------- */
+/* ---- Attaching ------------------------------------------------------------------------------- */
 
-/* A forked process goes on in the same cluster. Its copy of `process` is that of a moment when no
- * other thread was changing it; the calls of other threads did not come along. */
+/* A forked process continues to use the same cluster. The mutex is locked during the fork, so the
+ * child's copy of `process` is consistent. Calls of other threads do not continue in the child. */
 static void before_fork(void) { pthread_mutex_lock(&process.mutex); }
 static void after_fork(void) { pthread_mutex_unlock(&process.mutex); }
 static void after_fork_in_child(void) {
@@ -86,9 +89,8 @@ static nvmlReturn_t attach(void) {
     if (process.cluster) return NVML_SUCCESS;
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
     const char *path = getenv("HARPE_EMULATOR_FAULTS_FILE");
-    if (!emulator_faults_parse(list ? list : "", &process.environment_faults)) {
+    if (!emulator_faults_parse(list ? list : "", &process.environment_faults))
         return NVML_ERROR_INVALID_ARGUMENT;
-    }
     int result = emulator_cluster_attach(&process.cluster, &process.fd);
     if (result != NVML_SUCCESS) return (nvmlReturn_t)result;
     (void)snprintf(process.faults_path, sizeof process.faults_path, "%s", path ? path : "");
@@ -115,9 +117,7 @@ __attribute__((destructor)) static void detach_at_unload(void) {
 nvmlReturn_t emulator_initialize(void) {
     pthread_mutex_lock(&process.mutex);
     nvmlReturn_t result = attach();
-    if (result == NVML_SUCCESS) {
-        process.init_count++;
-    }
+    if (result == NVML_SUCCESS) process.init_count++;
     pthread_mutex_unlock(&process.mutex);
     return result;
 }
@@ -137,17 +137,13 @@ static void use(emulator_cluster **cluster, emulator_faults *faults) {
     process.users++;
     reread_faults();
     *cluster = process.cluster;
-    if (faults) {
-        *faults = process.faults;
-    }
+    if (faults) *faults = process.faults;
 }
 
 nvmlReturn_t emulator_enter(emulator_cluster **cluster, emulator_faults *faults) {
     pthread_mutex_lock(&process.mutex);
     nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
-    if (result == NVML_SUCCESS) {
-        use(cluster, faults);
-    }
+    if (result == NVML_SUCCESS) use(cluster, faults);
     pthread_mutex_unlock(&process.mutex);
     return result;
 }
@@ -170,9 +166,10 @@ void emulator_leave(void) {
     pthread_mutex_unlock(&process.mutex);
 }
 
-/* ---- Calls on a GPU ----------------------------------------------------------------------- */
+/* ---- Calls on a GPU -------------------------------------------------------------------------- */
 
-/* A handle is the address of one of these bytes: never NULL, and a stray pointer is not one. */
+/* A handle is the address of one of these bytes. It is therefore never NULL, and other pointers can
+ * be recognised as invalid. */
 static char handles[EMULATOR_GPU_MAX];
 
 nvmlDevice_t emulator_handle(unsigned int index) { return (nvmlDevice_t)(void *)&handles[index]; }
@@ -206,13 +203,15 @@ bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int
     return is_due;
 }
 
-/* Half of a slow call goes by before its effect and half after it. */
+/* Waits for half of the delay of a slow call. It is called before and after the effect of the
+ * call. */
 static void be_slow(const emulator_call *call) {
-    double slow_s =
-        call->access == EMULATOR_SET ? call->faults.slow_set_s : call->faults.slow_get_s;
-    if (slow_s > 0) {
-        emulator_sleep(call->cluster, slow_s / 2);
-    }
+    int slow_gpu = call->faults.slow_get_gpu;
+    bool is_slow_get = slow_gpu < 0 || slow_gpu == (int)call->index;
+    double slow_s = call->access == EMULATOR_SET ? call->faults.slow_set_s
+                    : is_slow_get                ? call->faults.slow_get_s
+                                                 : 0;
+    if (slow_s > 0) emulator_sleep(call->cluster, slow_s / 2);
 }
 
 static void count_write(const emulator_call *call) {
@@ -229,9 +228,7 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
     bool is_written = call->access == EMULATOR_SET && result == NVML_SUCCESS;
     if (is_written) {
         count_write(call);
-        if (call->feature != EMULATOR_CLOCK_LOCKS) {
-            call->state->floor_ns = call->state->now_ns;
-        }
+        if (call->feature != EMULATOR_CLOCK_LOCKS) call->state->floor_ns = call->state->now_ns;
     }
     emulator_unlock(call->cluster, call->index, is_written || call->is_changed);
     be_slow(call);
@@ -239,7 +236,8 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
     return result;
 }
 
-/* A limit that is not set through the driver, but by the board's controller or over a network. */
+/* Applies the fault that sets a power limit from outside of the driver, as a board's controller
+ * does. */
 static void limit_from_outside(emulator_call *call) {
     double limit_w = call->faults.enforced_limit_w;
     if (limit_w < 0) return;
@@ -270,12 +268,11 @@ nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_f
     call->is_changed = false;
     limit_from_outside(call);
     call->state->is_lost = call->state->is_lost || is_lost;
-    if (call->state->is_lost) {
+    if (call->state->is_lost)
         result = NVML_ERROR_GPU_IS_LOST;
-    } else if (emulator_is_unsupported(&call->faults, feature)) {
+    else if (emulator_is_unsupported(&call->faults, feature))
         result = NVML_ERROR_NOT_SUPPORTED;
-    } else if (access == EMULATOR_SET && call->faults.no_permission) {
+    else if (access == EMULATOR_SET && call->faults.no_permission)
         result = NVML_ERROR_NO_PERMISSION;
-    }
     return result == NVML_SUCCESS ? NVML_SUCCESS : emulator_end(call, result);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of every driver call: is the library initialised, is the handle good, is a fault due,
- * lock, do, unlock. Also what this process holds: its attachment to the cluster and its faults. */
+/* The frame of every driver call: checks that the library is initialised and that the handle is
+ * valid, applies faults, locks the GPU, runs the call, and unlocks. Also contains the state of this
+ * process: its attachment to the cluster and its faults. */
 #ifndef HARPE_EMULATOR_CALL_H
 #define HARPE_EMULATOR_CALL_H
 
@@ -10,7 +11,7 @@
 #include "faults.h"
 #include "gpu/nvml_abi.h"
 
-/* Declares and defines an exported call of NVML. */
+/* Declares and defines an exported function of NVML. */
 #define NVML_CALL(name, ...) \
     HARPE_API nvmlReturn_t name(__VA_ARGS__); \
     HARPE_API nvmlReturn_t name(__VA_ARGS__)
@@ -22,32 +23,33 @@ typedef struct emulator_call {
     unsigned int index;
     emulator_gpu *gpu;
     const emulator_model *model;
-    emulator_state *state; /* locked, moved to now */
+    emulator_state *state; /* locked, and moved to the present */
     emulator_faults faults;
     emulator_feature feature;
     emulator_access access;
-    bool is_changed; /* by a fault: those who wait for work must look again */
+    bool is_changed; /* a fault has changed the state: waiting work must read the state again */
 } emulator_call;
 
-/* For calls on a GPU. `output` is a pointer argument that must not be NULL (pass the handle where
- * there is none). On NVML_SUCCESS the GPU is locked: emulator_end must follow. */
+/* Begins a call on a GPU. `output` is a pointer argument that must not be NULL; pass the handle if
+ * the call has no such argument. On NVML_SUCCESS the GPU is locked, and the caller must call
+ * emulator_end. */
 nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_feature feature,
                             emulator_access access, const void *output);
-/* Unlocks and returns `result`. */
+/* Unlocks the GPU and returns `result`. */
 nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result);
 
-/* For calls that concern no GPU: the cluster, which stays attached until emulator_leave. */
+/* Begins a call that concerns no GPU. The cluster stays attached until emulator_leave. */
 nvmlReturn_t emulator_enter(emulator_cluster **cluster, emulator_faults *faults);
-/* The same, for the emulator's own API: works before nvmlInit too. */
+/* Begins a call of the emulator's own API. It also works before nvmlInit. */
 nvmlReturn_t emulator_enter_always(emulator_cluster **cluster, emulator_faults *faults);
 void emulator_leave(void);
 
 nvmlReturn_t emulator_initialize(void);
 nvmlReturn_t emulator_shut_down(void);
 
-/* Handles are GPU indices in disguise. */
+/* Returns the handle of a GPU. Handles represent GPU indices. */
 nvmlDevice_t emulator_handle(unsigned int index);
-/* True when the handle is one that emulator_handle could have given. */
+/* Returns true if emulator_handle can have returned this handle. */
 bool emulator_handle_index(nvmlDevice_t device, const emulator_cluster *cluster,
                            unsigned int *index);
 bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int gpu,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated machine in shared memory. Its file is locked shared by everybody who uses it, so
- * that a newcomer can tell whether it may start it anew; the kernel drops the locks of killed
- * processes. Physics (physics.c) and the locking of GPUs (lock.c) are next door. */
+/* The emulated machine in shared memory. Every process that uses the file holds a shared lock on
+ * the file. A new process can therefore find out whether it may create the cluster again. The
+ * kernel releases the locks of killed processes. physics.c contains the physics, lock.c the locking
+ * of GPUs. */
 #include "cluster.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
 
-/* "harpe" and the layout's version: another build's cluster is never misread. */
+/* "harpe" and the version of the layout, so that a cluster of another build is not used */
 #define MAGIC (UINT64_C(0x6861727065000000) ^ (sizeof(emulator_cluster) << 8) ^ 1)
 #define DEFAULT_GPUS "1xA100"
 #define TIME_SCALE_MIN 0.001
@@ -30,7 +31,7 @@
 #define NOISE_MAX_PERCENT 20
 #define DEFAULT_SEED "1"
 
-/* ---- Time --------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 int64_t emulator_real_ns(void) {
     struct timespec now;
@@ -52,14 +53,13 @@ void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
     }
 }
 
-/* ---- Making a cluster --------------------------------------------------------------------- */
+/* ---- Making a cluster ------------------------------------------------------------------------ */
 
-/* The same cluster name and GPU have the same UUID, always. */
+/* Writes the UUID of a GPU. The same cluster name and GPU index always give the same UUID. */
 static void make_uuid(const char *cluster_name, unsigned int gpu, char *uuid, size_t size) {
     uint64_t state = gpu + 1;
-    for (const char *c = cluster_name; *c; c++) {
+    for (const char *c = cluster_name; *c; c++)
         state = emulator_random(&state) ^ (unsigned char)*c;
-    }
     uint64_t a = emulator_random(&state), b = emulator_random(&state);
     snprintf(uuid, size, "GPU-%08x-%04x-%04x-%04x-%012llx", (unsigned int)(a >> 32),
              (unsigned int)(a >> 16) & 0xffff, ((unsigned int)a & 0xfff) | 0x4000,
@@ -67,8 +67,8 @@ static void make_uuid(const char *cluster_name, unsigned int gpu, char *uuid, si
              (unsigned long long)(b & UINT64_C(0xffffffffffff)));
 }
 
-/* "2xA100,1xV100" or "A100": models[] of at most EMULATOR_GPU_MAX GPUs. 0 when it makes no sense.
- */
+/* Parses "2xA100,1xV100" or "A100" into models[] of at most EMULATOR_GPU_MAX GPUs. Returns their
+ * number, or 0 if the text is invalid. */
 static unsigned int parse_gpus(const char *text, uint32_t *models) {
     unsigned int total = 0;
     while (true) {
@@ -76,14 +76,11 @@ static unsigned int parse_gpus(const char *text, uint32_t *models) {
         const char *x = memchr(text, 'x', length);
         int64_t count = 1;
         const char *key = text;
-        if (x && harpe_parse_int(text, (size_t)(x - text), &count)) {
-            key = x + 1;
-        }
+        if (x && harpe_parse_int(text, (size_t)(x - text), &count)) key = x + 1;
         int model = emulator_model_find(key, length - (size_t)(key - text));
         if (model < 0 || count < 1 || count > (int64_t)(EMULATOR_GPU_MAX - total)) return 0;
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count; i++)
             models[total++] = (uint32_t)model;
-        }
         if (text[length] == '\0') return total;
         text += length + 1;
     }
@@ -100,12 +97,14 @@ static void start_mutex(pthread_mutex_t *mutex) {
 
 typedef struct configuration {
     char name[128];
-    char text[EMULATOR_CONFIGURATION_MAX]; /* what a cluster must have been made from to be kept */
-    bool is_given;                         /* the environment says anything about GPUs or time */
+    /* all values as one text; an existing cluster is kept only if it was created from the same
+     * text */
+    char text[EMULATOR_CONFIGURATION_MAX];
+    bool is_given; /* true if the environment sets GPUs or the time scale */
     uint32_t gpu_count;
     uint32_t model[EMULATOR_GPU_MAX];
     double time_scale;
-    double blocking_w; /* 0: the model's own */
+    double blocking_w; /* 0: the blocking power of the model */
     double noise_percent;
     int64_t seed;
 } configuration;
@@ -117,16 +116,14 @@ static const char *environment(const char *name, const char *otherwise) {
 
 static const char *read_noise(configuration *to, const char *noise, const char *seed) {
     if (!harpe_parse_double(noise, strlen(noise), &to->noise_percent) || to->noise_percent < 0 ||
-        to->noise_percent > NOISE_MAX_PERCENT) {
+        to->noise_percent > NOISE_MAX_PERCENT)
         return "the noise of power sensors is a number of per cent from 0 to 20";
-    }
-    if (!harpe_parse_int(seed, strlen(seed), &to->seed) || to->seed < 0) {
+    if (!harpe_parse_int(seed, strlen(seed), &to->seed) || to->seed < 0)
         return "the seed of the noise is a whole number, 0 or more";
-    }
     return NULL;
 }
 
-/* NULL, or what is wrong. */
+/* Returns NULL, or a text that says what is wrong with the configuration. */
 static const char *read_configuration(configuration *to) {
     const char *name = environment("HARPE_EMULATOR_CLUSTER", "default");
     const char *gpus = environment("HARPE_EMULATOR_GPUS", DEFAULT_GPUS);
@@ -138,27 +135,23 @@ static const char *read_configuration(configuration *to) {
     to->is_given = getenv("HARPE_EMULATOR_GPUS") || getenv("HARPE_EMULATOR_TIME_SCALE") ||
                    getenv("HARPE_EMULATOR_BLOCKING_POWER") || getenv("HARPE_EMULATOR_NOISE") ||
                    getenv("HARPE_EMULATOR_SEED");
-    if (strlen(name) >= sizeof to->name || strchr(name, '/')) {
+    if (strlen(name) >= sizeof to->name || strchr(name, '/'))
         return "a cluster's name is at most 127 characters, without a slash";
-    }
     snprintf(to->name, sizeof to->name, "%s", name);
     int length =
         snprintf(to->text, sizeof to->text, "%s;%s;%s;%s;%s", gpus, scale, blocking, noise, seed);
-    if (length >= 0 && (size_t)length < sizeof to->text) {
+    if (length >= 0 && (size_t)length < sizeof to->text)
         to->gpu_count = parse_gpus(gpus, to->model);
-    }
     if (to->gpu_count == 0) {
         return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 64 of the models "
                "V100, A40, A100, H100, GH200";
     }
     if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
-        to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX) {
+        to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX)
         return "the time scale is a number from 0.001 to 1000000";
-    }
     if (!harpe_parse_double(blocking, strlen(blocking), &to->blocking_w) || to->blocking_w < 0 ||
-        to->blocking_w > BLOCKING_MAX_W) {
+        to->blocking_w > BLOCKING_MAX_W)
         return "the blocking power is a number of watts from 0 (the model's own) to 1000";
-    }
     return read_noise(to, noise, seed);
 }
 
@@ -168,9 +161,8 @@ const char *emulator_cluster_problem(void) {
 }
 
 static void start_cluster(emulator_cluster *cluster, const configuration *from) {
-    if (madvise(cluster, sizeof *cluster, MADV_REMOVE) == -1) { /* zeros that take no memory */
+    if (madvise(cluster, sizeof *cluster, MADV_REMOVE) == -1) /* now zeros, without memory */
         memset(cluster, 0, sizeof *cluster);
-    }
     memcpy(cluster->configuration, from->text, sizeof cluster->configuration);
     cluster->gpu_count = from->gpu_count;
     cluster->time_scale = from->time_scale;
@@ -184,14 +176,13 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
         gpu->pci_bus = i < 32 ? 0x07 + 8 * i : 0x03 + 8 * (i - 32);
         make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
         emulator_state_start(&gpu->state[0], emulator_model_at(gpu->model), cluster->epoch_ns);
-        if (from->blocking_w > 0) {
-            gpu->state[0].blocking_w = from->blocking_w;
-        }
+        if (from->blocking_w > 0) gpu->state[0].blocking_w = from->blocking_w;
     }
     atomic_store(&cluster->magic, MAGIC);
 }
 
-/* Nobody else is here: a lost GPU comes back as with a restarted driver, dead owners' locks go. */
+/* Makes lost GPUs available again, as after a restart of the driver, and releases the locks of dead
+ * processes. It runs when no other process uses the cluster. */
 static void restart_driver(emulator_cluster *cluster) {
     for (unsigned int i = 0; i < cluster->gpu_count; i++) {
         start_mutex(&cluster->gpu[i].mutex);
@@ -203,15 +194,14 @@ static bool is_usable(const emulator_cluster *cluster) {
     return atomic_load(&cluster->magic) == MAGIC && cluster->gpu_count <= EMULATOR_GPU_MAX;
 }
 
-/* With the file mapped and nobody else using it. */
+/* Initialises or checks the cluster. The file is mapped, and no other process uses it. */
 static void take_over(emulator_cluster *cluster, const configuration *from) {
     bool is_wanted =
         is_usable(cluster) && (!from->is_given || strcmp(cluster->configuration, from->text) == 0);
-    if (is_wanted) {
+    if (is_wanted)
         restart_driver(cluster);
-    } else {
+    else
         start_cluster(cluster, from);
-    }
 }
 
 static int open_shared(const configuration *from, int *fd) {
@@ -221,21 +211,22 @@ static int open_shared(const configuration *from, int *fd) {
     return *fd == -1 ? NVML_ERROR_OPERATING_SYSTEM : NVML_SUCCESS;
 }
 
-/* One try on the opened file; NVML_ERROR_TIMEOUT: try again with the file of that name. The file
- * lock is asked for and never waited for: its holder may be stopped. */
+/* Tries once to attach to the opened file. Returns NVML_ERROR_TIMEOUT if the caller must try again
+ * with the file that now has this name. Never waits for the file lock, because the process that
+ * holds it may be stopped. */
 static int try_attach(int fd, const configuration *wanted, emulator_cluster **out) {
     bool is_alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!is_alone && flock(fd, LOCK_SH | LOCK_NB) == -1) return NVML_ERROR_TIMEOUT;
     struct stat status;
-    if (fstat(fd, &status) == -1 || status.st_uid != getuid()) {
-        return NVML_ERROR_OPERATING_SYSTEM; /* never another user's */
-    }
-    if (status.st_nlink == 0) return NVML_ERROR_TIMEOUT; /* removed since it was opened */
+    if (fstat(fd, &status) == -1 || status.st_uid != getuid())
+        return NVML_ERROR_OPERATING_SYSTEM; /* never uses a file of another user */
+    /* the file was removed after it was opened */
+    if (status.st_nlink == 0) return NVML_ERROR_TIMEOUT;
     bool is_whole = (size_t)status.st_size == sizeof(emulator_cluster);
-    if (!is_alone && !is_whole) return NVML_ERROR_TIMEOUT; /* its maker died; another build's */
-    if (!is_whole && ftruncate(fd, sizeof(emulator_cluster)) == -1) {
+    /* the creator has died, or another build has created the file */
+    if (!is_alone && !is_whole) return NVML_ERROR_TIMEOUT;
+    if (!is_whole && ftruncate(fd, sizeof(emulator_cluster)) == -1)
         return NVML_ERROR_OPERATING_SYSTEM;
-    }
     void *memory = mmap(NULL, sizeof(emulator_cluster), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) return NVML_ERROR_OPERATING_SYSTEM;
     bool is_locked = true;
@@ -265,10 +256,8 @@ int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
             *fd_out = fd;
             return NVML_SUCCESS;
         }
-        close(fd); /* its lock goes with it */
-        if (result == NVML_ERROR_TIMEOUT) {
-            usleep(2000);
-        }
+        close(fd); /* also releases the file lock */
+        if (result == NVML_ERROR_TIMEOUT) usleep(2000);
     } while (result == NVML_ERROR_TIMEOUT && emulator_real_ns() < until_ns);
     return result;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated machine: GPUs in shared memory, seen by every process of the user that names the
- * same cluster. Locking survives killed and stopped processes (lock.c). */
+/* The emulated machine: GPUs in shared memory. All processes of a user that name the same cluster
+ * see the same GPUs. The locks survive killed and stopped processes (lock.c). */
 #ifndef HARPE_EMULATOR_CLUSTER_H
 #define HARPE_EMULATOR_CLUSTER_H
 
@@ -17,15 +17,16 @@ enum {
     EMULATOR_CONFIGURATION_MAX = 512,
     EMULATOR_HEARTBEAT_NS = 50000000,
 };
-/* Real time after which a call gives up waiting for others: they are stopped, or debugged. */
+/* Real time after which a call stops waiting for other processes, which may be stopped or debugged.
+ */
 #define EMULATOR_TIMEOUT_NS INT64_C(2000000000)
-/* Real time for which a clock that was wished for enqueued work may come late. */
+/* A clock change for enqueued work may be late by at most this real time. */
 #define EMULATOR_LATE_CLOCK_NS INT64_C(1000000000)
 
 typedef struct emulator_gpu {
     pthread_mutex_t mutex;    /* process-shared, robust */
-    _Atomic uint32_t changes; /* a futex: counts what may matter to those who wait */
-    _Atomic uint32_t current; /* which of the two states holds */
+    _Atomic uint32_t changes; /* a futex: counts the changes that may concern waiting processes */
+    _Atomic uint32_t current; /* index of the valid state of the two */
     uint32_t model;
     uint32_t pci_bus;
     char uuid[48];
@@ -40,17 +41,18 @@ typedef struct emulator_cluster {
     double time_scale;
     double noise_share;  /* standard deviation of power sensors, as a share */
     uint64_t noise_seed; /* seed of this noise */
-    int64_t epoch_ns;    /* CLOCK_MONOTONIC when emulated time was the same */
+    int64_t epoch_ns;    /* time of CLOCK_MONOTONIC at which the emulated time had the same value */
     emulator_gpu gpu[EMULATOR_GPU_MAX];
 } emulator_cluster;
 
-/* Attaches to the cluster that the environment names, making it where it is not there (or nobody
- * uses it and its GPUs or time scale differ). `*fd` keeps it in use until closed. Returns 0 or an
- * nvmlReturn_t: INVALID_ARGUMENT for values that make no sense, OPERATING_SYSTEM, TIMEOUT. */
+/* Attaches to the cluster that the environment names. Creates the cluster if it does not exist, or
+ * if no process uses it and its GPUs or its time scale differ from those in the environment. `*fd`
+ * keeps the cluster in use until it is closed. Returns 0 or an nvmlReturn_t: INVALID_ARGUMENT for
+ * invalid values, OPERATING_SYSTEM, TIMEOUT. */
 int emulator_cluster_attach(emulator_cluster **out, int *fd);
 void emulator_cluster_detach(emulator_cluster *cluster, int fd);
 
-/* What is wrong with the environment, or NULL. */
+/* Returns a text that says what is wrong in the environment, or NULL. */
 const char *emulator_cluster_problem(void);
 
 int64_t emulator_real_ns(void);
@@ -61,21 +63,23 @@ static inline int64_t emulator_now_ns(const emulator_cluster *cluster) {
 /* Sleeps for emulated seconds. */
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s);
 
-/* Locks a GPU and moves it to now. The state may be read and changed until unlocked; no system call
- * is to be made in between. `energy_step_s` below 0: the model's own. NVML_ERROR_TIMEOUT: another
- * process holds the lock and does not go on. */
+/* Locks a GPU and moves it to the present. The caller may read and change the state until it
+ * unlocks the GPU, and must make no system call in between. `energy_step_s` is the interval of the
+ * energy counter; below 0: that of the model. Returns NVML_ERROR_TIMEOUT if another process holds
+ * the lock and does not continue. */
 nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s,
                            emulator_state **state);
-/* `wake`: something changed that those who wait for work must know. */
+/* Unlocks a GPU. If `wake` is not 0, wakes waiting processes, because a change may concern them. */
 void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake);
 /* Removes the contexts of dead processes from the GPU. */
 nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int index,
                                     double energy_step_s);
-/* Ends the works of all dead processes at once, not only after a silence as emulator_lock does. */
+/* Ends the works of all dead processes at once. emulator_lock also ends them, but only after a
+ * period without a heartbeat. */
 nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
                                 double energy_step_s);
 
-/* Waits until `changes` differs from `seen` or real time has passed; early returns are harmless. */
+/* Waits until `changes` differs from `seen` or the real time has passed. May return early. */
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns);
 
 emulator_owner emulator_this_process(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a list of faults, comma or white space separated; '#' begins a comment up to the line's
- * end. What each fault does is in call.c and in the calls. */
+/* Reads a list of faults, separated by commas or white space. '#' begins a comment that ends with
+ * the line. call.c and the NVML calls apply the faults. */
 #include "faults.h"
 
 #include <string.h>
@@ -38,16 +38,26 @@ static bool parse_feature(const char *text, size_t length, emulator_faults *faul
     return false;
 }
 
-static bool parse_lost(const char *text, size_t length, emulator_faults *faults) {
-    const char *at = memchr(text, '@', length);
-    size_t calls_length = at ? (size_t)(at - text) : length;
-    int64_t calls, gpu = -1;
-    if (!harpe_parse_int(text, calls_length, &calls) || calls < 0) return false;
-    if (at && (!harpe_parse_int(at + 1, length - calls_length - 1, &gpu) || gpu < 0 || gpu > 15)) {
+/* Reads "@GPU" at the end of a value, and shortens `*length` by it. `*gpu` is -1 without it. */
+static bool parse_gpu(const char *text, size_t *length, int *gpu) {
+    const char *at = memchr(text, '@', *length);
+    int64_t index = -1;
+    size_t value_length = at ? (size_t)(at - text) : *length;
+    if (at &&
+        (!harpe_parse_int(at + 1, *length - value_length - 1, &index) || index < 0 || index > 15))
         return false;
-    }
+    *length = value_length;
+    *gpu = (int)index;
+    return true;
+}
+
+static bool parse_lost(const char *text, size_t length, emulator_faults *faults) {
+    int64_t calls;
+    int gpu;
+    if (!parse_gpu(text, &length, &gpu)) return false;
+    if (!harpe_parse_int(text, length, &calls) || calls < 0) return false;
     faults->lost_after = calls;
-    faults->lost_gpu = (int)gpu;
+    faults->lost_gpu = gpu;
     return true;
 }
 
@@ -62,26 +72,27 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     const char *equals = memchr(text, '=', length);
     size_t name_length = equals ? (size_t)(equals - text) : length;
     if (!equals) {
-        if (is_word(text, length, "no_permission")) {
+        if (is_word(text, length, "no_permission"))
             faults->no_permission = true;
-        } else if (is_word(text, length, "no_energy_counter")) {
+        else if (is_word(text, length, "mig"))
+            faults->has_mig = true;
+        else if (is_word(text, length, "no_energy_counter"))
             faults->unsupported |= UINT32_C(1) << EMULATOR_ENERGY;
-        } else {
+        else
             return false;
-        }
         return true;
     }
     const char *value = equals + 1;
     size_t value_length = length - name_length - 1;
-    if (is_word(text, name_length, "not_supported")) {
+    if (is_word(text, name_length, "not_supported"))
         return parse_feature(value, value_length, faults);
-    }
     if (is_word(text, name_length, "lost_after")) return parse_lost(value, value_length, faults);
     double *target = NULL;
     double unit = 1e-3;
     if (is_word(text, name_length, "slow_set")) {
         target = &faults->slow_set_s;
     } else if (is_word(text, name_length, "slow_get")) {
+        if (!parse_gpu(value, &value_length, &faults->slow_get_gpu)) return false;
         target = &faults->slow_get_s;
     } else if (is_word(text, name_length, "energy_step")) {
         target = &faults->energy_step_s;
@@ -98,6 +109,7 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
 bool emulator_faults_parse(const char *text, emulator_faults *faults) {
     *faults = (emulator_faults){.lost_after = -1,
                                 .lost_gpu = -1,
+                                .slow_get_gpu = -1,
                                 .energy_step_s = -1,
                                 .counter_restart_after_s = -1,
                                 .enforced_limit_w = -1};
@@ -109,9 +121,7 @@ bool emulator_faults_parse(const char *text, emulator_faults *faults) {
             continue;
         }
         size_t length = strcspn(text, ", \t\r\n#");
-        if (length > 0) {
-            is_good = parse_entry(text, length, faults) && is_good;
-        }
+        if (length > 0) is_good = parse_entry(text, length, faults) && is_good;
         text += length;
     }
     return is_good;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults on demand: what a list such as "no_permission,slow_set=200" asks for. Reading of the list
- * only; call.c and the calls themselves act on it. */
+/* Reads a list of faults such as "no_permission,slow_set=200". call.c and the NVML calls apply the
+ * faults. */
 #ifndef HARPE_EMULATOR_FAULTS_H
 #define HARPE_EMULATOR_FAULTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a call is about, for not_supported=<what>. In step with feature_names in faults.c. */
+/* Kinds of calls, for not_supported=<kind>. They have the order of feature_names in faults.c. */
 typedef enum emulator_feature {
     EMULATOR_IDENTITY, /* cannot be switched off */
     EMULATOR_POWER_LIMIT,
@@ -29,16 +29,19 @@ typedef enum emulator_feature {
 
 typedef struct emulator_faults {
     bool no_permission;
-    uint32_t unsupported; /* bit per emulator_feature */
-    int64_t lost_after;   /* calls; below 0: never */
-    int lost_gpu;         /* below 0: any */
+    uint32_t unsupported; /* one bit per emulator_feature */
+    int64_t lost_after;   /* number of calls; below 0: never */
+    int lost_gpu;         /* GPU index; below 0: any GPU */
     double slow_set_s, slow_get_s;
+    int slow_get_gpu;               /* GPU index of slow_get_s; below 0: any GPU */
+    bool has_mig;                   /* MIG is enabled on GPUs that have it */
     double energy_step_s;           /* below 0: the model's own */
     double counter_restart_after_s; /* below 0: never */
-    double enforced_limit_w;        /* from outside the driver; 0: none; below 0: not touched */
+    double enforced_limit_w; /* limit from outside of the driver; 0: none; below 0: unchanged */
 } emulator_faults;
 
-/* False when an entry is unknown or its value makes no sense; `*faults` then has the good ones. */
+/* Returns false if an entry is unknown or its value is invalid. In that case `*faults` contains the
+ * valid entries. */
 bool emulator_faults_parse(const char *text, emulator_faults *faults);
 bool emulator_is_unsupported(const emulator_faults *faults, emulator_feature feature);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulator's own API, beside NVML's. A simulated training rank uses it to say that a GPU is
+/* The emulator's own API, in addition to NVML. A simulated training rank uses it to make a GPU
  * busy. The emulated libnvidia-ml.so.1 exports these functions, and programs look them up with
- * dlsym; a real driver library does not have them. GPUs are named by NVML index. Any thread of any
- * process that names the same cluster may call them. They return 0 or an NVML error code. */
+ * dlsym; a real driver library does not have them. GPUs are identified by their NVML index. Any
+ * thread of any process that names the same cluster may call them. They return 0 or an NVML error
+ * code. */
 #ifndef HARPE_EMULATOR_H
 #define HARPE_EMULATOR_H
 
@@ -17,55 +18,59 @@ extern "C" {
 int64_t harpe_emulator_now_ns(void);
 
 /* Keeps the GPU busy with work that takes `full_speed_s` emulated seconds at the highest clock. The
- * part `compute_share` (0..1) of this time scales with the clock. Blocks until the work is done, or
+ * part `compute_share` (0..1) of this time scales with the clock. Blocks until the work is done or
  * the GPU is lost. Clocks and power limits may change meanwhile. `elapsed_s` (may be NULL) receives
  * the emulated seconds that the work took. */
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s);
 
-/* Keeps the GPU busy with an instruction of the measured profile HARPE_EMULATOR_PROFILE. It takes
- * the time and draws the power that were measured at the GPU's current clock. */
+/* Keeps the GPU busy with an instruction of the measured profile HARPE_EMULATOR_PROFILE. The
+ * instruction takes the time, and draws the power, that were measured at the GPU's current
+ * clock. */
 int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
                                double *elapsed_s);
 
-/* Runs an instruction as a training host does that enqueues its kernels ahead of time. The work was
- * ready at `ready_ns` (emulated; 0: now). It starts at that time, or when the GPU's previous work
- * ended, even if the caller comes later; the GPU's energy is corrected for the time in between. In
- * the same way, a clock that is set up to 1 s of real time after this call began holds from the
- * start of the work, plus the delay of the fault slow_set. Between such works the GPU waits for a
- * peer. `slowdown` above 1 emulates a throttled GPU: its clock is one at which everything takes at
- * least that many times as long as at the highest clock. A power limit at its default slows
- * nothing, because the profile was measured under that limit. `finished_ns` (may be NULL) receives
- * the exact end. */
+/* Runs an instruction for a training host that enqueues its kernels ahead of time. The work was
+ * ready at `ready_ns` (emulated; 0: now). The work starts at that time or at the end of the GPU's
+ * previous work, whichever is later. If this function is called after the start, the GPU's energy
+ * is corrected. A clock that is set at most 1 s of real time after this call began also applies
+ * from the start of the work, plus the delay of the fault slow_set. Between such works the GPU
+ * waits for a peer. `slowdown` above 1 emulates a GPU that is throttled to a lower clock: the work
+ * takes at least `slowdown` times as long as at the highest clock. A power limit at its default
+ * slows nothing, because the profile was measured under that limit. `finished_ns` (may be NULL)
+ * receives the exact end. */
 int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,
                                   double slowdown, int64_t ready_ns, int64_t *finished_ns);
 
 /* Runs an instruction like harpe_emulator_instruction_at, and returns only when the work is done
  * and `is_held(user)` returns 0. Use it if another process will set a clock for this work but may
- * not have had processor time yet. A clock that is set before the return, and at most 1 s of real
- * time after this call began, holds from the start of the work. When the work is done, this thread
- * calls `is_held` every 0.2 ms; `is_held` may make other calls on the GPU. NULL: does not wait. */
+ * not have had processor time yet. A clock that is set before the function returns, and at most 1 s
+ * of real time after the call began, applies from the start of the work. When the work is done,
+ * this thread calls `is_held` every 0.2 ms; `is_held` may make other calls on the GPU. If `is_held`
+ * is NULL, does not wait for it. */
 int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
                                     double slowdown, int64_t ready_ns, int (*is_held)(void *user),
                                     void *user, int64_t *finished_ns);
 
-/* Opens a context on the GPU for this process, as a program does when it first uses CUDA. The
- * process is listed among the GPU's processes with that much memory (0: the amount of a context; at
- * most half of the GPU's memory) until it exits or closes the context. Work and waiting open a
- * context too. A second call can only raise the amount. */
+/* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until it
+ * exits or closes the context, the process is in the list of the GPU's processes with
+ * `memory_bytes` of memory (0: the amount of a CUDA context; at most half of the GPU's memory).
+ * Work and waiting also open a context. A second call can only raise the amount. */
 int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
 int harpe_emulator_close_context(unsigned int gpu);
 
 /* Computes the energy in J that the GPU (on a GH200: the module) has drawn from the creation of its
- * cluster until a time of the last few seconds, which is not before the last works began. The value
- * is exact, while the driver's counter moves in steps. A time in the future counts as now. */
+ * cluster until `at_ns`. This time must be in the last few seconds, and not before the last works
+ * began; a time in the future counts as now. The value is exact, whereas the driver's counter
+ * changes in steps. */
 int harpe_emulator_energy(unsigned int gpu, int64_t at_ns, double *energy_j);
 
 /* Makes the GPU wait for a peer, at blocking power, until work comes or `waiting` is 0. */
 int harpe_emulator_wait(unsigned int gpu, int waiting);
 
-/* Counts the set calls of all processes that the GPU has obeyed since its cluster was created: of
- * the power limit; of clocks, locked or reset; of the persistence mode. Any pointer may be NULL. */
+/* Returns the numbers of calls that have changed settings of the GPU since its cluster was created,
+ * by all processes: calls that set the power limit, that lock or reset clocks, and that set the
+ * persistence mode. Refused calls do not count. Any pointer may be NULL. */
 int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
                                uint64_t *persistence);
 
@@ -75,8 +80,8 @@ int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t
 int harpe_emulator_identity(char *text, unsigned int size);
 
 /* Checks HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED and _FAULTS. Returns 0, or an
- * NVML error code with one line in `message` that names the wrong variable and the reason. Attaches
- * to no cluster. */
+ * NVML error code with one line in `message` that names the wrong variable and the reason. Does not
+ * attach to a cluster. */
 int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus

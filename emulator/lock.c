@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locking one GPU of the shared machine. A process may be stopped or killed at any moment, also
- * here: so a lock is held for a copy and some arithmetic only, without system calls; waits for it
- * have an end; a change is made in a copy, and becomes the state by one store. */
+/* Locks one GPU of the emulated cluster. Several processes share the cluster. A process may be
+ * stopped or killed while it holds a lock. A process therefore holds a lock only while it copies
+ * the state and calculates, and makes no system call during this time. Waiting for a lock has a
+ * time limit. A process changes a copy of the state, and makes the copy valid by a single store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -16,9 +17,9 @@
 #include "cluster.h"
 #include "gpu/nvml_abi.h"
 
-/* ---- Processes ---------------------------------------------------------------------------- */
+/* ---- Processes ------------------------------------------------------------------------------- */
 
-/* Start time of a living process in clock ticks, or 0. */
+/* Returns the start time of a living process in clock ticks, or 0. */
 static uint64_t process_start(int32_t pid) {
     char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -28,12 +29,11 @@ static uint64_t process_start(int32_t pid) {
     close(fd);
     if (length <= 0) return 0;
     text[length] = '\0';
-    char *field = strrchr(text, ')'); /* the name may hold anything */
+    char *field = strrchr(text, ')'); /* the name may contain any characters */
     if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
-    field += 2; /* field 3, the state; the start time is field 22 */
-    for (int i = 3; i < 22 && field; i++) {
+    field += 2; /* field 3 is the state, field 22 the start time */
+    for (int i = 3; i < 22 && field; i++)
         field = strchr(field + 1, ' ');
-    }
     return field ? strtoull(field + 1, NULL, 10) : 0;
 }
 
@@ -56,11 +56,13 @@ emulator_owner emulator_this_process(void) {
     return self;
 }
 
-/* ---- Who died ----------------------------------------------------------------------------- */
+/* ---- Dead processes -------------------------------------------------------------------------- */
 
-/* Works, and a wait, whose owners gave no sign of life for long. */
+/* Processes that own work on a GPU or make it wait, and that have not sent a heartbeat for a long
+ * time. */
 typedef struct silent_owners {
-    uint64_t work_id[EMULATOR_WORK_MAX]; /* by slot; 0: nothing there, or not silent */
+    /* One entry for each slot of work. 0: the slot is free, or its owner sends heartbeats. */
+    uint64_t work_id[EMULATOR_WORK_MAX];
     emulator_owner work_owner[EMULATOR_WORK_MAX];
     bool is_waiting_silent, is_waiting_dead;
     emulator_owner waiting_owner;
@@ -85,17 +87,16 @@ static bool find_silent(const emulator_state *state, int64_t silence_ns, silent_
     return is_any;
 }
 
-/* Leaves those in the list that are dead. Asks the kernel, so not to be done with the lock held. */
+/* Removes the living processes from the list. This function makes system calls, so the caller must
+ * not hold the lock. */
 static void keep_dead(silent_owners *silent) {
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-        if (silent->work_id[i] != 0 && is_alive(&silent->work_owner[i])) {
-            silent->work_id[i] = 0;
-        }
-    }
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+        if (silent->work_id[i] != 0 && is_alive(&silent->work_owner[i])) silent->work_id[i] = 0;
     silent->is_waiting_dead = silent->is_waiting_silent && !is_alive(&silent->waiting_owner);
 }
 
-/* The work of a killed process ends one heartbeat after the last. */
+/* Ends the work and the waiting of dead processes. Their work counts as ended one heartbeat period
+ * after the last heartbeat. */
 static void bury(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *state, double step_s,
                  const silent_owners *dead) {
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
@@ -112,10 +113,10 @@ static void bury(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *s
     }
 }
 
-/* ---- The lock ----------------------------------------------------------------------------- */
+/* ---- The lock -------------------------------------------------------------------------------- */
 
-/* By the wall clock, since ThreadSanitizer does not know pthread_mutex_clocklock: a jump of that
- * clock matters only to those who wait for a stopped process just then. */
+/* Uses the wall clock, because ThreadSanitizer does not support pthread_mutex_clocklock. If the
+ * wall clock is set, this affects only processes that wait for a lock at that moment. */
 static struct timespec lock_deadline(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -125,9 +126,7 @@ static struct timespec lock_deadline(void) {
 
 static nvmlReturn_t lock_until(emulator_gpu *gpu, const struct timespec *until) {
     int code = pthread_mutex_timedlock(&gpu->mutex, until);
-    if (code == EOWNERDEAD) {
-        code = pthread_mutex_consistent(&gpu->mutex);
-    }
+    if (code == EOWNERDEAD) code = pthread_mutex_consistent(&gpu->mutex);
     if (code == 0) return NVML_SUCCESS;
     return code == ETIMEDOUT ? NVML_ERROR_TIMEOUT : NVML_ERROR_UNKNOWN;
 }
@@ -177,9 +176,7 @@ nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
                                 double energy_step_s) {
     emulator_state *state;
     nvmlReturn_t result = lock_and_bury(cluster, index, energy_step_s, 0, &state);
-    if (result == NVML_SUCCESS) {
-        emulator_unlock(cluster, index, 0);
-    }
+    if (result == NVML_SUCCESS) emulator_unlock(cluster, index, 0);
     return result;
 }
 
@@ -200,11 +197,9 @@ nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int inde
     if (!is_any_dead) return NVML_SUCCESS;
     result = emulator_lock(cluster, index, energy_step_s, &state);
     if (result != NVML_SUCCESS) return result;
-    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
-        if (held[i].owner.pid != 0 && is_same(&held[i].owner, &state->context[i].owner)) {
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+        if (held[i].owner.pid != 0 && is_same(&held[i].owner, &state->context[i].owner))
             memset(&state->context[i], 0, sizeof state->context[i]);
-        }
-    }
     emulator_unlock(cluster, index, 0);
     return NVML_SUCCESS;
 }

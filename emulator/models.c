@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU models that can be emulated. Clock ranges, steps, memory clocks and power limits are
- * those of NVIDIA's data sheets and of `nvidia-smi -q -d SUPPORTED_CLOCKS,POWER`; what is split
- * into static and dynamic power, knee, idle and blocking power are plausible numbers chosen for
- * this model (those of `harpe synth`, so that its profiles and the emulator agree), not
- * measurements. */
+/* The GPU models that can be emulated. Clock ranges, steps, memory clocks and power limits come
+ * from NVIDIA's data sheets and from `nvidia-smi -q -d SUPPORTED_CLOCKS,POWER`. The division into
+ * static and dynamic power, the knee, and the idle and blocking power are plausible numbers chosen
+ * for this model, not measurements. They equal those of `harpe synth`, so that profiles of `harpe
+ * synth` agree with the emulator. */
 #include "models.h"
 
 #include <strings.h>
@@ -192,11 +192,8 @@ const emulator_model *emulator_model_at(unsigned int index) {
 }
 
 int emulator_model_find(const char *key, size_t length) {
-    for (int i = 0; i < MODEL_COUNT; i++) {
-        if (strncasecmp(models[i].key, key, length) == 0 && models[i].key[length] == '\0') {
-            return i;
-        }
-    }
+    for (int i = 0; i < MODEL_COUNT; i++)
+        if (strncasecmp(models[i].key, key, length) == 0 && models[i].key[length] == '\0') return i;
     return -1;
 }
 
@@ -212,8 +209,7 @@ unsigned int emulator_clock_mhz(const emulator_model *model, unsigned int index)
 unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz) {
     unsigned int count = emulator_clock_count(model);
     unsigned int index = 0;
-    while (index + 1 < count && emulator_clock_mhz(model, index) > mhz) {
+    while (index + 1 < count && emulator_clock_mhz(model, index) > mhz)
         index++;
-    }
     return index;
 }

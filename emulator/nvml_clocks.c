@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls about clocks: which are supported, which hold, locking and unlocking them. */
+/* NVML calls about clocks: supported clocks, current clocks, locking and unlocking. */
 #include <stdlib.h>
 
 #include "call.h"
 #include "profile_clocks.h"
 
-/* ---- Supported clocks: the two-call lists ------------------------------------------------- */
+/* ---- Supported clocks: the two-call lists ---------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetSupportedMemoryClocks, nvmlDevice_t device, unsigned int *count,
           unsigned int *clocks) {
@@ -16,18 +16,14 @@ NVML_CALL(nvmlDeviceGetSupportedMemoryClocks, nvmlDevice_t device, unsigned int 
     unsigned int room = *count;
     *count = call.model->memory_clock_count;
     if (room < *count || !clocks) return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
-    for (unsigned int i = 0; i < *count; i++) {
+    for (unsigned int i = 0; i < *count; i++)
         clocks[i] = call.model->memory_mhz[i];
-    }
     return emulator_end(&call, NVML_SUCCESS);
 }
 
 static bool is_memory_clock(const emulator_model *model, unsigned int mhz) {
-    for (unsigned int i = 0; i < model->memory_clock_count; i++) {
-        if (model->memory_mhz[i] == mhz) {
-            return true;
-        }
-    }
+    for (unsigned int i = 0; i < model->memory_clock_count; i++)
+        if (model->memory_mhz[i] == mhz) return true;
     return false;
 }
 
@@ -46,15 +42,14 @@ NVML_CALL(nvmlDeviceGetSupportedGraphicsClocks, nvmlDevice_t device, unsigned in
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Clocks that hold --------------------------------------------------------------------- */
+/* ---- Clocks that hold ------------------------------------------------------------------------ */
 
 static nvmlReturn_t current_clock(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, mhz);
     if (result != NVML_SUCCESS) return result;
-    if ((unsigned int)type > NVML_CLOCK_VIDEO) {
+    if ((unsigned int)type > NVML_CLOCK_VIDEO)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
     *mhz = type == NVML_CLOCK_MEM ? operation.memory_mhz : operation.graphics_mhz;
     return emulator_end(&call, NVML_SUCCESS);
@@ -64,9 +59,8 @@ static nvmlReturn_t highest_clock(nvmlDevice_t device, nvmlClockType_t type, uns
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, mhz);
     if (result != NVML_SUCCESS) return result;
-    if ((unsigned int)type > NVML_CLOCK_VIDEO) {
+    if ((unsigned int)type > NVML_CLOCK_VIDEO)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     *mhz = type == NVML_CLOCK_MEM ? call.model->memory_mhz[0] : call.model->highest_mhz;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -115,9 +109,9 @@ NVML_CALL(nvmlDeviceGetPowerState, nvmlDevice_t device, nvmlPstates_t *state) {
     return nvmlDeviceGetPerformanceState(device, state);
 }
 
-/* ---- Locks -------------------------------------------------------------------------------- */
+/* ---- Locks ----------------------------------------------------------------------------------- */
 
-/* The two special values of nvmlClockLimitId_t stand for a clock each. */
+/* Converts the two special values of nvmlClockLimitId_t to the clocks that they stand for. */
 #define LIMIT_ID_TDP 0xffffff01U
 #define LIMIT_ID_UNLIMITED 0xffffff02U
 
@@ -125,7 +119,8 @@ static unsigned int resolve(const emulator_model *model, unsigned int mhz) {
     return mhz == LIMIT_ID_TDP || mhz == LIMIT_ID_UNLIMITED ? model->highest_mhz : mhz;
 }
 
-/* Counts from the start of enqueued work, less what a slow driver is to take. */
+/* Locks the clocks. If work was enqueued shortly before, the change applies from the start of this
+ * work, plus the delay of a slow driver. */
 static void lock_graphics_clocks(emulator_call *call, unsigned int minimum_mhz,
                                  unsigned int maximum_mhz) {
     int64_t now_ns = call->state->now_ns;
@@ -146,9 +141,8 @@ NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimu
     if (result != NVML_SUCCESS) return result;
     minimum_mhz = resolve(call.model, minimum_mhz);
     maximum_mhz = resolve(call.model, maximum_mhz);
-    if (maximum_mhz == 0 || minimum_mhz > maximum_mhz) {
+    if (maximum_mhz == 0 || minimum_mhz > maximum_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     lock_graphics_clocks(&call, minimum_mhz, maximum_mhz);
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -168,9 +162,8 @@ NVML_CALL(nvmlDeviceSetMemoryLockedClocks, nvmlDevice_t device, unsigned int min
         emulator_begin(&call, device, EMULATOR_MEMORY_LOCKS, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
     if (!call.model->locks_memory_clocks) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
-    if (maximum_mhz == 0 || minimum_mhz > maximum_mhz) {
+    if (maximum_mhz == 0 || minimum_mhz > maximum_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     call.state->memory_lock_minimum_mhz = minimum_mhz;
     call.state->memory_lock_maximum_mhz = maximum_mhz;
     return emulator_end(&call, NVML_SUCCESS);
@@ -186,7 +179,7 @@ NVML_CALL(nvmlDeviceResetMemoryLockedClocks, nvmlDevice_t device) {
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* The older way: a memory and a graphics clock, both exactly supported ones. */
+/* The older call takes a memory clock and a graphics clock. Both must be supported exactly. */
 NVML_CALL(nvmlDeviceSetApplicationsClocks, nvmlDevice_t device, unsigned int memory_mhz,
           unsigned int graphics_mhz) {
     emulator_call call;
@@ -194,9 +187,8 @@ NVML_CALL(nvmlDeviceSetApplicationsClocks, nvmlDevice_t device, unsigned int mem
     if (result != NVML_SUCCESS) return result;
     unsigned int index = emulator_clock_index(call.model, graphics_mhz);
     if (!is_memory_clock(call.model, memory_mhz) ||
-        emulator_clock_mhz(call.model, index) != graphics_mhz) {
+        emulator_clock_mhz(call.model, index) != graphics_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     call.state->graphics_lock_minimum_mhz = 0;
     call.state->graphics_lock_maximum_mhz = graphics_mhz;
     return emulator_end(&call, NVML_SUCCESS);

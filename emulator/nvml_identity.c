@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls that tell what a GPU is: name, UUID, PCI place, architecture and the switches that an
- * emulated GPU has or lacks. Nothing here moves with time. */
+/* NVML calls that identify a GPU: name, UUID, PCI address, architecture, and modes that an emulated
+ * GPU has or lacks. These values never change. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,8 +19,39 @@ NVML_CALL(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned int lengt
     return put_text(&call, call.model->name, name, length);
 }
 
+/* MIG instances. A handle is the address of one of these bytes. Only the UUID of an instance can be
+ * read. The other calls do not know its handle. */
+enum { MIG_DEVICES = 2, MIG_DEVICES_MAX = 7 };
+static char mig_handles[EMULATOR_GPU_MAX * MIG_DEVICES];
+
+static bool find_mig_device(nvmlDevice_t device, unsigned int *index) {
+    uintptr_t offset = (uintptr_t)device - (uintptr_t)mig_handles;
+    if (offset >= sizeof mig_handles) return false;
+    *index = (unsigned int)offset;
+    return true;
+}
+
+static bool has_mig_devices(const emulator_call *call) {
+    bool has_mig = call->model->compute_major >= 8 && call->model->compute_minor == 0;
+    return has_mig && call->faults.has_mig;
+}
+
+/* "MIG-" and the digits of the GPU's UUID, of which the last is replaced. */
+static nvmlReturn_t put_mig_uuid(unsigned int index, char *uuid, unsigned int length) {
+    emulator_call call;
+    char text[sizeof call.gpu->uuid];
+    nvmlDevice_t gpu = emulator_handle(index / MIG_DEVICES);
+    nvmlReturn_t result = emulator_begin(&call, gpu, EMULATOR_IDENTITY, EMULATOR_READ, uuid);
+    if (result != NVML_SUCCESS) return result;
+    (void)snprintf(text, sizeof text, "MIG%s", call.gpu->uuid + 3);
+    text[strlen(text) - 1] = (char)('0' + index % MIG_DEVICES);
+    return put_text(&call, text, uuid, length);
+}
+
 NVML_CALL(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int length) {
     emulator_call call;
+    unsigned int mig_device = 0;
+    if (find_mig_device(device, &mig_device)) return put_mig_uuid(mig_device, uuid, length);
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, uuid);
     if (result != NVML_SUCCESS) return result;
     return put_text(&call, call.gpu->uuid, uuid, length);
@@ -33,7 +64,7 @@ NVML_CALL(nvmlDeviceGetVbiosVersion, nvmlDevice_t device, char *version, unsigne
     return put_text(&call, "00.00.00.00.01", version, length);
 }
 
-/* ---- PCI ---------------------------------------------------------------------------------- */
+/* ---- PCI ------------------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci) {
     emulator_call call;
@@ -66,7 +97,7 @@ NVML_CALL(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, pci_info_v2 *pci) {
     return NVML_SUCCESS;
 }
 
-/* The oldest has no subsystem id: the reserved words follow pciDeviceId. */
+/* The oldest layout has no subsystem id: the reserved words follow pciDeviceId. */
 typedef struct pci_info_v1 {
     char bus_id[16];
     unsigned int domain, bus, device, pci_device_id;
@@ -83,7 +114,7 @@ NVML_CALL(nvmlDeviceGetPciInfo, nvmlDevice_t device, pci_info_v1 *pci) {
     return NVML_SUCCESS;
 }
 
-/* ---- Single numbers ----------------------------------------------------------------------- */
+/* ---- Single numbers -------------------------------------------------------------------------- */
 
 typedef enum number {
     NUMBER_INDEX,
@@ -147,7 +178,7 @@ NVML_CALL(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, i
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Switches ----------------------------------------------------------------------------- */
+/* ---- Switches -------------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t *mode) {
     emulator_call call;
@@ -161,9 +192,8 @@ NVML_CALL(nvmlDeviceSetPersistenceMode, nvmlDevice_t device, nvmlEnableState_t m
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_PERSISTENCE, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
-    if ((unsigned int)mode > NVML_FEATURE_ENABLED) {
+    if ((unsigned int)mode > NVML_FEATURE_ENABLED)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     call.state->persistence = mode;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -180,14 +210,13 @@ NVML_CALL(nvmlDeviceSetComputeMode, nvmlDevice_t device, nvmlComputeMode_t mode)
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
-    if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS) {
+    if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     call.state->compute_mode = mode;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* Off, where there is such a thing at all (A100, H100). */
+/* Without the fault "mig", MIG is off on models that support it (A100, H100). */
 NVML_CALL(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
     emulator_call call;
     nvmlReturn_t result =
@@ -195,12 +224,29 @@ NVML_CALL(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *current, unsi
     if (result != NVML_SUCCESS) return result;
     bool has_mig = call.model->compute_major >= 8 && call.model->compute_minor == 0;
     if (!has_mig) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
-    *current = *pending = NVML_DEVICE_MIG_DISABLE;
+    *current = *pending = call.faults.has_mig ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
 NVML_CALL(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *count) {
-    return get_number(device, NUMBER_ZERO, count);
+    emulator_call call;
+    nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, count);
+    if (result != NVML_SUCCESS) return result;
+    *count = has_mig_devices(&call) ? MIG_DEVICES_MAX : 0;
+    return emulator_end(&call, NVML_SUCCESS);
+}
+
+NVML_CALL(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice_t device, unsigned int index,
+          nvmlDevice_t *mig_device) {
+    emulator_call call;
+    nvmlReturn_t result =
+        emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, mig_device);
+    if (result != NVML_SUCCESS) return result;
+    if (!has_mig_devices(&call)) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    if (index >= MIG_DEVICES_MAX) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    if (index >= MIG_DEVICES) return emulator_end(&call, NVML_ERROR_NOT_FOUND);
+    *mig_device = (nvmlDevice_t)(void *)&mig_handles[call.index * MIG_DEVICES + index];
+    return emulator_end(&call, NVML_SUCCESS);
 }
 
 NVML_CALL(nvmlDeviceGetEccMode, nvmlDevice_t device, nvmlEnableState_t *current,
@@ -229,16 +275,16 @@ NVML_CALL(nvmlDeviceGetC2cModeInfoV, nvmlDevice_t device, nvmlC2cModeInfo_v1_t *
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, info);
     if (result != NVML_SUCCESS) return result;
     if (call.model->module_rest_w <= 0) return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
-    if (info->version != nvmlC2cModeInfo_v1) {
+    if (info->version != nvmlC2cModeInfo_v1)
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    }
     info->isC2cEnabled = 1;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Neighbours --------------------------------------------------------------------------- */
+/* ---- Neighbours ------------------------------------------------------------------------------ */
 
-/* All GPUs hang on one host bridge: NVML_TOPOLOGY_HOSTBRIDGE 30; a GPU with itself: internal 0. */
+/* All GPUs are below one host bridge, so two GPUs have the level NVML_TOPOLOGY_HOSTBRIDGE (30). A
+ * GPU and itself have the level internal (0). */
 NVML_CALL(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t device1, nvmlDevice_t device2,
           unsigned int *level) {
     unsigned int first, second;

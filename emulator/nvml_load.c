@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls about who uses a GPU and how much: utilisation, memory, processes, samples. A process
- * is listed from its first work (or when it opens a context) until it exits. Nothing is stored in
- * the memory: each context and each work holds a fixed amount. */
+/* NVML calls about the use of a GPU: utilisation, memory, processes, samples. A process is listed
+ * from the moment of its first work, or of the opening of a context, until it exits. The GPU's
+ * memory has no contents: each context and each work occupies a fixed amount. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -18,35 +18,32 @@ NVML_CALL(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t 
     if (result != NVML_SUCCESS) return result;
     emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
     double share = emulator_busy_share(call.state, operation.is_busy);
-    /* A GPU that waits in a collective runs a kernel, and shows as fully used. */
+    /* A GPU that waits in a collective operation runs a kernel, so its utilisation is 100 %. */
     rates->gpu = operation.is_waiting ? 100 : (unsigned int)lround(100.0 * share);
     rates->memory = (unsigned int)lround(40.0 * share);
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* For calls that show what processes hold: first removes processes that have exited. The call that
- * follows handles faults and failures. */
+/* Removes processes that have exited, before a call that shows the memory of processes. That call
+ * handles faults and failures. */
 static void bury_contexts(nvmlDevice_t device) {
     emulator_cluster *cluster;
     emulator_faults faults;
     unsigned int index;
     if (emulator_enter(&cluster, &faults) != NVML_SUCCESS) return;
-    if (emulator_handle_index(device, cluster, &index)) {
+    if (emulator_handle_index(device, cluster, &index))
         (void)emulator_bury_contexts(cluster, index, faults.energy_step_s);
-    }
     emulator_leave();
 }
 
-/* ---- Memory ------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static uint64_t used_memory(const emulator_state *state, const emulator_model *model) {
     uint64_t used = 0;
-    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
         used += state->context[i].memory_b;
-    }
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
         used += state->work[i].used_memory_b;
-    }
     uint64_t most = model->memory_bytes - RESERVED_BYTES;
     return used < most ? used : most;
 }
@@ -67,9 +64,8 @@ NVML_CALL(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memo
     bury_contexts(device);
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, memory);
     if (result != NVML_SUCCESS) return result;
-    if (memory->version != nvmlMemory_v2) {
+    if (memory->version != nvmlMemory_v2)
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    }
     memory->total = call.model->memory_bytes;
     memory->reserved = RESERVED_BYTES;
     memory->used = used_memory(call.state, call.model);
@@ -97,7 +93,7 @@ NVML_CALL(nvmlDeviceGetPcieThroughput, nvmlDevice_t device, unsigned int counter
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Processes ---------------------------------------------------------------------------- */
+/* ---- Processes ------------------------------------------------------------------------------- */
 
 typedef struct process_list {
     unsigned int count;
@@ -121,22 +117,17 @@ static void add_process(process_list *list, const emulator_owner *owner, uint64_
 
 static void list_processes(const emulator_state *state, process_list *list) {
     list->count = 0;
-    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
-        if (state->context[i].owner.pid != 0) {
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+        if (state->context[i].owner.pid != 0)
             add_process(list, &state->context[i].owner, state->context[i].memory_b);
-        }
-    }
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-        if (state->work[i].id != 0) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+        if (state->work[i].id != 0)
             add_process(list, &state->work[i].owner, state->work[i].used_memory_b);
-        }
-    }
-    if (state->is_waiting) {
-        add_process(list, &state->waiting_owner, 0);
-    }
+    if (state->is_waiting) add_process(list, &state->waiting_owner, 0);
 }
 
-/* The two-call list; `size` is that of the caller's struct: the oldest ends after usedGpuMemory. */
+/* Fills in a list of processes. A caller calls twice: first to learn the number, then to get the
+ * list. `size` is the size of the caller's struct; the oldest struct ends after usedGpuMemory. */
 static nvmlReturn_t get_processes(nvmlDevice_t device, unsigned int *count, void *out,
                                   size_t size) {
     emulator_call call;
@@ -147,12 +138,10 @@ static nvmlReturn_t get_processes(nvmlDevice_t device, unsigned int *count, void
     list_processes(call.state, &list);
     unsigned int room = *count;
     *count = list.count;
-    if (list.count > 0 && (room < list.count || !out)) {
+    if (list.count > 0 && (room < list.count || !out))
         return emulator_end(&call, NVML_ERROR_INSUFFICIENT_SIZE);
-    }
-    for (unsigned int i = 0; i < list.count; i++) {
+    for (unsigned int i = 0; i < list.count; i++)
         memcpy((char *)out + i * size, &list.process[i], size);
-    }
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -184,7 +173,7 @@ GRAPHICS_CALL(nvmlDeviceGetMPSComputeRunningProcesses)
 GRAPHICS_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v2)
 GRAPHICS_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 
-/* ---- Engines that do nothing -------------------------------------------------------------- */
+/* ---- Engines that do nothing ----------------------------------------------------------------- */
 
 static nvmlReturn_t get_engine(nvmlDevice_t device, unsigned int *utilization,
                                unsigned int *period_us) {
@@ -207,9 +196,9 @@ ENGINE_CALL(nvmlDeviceGetDecoderUtilization)
 ENGINE_CALL(nvmlDeviceGetJpgUtilization)
 ENGINE_CALL(nvmlDeviceGetOfaUtilization)
 
-/* ---- Samples ------------------------------------------------------------------------------ */
+/* ---- Samples --------------------------------------------------------------------------------- */
 
-/* nvmlSample_t, and the nvmlSamplingType_t that are answered. */
+/* An nvmlSample_t, and the supported values of nvmlSamplingType_t. */
 typedef struct sample {
     unsigned long long timestamp_us;
     nvmlValue_t value;
@@ -225,7 +214,7 @@ enum {
     SAMPLES_KIND_COUNT,
 };
 
-/* The emulator remembers no samples: the list is one long, and holds the present. */
+/* The emulator stores no samples, so the list has one entry: the present value. */
 NVML_CALL(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned int kind,
           unsigned long long last_seen_us, nvmlValueType_t *type, unsigned int *count,
           sample *samples) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls about power and heat: limits, usage, energy, field values, temperature, clock event
- * reasons. What the numbers are comes from physics.c. */
+/* NVML calls about power and temperature: limits, usage, energy, field values, temperature, clock
+ * event reasons. physics.c computes the numbers. */
 #include <math.h>
 #include <time.h>
 
@@ -27,7 +27,7 @@ static unsigned int average_power_mw(const emulator_call *call) {
     return sense_mw(call, EMULATOR_SENSOR_AVERAGE, average_w(call));
 }
 
-/* ---- Limits ------------------------------------------------------------------------------- */
+/* ---- Limits ---------------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetPowerManagementLimitConstraints, nvmlDevice_t device, unsigned int *minimum,
           unsigned int *maximum) {
@@ -76,28 +76,26 @@ NVML_CALL(nvmlDeviceSetPowerManagementLimit, nvmlDevice_t device, unsigned int l
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
-    if (limit < call.model->limit_minimum_mw || limit > call.model->limit_maximum_mw) {
+    if (limit < call.model->limit_minimum_mw || limit > call.model->limit_maximum_mw)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     call.state->power_limit_mw = limit;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* nvmlPowerValue_v2_t: the newer way to set a limit. */
+/* nvmlPowerValue_v2_t, which the newer call for setting a limit uses. */
 typedef struct power_value_v2 {
     unsigned int version, scope, value_mw;
 } power_value_v2;
 
 NVML_CALL(nvmlDeviceSetPowerManagementLimit_v2, nvmlDevice_t device, power_value_v2 *value) {
-    if (value && value->version != NVML_STRUCT_VERSION(power_value_v2, 2)) {
+    if (value && value->version != NVML_STRUCT_VERSION(power_value_v2, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
     if (!value) return NVML_ERROR_INVALID_ARGUMENT;
     if (value->scope != NVML_POWER_SCOPE_GPU) return NVML_ERROR_NOT_SUPPORTED;
     return nvmlDeviceSetPowerManagementLimit(device, value->value_mw);
 }
 
-/* ---- Usage and energy --------------------------------------------------------------------- */
+/* ---- Usage and energy ------------------------------------------------------------------------ */
 
 NVML_CALL(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *power) {
     emulator_call call;
@@ -109,9 +107,8 @@ NVML_CALL(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *power) {
 
 static unsigned long long counter_mj(emulator_call *call) {
     emulator_state *state = call->state;
-    if (emulator_counter_restart_is_due(&call->faults, call->index, state->now_ns)) {
+    if (emulator_counter_restart_is_due(&call->faults, call->index, state->now_ns))
         state->counter_origin_mj = state->counter_mj;
-    }
     return (unsigned long long)(state->counter_mj - state->counter_origin_mj);
 }
 
@@ -123,7 +120,7 @@ NVML_CALL(nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t device, unsigned lon
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Field values ------------------------------------------------------------------------- */
+/* ---- Field values ---------------------------------------------------------------------------- */
 
 enum { FIELD_ECC_CURRENT = 1, FIELD_MEMORY_TEMPERATURE = 82 };
 
@@ -173,7 +170,7 @@ static nvmlReturn_t get_gpu_power(emulator_call *call, nvmlFieldValue_t *value) 
     }
 }
 
-/* The module's limit cannot be changed here. */
+/* The limit of the module cannot be changed. */
 static nvmlReturn_t get_module_power(emulator_call *call, nvmlFieldValue_t *value) {
     const emulator_model *model = call->model;
     if (model->module_rest_w <= 0) return NVML_ERROR_NOT_SUPPORTED;
@@ -209,13 +206,11 @@ static nvmlReturn_t get_power_field(emulator_call *call, nvmlFieldValue_t *value
 }
 
 static nvmlReturn_t get_field(emulator_call *call, nvmlFieldValue_t *value) {
-    if (emulator_is_unsupported(&call->faults, field_feature(value->fieldId))) {
+    if (emulator_is_unsupported(&call->faults, field_feature(value->fieldId)))
         return NVML_ERROR_NOT_SUPPORTED;
-    }
     if (value->fieldId >= NVML_FI_DEV_POWER_AVERAGE &&
-        value->fieldId <= NVML_FI_DEV_POWER_REQUESTED_LIMIT) {
+        value->fieldId <= NVML_FI_DEV_POWER_REQUESTED_LIMIT)
         return get_power_field(call, value);
-    }
     switch (value->fieldId) {
     case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: return put_energy(call, value);
     case FIELD_MEMORY_TEMPERATURE:
@@ -246,13 +241,12 @@ NVML_CALL(nvmlDeviceClearFieldValues, nvmlDevice_t device, int count, nvmlFieldV
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_FIELD_VALUES, EMULATOR_READ, values);
     if (result != NVML_SUCCESS) return result;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-    }
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Temperature -------------------------------------------------------------------------- */
+/* ---- Temperature ----------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetTemperature, nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
           unsigned int *celsius) {
@@ -270,12 +264,10 @@ NVML_CALL(nvmlDeviceGetTemperatureV, nvmlDevice_t device, nvmlTemperature_v1_t *
     nvmlReturn_t result =
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, temperature);
     if (result != NVML_SUCCESS) return result;
-    if (temperature->version != nvmlTemperature_v1) {
+    if (temperature->version != nvmlTemperature_v1)
         return emulator_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    }
-    if (temperature->sensorType != NVML_TEMPERATURE_GPU) {
+    if (temperature->sensorType != NVML_TEMPERATURE_GPU)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
     temperature->temperature = (int)lround(call.state->temperature_c);
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -287,14 +279,13 @@ NVML_CALL(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, nvmlTemperatur
         emulator_begin(&call, device, EMULATOR_TEMPERATURE, EMULATOR_READ, celsius);
     if (result != NVML_SUCCESS) return result;
     static const unsigned int thresholds_c[] = {92, 89, 95, 85};
-    if ((unsigned int)which >= sizeof thresholds_c / sizeof thresholds_c[0]) {
+    if ((unsigned int)which >= sizeof thresholds_c / sizeof thresholds_c[0])
         return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
-    }
     *celsius = thresholds_c[which];
     return emulator_end(&call, NVML_SUCCESS);
 }
 
-/* ---- Reasons ------------------------------------------------------------------------------ */
+/* ---- Reasons --------------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetCurrentClocksEventReasons, nvmlDevice_t device,
           unsigned long long *reasons) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML calls that concern no GPU or find one: start and end, versions, error texts, handles. */
+/* NVML calls that concern no GPU or that find a GPU: initialisation and shutdown, versions, error
+ * texts, handles. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #define NVML_VERSION "12.570.86.15"
 #define CUDA_VERSION 12080
 
-/* ---- Start and end ------------------------------------------------------------------------ */
+/* ---- Start and end --------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlInit_v2, void) { return emulator_initialize(); }
 NVML_CALL(nvmlInit, void) { return emulator_initialize(); }
@@ -22,7 +23,7 @@ NVML_CALL(nvmlInitWithFlags, unsigned int flags) {
 }
 NVML_CALL(nvmlShutdown, void) { return emulator_shut_down(); }
 
-/* ---- Texts -------------------------------------------------------------------------------- */
+/* ---- Texts ----------------------------------------------------------------------------------- */
 
 static const struct {
     nvmlReturn_t code;
@@ -62,15 +63,12 @@ static const struct {
 
 HARPE_API const char *nvmlErrorString(nvmlReturn_t result);
 HARPE_API const char *nvmlErrorString(nvmlReturn_t result) {
-    for (size_t i = 0; i < sizeof error_texts / sizeof error_texts[0]; i++) {
-        if (error_texts[i].code == result) {
-            return error_texts[i].text;
-        }
-    }
+    for (size_t i = 0; i < sizeof error_texts / sizeof error_texts[0]; i++)
+        if (error_texts[i].code == result) return error_texts[i].text;
     return "Unknown Error";
 }
 
-/* A call that answers with a text and concerns no GPU. */
+/* Returns a text, for calls that concern no GPU. */
 static nvmlReturn_t tell(const char *text, char *to, unsigned int length) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
@@ -90,7 +88,7 @@ NVML_CALL(nvmlSystemGetNVMLVersion, char *version, unsigned int length) {
     return tell(NVML_VERSION, version, length);
 }
 
-/* Documented to work without initialisation. */
+/* According to its documentation, this call works without initialisation. */
 NVML_CALL(nvmlSystemGetCudaDriverVersion_v2, int *version) {
     if (!version) return NVML_ERROR_INVALID_ARGUMENT;
     *version = CUDA_VERSION;
@@ -111,19 +109,17 @@ NVML_CALL(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int l
     fclose(file);
     text[count] = '\0';
     if (length == 0) return NVML_ERROR_INSUFFICIENT_SIZE;
-    snprintf(name, length, "%s", text); /* cut, as the driver does */
+    snprintf(name, length, "%s", text); /* truncated, as by the driver */
     return NVML_SUCCESS;
 }
 
-/* ---- Finding GPUs ------------------------------------------------------------------------- */
+/* ---- Finding GPUs ---------------------------------------------------------------------------- */
 
 NVML_CALL(nvmlDeviceGetCount_v2, unsigned int *count) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
-    if (count) {
-        *count = cluster->gpu_count;
-    }
+    if (count) *count = cluster->gpu_count;
     emulator_leave();
     return count ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -134,11 +130,10 @@ NVML_CALL(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *devic
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
-    if (!device || index >= cluster->gpu_count) {
+    if (!device || index >= cluster->gpu_count)
         result = NVML_ERROR_INVALID_ARGUMENT;
-    } else {
+    else
         *device = emulator_handle(index);
-    }
     emulator_leave();
     return result;
 }
@@ -162,7 +157,8 @@ NVML_CALL(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device) {
     return result;
 }
 
-/* "[domain:]bus:device[.function]", hexadecimal, the domain of any length. */
+/* Parses "[domain:]bus:device[.function]" in hexadecimal. The domain may have any number of digits.
+ */
 static bool parse_pci(const char *text, unsigned int *domain, unsigned int *bus,
                       unsigned int *device) {
     unsigned long part[3];

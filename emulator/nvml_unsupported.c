@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of nvml_unsupported.h: each says that it is not supported, whatever it is given. Their
- * arguments are never looked at, which the calling conventions of x86-64 and AArch64 permit. */
+/* The calls of nvml_unsupported.h. After nvmlInit each of them returns NVML_ERROR_NOT_SUPPORTED,
+ * whatever its arguments are. The functions are defined without arguments. The calling conventions
+ * of x86-64 and AArch64 permit this. */
 #include "call.h"
 
 static nvmlReturn_t answer(void) {

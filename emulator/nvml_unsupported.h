@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML's documented calls that the emulator knows by name only: they answer
- * NVML_ERROR_NOT_SUPPORTED, as a driver does that lacks a feature. A program that looks them up
- * when it starts finds them. To implement one, take it out of this list and write it in a nvml_*.c
- * file. */
+/* Documented calls of NVML that the emulator does not implement. They return
+ * NVML_ERROR_NOT_SUPPORTED, like a driver that lacks a feature, so a program that looks up the
+ * calls when it starts finds them. To implement a call, remove it from this list and write it in a
+ * nvml_*.c file. */
 /* clang-format off */
 UNSUPPORTED(nvmlComputeInstanceDestroy)
 UNSUPPORTED(nvmlComputeInstanceGetInfo)
@@ -92,7 +92,6 @@ UNSUPPORTED(nvmlDeviceGetMemClkMinMaxVfOffset)
 UNSUPPORTED(nvmlDeviceGetMemClkVfOffset)
 UNSUPPORTED(nvmlDeviceGetMemoryAffinity)
 UNSUPPORTED(nvmlDeviceGetMemoryErrorCounter)
-UNSUPPORTED(nvmlDeviceGetMigDeviceHandleByIndex)
 UNSUPPORTED(nvmlDeviceGetMinMaxClockOfPState)
 UNSUPPORTED(nvmlDeviceGetMinMaxFanSpeed)
 UNSUPPORTED(nvmlDeviceGetModuleId)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The law of an emulated GPU. Between two events (a call that changes something, a work that ends)
- * clock and power are constant, so energy, work and temperature have closed forms and nobody needs
- * to tick. The formulas and their constants are told in docs/emulator.md. */
+/* The model of an emulated GPU. Clock and power are constant between two events, such as a call
+ * that changes a setting or the end of a work. Energy, work and temperature are therefore computed
+ * with closed formulas, without small time steps. docs/emulator.md explains the formulas and their
+ * constants. */
 #include "physics.h"
 
 #include <math.h>
 #include <string.h>
 
 #define AMBIENT_C 28.0
-#define TEMPERATURE_AT_LIMIT_C 68.0 /* in the long run, at the highest power limit */
+#define TEMPERATURE_AT_LIMIT_C 68.0 /* steady temperature at the highest power limit */
 #define THERMAL_TIME_S 18.0
 #define AVERAGE_NS INT64_C(1000000000)
-/* Power of the memory at its lowest clock, as a share of static power that goes away. */
+/* Power that the memory saves at its lowest clock, as a share of static power. */
 #define MEMORY_SHARE_OF_STATIC 0.2
 
 void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns) {
@@ -24,7 +25,7 @@ void emulator_state_start(emulator_state *state, const emulator_model *model, in
                                            1000.0 / model->limit_maximum_mw;
 }
 
-/* ---- Power and speed ---------------------------------------------------------------------- */
+/* ---- Power and speed ------------------------------------------------------------------------- */
 
 static double memory_ratio(const emulator_model *model, uint32_t memory_mhz) {
     return (double)memory_mhz / model->memory_mhz[0];
@@ -38,7 +39,7 @@ static double model_power_w(const emulator_model *model, double clock_mhz, doubl
     return static_w + model->dynamic_w * x * voltage * voltage;
 }
 
-/* Between two measured points both are interpolated. */
+/* Interpolates time and power between two measured points. */
 static void interpolate(const emulator_points *points, uint32_t low, uint32_t high,
                         double clock_mhz, double *time_s, double *power_w) {
     double span = points->point[high].clock_mhz - points->point[low].clock_mhz;
@@ -49,8 +50,9 @@ static void interpolate(const emulator_points *points, uint32_t low, uint32_t hi
         points->point[low].power_w + t * (points->point[high].power_w - points->point[low].power_w);
 }
 
-/* The share of the time at point `at` that changes with 1 / clock; the rest is that of the memory.
- * Computed from the lowest and the highest point; 1 if there is only one point. */
+/* Returns the share of the time at point `at` that is proportional to 1 / clock. The rest is time
+ * of the memory. Computes it from the lowest and the highest point. Returns 1 if there is only one
+ * point. */
 static double clock_share(const emulator_points *points, uint32_t lowest, uint32_t at) {
     uint32_t last = points->count - 1;
     double low_mhz = points->point[lowest].clock_mhz, high_mhz = points->point[last].clock_mhz;
@@ -60,8 +62,9 @@ static double clock_share(const emulator_points *points, uint32_t lowest, uint32
     return fmin(fmax(per_clock_s / points->point[at].clock_mhz / points->point[at].time_s, 0), 1);
 }
 
-/* Outside the measured clocks, the time of the nearest point changes according to the share, and
- * its power changes as the model's power does. */
+/* Computes time and power at a clock outside of the measured clocks. The time of the nearest point
+ * is scaled according to clock_share. The power of this point is scaled in proportion to the power
+ * of the model. */
 static void extrapolate(const emulator_points *points, const emulator_model *model, uint32_t lowest,
                         uint32_t nearest, double clock_mhz, double *time_s, double *power_w) {
     double nearest_mhz = points->point[nearest].clock_mhz;
@@ -75,16 +78,15 @@ static void extrapolate(const emulator_points *points, const emulator_model *mod
     }
 }
 
-/* Time and power of a profile row at a clock. A point at 0 MHz was measured without a set clock; it
- * is used only if there is no other point. */
+/* Computes time and power of a profile row at a clock. A point at 0 MHz was measured without a set
+ * clock; it is used only if there is no other point. */
 static void follow_points(const emulator_points *points, const emulator_model *model,
                           double clock_mhz, double *time_s, double *power_w) {
     uint32_t last = points->count - 1;
     uint32_t lowest = points->point[0].clock_mhz > 0 || last == 0 ? 0 : 1;
     uint32_t above = lowest;
-    while (above < points->count && points->point[above].clock_mhz < clock_mhz) {
+    while (above < points->count && points->point[above].clock_mhz < clock_mhz)
         above++;
-    }
     bool is_measured = above < points->count && points->point[above].clock_mhz == clock_mhz;
     if (points->point[last].clock_mhz <= 0 || is_measured) {
         uint32_t at = is_measured ? above : last;
@@ -98,7 +100,7 @@ static void follow_points(const emulator_points *points, const emulator_model *m
     }
 }
 
-/* Duration of a whole work, alone on the GPU, and the power it draws. */
+/* Returns the duration of a whole work that has the GPU to itself, and the power that it draws. */
 static void work_at(const emulator_work *work, const emulator_model *model,
                     const emulator_points *points, double clock_mhz, double memory, double *time_s,
                     double *power_w) {
@@ -114,7 +116,8 @@ static void work_at(const emulator_work *work, const emulator_model *model,
 
 static bool is_running(const emulator_work *work) { return work->id != 0 && !work->is_done; }
 
-/* Works share the GPU evenly, so the power is the mean of what each would draw. */
+/* Returns the power of a busy GPU. Works share the GPU evenly, so it is the mean of the powers of
+ * the works. */
 static double busy_power_w(const emulator_state *state, const emulator_model *model,
                            const emulator_points *points, double clock_mhz, double memory) {
     double sum_w = 0;
@@ -130,13 +133,12 @@ static double busy_power_w(const emulator_state *state, const emulator_model *mo
     return sum_w / count;
 }
 
-/* ---- What it does now --------------------------------------------------------------------- */
+/* ---- Present activity ------------------------------------------------------------------------ */
 
 static unsigned int running_count(const emulator_state *state) {
     unsigned int count = 0;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
         count += is_running(&state->work[i]);
-    }
     return count;
 }
 
@@ -145,11 +147,8 @@ static uint32_t memory_clock(const emulator_state *state, const emulator_model *
     uint32_t wanted = is_idle ? model->idle_memory_mhz : model->memory_mhz[0];
     if (state->memory_lock_maximum_mhz == 0) return wanted;
     uint32_t maximum = state->memory_lock_maximum_mhz;
-    for (unsigned int i = 0; i < model->memory_clock_count; i++) {
-        if (model->memory_mhz[i] <= maximum) {
-            return model->memory_mhz[i];
-        }
-    }
+    for (unsigned int i = 0; i < model->memory_clock_count; i++)
+        if (model->memory_mhz[i] <= maximum) return model->memory_mhz[i];
     return model->memory_mhz[model->memory_clock_count - 1];
 }
 
@@ -166,14 +165,14 @@ uint32_t emulator_enforced_limit_mw(const emulator_state *state) {
                                                                  : state->power_limit_mw;
 }
 
-/* A profile was measured under the limit that a GPU has by default: enqueued work, which follows
- * one, meets only lower limits. */
+/* Returns the power limit that slows the present work, or INFINITY if none does. A profile was
+ * measured under the default limit of a GPU, so only a lower limit slows enqueued work, which
+ * follows a profile. */
 static double limit_in_force_w(const emulator_state *state, const emulator_model *model) {
     uint32_t limit_mw = emulator_enforced_limit_mw(state);
     bool is_measured = limit_mw >= model->limit_default_mw;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++)
         is_measured = !is_running(&state->work[i]) || state->work[i].is_enqueued;
-    }
     return is_measured ? INFINITY : limit_mw / 1000.0;
 }
 
@@ -227,7 +226,7 @@ double emulator_time_left_s(const emulator_state *state, const emulator_model *m
     return time_left_at_s(state, model, points, slot, &operation);
 }
 
-/* ---- Moving on ---------------------------------------------------------------------------- */
+/* ---- Moving on ------------------------------------------------------------------------------- */
 
 static void remember(emulator_state *state, double power_w) {
     if (state->history_count > 0 && power_w == state->last_power_w) return;
@@ -239,12 +238,13 @@ static void remember(emulator_state *state, double power_w) {
     state->last_power_w = power_w;
 }
 
-/* After a rewind the energy may be less than what was shown already. */
+/* Shows an energy in the counter. After a rewind, the energy may be less than a value that was
+ * already shown; the counter then keeps that value. */
 static void show(emulator_state *state, double energy_mj) {
     state->counter_mj = fmax(state->counter_mj, energy_mj);
 }
 
-/* The counter shows the energy of the last whole step. */
+/* Updates the counter, which shows the energy at the end of the last whole step. */
 static void step_counter(emulator_state *state, double power_w, double step_s, int64_t to_ns) {
     if (step_s <= 0) {
         show(state, state->energy_mj + power_w * 1e-6 * (double)(to_ns - state->now_ns));
@@ -253,12 +253,12 @@ static void step_counter(emulator_state *state, double power_w, double step_s, i
     int64_t step_ns = (int64_t)(step_s * 1e9);
     if (step_ns < 1) step_ns = 1;
     int64_t boundary_ns = to_ns - to_ns % step_ns;
-    if (boundary_ns > state->now_ns) {
+    if (boundary_ns > state->now_ns)
         show(state, state->energy_mj + power_w * 1e-6 * (double)(boundary_ns - state->now_ns));
-    }
 }
 
-/* One stretch of constant clock and power; mW times s is mJ, W times ns is 1e-6 mJ. */
+/* Advances over a period of constant clock and power. 1 mW times 1 s is 1 mJ, and 1 W times 1 ns is
+ * 1e-6 mJ. */
 static void integrate(emulator_state *state, const emulator_model *model, double step_s,
                       const emulator_operation *operation, int64_t to_ns) {
     double power_w = operation->power_w;
@@ -275,7 +275,7 @@ static void integrate(emulator_state *state, const emulator_model *model, double
     state->now_ns = to_ns;
 }
 
-/* Takes `span_s` off every running work; those that reach the end are done. */
+/* Advances every running work by `span_s`. A work that reaches its end is done. */
 static void progress(emulator_state *state, const emulator_model *model,
                      const emulator_points *points, const emulator_operation *operation,
                      double span_s) {
@@ -314,9 +314,10 @@ void emulator_advance(emulator_state *state, const emulator_model *model,
     }
 }
 
-/* ---- The last second ---------------------------------------------------------------------- */
+/* ---- The last second ------------------------------------------------------------------------- */
 
-/* Energy and busy time at a moment, from the remembered changes; between them both are straight. */
+/* Computes energy and busy time at a moment from the stored changes. Both are linear between two
+ * changes. */
 static void recall(const emulator_state *state, int64_t *at_ns, double *energy_mj, double *busy_s) {
     uint32_t kept =
         state->history_count < EMULATOR_HISTORY_MAX ? state->history_count : EMULATOR_HISTORY_MAX;
@@ -361,7 +362,7 @@ double emulator_busy_share(const emulator_state *state, bool is_busy) {
     return fmin((state->busy_s - busy_s) * 1e9 / (double)(state->now_ns - at_ns), 1.0);
 }
 
-/* ---- Back in time ------------------------------------------------------------------------- */
+/* ---- Back in time ---------------------------------------------------------------------------- */
 
 double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns) {
     double energy_mj, busy_s;
@@ -381,13 +382,11 @@ void emulator_rewind(emulator_state *state, int64_t to_ns) {
         state->history[i].energy_mj = state->energy_mj;
         state->history[i].busy_s = state->busy_s;
     }
-    state->last_power_w = -1; /* the next stretch is remembered whatever its power */
+    state->last_power_w = -1; /* the next period is stored even if its power is the same */
 }
 
 void emulator_start_enqueued(emulator_state *state, int64_t ready_ns) {
-    if (running_count(state) == 0) {
-        emulator_rewind(state, ready_ns);
-    }
+    if (running_count(state) == 0) emulator_rewind(state, ready_ns);
 }
 
 void emulator_start_again(emulator_state *state, const emulator_model *model,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the clocks at which a profile has every instruction. A GPU that follows the profile offers
- * no other clocks, so a program gets only measured values. profile_points.c gives time and energy
- * of an instruction at a clock. */
+/* Finds the clocks at which a profile has every instruction. A GPU that follows the profile
+ * supports no other clocks, so that a program gets only measured values. profile_points.c reads
+ * time and energy of an instruction at a clock. */
 #include "profile_clocks.h"
 
 #include <pthread.h>
@@ -18,12 +18,12 @@
 
 enum { CLOCK_WORDS = 64, CLOCK_END_MHZ = 64 * CLOCK_WORDS };
 
-/* Clock c is bit c % 64 of word c / 64. */
+/* A set of clocks. Clock c, in MHz, is bit c % 64 of word c / 64. */
 typedef struct clock_set {
     uint64_t words[CLOCK_WORDS];
 } clock_set;
 
-/* A (stage, instruction) and where it was measured. */
+/* A (stage, instruction) and the clocks at which it was measured. */
 typedef struct measured {
     int64_t stage;
     char instruction[64];
@@ -51,7 +51,8 @@ static bool find_column(const harpe_csv *csv, const char *name, size_t *column) 
     return false;
 }
 
-/* Rows of an instruction are usually next to each other, so the last one is tried first. */
+/* Finds the item of an instruction, or adds it. Rows of an instruction are usually adjacent, so the
+ * search begins with the item found last. */
 static measured *find_item(reading *r, int64_t stage, const harpe_csv_field *name) {
     for (size_t back = 1; back <= r->count; back++) {
         measured *item = &r->items[r->count - back];
@@ -98,7 +99,8 @@ static bool read_rows(harpe_csv *csv, reading *r) {
     }
 }
 
-/* False: the profile cannot be used. */
+/* Reads the clocks at which every instruction was measured. Returns false if the profile cannot be
+ * used. */
 static bool read_common(const char *path, clock_set *common) {
     char *text;
     size_t length;
@@ -110,21 +112,19 @@ static bool read_common(const char *path, clock_set *common) {
     harpe_csv_close(&csv);
     free(text);
     if (is_read) *common = r.items[0].clocks;
-    for (size_t i = 1; is_read && i < r.count; i++) {
-        for (int w = 0; w < CLOCK_WORDS; w++) {
+    for (size_t i = 1; is_read && i < r.count; i++)
+        for (int w = 0; w < CLOCK_WORDS; w++)
             common->words[w] &= r.items[i].clocks.words[w];
-        }
-    }
     free(r.items);
     return is_read;
 }
 
-/* ---- What was read already ---------------------------------------------------------------- */
+/* ---- Stored results -------------------------------------------------------------------------- */
 
 static struct {
     pthread_mutex_t mutex;
     struct stat file;
-    bool is_read; /* `common` is what the file says */
+    bool is_read; /* `common` holds the clocks from the file */
     clock_set common;
 } kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -147,14 +147,15 @@ static bool find_common(const char *path, clock_set *common) {
     return is_read;
 }
 
-/* ---- What is offered ---------------------------------------------------------------------- */
+/* ---- Supported clocks ------------------------------------------------------------------------ */
 
 unsigned int emulator_offered_clocks(const emulator_model *model, const char *path,
                                      unsigned int *clocks) {
     clock_set common;
     bool follows = find_common(path, &common);
     unsigned int count = 0, all = emulator_clock_count(model);
-    for (int pass = 0; pass < 2 && count == 0; pass++) { /* all in the second */
+    /* The first pass lists the clocks of the profile. If there are none, the second lists all. */
+    for (int pass = 0; pass < 2 && count == 0; pass++) {
         for (unsigned int i = 0; i < all; i++) {
             unsigned int mhz = emulator_clock_mhz(model, i);
             if (pass == 0 && follows && !has_clock(&common, mhz)) continue;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads rows of a measured profile (see harpe-profile(5)): a clock's rows are averaged, and
- * energies of several GPUs are divided by their number. The emulator does not use the planner's
- * reader, which also aggregates ranks, because it is independent of the library. */
+/* Reads rows of a measured profile (see harpe-profile(5)). The times and the energies of all rows
+ * with the same clock are averaged, even if the rows are from different ranks. The energy of
+ * several GPUs is divided by their number. The emulator does not depend on the library, so it does
+ * not use the planner's reader. The planner's reader takes the slowest rank's time, and refuses
+ * repeats that differ too much. */
 #include "profile_points.h"
 
 #include <pthread.h>
@@ -22,7 +24,7 @@ enum column {
     COLUMN_FREQUENCY,
     COLUMN_TIME,
     COLUMN_ENERGY,
-    COLUMN_GPUS, /* may be missing: 1 */
+    COLUMN_GPUS, /* optional; 1 if missing */
 };
 static const char *const column_names[] = {"stage", "instruction", "frequency",
                                            "time",  "energy",      "gpus"};
@@ -37,11 +39,8 @@ static bool read_header(harpe_csv *csv, size_t *column) {
     if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK || !has_record) return false;
     for (int i = 0; i < COLUMN_COUNT; i++) {
         column[i] = SIZE_MAX;
-        for (size_t f = 0; f < csv->field_count; f++) {
-            if (is_text(&csv->fields[f], column_names[i])) {
-                column[i] = f;
-            }
-        }
+        for (size_t f = 0; f < csv->field_count; f++)
+            if (is_text(&csv->fields[f], column_names[i])) column[i] = f;
         if (column[i] == SIZE_MAX && i != COLUMN_GPUS) return false;
     }
     return true;
@@ -56,9 +55,8 @@ typedef struct sums {
 
 static bool add_row(sums *sum, double clock_mhz, double time_s, double energy_j) {
     uint32_t i = 0;
-    while (i < sum->count && sum->point[i].clock_mhz < clock_mhz) {
+    while (i < sum->count && sum->point[i].clock_mhz < clock_mhz)
         i++;
-    }
     if (i == sum->count || sum->point[i].clock_mhz != clock_mhz) {
         if (sum->count == EMULATOR_POINT_MAX) return false;
         memmove(&sum->point[i + 1], &sum->point[i], (sum->count - i) * sizeof sum->point[0]);
@@ -77,20 +75,17 @@ static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stag
     int64_t stage, frequency, gpus = 1;
     double time_s, energy_j;
     bool has_gpus = column[COLUMN_GPUS] != SIZE_MAX;
-    for (int i = 0; i < COLUMN_COUNT; i++) {
+    for (int i = 0; i < COLUMN_COUNT; i++)
         if (column[i] >= csv->field_count && (i != COLUMN_GPUS || has_gpus)) return false;
-    }
     if (harpe_csv_int(csv, column[COLUMN_STAGE], "stage", &stage, NULL) != HARPE_OK ||
         harpe_csv_int(csv, column[COLUMN_FREQUENCY], "frequency", &frequency, NULL) != HARPE_OK ||
         harpe_csv_double(csv, column[COLUMN_TIME], "time", &time_s, NULL) != HARPE_OK ||
         harpe_csv_double(csv, column[COLUMN_ENERGY], "energy", &energy_j, NULL) != HARPE_OK ||
         (has_gpus && harpe_csv_int(csv, column[COLUMN_GPUS], "gpus", &gpus, NULL) != HARPE_OK) ||
-        frequency < 0 || time_s <= 0 || energy_j <= 0 || gpus < 1) {
+        frequency < 0 || time_s <= 0 || energy_j <= 0 || gpus < 1)
         return false;
-    }
-    if (stage != wanted_stage || !is_text(&csv->fields[column[COLUMN_INSTRUCTION]], instruction)) {
+    if (stage != wanted_stage || !is_text(&csv->fields[column[COLUMN_INSTRUCTION]], instruction))
         return true;
-    }
     return add_row(sum, (double)frequency, time_s, energy_j / (double)gpus);
 }
 
@@ -109,9 +104,8 @@ static int read_file(const char *path, int stage, const char *instruction,
                      emulator_points *points) {
     char *text;
     size_t length;
-    if (harpe_file_read(path, PROFILE_BYTES_MAX, &text, &length, NULL) != HARPE_OK) {
+    if (harpe_file_read(path, PROFILE_BYTES_MAX, &text, &length, NULL) != HARPE_OK)
         return NVML_ERROR_NOT_FOUND;
-    }
     sums sum = {0};
     harpe_csv csv;
     harpe_csv_open(&csv, text, length, path);
@@ -129,14 +123,14 @@ static int read_file(const char *path, int stage, const char *instruction,
     return NVML_SUCCESS;
 }
 
-/* ---- What was read already ---------------------------------------------------------------- */
+/* ---- Stored rows ----------------------------------------------------------------------------- */
 
 enum { KEPT_MAX = 64, KEPT_NAME_SIZE = 64 };
 
-/* The rows that this process's works follow: a rank of a training job has a handful. */
+/* The rows that this process's works follow. A rank of a training job needs only a few. */
 static struct {
     pthread_mutex_t mutex;
-    struct stat file; /* which the rows are of */
+    struct stat file; /* the file, stage and instruction of the rows */
     unsigned int count;
     struct kept_row {
         int stage;
@@ -151,11 +145,9 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
 }
 
 static const struct kept_row *find_kept(int stage, const char *instruction) {
-    for (unsigned int i = 0; i < kept.count; i++) {
-        if (kept.row[i].stage == stage && strcmp(kept.row[i].instruction, instruction) == 0) {
+    for (unsigned int i = 0; i < kept.count; i++)
+        if (kept.row[i].stage == stage && strcmp(kept.row[i].instruction, instruction) == 0)
             return &kept.row[i];
-        }
-    }
     return NULL;
 }
 
@@ -181,9 +173,7 @@ static int read_with_lock(const char *path, int stage, const char *instruction,
         return NVML_SUCCESS;
     }
     int result = read_file(path, stage, instruction, points);
-    if (result == NVML_SUCCESS) {
-        keep(stage, instruction, points);
-    }
+    if (result == NVML_SUCCESS) keep(stage, instruction, points);
     return result;
 }
 
@@ -196,17 +186,16 @@ int emulator_read_points(const char *path, int stage, const char *instruction,
     return result;
 }
 
-/* ---- Throttling --------------------------------------------------------------------------- */
+/* ---- Throttling ------------------------------------------------------------------------------ */
 
 void emulator_throttle_points(emulator_points *points, double slowdown) {
     uint32_t last = points->count - 1;
     double least_s = slowdown * points->point[last].time_s;
     if (slowdown <= 1) return;
     points->least_s = least_s;
-    uint32_t low = last; /* the highest clock at which the work is slow enough by itself */
-    while (low > 0 && points->point[low].time_s < least_s) {
+    uint32_t low = last; /* highest clock at which the work is slow enough by itself */
+    while (low > 0 && points->point[low].time_s < least_s)
         low--;
-    }
     double power_w = points->point[low].power_w;
     if (points->point[low].time_s > least_s && low < last) {
         double span_s = points->point[low].time_s - points->point[low + 1].time_s;

@@ -14,15 +14,15 @@ uint64_t emulator_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Mean 0, standard deviation 1, between -3.5 and 3.5: a sum of four uniform distributions. */
+/* Returns a number with mean 0 and standard deviation 1, between -3.5 and 3.5: the sum of four
+ * uniform distributions. */
 static double deviation(uint64_t seed, uint64_t gpu, uint64_t sensor, uint64_t period) {
     uint64_t state = seed;
     state = emulator_random(&state) ^ (gpu << 8 | sensor);
     state = emulator_random(&state) ^ period;
     double sum = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         sum += (double)(emulator_random(&state) >> 11) * 0x1p-53 - 0.5;
-    }
     return sum * sqrt(3.0);
 }
 

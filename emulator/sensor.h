@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of an emulated power sensor: the power of the physical model with noise. The sensor
- * gives a new value once a period, so a reading repeats until the next one. The noise is a function
- * of the cluster's seed, the GPU, the sensor and the number of the period, and has no memory: the
- * same seed gives the same noise. The energy counter has no noise. */
+ * makes a new value in each period; until then a reading returns the same value. The noise depends
+ * only on the cluster's seed, the GPU, the sensor and the number of the period, so the same seed
+ * gives the same noise. The energy counter has no noise. */
 #ifndef HARPE_EMULATOR_SENSOR_H
 #define HARPE_EMULATOR_SENSOR_H
 
@@ -16,11 +16,12 @@ typedef enum emulator_sensor {
     EMULATOR_SENSOR_MEMORY,
 } emulator_sensor;
 
-/* The power in mW that the sensor of a GPU shows at a time when the true power is `power_w`. */
+/* Returns the power in mW that the sensor of a GPU shows at a time when the true power is
+ * `power_w`. */
 unsigned int emulator_sensor_mw(const emulator_cluster *cluster, unsigned int gpu,
                                 emulator_sensor sensor, double power_w, int64_t now_ns);
 
-/* splitmix64: the next number of a sequence. */
+/* Returns the next number of a sequence of random numbers (splitmix64). */
 uint64_t emulator_random(uint64_t *state);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulator's own API (harpe_emulator.h): simulated work. Work lives in the shared state, so
- * that any process's change of clocks or limits meets it; the caller sleeps until its work is done,
- * waking when something changes and, as a sign of life, every heartbeat. */
+/* Simulates work for the emulator's own API (harpe_emulator.h). Work is part of the shared state,
+ * so that a change of clocks or limits by any process affects it. The caller sleeps until its work
+ * is done. It wakes up when the state changes, and regularly to send a heartbeat. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +14,10 @@
 #pragma GCC visibility pop
 
 #define WORK_MEMORY_BYTES (UINT64_C(8) << 30)
-#define CONTEXT_MEMORY_BYTES (UINT64_C(448) << 20) /* of a CUDA context, some hundreds of MiB */
+#define CONTEXT_MEMORY_BYTES (UINT64_C(448) << 20) /* of a CUDA context: hundreds of MiB */
 #define WORK_MAX_S 1e6
 #define SLOWDOWN_MAX 1000
-#define HELD_NS 200000 /* real time between two questions whether work may end */
+#define HELD_NS 200000 /* real time between two calls of `is_held` */
 
 typedef struct work_order {
     emulator_cluster *cluster;
@@ -26,10 +26,10 @@ typedef struct work_order {
     uint64_t id;
     int64_t started_ns, finished_ns;
     bool is_enqueued;
-    int64_t ready_ns;           /* of enqueued work */
-    int (*is_held)(void *user); /* NULL: work ends when it is done */
+    int64_t ready_ns;           /* for enqueued work */
+    int (*is_held)(void *user); /* NULL: the call returns when the work is done */
     void *user;
-    bool is_listed; /* the process has its context */
+    bool is_listed; /* the process has a context */
 } work_order;
 
 int64_t harpe_emulator_now_ns(void) {
@@ -51,36 +51,36 @@ int harpe_emulator_identity(char *text, unsigned int size) {
     return length >= 0 && (unsigned int)length < size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-/* When all are taken, finished work goes whose owner has not asked for it for long (it replaced
- * itself by another program). */
+/* Returns a free slot. If all slots are in use, returns the slot of finished work whose owner has
+ * not asked for it for a long time. Such an owner has probably replaced itself by another
+ * program. */
 static unsigned int free_slot(const emulator_state *state) {
     int64_t forgotten_ns = emulator_real_ns() - 100 * (int64_t)EMULATOR_HEARTBEAT_NS;
     unsigned int forgotten = EMULATOR_WORK_MAX;
     for (unsigned int slot = 0; slot < EMULATOR_WORK_MAX; slot++) {
         if (state->work[slot].id == 0) return slot;
-        if (state->work[slot].is_done && state->work[slot].heartbeat_ns < forgotten_ns) {
+        if (state->work[slot].is_done && state->work[slot].heartbeat_ns < forgotten_ns)
             forgotten = slot;
-        }
     }
     return forgotten;
 }
 
-/* ---- Contexts ----------------------------------------------------------------------------- */
+/* ---- Contexts -------------------------------------------------------------------------------- */
 
-/* The context of a process, or a free slot for one; NULL when all slots are taken. */
+/* Returns the context of a process. If the process has none, returns a free slot, or NULL if all
+ * slots are in use. */
 static emulator_context *find_context(emulator_state *state, const emulator_owner *owner) {
     emulator_context *found = NULL;
     for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
         emulator_context *context = &state->context[i];
-        if (context->owner.pid == owner->pid && context->owner.start_ticks == owner->start_ticks) {
+        if (context->owner.pid == owner->pid && context->owner.start_ticks == owner->start_ticks)
             return context;
-        }
         if (context->owner.pid == 0 && !found) found = context;
     }
     return found;
 }
 
-/* False when there is no room. */
+/* Opens a context for a process. Returns false if there is no free slot. */
 static bool open_context(emulator_state *state, const emulator_owner *owner, uint64_t memory_b) {
     emulator_context *context = find_context(state, owner);
     if (!context) return false;
@@ -95,7 +95,7 @@ static double step_s(const work_order *job) {
                              : energy_step_s;
 }
 
-/* Puts the work into the GPU's state. */
+/* Adds the work to the GPU's state. */
 static int put(work_order *job, const emulator_work *work, const emulator_points *points) {
     emulator_owner owner = emulator_this_process();
     emulator_state *state;
@@ -107,18 +107,14 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
         emulator_unlock(job->cluster, job->gpu, 0);
         return result;
     }
-    if (points) {
-        job->cluster->gpu[job->gpu].points[slot] = *points;
-    }
+    if (points) job->cluster->gpu[job->gpu].points[slot] = *points;
     int64_t now_ns = state->now_ns;
-    if (job->is_enqueued && job->ready_ns != 0) {
-        emulator_start_enqueued(state, job->ready_ns);
-    }
+    if (job->is_enqueued && job->ready_ns != 0) emulator_start_enqueued(state, job->ready_ns);
     job->slot = slot;
     job->id = ++state->works_started;
     job->started_ns = state->now_ns;
     job->is_listed = open_context(state, &owner, CONTEXT_MEMORY_BYTES);
-    state->is_waiting = job->is_enqueued; /* as soon as the work is done */
+    state->is_waiting = job->is_enqueued; /* after enqueued work the GPU waits for a peer */
     state->waiting_owner = owner;
     state->waiting_checked_ns = emulator_real_ns();
     state->work[slot] = *work;
@@ -135,8 +131,9 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     return NVML_SUCCESS;
 }
 
-/* Dead processes may use all slots for contexts, so these are freed first. If there is still no
- * free slot, the process is not listed; its work goes on. */
+/* Opens the context with which the process is listed. First frees the contexts of dead processes,
+ * because they may use all slots. If there is still no free slot, the process is not listed, but
+ * its work continues. */
 static void list_process(const work_order *job) {
     emulator_owner owner = emulator_this_process();
     double energy_step_s = job->faults.energy_step_s;
@@ -157,8 +154,8 @@ static int start(work_order *job, const emulator_work *work, const emulator_poin
     return result;
 }
 
-/* One look at the work. True when it is over, one way or the other; otherwise `*real_ns` says how
- * long to sleep at most. Work that is held stays although it is done. */
+/* Checks the work once. Returns true if the work has ended or failed. Otherwise `*real_ns` receives
+ * the longest time to sleep. Work that is done stays in its slot while `is_held` is true. */
 static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, int64_t *real_ns) {
     emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
     const emulator_model *model = emulator_model_at(gpu->model);
@@ -185,9 +182,7 @@ static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, 
         *real_ns = real_s * 1e9 < EMULATOR_HEARTBEAT_NS ? (int64_t)(real_s * 1e9) + 1
                                                         : EMULATOR_HEARTBEAT_NS;
     }
-    if (is_over && work->id == job->id) {
-        memset(work, 0, sizeof *work);
-    }
+    if (is_over && work->id == job->id) memset(work, 0, sizeof *work);
     emulator_unlock(job->cluster, job->gpu, is_over);
     return is_over;
 }
@@ -202,22 +197,20 @@ static int run(work_order *job, const emulator_work *work, const emulator_points
     while (result == NVML_SUCCESS) {
         uint32_t seen = atomic_load(&job->cluster->gpu[gpu].changes);
         int64_t real_ns = 0;
-        /* Called first, so that the state that is read next includes the change that ended the
-         * hold. */
+        /* This call comes before the state is read, so that the state includes the change after
+         * which `is_held` returns 0. */
         bool is_held = job->is_held && job->is_held(job->user);
         if (look(job, is_held, &result, &took_s, &real_ns)) break;
         emulator_wait_for_change(&job->cluster->gpu[gpu], seen, real_ns);
     }
     emulator_leave();
-    if (result == NVML_SUCCESS && elapsed_s) {
-        *elapsed_s = took_s;
-    }
+    if (result == NVML_SUCCESS && elapsed_s) *elapsed_s = took_s;
     return result;
 }
 
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s) {
-    /* written so that NaN is refused */
+    /* written in this form so that NaN is refused */
     if (!(full_speed_s > 0 && full_speed_s <= WORK_MAX_S)) return NVML_ERROR_INVALID_ARGUMENT;
     if (!(compute_share >= 0 && compute_share <= 1)) return NVML_ERROR_INVALID_ARGUMENT;
     emulator_work work = {.full_speed_s = full_speed_s, .compute_share = compute_share};
@@ -249,9 +242,7 @@ int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *ins
     work_order job = {
         .gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns, .is_held = is_held, .user = user};
     result = run(&job, &work, &points, NULL);
-    if (result == NVML_SUCCESS && finished_ns) {
-        *finished_ns = job.finished_ns;
-    }
+    if (result == NVML_SUCCESS && finished_ns) *finished_ns = job.finished_ns;
     return result;
 }
 
@@ -261,7 +252,7 @@ int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instr
                                            finished_ns);
 }
 
-/* For calls on a GPU that is named by its index: enters the cluster and locks the GPU. */
+/* Begins a call on a GPU that is identified by its index: enters the cluster and locks the GPU. */
 static int begin(unsigned int gpu, emulator_cluster **cluster, emulator_state **state) {
     emulator_faults faults;
     int result = (int)emulator_enter_always(cluster, &faults);
@@ -269,9 +260,7 @@ static int begin(unsigned int gpu, emulator_cluster **cluster, emulator_state **
     result = gpu < (*cluster)->gpu_count
                  ? (int)emulator_lock(*cluster, gpu, faults.energy_step_s, state)
                  : NVML_ERROR_INVALID_ARGUMENT;
-    if (result != NVML_SUCCESS) {
-        emulator_leave();
-    }
+    if (result != NVML_SUCCESS) emulator_leave();
     return result;
 }
 
@@ -314,12 +303,10 @@ int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes) {
     if (result == NVML_SUCCESS) result = begin(gpu, &cluster, &state);
     if (result != NVML_SUCCESS) return result;
     uint64_t most = emulator_model_at(cluster->gpu[gpu].model)->memory_bytes / 2;
-    if (state->is_lost || memory_bytes > most) {
+    if (state->is_lost || memory_bytes > most)
         result = state->is_lost ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_INVALID_ARGUMENT;
-    } else if (!open_context(state, &owner,
-                             memory_bytes > 0 ? memory_bytes : CONTEXT_MEMORY_BYTES)) {
+    else if (!open_context(state, &owner, memory_bytes > 0 ? memory_bytes : CONTEXT_MEMORY_BYTES))
         result = NVML_ERROR_INSUFFICIENT_RESOURCES;
-    }
     (void)end(gpu, cluster);
     return result;
 }
@@ -363,11 +350,10 @@ int harpe_emulator_check(char *message, unsigned int size) {
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
         problem = "a fault is unknown or its value makes no sense; known are no_permission, "
                   "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], slow_set=MS, "
-                  "slow_get=MS, energy_step=MS, counter_restart_after=S, enforced_limit=W";
+                  "slow_get=MS[@GPU], energy_step=MS, counter_restart_after=S, enforced_limit=W, "
+                  "mig";
     }
     if (!problem) return NVML_SUCCESS;
-    if (message && size > 0) {
-        snprintf(message, size, "%s", problem);
-    }
+    if (message && size > 0) snprintf(message, size, "%s", problem);
     return NVML_ERROR_INVALID_ARGUMENT;
 }

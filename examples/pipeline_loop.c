@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a pipeline-parallel training job with both of Harpe's optimizers, by the public API
- * only: the pipeline frequency optimizer sets a clock for each forward and backward, and (where it
- * is asked for) the power limit optimizer looks for the best power limit. What a real loop adds is
- * in `start`, `train` and `stop`. The "training" is emulated work where the driver is Harpe's
- * emulator, and nothing elsewhere.
+/* One rank of a pipeline-parallel training job with both of Harpe's optimizers. It uses only the
+ * public API. The pipeline frequency optimizer sets a clock for each forward and backward. On
+ * request, the power limit optimizer finds the best power limit. The functions `start`, `train` and
+ * `stop` show the calls that a real loop adds. If the driver is Harpe's emulator, the "training" is
+ * emulated work; otherwise it does nothing.
  *
  *   harpe serve --scheduler-args '{"solution_path": "plan.py"}' &
  *   harpe emulate --gpus 2xA100 -- sh -c '
@@ -25,19 +25,17 @@ typedef struct settings {
     int with_power_limit;
 } settings;
 
-/* ---- The training, which is not the point ---------------------------------------------------- */
+/* ---- The training (a stand-in) --------------------------------------------------------------- */
 
 typedef int (*emulated_work)(unsigned int gpu, double full_speed_s, double compute_share,
                              double *elapsed_s);
 
-/* The emulator exports a call that keeps a GPU busy; a real driver library does not have it. */
+/* The emulator exports a call that keeps a GPU busy. A real driver library does not have it. */
 static emulated_work find_emulated_work(void) {
     const char *path = getenv("HARPE_NVML_LIBRARY");
     void *library = dlopen(path ? path : "libnvidia-ml.so.1", RTLD_NOW);
     emulated_work work = NULL;
-    if (library) {
-        *(void **)&work = dlsym(library, "harpe_emulator_work");
-    }
+    if (library) *(void **)&work = dlsym(library, "harpe_emulator_work");
     return work;
 }
 
@@ -46,7 +44,7 @@ static void compute(emulated_work work, int gpu, const char *instruction) {
     if (work) (void)work((unsigned)gpu, seconds, 0.8, NULL);
 }
 
-/* 1F1B: as many forwards ahead as there are stages behind, then one of each in turn. */
+/* 1F1B: first as many forwards as there are later stages, then a forward and a backward in turn. */
 static const char *next_instruction(const settings *job, int forwards, int backwards) {
     int ahead = job->ranks - job->rank;
     return forwards < job->microbatches && forwards - backwards < ahead ? "forward" : "backward";
@@ -131,7 +129,7 @@ static harpe_status start(session *all, const settings *job, harpe_error *error)
     return status;
 }
 
-/* Puts back what was found. */
+/* Restores the original settings. */
 static void stop(session *all) {
     harpe_callback_set_free(all->callbacks);
     harpe_pipeline_frequency_free(all->frequency);
@@ -143,15 +141,14 @@ static void stop(session *all) {
 /* ---- The program ----------------------------------------------------------------------------- */
 
 static void print_outcome(session *all, const settings *job) {
-    harpe_pipeline_frequency_status seen = harpe_pipeline_frequency_look(all->frequency);
+    harpe_pipeline_frequency_status seen = harpe_pipeline_frequency_get_status(all->frequency);
     printf("rank %d: job %s, round %lld, %llu steps of which %llu did not fit, clock set %llu "
            "times",
            job->rank, *seen.job_id ? seen.job_id : "(none)", (long long)seen.round,
            (unsigned long long)seen.steps, (unsigned long long)seen.misfits,
            (unsigned long long)seen.controller.written);
-    if (all->power_limit) {
+    if (all->power_limit)
         printf(", power limit %d W", harpe_power_limit_current_w(all->power_limit));
-    }
     puts("");
 }
 
@@ -167,13 +164,12 @@ static void set(settings *job, const char *name, const char *value) {
 
 int main(int argc, char **argv) {
     settings job = {.server = "http://127.0.0.1:7787", .ranks = 1, .microbatches = 4, .steps = 50};
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i + 1 < argc; i += 2)
         set(&job, argv[i], argv[i + 1]);
-    }
     session all = {0};
     harpe_error error;
     if (start(&all, &job, &error) != HARPE_OK) {
-        /* Training matters more. What could not be started is simply not in the set. */
+        /* The training goes on. An optimizer that could not be started is not in the set. */
         fprintf(stderr, "pipeline_loop: not all optimizers run: %s\n", error.message);
     }
     train(all.callbacks, &job);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Harpe from C in one page: measured numbers in memory in, frequencies for every instruction out.
- * No files, no GPU. Compile it against an installed Harpe with
+/* Harpe from C in one page: computes frequencies for every instruction from measured numbers in
+ * memory. It needs no files and no GPU. Compile it against an installed Harpe with
  *
  *     cc plan_from_memory.c $(pkg-config --cflags --libs harpe)
  *
- * The journey is always the same:
+ * The steps are always the same:
  *
  *     measurements -> profile --+
  *                               +--> problem --> frontier and plans
  *                  schedule ----+
  *
- * Every call that can fail returns a harpe_status and fills in a harpe_error of yours: one line
- * that says what is wrong. What a _new function gave you, the _free function of the same name
- * takes back; freeing NULL is fine, so that one clean-up at the end does for all. */
+ * Every call that can fail returns a harpe_status and fills in a harpe_error of the caller: one
+ * line that describes the mistake. Free the result of a _new function with the _free function of
+ * the same name. The _free functions accept NULL, so that one clean-up at the end is enough. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,11 +22,12 @@
 
 enum { STAGES = 4, MICROBATCHES = 8, FREQUENCIES = 5, PLANS = 9 };
 
-/* What a GPU draws while it waits for its neighbours, in watts. */
+/* The power of a GPU while it waits for its neighbours, in watts. */
 static const double blocking_power_w = 75;
 
-/* You would measure these: run each stage's forward and backward at a few frequencies, note time
- * and energy. Here the last stage has a little more to do than the others, as it often has. */
+/* In a real program, measure these: run each stage's forward and backward at a few frequencies, and
+ * record time and energy. Here the last stage has slightly more work than the others, as in many
+ * models. */
 static size_t measure(harpe_measurement *rows) {
     static const struct {
         int mhz;
@@ -54,7 +55,7 @@ static size_t measure(harpe_measurement *rows) {
     return count;
 }
 
-/* Joins profile and schedule. The problem keeps what it needs of both. */
+/* Joins profile and schedule. The problem keeps copies of the necessary data. */
 static harpe_status make_problem(harpe_problem **problem, harpe_error *error) {
     harpe_measurement rows[STAGES * 2 * FREQUENCIES];
     size_t row_count = measure(rows);
@@ -84,20 +85,19 @@ static void print_plan(const char *name, const harpe_plan *plan, const harpe_pla
            100 * (plan->energy_j / plan->lower_bound_j - 1));
 }
 
-/* A plan's frequencies are rank 0's list, then rank 1's, and so on. */
+/* A plan's frequencies begin with the list of rank 0, followed by that of rank 1, and so on. */
 static void print_rank(const harpe_problem *problem, const harpe_plan *plan, int rank) {
     const int *frequency_mhz = plan->frequency_mhz;
-    for (int r = 0; r < rank; r++) {
+    for (int r = 0; r < rank; r++)
         frequency_mhz += harpe_problem_rank_length(problem, r);
-    }
     printf("one rank's list:");
-    for (size_t i = 0; i < harpe_problem_rank_length(problem, rank); i++) {
+    for (size_t i = 0; i < harpe_problem_rank_length(problem, rank); i++)
         printf(" %s %d", harpe_problem_instruction_name(problem, rank, i), frequency_mhz[i]);
-    }
     printf("\n");
 }
 
-/* Makes plans from the fastest iteration to the one of least energy, and shows what each takes. */
+/* Makes plans from the fastest iteration to the one of least energy, and prints the time and energy
+ * of each. */
 static harpe_status plan_and_print(const harpe_problem *problem, harpe_error *error) {
     harpe_frontier *frontier = NULL;
     harpe_plan_set *plans = NULL;
@@ -109,7 +109,7 @@ static harpe_status plan_and_print(const harpe_problem *problem, harpe_error *er
         status = harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, error);
     if (status == HARPE_OK) {
         size_t count = harpe_plan_set_count(plans);
-        /* No plan of the same length, made by anyone, can need less than its lower bound. */
+        /* No plan of the same length can need less energy than its lower bound. */
         all_maximum.lower_bound_j = harpe_frontier_bound_at(frontier, all_maximum.time_s);
         printf("%-14s %8s %9s %9s %9s %8s\n", "plan", "time_s", "energy_j", "slower_%", "saved_%",
                "gap_%");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training loop under the power limit optimizer, with the public API only. It shows what a real
- * loop adds: one object, and a call at each step and epoch. The "training" is emulated work where
- * the driver is Harpe's emulator, and some arithmetic on the CPU elsewhere.
+/* A training loop under the power limit optimizer. It uses only the public API. A real loop adds
+ * the same parts: one object, and a call at each step and epoch. If the driver is Harpe's emulator,
+ * the "training" is emulated work; otherwise it is some arithmetic on the CPU.
  *
  *   harpe emulate --gpus 1xV100 -- \
  *       example_power_limit_loop [EPOCHS [STEPS [SECONDS_PER_STEP [PROFILE.json]]]]
@@ -13,19 +13,17 @@
 
 #include <harpe/power_limit.h>
 
-/* ---- The training, which is not the point ---------------------------------------------------- */
+/* ---- The training (a stand-in) --------------------------------------------------------------- */
 
 typedef int (*emulated_work)(unsigned int gpu, double full_speed_s, double compute_share,
                              double *elapsed_s);
 
-/* The emulator exports a call that keeps a GPU busy; a real driver library does not have it. */
+/* The emulator exports a call that keeps a GPU busy. A real driver library does not have it. */
 static emulated_work find_emulated_work(void) {
     const char *path = getenv("HARPE_NVML_LIBRARY");
     void *library = dlopen(path ? path : "libnvidia-ml.so.1", RTLD_NOW);
     emulated_work work = NULL;
-    if (library) {
-        *(void **)&work = dlsym(library, "harpe_emulator_work");
-    }
+    if (library) *(void **)&work = dlsym(library, "harpe_emulator_work");
     return work;
 }
 
@@ -35,9 +33,8 @@ static void train_one_step(emulated_work work, double seconds) {
         return;
     }
     volatile double sum = 0;
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < 1000000; i++)
         sum = sum + sqrt(i);
-    }
 }
 
 static void train(harpe_power_limit_optimizer *optimizer, int epochs, int steps, double seconds) {
@@ -66,25 +63,24 @@ typedef struct session {
 
 static void print_log(void *user, harpe_log_level level, const char *line) {
     (void)user;
-    if (level >= HARPE_LOG_WARNING) {
-        fprintf(stderr, "power_limit_loop: %s\n", line);
-    }
+    if (level >= HARPE_LOG_WARNING) fprintf(stderr, "power_limit_loop: %s\n", line);
 }
 
 static harpe_status start(session *all, const char *profile_path, harpe_error *error) {
-    /* 1. The GPUs that this process may use. */
+    /* 1. Open the GPUs that this process may use. */
     harpe_status status = harpe_gpus_open(NULL, &all->gpus, error);
     if (status != HARPE_OK) return status;
-    /* 2. As a place to set limits and measure. The guard puts the limits back if we are killed. */
+    /* 2. Prepare these GPUs for setting limits and for measuring. The guard restores the limits if
+     *   this process is killed. */
     status = harpe_power_limit_gpus_new(all->gpus, true, &all->device, error);
     if (status != HARPE_OK) return status;
-    /* 3. What suits us: as much weight on energy as on time. */
+    /* 3. Choose the criterion: energy and time have the same weight. */
     harpe_power_limit_selector selector;
     all->parameters.eta = 0.5;
     all->parameters.world_size = harpe_gpus_count(all->gpus);
     status = harpe_selector_zeus_cost(&all->parameters, &selector, error);
     if (status != HARPE_OK) return status;
-    /* 4. The optimizer; -1 means the default. */
+    /* 4. Create the optimizer; -1 means the default. */
     harpe_power_limit_options options = {.wait_steps = -1,
                                          .warmup_steps = -1,
                                          .profile_steps = -1,
@@ -96,14 +92,14 @@ static harpe_status start(session *all, const char *profile_path, harpe_error *e
                                            &all->optimizer, error);
 }
 
-/* Puts back what was found. */
+/* Restores the original limits. */
 static void stop(session *all) {
     harpe_power_limit_optimizer_free(all->optimizer);
     harpe_power_limit_gpus_free(all->device);
     harpe_gpus_close(all->gpus);
 }
 
-/* ---- What came of it ------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static void print_change(double before, double after, const char *of_what) {
     double percent = (after - before) / before * 100;
@@ -116,7 +112,7 @@ static void print_outcome(const session *all) {
         harpe_power_limit_measurements(all->optimizer, &count);
     const harpe_power_limit_measurement *chosen = NULL;
     if (count == 0) return;
-    int highest_w = measured[0].power_limit_w; /* they come highest first */
+    int highest_w = measured[0].power_limit_w; /* sorted by falling limit */
     int optimum_w = harpe_power_limit_optimum_w(all->optimizer);
     printf("  %11s %12s %14s %14s\n", "limit (W)", "time (s)", "energy (J)", "cost (J)");
     for (size_t i = 0; i < count; i++) {
@@ -127,7 +123,7 @@ static void print_outcome(const session *all) {
                is_chosen ? "  chosen" : "");
         chosen = is_chosen ? &measured[i] : chosen;
     }
-    if (!chosen) return; /* training ended, or something failed, before all limits were tried */
+    if (!chosen) return; /* training ended or failed before all limits were tried */
     printf("Against the highest limit, %d W: ", highest_w);
     if (chosen == measured) {
         puts("the same, it is the best itself");
@@ -144,7 +140,7 @@ int main(int argc, char **argv) {
     session all = {0};
     harpe_error error;
     if (start(&all, argc > 4 ? argv[4] : NULL, &error) != HARPE_OK) {
-        /* Training matters more. Without an optimizer the calls do nothing. */
+        /* The training goes on without an optimizer; the calls then do nothing. */
         fprintf(stderr, "power_limit_loop: training without power limit optimization: %s\n",
                 error.message);
     }

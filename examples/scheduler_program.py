@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler that is a program: one JSON line comes in, one goes out, nothing is installed.
+"""A scheduler that is a program: it reads one JSON line and writes one, and needs no installation.
 
-It tries each available clock for a round on all instructions, measures, and from then on keeps the
-one with the least energy. Serve it with
+It tries each available clock for one round on all instructions, measures, and then keeps the clock
+with the least energy. Serve it with
 
     harpe serve --scheduler 'program:python3 scheduler_program.py' \
         --scheduler-args '{"num_microbatches": 8}'
 
-Standard output belongs to the conversation; whatever you want to say goes to standard error.
+Standard output is reserved for the exchange with the server; write messages to standard error.
 """
 import json
 import sys
 
 
 def instructions(stage, stages, microbatches):
-    """1F1B: fill the pipeline behind this stage, then one forward and one backward in turn."""
+    """Returns 1F1B: forwards that fill the pipeline behind this stage, then one forward and one
+    backward in turn."""
     names, forwards, backwards = [], 0, 0
     while backwards < microbatches:
         if forwards < microbatches and forwards - backwards < stages - stage:
@@ -34,7 +35,8 @@ class Uniform:
         if not isinstance(self.microbatches, int) or self.microbatches < 1:
             raise ValueError("scheduler_args: num_microbatches must be a whole number from 1 on")
         self.clocks = max(len(rank["available_frequencies"]) for rank in rank_infos)
-        self.energies = []  # J per iteration of all ranks together, one for each clock tried
+        # J per iteration of all ranks together, one value for each clock that was tried
+        self.energies = []
 
     def observe(self, results):
         if any(not result["iter_energy"] for result in results):
@@ -49,7 +51,7 @@ class Uniform:
         index = len(self.energies)
         if self.is_finished() and self.energies:
             index = self.energies.index(min(self.energies))
-        clocks = rank["available_frequencies"] or [0]  # 0 MHz: leave the clock alone
+        clocks = rank["available_frequencies"] or [0]  # 0 MHz: does not change the clock
         clock = clocks[min(index, len(clocks) - 1)]
         names = instructions(rank["pp_rank"], self.job["pp_degree"], self.microbatches)
         return {"rank": rank["rank"], "frequencies": [[name, clock] for name in names]}

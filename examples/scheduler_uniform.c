@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler of your own in one page: one clock for everything. It tries each available clock for
- * a round on all instructions, measures, and from then on keeps the one with the least energy.
- * Nothing is linked; build and serve it with
+/* A custom scheduler in one page: one clock for all instructions. It tries each available clock for
+ * one round on all instructions, measures, and then keeps the clock with the least energy.
+ * It links no library. Build and serve it with
  *
  *     cc -shared -fPIC scheduler_uniform.c -o scheduler_uniform.so $(pkg-config --cflags harpe)
  *     harpe serve --scheduler ./scheduler_uniform.so --scheduler-args '{"num_microbatches": 8}'
  *
- * It has no save and load: after a restart the server shows it every round's results again. */
+ * It has no save and load. After a restart, the server therefore passes it the results of every
+ * round again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,9 @@
 typedef struct uniform {
     const harpe_scheduler_job *job;
     int microbatches;
-    size_t clock_count;  /* of the rank that offers most */
-    size_t tried;        /* clocks measured so far, in the order of the ranks' lists */
-    size_t best;         /* the one of those with the least energy */
+    size_t clock_count;  /* number of clocks of the rank that offers most */
+    size_t tried;        /* number of clocks measured so far, in the order of the ranks' lists */
+    size_t best;         /* the measured clock with the least energy */
     double least_energy; /* J per iteration, all ranks together */
 } uniform;
 
@@ -30,7 +31,7 @@ static harpe_status fail(harpe_error *error, harpe_status status, const char *me
     return status;
 }
 
-/* One whole number is all that is looked for, so no JSON library is needed. */
+/* Finds one whole number in the arguments. This needs no JSON library. */
 static int read_microbatches(const char *args_json) {
     const char *name = strstr(args_json, "\"num_microbatches\"");
     const char *colon = name ? strchr(name, ':') : NULL;
@@ -62,8 +63,8 @@ static bool is_finished(const void *state) {
     return self->tried >= self->clock_count;
 }
 
-/* A rank that offers fewer clocks than others stays at its last one; without any, clocks are left
- * alone (0 MHz). */
+/* A rank that offers fewer clocks than others stays at its last clock. If a rank offers no clocks,
+ * its clock is not changed (0 MHz). */
 static int clock_of(const harpe_rank_info *rank, size_t index) {
     size_t count = rank->available_frequency_count;
     if (count == 0) return 0;
@@ -71,7 +72,7 @@ static int clock_of(const harpe_rank_info *rank, size_t index) {
 }
 
 /* 1F1B: enough forwards to fill the pipeline behind this stage, then one forward and one backward
- * in turn, then the backwards that are left. */
+ * in turn, then the remaining backwards. */
 static harpe_status add_rank(const uniform *self, const harpe_rank_info *rank, int frequency_mhz,
                              harpe_schedule_writer *writer, harpe_error *error) {
     int lead = self->job->job->pp_degree - rank->pp_rank;
@@ -80,12 +81,11 @@ static harpe_status add_rank(const uniform *self, const harpe_rank_info *rank, i
         bool is_forward = forwards < self->microbatches && forwards - backwards < lead;
         const char *instruction = is_forward ? "forward" : "backward";
         harpe_status status = writer->add(writer, rank->rank, instruction, frequency_mhz, error);
-        if (status) return status;
-        if (is_forward) {
+        if (status != HARPE_OK) return status;
+        if (is_forward)
             forwards++;
-        } else {
+        else
             backwards++;
-        }
     }
     return HARPE_OK;
 }
@@ -96,7 +96,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
     for (int r = 0; r < self->job->job->world_size; r++) {
         const harpe_rank_info *rank = &self->job->ranks[r];
         harpe_status status = add_rank(self, rank, clock_of(rank, index), writer, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
@@ -134,7 +134,7 @@ static const harpe_scheduler_class uniform_class = {
     .is_finished = is_finished,
 };
 
-/* The one symbol that the server looks for. */
+/* The only symbol that the server looks up. */
 const harpe_scheduler_class *harpe_scheduler_entry(void);
 
 const harpe_scheduler_class *harpe_scheduler_entry(void) { return &uniform_class; }

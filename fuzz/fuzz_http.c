@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the HTTP grammar with what a client could send on one connection: a head, then a chunked
- * body. The bytes are taken whole and again in pieces whose sizes are the input's own; both ways
- * must understand the same. Every text is in a block of its exact size, so that ASan sees the
- * first byte read beyond it. */
+/* Fuzzes the HTTP grammar with bytes that a client could send on one connection: a head, then a
+ * chunked body. The grammar reads the bytes once as a whole, and once in pieces whose sizes come
+ * from the input. Both results must be equal. Every text is in a block of its exact size, so that
+ * ASan detects a read of the first byte beyond it. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/http_parts.h"
+#include "http/http_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,7 +24,8 @@ static char *copy_of(const char *bytes, size_t length) {
     return copy;
 }
 
-/* 1 to 16 bytes, few enough to cut anywhere, and never more than there are. */
+/* Returns the size of the next piece: 1 to 16 bytes, but at most `length`. Such small pieces can
+ * end at any place of the input. */
 static size_t piece_of(const char *bytes, size_t length) {
     size_t piece = 1 + (unsigned char)bytes[0] % 16;
     return piece < length ? piece : length;
@@ -32,7 +33,8 @@ static size_t piece_of(const char *bytes, size_t length) {
 
 /* ---- Percent encoding ------------------------------------------------------------------------ */
 
-/* What was decoded, encoded in full and decoded again, is what it was. */
+/* Encodes every character of a decoded text and decodes the result again. Both decoded texts must
+ * be equal. */
 static void check_decode(const char *encoded, size_t length, bool plus_is_space) {
     static const char digits[] = "0123456789ABCDEF";
     char *text = copy_of(encoded, length);
@@ -42,7 +44,7 @@ static void check_decode(const char *encoded, size_t length, bool plus_is_space)
         size_t decoded_length = strnlen(decoded, length + 1);
         require(decoded_length <= length);
         char *whole = malloc(3 * decoded_length + 1), *again = malloc(3 * decoded_length + 1);
-        require(whole != NULL && again != NULL);
+        require(whole && again);
         for (size_t i = 0; i < decoded_length; i++) {
             unsigned char c = (unsigned char)decoded[i];
             whole[3 * i] = '%';
@@ -60,7 +62,7 @@ static void check_decode(const char *encoded, size_t length, bool plus_is_space)
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
-/* The head's end is found in the same place, however its bytes come. */
+/* Checks that the end of the head is found in the same place if the bytes arrive in pieces. */
 static size_t check_head_length(const char *bytes, size_t length) {
     size_t expected = harpe_http_head_length(bytes, length, 0);
     size_t found = 0, scanned = 0;
@@ -82,25 +84,25 @@ static void check_fields(const char *fields, const char *block, size_t length) {
     for (const char *name = fields; *name != '\0';) {
         const char *value = name + strlen(name) + 1;
         require(is_inside(value, block, length));
-        require(strpbrk(name, " \t\r\n:") == NULL && strpbrk(value, "\r\n") == NULL);
+        require(!strpbrk(name, " \t\r\n:") && !strpbrk(value, "\r\n"));
         require(harpe_http_field(fields, name) != NULL);
         name = value + strlen(value) + 1;
         require(is_inside(name, block, length));
     }
 }
 
-/* Returns whether the head was understood, and whether a chunked body follows. */
+/* Returns true if the head is valid. Sets `*is_chunked` if a chunked body follows. */
 static bool check_head(const char *bytes, size_t length, bool *is_chunked) {
     char *text = copy_of(bytes, length);
     harpe_http_head head = {.method = "untouched"};
     const char *why = NULL;
     int status = harpe_http_head_parse(text, length, &head, &why);
     if (status != 0) {
-        require(status >= 400 && status <= 599 && why != NULL);
+        require(status >= 400 && status <= 599 && why);
         require(strcmp(head.method, "untouched") == 0);
     } else {
         require(is_inside(head.method, text, length) && is_inside(head.target, text, length));
-        require(head.method[0] != '\0' && strpbrk(head.method, " \t") == NULL);
+        require(head.method[0] != '\0' && !strpbrk(head.method, " \t"));
         require(head.target[0] == '/' || strcmp(head.target, "*") == 0);
         require(!head.is_chunked || (head.content_length == 0 && !head.is_http_1_0));
         check_fields(head.fields, text, length);
@@ -110,7 +112,7 @@ static bool check_head(const char *bytes, size_t length, bool *is_chunked) {
     return status == 0;
 }
 
-/* The request as a handler sees it: its segments and parameters. */
+/* Checks the segments and parameters of a request as a handler reads them. */
 static void check_request(const char *bytes, size_t length) {
     harpe_http_request *request = NULL;
     const char *why;
@@ -118,17 +120,17 @@ static void check_request(const char *bytes, size_t length) {
     require(harpe_http_request_new(NULL, head, length, &request, &why) == 0);
     free(head);
     int count = harpe_http_segment_count(request);
-    require(harpe_http_segment(request, count) == NULL);
-    require(harpe_http_segment(request, -1) == NULL);
+    require(!harpe_http_segment(request, count));
+    require(!harpe_http_segment(request, -1));
     for (int i = 0; i < count; i++) {
         const char *segment = harpe_http_segment(request, i);
-        require(segment == NULL || strlen(segment) <= strlen(harpe_http_path(request)));
+        require(!segment || strlen(segment) <= strlen(harpe_http_path(request)));
     }
     const char *value = harpe_http_query(request, "rank");
-    require(value == NULL || strlen(value) <= strlen(request->query));
+    require(!value || strlen(value) <= strlen(request->query));
     const char *path = harpe_http_path(request);
     check_decode(path, strlen(path), false);
-    if (request->query != NULL) check_decode(request->query, strlen(request->query), true);
+    if (request->query) check_decode(request->query, strlen(request->query), true);
     harpe_http_request_free(request);
 }
 
@@ -140,7 +142,7 @@ typedef struct body {
     harpe_http_chunk_result result;
 } body;
 
-/* All data of `bytes`, which come in one piece or in many. */
+/* Returns all data of the chunked body `bytes`, which arrives in one piece or in many. */
 static body read_chunks(const char *bytes, size_t length, bool in_pieces) {
     body whole = {.data = copy_of("", 0), .result = HARPE_HTTP_CHUNK_MORE};
     harpe_http_chunks chunks = {0};

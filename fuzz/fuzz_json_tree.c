@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the JSON reader against an independent one (jansson): what that accepts is accepted with
- * the same values; what only ours accepts holds something that is known to be beyond jansson. */
+/* Fuzzes the JSON reader and compares it with an independent reader (jansson). Harpe's reader must
+ * accept every text that jansson accepts, with the same values. A text that only Harpe's reader
+ * accepts must contain something that jansson is known to refuse. */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +18,9 @@ static void require(bool holds) {
     if (!holds) abort();
 }
 
-/* Every node in its place: containers hold what they say and end where the next one begins. */
+/* Checks a node and returns the index of the node after it and its contents. A container must have
+ * as many items as its count, and its end must be the next node. Sets `*is_beyond_jansson` if
+ * jansson refuses such a value. */
 static size_t check_node(const harpe_json *json, size_t node, bool *is_beyond_jansson) {
     require(node < json->node_count);
     const harpe_json_node *it = &json->nodes[node];
@@ -28,7 +31,7 @@ static size_t check_node(const harpe_json *json, size_t node, bool *is_beyond_ja
     case HARPE_JSON_DECODED_TEXT: {
         const char *bytes = harpe_json_bytes(json, node, &length);
         require(harpe_utf8_span(bytes, length) == length);
-        require(memchr(bytes, '\0', length) == NULL);
+        require(!memchr(bytes, '\0', length));
         *is_beyond_jansson |= memmem(bytes, length, "\xEF\xBF\xBD", 3) != NULL;
         return next;
     }
@@ -39,13 +42,12 @@ static size_t check_node(const harpe_json *json, size_t node, bool *is_beyond_ja
         require(length > 0 || !isfinite(it->number));
         bool fits = harpe_json_int64(json, node, &value);
         *is_beyond_jansson |= !isfinite(it->number) || (it->kind == HARPE_JSON_INTEGER && !fits) ||
-                              fabs(it->number) < 1e-300; /* underflow is an error there */
+                              fabs(it->number) < 1e-300; /* jansson refuses underflow */
         return next;
     }
     case HARPE_JSON_LIST:
-        for (uint32_t i = 0; i < it->held.count; i++) {
+        for (uint32_t i = 0; i < it->held.count; i++)
             next = check_node(json, next, is_beyond_jansson);
-        }
         require(next == it->held.end);
         return next;
     case HARPE_JSON_OBJECT:
@@ -113,7 +115,8 @@ static void check_same(const harpe_json *json, size_t node, const json_t *expect
     }
 }
 
-/* jansson refuses what nests deeper too, but at 2048 levels. */
+/* Returns true if the text nests deeper than HARPE_JSON_DEPTH. The limit of jansson is 2048
+ * levels. */
 static bool is_deep(const char *text, size_t length) {
     int depth = 0;
     bool is_deep = false;
@@ -131,19 +134,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_error_t reason;
     json_t *expected = json_loadb(text, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &reason);
     if (!harpe_json_read(text, size, &json, &failure)) {
-        require(failure.message != NULL && failure.byte <= size);
-        require(json.nodes == NULL && json.decoded == NULL);
-        /* jansson takes a NUL byte between tokens for white space. */
-        require(expected == NULL || is_deep(text, size) || memchr(text, '\0', size));
+        require(failure.message && failure.byte <= size);
+        require(!json.nodes && !json.decoded);
+        /* jansson treats a NUL byte between tokens as white space. */
+        require(!expected || is_deep(text, size) || memchr(text, '\0', size));
         json_decref(expected);
         return 0;
     }
     bool is_beyond_jansson = size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
     require(check_node(&json, 0, &is_beyond_jansson) == json.node_count);
-    require(expected != NULL || is_beyond_jansson);
-    if (expected && !is_beyond_jansson) {
-        check_same(&json, 0, expected);
-    }
+    require(expected || is_beyond_jansson);
+    if (expected && !is_beyond_jansson) check_same(&json, 0, expected);
     json_decref(expected);
     harpe_json_free(&json);
     return 0;

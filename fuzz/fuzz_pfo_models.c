@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the models: the first byte chooses one (j, r, s, p; any other: p). Any bytes give either
- * problems that can be sent as an answer, or a model that reads the same once it was written. */
+/* Fuzzes the models: the first byte chooses one (j, r, s, p; any other: p). For any bytes, the
+ * result is a list of problems that can be sent as an answer, or a model that does not change when
+ * it is written and read again. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,11 +26,12 @@ static void check_problems(harpe_problems *problems) {
     free(text);
     harpe_error error;
     require(harpe_problems_status(problems, &error) == HARPE_INVALID_INPUT);
-    require(strpbrk(error.message, "\n\r\x1B") == NULL);
+    require(!strpbrk(error.message, "\n\r\x1B"));
     harpe_problems_free(problems);
 }
 
-/* What every model can do: MODEL is its name in function names, TYPE its struct. */
+/* Defines the check of a model: writing, reading and copying must keep all values. MODEL is the
+ * model's name in function names, and TYPE is its struct. */
 #define DEFINE_CHECK(MODEL, TYPE) \
     static void check_written_##MODEL(const TYPE *model) { \
         char *json = NULL; \
@@ -56,7 +58,7 @@ static void check_job(const char *text, size_t length) {
     harpe_problems problems = {0};
     harpe_job_info job = {0};
     if (!harpe_job_info_decode(text, length, &job, &problems)) {
-        require(job.job_id == NULL);
+        require(!job.job_id);
         check_problems(&problems);
         return;
     }
@@ -73,7 +75,7 @@ static void check_rank(const char *text, size_t length) {
     harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     if (!harpe_rank_info_decode(text, length, &rank, &problems)) {
-        require(rank.available_frequencies_mhz == NULL);
+        require(!rank.available_frequencies_mhz);
         check_problems(&problems);
         return;
     }
@@ -86,8 +88,8 @@ static void check_schedule(const char *text, size_t length) {
     harpe_frequency_schedule schedule = {0};
     harpe_error error;
     if (harpe_frequency_schedule_parse(text, length, &schedule, &error) != HARPE_OK) {
-        require(error.status == HARPE_INVALID_INPUT && schedule.instructions == NULL);
-        require(strpbrk(error.message, "\n\r\x1B") == NULL);
+        require(error.status == HARPE_INVALID_INPUT && !schedule.instructions);
+        require(!strpbrk(error.message, "\n\r\x1B"));
         return;
     }
     check_written_frequency_schedule(&schedule);
@@ -98,9 +100,8 @@ static void check_breakdowns(const harpe_breakdown *breakdowns, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; k < breakdowns[i].iteration_count; k++) {
             const double *values = breakdowns[i].values + breakdowns[i].offsets[k];
-            for (size_t n = 0; n < breakdowns[i].counts[k]; n++) {
+            for (size_t n = 0; n < breakdowns[i].counts[k]; n++)
                 require(isfinite(values[n]));
-            }
         }
     }
 }
@@ -112,7 +113,7 @@ static void check_result(const char *text, size_t length) {
     bool is_plain = harpe_profiling_result_scan(text, length, &rank);
     if (!harpe_profiling_result_decode(text, length, &result, &problems)) {
         require(!is_plain);
-        require(result.iteration_time_s == NULL);
+        require(!result.iteration_time_s);
         check_problems(&problems);
         return;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the plan file reader: any bytes give either one clean line of error with a position, or a
- * plan that keeps every promise of plan.h and reads the same when written again. Touches no files.
+/* Fuzzes the plan file reader. For any bytes, the result is an error of one printable line with a
+ * position, or a plan that satisfies all rules of plan.h and does not change when it is written and
+ * read again. Uses no files.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,19 +16,17 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
-    if (!holds) {
-        abort();
-    }
+    if (!holds) abort();
 }
 
 static void check_entry(const harpe_plan_file_entry *entry) {
     size_t length = strlen(entry->instruction);
     require(length >= 1 && length <= HARPE_INSTRUCTION_NAME_MAX);
-    require(strpbrk(entry->instruction, " ,\"'\n\r\t\\\x1b\x7f") == NULL);
+    require(!strpbrk(entry->instruction, " ,\"'\n\r\t\\\x1b\x7f"));
     require(entry->frequency_mhz >= 0 && entry->frequency_mhz <= HARPE_FREQUENCY_MAX_MHZ);
 }
 
-/* The same plan in the layout that Harpe writes. */
+/* Writes a plan in the layout in which Harpe writes plan files. */
 static void print_plan(const harpe_plan_file *file, harpe_text *text) {
     harpe_text_printf(text, "[\n");
     for (int rank = 0; rank < harpe_plan_file_rank_count(file); rank++) {
@@ -49,10 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_error error = {.message = ""};
     harpe_status status = harpe_plan_file_parse((const char *)data, size, "fuzz.py", &file, &error);
     if (status != HARPE_OK) {
-        require(file == NULL);
+        require(!file);
         require(error.status == status);
         require(strncmp(error.message, "fuzz.py:", strlen("fuzz.py:")) == 0);
-        require(strpbrk(error.message, "\n\r\x1b") == NULL);
+        require(!strpbrk(error.message, "\n\r\x1b"));
         return 0;
     }
     require(harpe_plan_file_rank_count(file) >= 1);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as a small planning problem, from a few stages' options to the choice of
- * plans, degenerate ones among them. What is accepted must be solved, and the library's own checker
- * must find nothing wrong with frontier and plans; what is refused must get one line.
+/* Fuzzes the planner. Any bytes are read as a small planning problem: the options of a few stages,
+ * and the choice of plans. Some problems are degenerate. The planner must solve every problem that
+ * it accepts, and the library's checker must accept the frontier and the plans. A refused problem
+ * must have an error of one line.
  *
  * The bytes, in order: schedule, ranks, microbatches, extras (see below), blocking power, units,
- * cost model, choice of plans, how many; then for every (stage, instruction) that the schedule runs
- * a count of options and two or three bytes for each. Bytes that are missing are 0. */
+ * cost model, choice of plans, number of plans. For every (stage, instruction) that the schedule
+ * runs, the number of options and two or three bytes for each option follow. Missing bytes count as
+ * 0. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +35,7 @@ enum {
     HAS_EPILOGUE = 2,
     KEEPS_PAIRS = 4,
     POWER_OF_EACH_RANK = 8,
-    IS_WILD = 16, /* every option has an order of magnitude of its own */
+    IS_WILD = 16, /* each option's time has a separate power of ten as a factor */
     HAS_THREE_CHUNKS = 32,
 };
 
@@ -63,11 +65,12 @@ static void require_ok(harpe_status status, const harpe_error *error) {
     abort();
 }
 
-/* A failure must be one of those expected, told in one line, with nothing handed out. */
+/* Checks a failure: its status is one of the two expected ones, its message is one line, and there
+ * is no result. */
 static void require_told(harpe_status status, const harpe_error *error, const void *out) {
     require(status == HARPE_INVALID_INPUT || status == HARPE_LIMIT_EXCEEDED);
     require(error->status == status && error->message[0] != '\0');
-    require(strchr(error->message, '\n') == NULL && out == NULL);
+    require(!strchr(error->message, '\n') && !out);
 }
 
 static uint8_t take(input *in) {
@@ -76,15 +79,14 @@ static uint8_t take(input *in) {
     return *in->data++;
 }
 
-/* ---- Making ------------------------------------------------------------------------------- */
+/* ---- Making ---------------------------------------------------------------------------------- */
 
 static void make_schedule(instance *it) {
     static const char *const before[] = {"load", NULL};
     static const char *const after[] = {"reduce", "step", NULL};
     int kinds = 0;
-    while (harpe_schedule_name_at(kinds) != NULL) {
+    while (harpe_schedule_name_at(kinds))
         kinds++;
-    }
     harpe_schedule_options options = {.name = harpe_schedule_name_at(take(&it->in) % kinds)};
     options.ranks = 1 + take(&it->in) % RANKS_MAX;
     options.microbatches = 1 + take(&it->in) % MICROBATCHES_MAX;
@@ -103,7 +105,7 @@ static void make_schedule(instance *it) {
 
 static double power_of_ten(int exponent) { return pow(10, exponent); }
 
-/* The unit of time goes from 1 ns to 10 s, that of power from 1 mW to 1 MW. */
+/* The unit of time is between 1 ns and 10 s, and the unit of power between 1 mW and 1 MW. */
 static double time_unit_s(const instance *it) { return power_of_ten(it->units % 11 - 9); }
 static double power_unit_w(const instance *it) { return power_of_ten(it->units / 11 % 10 - 3); }
 
@@ -116,9 +118,8 @@ static void make_blocking_powers(instance *it) {
 }
 
 static void add_options(instance *it, int stage, const char *name) {
-    for (size_t i = 0; i < it->row_count; i++) {
+    for (size_t i = 0; i < it->row_count; i++)
         if (it->rows[i].stage == stage && strcmp(it->rows[i].instruction, name) == 0) return;
-    }
     int count = 1 + take(&it->in) % OPTIONS_MAX;
     for (int i = 0; i < count; i++) {
         require(it->row_count < ROWS_MAX);
@@ -176,7 +177,7 @@ static bool make_problem(instance *it) {
     return status == HARPE_OK;
 }
 
-/* ---- Checking ----------------------------------------------------------------------------- */
+/* ---- Checking -------------------------------------------------------------------------------- */
 
 static void check_frontier(const instance *it, const harpe_frontier *frontier) {
     size_t count = 0;
@@ -208,14 +209,13 @@ static void check_plans(const instance *it, const harpe_frontier *frontier,
     }
 }
 
-/* Times from T_min on, most of them within the frontier. */
+/* Chooses times from T_min on. Most of them are within the frontier. */
 static void choose_times(instance *it, const harpe_frontier *frontier, double *times_s) {
     size_t count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
     double fastest_s = vertices[0].time_s, slowest_s = vertices[count - 1].time_s;
-    for (int i = 0; i < TIMES_MAX; i++) {
+    for (int i = 0; i < TIMES_MAX; i++)
         times_s[i] = fastest_s + (slowest_s - fastest_s) * take(&it->in) / 200;
-    }
 }
 
 static void solve(instance *it) {
@@ -234,7 +234,7 @@ static void solve(instance *it) {
     size_t vertex_count = 0;
     (void)harpe_frontier_vertices(frontier, &vertex_count);
     if (request.choice == HARPE_PLANS_ALL && vertex_count > VERTICES_MAX)
-        request.choice = HARPE_PLANS_SPREAD; /* for the sake of speed */
+        request.choice = HARPE_PLANS_SPREAD; /* for speed */
     if (request.choice == HARPE_PLANS_AT) {
         choose_times(it, frontier, times_s);
         request.times_s = times_s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the power limit profile reader: any bytes give either one clean line of error, or
- * measurements that keep every promise and that each selector can choose from. Touches no files. */
+/* Fuzzes the power limit profile reader. For any bytes, the result is an error of one printable
+ * line, or valid measurements from which each selector can choose. Uses no files. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,9 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
-    if (!holds) {
-        abort();
-    }
+    if (!holds) abort();
 }
 
 static void check_choice(harpe_power_limit_selector selector,
@@ -50,10 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_status status =
         harpe_power_limit_profile_parse((const char *)data, size, "fuzz.json", &profile, &error);
     if (status != HARPE_OK) {
-        require(profile.measurements == NULL && profile.device_model == NULL);
+        require(!profile.measurements && !profile.device_model);
         require(error.status == status);
         require(strncmp(error.message, "fuzz.json:", strlen("fuzz.json:")) == 0);
-        require(strpbrk(error.message, "\n\r\x1b") == NULL);
+        require(!strpbrk(error.message, "\n\r\x1b"));
         return 0;
     }
     check_profile(&profile);

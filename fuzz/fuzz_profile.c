@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the profile reader: any bytes give either one clean line of error or a profile that keeps
- * every promise of profile.h and survives being written and read again. Touches no files. */
+/* Fuzzes the profile reader. For any bytes, the result is an error of one printable line, or a
+ * profile that satisfies all rules of profile.h and does not change when it is written and read
+ * again. Uses no files. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ static void check_entry(const harpe_profile *profile, size_t index) {
     require(entry->stage >= 0 && entry->stage < harpe_profile_stage_count(profile));
     require(strlen(entry->instruction) >= 1);
     require(strlen(entry->instruction) <= HARPE_INSTRUCTION_NAME_MAX);
-    require(strpbrk(entry->instruction, " ,\"'\n\r\t\\<>&") == NULL);
+    require(!strpbrk(entry->instruction, " ,\"'\n\r\t\\<>&"));
     require(entry->point_count >= 1);
     require(harpe_profile_find(profile, entry->stage, entry->instruction) == entry);
     for (size_t k = 0; k < entry->point_count; k++) {
@@ -61,7 +62,7 @@ static void check_round_trip(const harpe_profile *profile) {
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
-            /* A sum over ranks or a mean may lie just outside of what a single row may be. */
+            /* A sum over ranks, or a mean, may be slightly outside of the range of a single row. */
             const harpe_profile_point *point = &entry->points[k];
             if (point->energy_j > 1e9 || point->energy_j < 2e-12 || point->time_s > 9e5 ||
                 point->time_s < 2e-9)
@@ -83,17 +84,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_status status =
         harpe_profile_parse_csv((const char *)data, size, "fuzz.csv", &profile, &error);
     if (status != HARPE_OK) {
-        require(profile == NULL);
+        require(!profile);
         require(error.status == status);
         require(strncmp(error.message, "fuzz.csv", strlen("fuzz.csv")) == 0);
-        require(strpbrk(error.message, "\n\r\x1B") == NULL);
+        require(!strpbrk(error.message, "\n\r\x1B"));
         return 0;
     }
     require(harpe_profile_stage_count(profile) >= 1);
     require(harpe_profile_entry_count(profile) >= 1);
-    for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
+    for (size_t i = 0; i < harpe_profile_entry_count(profile); i++)
         check_entry(profile, i);
-    }
     check_round_trip(profile);
     harpe_profile_free(profile);
     return 0;

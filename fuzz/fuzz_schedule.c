@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as a schedule file. What is accepted must be whole, and its graph a graph
- * with a true order; what is refused must get one line and leave no schedule. */
+/* Fuzzes the reader of schedule files with any bytes. An accepted schedule must be complete, and
+ * its dependency graph must have a valid topological order. A refused file must have an error of
+ * one line and give no schedule. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +55,7 @@ static void check_schedule(const harpe_schedule *schedule) {
     require(ranks > 0);
     const harpe_instruction **lists = calloc((size_t)ranks, sizeof *lists);
     size_t *counts = calloc((size_t)ranks, sizeof *counts);
-    require(lists != NULL && counts != NULL);
+    require(lists && counts);
     size_t total = 0;
     for (int rank = 0; rank < ranks; rank++) {
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
@@ -81,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         require(schedule != NULL);
         check_schedule(schedule);
     } else {
-        require(schedule == NULL && error.status == status && error.message[0] != '\0');
+        require(!schedule && error.status == status && error.message[0] != '\0');
     }
     harpe_schedule_free(schedule);
     return 0;

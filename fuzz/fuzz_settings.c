@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as a settings file. What is taken must print and read back to the same;
- * what is refused must get one line. */
+/* Fuzzes the reader of settings files with any bytes. Accepted settings must be the same after they
+ * are printed and read again. A refused file must have an error of one line. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,9 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_error error = {0};
     harpe_status status =
         harpe_settings_from_text(&settings, (const char *)data, size, "fuzz", &error);
-    if (status != HARPE_OK) {
+    if (status != HARPE_OK)
         require(error.status == status && error.message[0] && !strchr(error.message, '\n'));
-    }
     (void)harpe_settings_check(&settings, &error);
     check_round_trip(&settings);
     harpe_settings_free(&settings);

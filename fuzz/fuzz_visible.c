@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any text as CUDA_VISIBLE_DEVICES. What comes out must be distinct GPUs of the
- * machine; what is refused must get one line and change nothing. */
+/* Fuzzes the reader of CUDA_VISIBLE_DEVICES with any text. The result must be distinct GPUs of the
+ * machine. A refused text must have an error of one line and must not change the outputs. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,13 +43,10 @@ static void check(const char *text, size_t device_count) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *text = malloc(size + 1);
     require(text != NULL);
-    if (size > 0) {
-        memcpy(text, data, size);
-    }
+    if (size > 0) memcpy(text, data, size);
     text[size] = '\0';
-    for (size_t devices = 0; devices <= DEVICES; devices++) {
+    for (size_t devices = 0; devices <= DEVICES; devices++)
         check(text, devices);
-    }
     free(text);
     return 0;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for libFuzzer in ordinary builds: runs a fuzz target once over every file of a corpus
- * directory, so that each input that ever mattered stays a unit test. It invents no inputs. */
+/* Replaces libFuzzer in ordinary builds: runs a fuzz target once for every file of a corpus
+ * directory, so the stored inputs are unit tests. It generates no inputs. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,7 +24,7 @@ static int replay(const char *directory, const char *name) {
         return 1;
     }
     printf("%s\n", path);
-    fflush(stdout); /* a crash should be preceded by the name of its input */
+    fflush(stdout); /* so that the name of the input is printed before a crash */
     (void)LLVMFuzzerTestOneInput((const uint8_t *)data, length);
     free(data);
     free(path);
@@ -39,7 +39,7 @@ int main(int argument_count, char **arguments) {
     }
     int failures = 0;
     int inputs = 0;
-    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+    for (const struct dirent *entry; (entry = readdir(stream));) {
         if (entry->d_name[0] != '.') {
             inputs++;
             failures += replay(arguments[1], entry->d_name);

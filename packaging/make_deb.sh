@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# `make deb`: Debian packages of the source tree as it is, in build/deb or the folder given (those with
-# debug symbols in debug/ there), and what lintian says about them. Installs what packaging/debian/control builds with, and lintian, where they
-# are missing. The same tree gives the same packages, byte for byte, wherever it lies.
+# `make deb`: makes Debian packages of the source tree as it is, in build/deb or in the given folder
+# (packages with debug symbols in debug/ below it), and runs lintian on them. Installs the build
+# dependencies of packaging/debian/control, and lintian, if they are missing. The same tree gives the
+# same packages, byte for byte, in any folder.
 #
 # Usage: make_deb.sh [folder]
 set -eu
@@ -16,7 +17,7 @@ fail() {
     exit 1
 }
 
-# What belongs to the project: without build folders and whatever else git ignores.
+# The files of the project, without build folders and other files that git ignores.
 list_sources() {
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files -z --cached --others --exclude-standard
@@ -46,7 +47,7 @@ install_missing() {
 command -v apt-get >/dev/null || fail 'this is not a Debian system, but make install works everywhere'
 rm -rf -- "$tree" "$folder"/*harpe*_"$version"-* "$folder"/*harpe*_*.deb "$folder/debug"
 mkdir -p "$tree"
-# A file may have been deleted that git still lists.
+# Git may still list a file that was deleted.
 list_sources | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || cp -p --parents -- "$file" "$tree"
 done
@@ -56,7 +57,7 @@ install_missing
 (cd "$tree" && dpkg-buildpackage --build=binary --unsigned-changes "--jobs=${JOBS:-$(nproc)}") \
     >"$folder/build.log" 2>&1 || { grep -v '^\[' "$folder/build.log" | tail -n 20; fail "see $folder/build.log"; }
 rm -rf -- "$tree"
-# They are not on their way to Debian's archive, where a first package answers a request for it.
+# The packages are not for Debian's archive, where a first package must close a request for it.
 lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs \
     "$folder"/harpe_*.changes
 mkdir -p "$folder/debug"

@@ -14,7 +14,7 @@ import tempfile
 
 from pycparser import c_ast, c_parser
 
-# What the headers include from the system, as far as they use it.
+# The declarations that the headers use from system headers.
 SYSTEM_HEADERS = {
     "stdbool.h": "typedef _Bool bool;\n",
     "stddef.h": "typedef unsigned long size_t;\n#define NULL ((void *)0)\n",
@@ -32,12 +32,13 @@ BASIC = {
     "int32_t": "C.c_int32", "uint32_t": "C.c_uint32", "int64_t": "C.c_int64",
     "uint64_t": "C.c_uint64", "void": None,
 }
-# Headers that need what the library does not link.
+# Headers with dependencies that the library does not link.
 LEFT_OUT = {"mpi.h"}
 
 
 def preprocess(include):
-    """All public headers as one text that pycparser reads, and the values of their number macros."""
+    """Returns all public headers as one text that pycparser can read, and the values of their
+    numeric macros."""
     names = sorted(h.name for h in (include / "harpe").glob("*.h") if h.name not in LEFT_OUT)
     with tempfile.TemporaryDirectory() as folder:
         for name, text in SYSTEM_HEADERS.items():
@@ -52,7 +53,7 @@ def preprocess(include):
 
 
 class Bindings:
-    """Collects what the headers declare and writes it as Python."""
+    """Collects the declarations of the headers and writes them as Python."""
 
     def __init__(self, tree):
         self.kinds = {}      # typedef name -> "struct", "opaque", "enum", "function", "basic"
@@ -91,6 +92,8 @@ class Bindings:
             self.add_enum(inner)
         elif isinstance(inner, c_ast.Struct):
             self.kinds[node.name] = "struct" if node.name in self.structs else "opaque"
+        elif isinstance(inner, c_ast.IdentifierType) and self.kinds.get(inner.names[0]) == "enum":
+            self.kinds[node.name] = "enum"
         else:
             raise ValueError(f"typedef {node.name}: not understood")
 
@@ -109,7 +112,7 @@ class Bindings:
     # ---- Types ----
 
     def named(self, name):
-        """The ctypes type of a typedef or struct name; None for void."""
+        """Returns the ctypes type of a typedef or struct name, or None for void."""
         kind = self.kinds.get(name)
         if kind == "struct" or (kind is None and name in self.structs):
             return name
@@ -124,7 +127,7 @@ class Bindings:
         raise ValueError(f"type {name}: not understood")
 
     def of(self, node, is_result=False):
-        """The ctypes type of a declaration's type, as Python source; None for void."""
+        """Returns the ctypes type of a declaration's type, as Python source, or None for void."""
         if isinstance(node, c_ast.TypeDecl):
             if isinstance(node.type, (c_ast.Struct, c_ast.Enum)):
                 return self.named(node.type.name)
@@ -140,7 +143,7 @@ class Bindings:
         if inner in (None, "opaque"):
             return "C.c_void_p"
         if inner == "C.c_char":
-            # A text that the caller must free has to keep its address.
+            # The caller must free this text, so the pointer must keep its address.
             is_const = "const" in (getattr(target, "quals", None) or [])
             return "C.c_char_p" if is_const else "C.c_void_p"
         return f"C.POINTER({inner})"
@@ -148,7 +151,7 @@ class Bindings:
     def function_pointer(self, node):
         arguments = [self.of(a.type) for a in (node.args.params if node.args else [])]
         arguments = [a for a in arguments if a is not None]
-        # Python must not swallow what a callback returns: a text would be freed too early.
+        # Python must not convert the result of a callback, because it would free a text too early.
         result = self.of(node.type)
         text = ", ".join([str(result)] + arguments)
         return f"C.CFUNCTYPE({text})"
@@ -162,6 +165,24 @@ class Bindings:
             return dict(self.constants)[node.name]
         raise ValueError("a constant must be a number")
 
+    @staticmethod
+    def is_alias(member):
+        """Returns whether the member is an unnamed union, which gives one value several names."""
+        return isinstance(member.type, c_ast.Union)
+
+    def members(self, name):
+        """Returns the members of a struct, and of each unnamed union only the first."""
+        found = []
+        for member in self.structs[name].decls:
+            if not self.is_alias(member):
+                found.append(member)
+                continue
+            first, *others = member.type.decls
+            if any(self.of(other.type) != self.of(first.type) for other in others):
+                raise ValueError(f"{name}: the names in a union must have one type")
+            found.append(first)
+        return found
+
     # ---- Writing ----
 
     def write(self):
@@ -174,8 +195,11 @@ class Bindings:
             lines += [f"class {name}(C.Structure):", "    pass", "", ""]
         for name in self.ordered():
             fields = [f'    ("{member.name}", {self.of(member.type)}),'
-                      for member in self.structs[name].decls]
+                      for member in self.members(name)]
             lines += [f"{name}._fields_ = ["] + fields + ["]"]
+            lines += [f"{name}.{alias.name} = {name}.{union.type.decls[0].name}"
+                      for union in self.structs[name].decls if self.is_alias(union)
+                      for alias in union.type.decls[1:]]
         lines += ["", "# name: (result, arguments)", "FUNCTIONS = {"]
         for node in sorted(self.prototypes, key=lambda n: n.name):
             arguments = [self.of(a.type) for a in node.type.args.params]
@@ -185,14 +209,14 @@ class Bindings:
         return "\n".join(lines + ["}", ""])
 
     def ordered(self):
-        """Structs so that one held by value comes before its holder."""
+        """Sorts structs so that a struct comes before every struct that contains it by value."""
         done, order = set(), []
 
         def visit(name):
             if name in done:
                 return
             done.add(name)
-            for member in self.structs[name].decls:
+            for member in self.members(name):
                 held = member.type
                 while isinstance(held, c_ast.ArrayDecl):
                     held = held.type

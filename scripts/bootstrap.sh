@@ -14,7 +14,7 @@ fail() {
     exit 1
 }
 
-# Prints the lines of the list that are wanted, without comments.
+# Prints the wanted lines of the list, without comments.
 wanted_packages() {
     local line
     while read -r line; do
@@ -38,7 +38,8 @@ missing_packages() {
     done < <(wanted_packages)
 }
 
-# Says what installing the given packages means, in apt's words: how many, to fetch, on the disk.
+# Prints the number of packages to install, the size of the download, and the disk space that apt
+# reports.
 announce() {
     local line purpose='to build' packages='' fetch='' disk=''
     [ "$wanted" = build ] || purpose='for all tests; building alone needs far fewer'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints every C file of the project, one a line, relative to its root.
+# Prints every C file of the project, one per line, relative to the project's directory.
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 shopt -s globstar nullglob

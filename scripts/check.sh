@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in, in the order in which it fails fastest: builds
-# with gcc and clang, the tests under sanitizers, and last the release tests, which include those of
-# the house itself (style, floors, symbols, installation). Stops at the first part that fails.
+# Runs all checks that must pass before a change is merged. Checks that fail fastest come first:
+# builds with gcc and clang, then the tests under sanitizers, and last the release tests, which
+# include those of the project's rules (style, includes, symbols, installation). Stops at the first
+# part that fails.
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
 
-# Without it no test would be built.
+# Without cmocka, the build would contain no tests.
 pkg-config --exists cmocka || { echo 'check: no cmocka (see scripts/packages.txt)' >&2; exit 1; }
 
 build() {

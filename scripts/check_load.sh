@@ -20,7 +20,7 @@ fail() {
 busy=() runner=''
 clean_up() {
     trap '' INT TERM HUP
-    exec 2>/dev/null # the shell tells of each process that is killed
+    exec 2>/dev/null # prevents a message of the shell for each killed process
     [ -z "$runner" ] || kill -TERM -- "-$runner" 2>/dev/null
     [ ${#busy[@]} -eq 0 ] || kill -KILL "${busy[@]}" 2>/dev/null
     wait
@@ -34,9 +34,9 @@ start_load() {
     done
 }
 
-# One round; the names of the tests that failed are added to build/load/failed. ctest is in a process
-# group of its own, for it ends without its tests. A shell's background processes ignore Ctrl-C; tests
-# must not.
+# Runs one round and adds the names of failed tests to build/load/failed. ctest runs in a process
+# group of its own, because it can end without its tests. A shell's background processes ignore
+# Ctrl-C; tests must not.
 run_round() {
     local status
     rm -f "$failed_list"
@@ -60,10 +60,10 @@ print_summary() {
             "$repeat" "${#busy[@]}"
         return 0
     fi
-    printf 'check-load: these tests failed, so often in %d rounds, beside %d busy processes:\n' \
+    printf 'check-load: these tests failed; number of failures in %d rounds, beside %d busy processes:\n' \
         "$repeat" "${#busy[@]}"
     sort "$logs/failed" | uniq -c | sort -k 1,1nr -k 2
-    printf 'check-load: what they said is in %s/round-*.log\n' "$logs"
+    printf 'check-load: the output of the tests is in %s/round-*.log\n' "$logs"
     return 1
 }
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# `./demo`: a training job on emulated GPUs learns to save energy in front of your eyes, and the
-# report of its whole frontier is there to open. About two minutes. Everything it makes is in
-# build/demo, replaced on every run.
+# `./demo`: shows how a training job on emulated GPUs learns to save energy, and writes a report of
+# the whole frontier. Takes about two minutes. All output is in build/demo, which every run replaces.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
-#   P2P_POWER=watts    its blocking power (default 75 W for your own profile: measure it)
+#   P2P_POWER=watts    the blocking power for your profile (default 75 W; measure it)
 #   NUM_MBS=number     microbatches in an iteration (default 32)
 set -eu
 start=$PWD
@@ -21,7 +20,7 @@ fi
 say() { printf '%s\n' "$*"; }
 title() { printf '\n%s%s%s\n\n' "$bold" "$*" "$plain"; }
 
-# Shows a command as one would type it, then runs it.
+# Prints a command as a user would type it, then runs it.
 show() {
     local word typed=harpe
     for word; do
@@ -39,17 +38,17 @@ if [ -n "${PROFILE:-}" ]; then
     /*) ;;
     *) [ "$start" = "$PWD" ] || profile=$start/$profile ;;
     esac
-    [ -r "$profile" ] || { say "demo: PROFILE=$PROFILE: there is no such file" >&2; exit 1; }
+    [ -r "$profile" ] || { say "demo: PROFILE=$PROFILE: the file does not exist" >&2; exit 1; }
 fi
-[ -x "$harpe" ] || { say "demo: $harpe is not there: run ./demo" >&2; exit 1; }
+[ -x "$harpe" ] || { say "demo: $harpe does not exist: run ./demo" >&2; exit 1; }
 mkdir -p build/demo
 
 if [ -n "${PROFILE:-}" ]; then
     title "1. The profile: $PROFILE"
     if [ -z "$power" ]; then
         power=75
-        say "  Blocking power is not given: $power W assumed. Set P2P_POWER to what your GPU draws"
-        say "  while it waits for its neighbour."
+        say "  The blocking power is not given; the demo assumes $power W. Set P2P_POWER to the power"
+        say "  that your GPU draws while it waits for its neighbour."
     else
         say "  Blocking power: $power W."
     fi
@@ -63,8 +62,8 @@ fi
 
 if [ -z "${PROFILE:-}" ]; then
     title '2. A training job on those GPUs, and nobody tells it anything'
-    say '  Eight ranks, a controller for each GPU and a server, as processes. The scheduler tries'
-    say '  frequencies while the job trains, plans with what it measured, and runs the plan.'
+    say '  Eight ranks, a controller for each GPU and a server run as processes. The scheduler tries'
+    say '  frequencies while the job trains, makes plans from the measurements, and runs a plan.'
     [ -t 2 ] || say '  This takes about a minute and a half.'
     say
     show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \

@@ -15,7 +15,7 @@ readonly project=${self%/scripts/*}
 readonly suite=bookworm
 readonly user=tester
 readonly folder=${TMPDIR:-/var/tmp}
-readonly size_gb=8 # with room to spare
+readonly size_gb=8 # includes a reserve
 export FRESH_ROOT_BEGAN=${FRESH_ROOT_BEGAN:-$EPOCHSECONDS}
 
 root='' child='' environment=() enter=()
@@ -33,18 +33,18 @@ fail() {
 
 # ---- Whether a root can be made ----------------------------------------------------------------
 
-# Prints why no root can be made here; nothing where it can.
+# Prints the reason why no root can be created here, or nothing if there is none.
 obstacle() {
     local free_gb
     free_gb=$(df --output=avail -B1G "$folder" | tail -n 1)
     if [ "$(id -u)" -ne 0 ]; then
-        echo 'this needs root'
+        echo 'it needs root'
     elif ! unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
-        echo 'there is no right to mount'
+        echo 'mounting is not permitted'
     elif [ "${free_gb:-0}" -lt "$size_gb" ]; then
-        printf 'there are %d GB free in %s, and it takes %d\n' "${free_gb:-0}" "$folder" "$size_gb"
+        printf '%d GB are free in %s, but %d are needed\n' "${free_gb:-0}" "$folder" "$size_gb"
     elif ! command -v debootstrap >/dev/null && ! install_debootstrap >&2; then
-        echo 'there is no debootstrap, and it cannot be installed'
+        echo 'debootstrap is missing and cannot be installed'
     fi
 }
 
@@ -55,19 +55,20 @@ install_debootstrap() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap </dev/null
 }
 
-# ---- What the root gets from this machine ------------------------------------------------------
+# ---- Configuration from this machine -----------------------------------------------------------
 
 runs_same_suite() { grep -qsx "VERSION_CODENAME=$suite" /etc/os-release; }
 
-# The first mirror of the suite that apt knows; nothing where debootstrap's own choice is right.
+# Prints the first mirror of the suite that apt knows, or nothing if debootstrap's own choice is
+# right.
 mirror() {
     runs_same_suite || return 0
     apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
         sed -n "s/ $suite main\$//p" | head -n 1
 }
 
-# Where packages come from and how one gets there: apt's sources, keys and proxies, names of hosts,
-# certificates, pip's settings. Passwords (auth.conf) stay here.
+# Copies the configuration for the network and for packages: apt's sources, keys and proxies, host
+# names, certificates, pip's settings. Does not copy passwords (auth.conf).
 copy_configuration() {
     local file
     if runs_same_suite; then
@@ -89,11 +90,12 @@ copy_configuration() {
         while read -r file; do
             [ ! -r "$file" ] || sed -e '$a\' -- "$file"
         done >"$root/etc/ssl/certs/ca-certificates.crt"
-    # Installing ca-certificates writes that file anew, from this one as well.
+    # The installation of ca-certificates creates this file again and includes this certificate.
     cp -- "$root/etc/ssl/certs/ca-certificates.crt" "$root/usr/local/share/ca-certificates/machine.crt"
 }
 
-# The environment of a command: what a login gives, and how to reach the network.
+# Prints the environment of a command: that of a login, and the settings that give access to the
+# network.
 list_environment() {
     local name value
     for name in CI JOBS {http,https,ftp,no}_proxy {HTTP,HTTPS,FTP,NO}_PROXY \
@@ -110,7 +112,7 @@ list_environment() {
     done
 }
 
-# The project's files, without what git ignores, each ended by a zero byte.
+# Prints the project's files without those that git ignores, each followed by a zero byte.
 list_files() {
     cd -- "$project" || return
     if git rev-parse --git-dir >/dev/null 2>&1; then
@@ -119,7 +121,7 @@ list_files() {
         find . \( -path ./build -o -path ./.git -o -path ./python/build -o -name '*.egg-info' \) -prune -o \
             -type f -print0
     fi | while IFS= read -r -d '' file; do
-        [ ! -e "$file" ] || printf '%s\0' "$file" # git lists what was deleted as well
+        [ ! -e "$file" ] || printf '%s\0' "$file" # git also lists deleted files
     done
 }
 
@@ -141,6 +143,21 @@ make_root() {
     debootstrap --variant=minbase "$suite" "$root" ${from:+"$from"} >"$root.log" 2>&1
 }
 
+# Makes a new device file in the new root directory, so that a test that runs as root cannot change
+# the machine's. Where the system does not permit that, the root directory gets the machine's device
+# file.
+make_device() {
+    local type
+    type=$(stat -c '0x%t 0x%T' "/dev/$1")
+    # shellcheck disable=SC2086 # two numbers
+    if mknod -m 666 "$root/dev/$1" c $type 2>/dev/null &&
+        { [ "$1" = tty ] || : <"$root/dev/$1"; } 2>/dev/null; then
+        return 0
+    fi
+    rm -f -- "$root/dev/$1"
+    : >"$root/dev/$1" && mount --bind "/dev/$1" "$root/dev/$1"
+}
+
 mount_devices() {
     local name
     mount --bind "$root" "$root" && mount -t proc proc "$root/proc" &&
@@ -150,7 +167,7 @@ mount_devices() {
         mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/dev/shm" || return
     for name in null zero full random urandom tty; do
         [ -e "/dev/$name" ] || continue
-        : >"$root/dev/$name" && mount --bind "/dev/$name" "$root/dev/$name" || return
+        make_device "$name" || return
     done
     ln -s pts/ptmx "$root/dev/ptmx"
     ln -s /proc/self/fd "$root/dev/fd"
@@ -159,15 +176,16 @@ mount_devices() {
     done
 }
 
-# Makes the root that of this process as well, because no user namespace can be made in a chroot.
-# Where that cannot be done, commands run in a chroot.
+# Makes this root the root of the process too, because a user namespace cannot be created in a
+# chroot. If that is not possible, commands run in a chroot.
 change_root() {
     enter=(chroot "$root")
     cd -- "$root" && pivot_root . . 2>/dev/null || return 0
     umount -l . && cd / && enter=()
 }
 
-# in_root <user> <command...>: runs it there with the environment of a login, in the project's copy.
+# in_root <user> <command...>: runs the command in the new root, in the copy of the project, with
+# the environment of a login.
 in_root() {
     local who=$1 home=/root path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
     local -a become=()
@@ -181,8 +199,8 @@ in_root() {
         sh -c 'cd -- "$1" && shift && exec "$@"' sh "/home/$user/harpe" "$@" </dev/null
 }
 
-# An ordinary user whose sudo asks for no password; packages that are written without waiting for the
-# disk; no services.
+# Prepares an ordinary user whose sudo asks for no password, the installation of packages without
+# waiting for the disk, and a system without services.
 prepare_root() {
     copy_configuration || return
     mapfile -t environment < <(list_environment)
@@ -200,16 +218,16 @@ prepare_root() {
         --no-install-recommends sudo; } >/tmp/log 2>&1 || { tail -n 5 /tmp/log >&2; exit 1; }; rm /tmp/log'
 }
 
-# The last thing printed is ctest's summary.
+# The summary of ctest comes last.
 run_checks() {
     say "./check as an ordinary user"
     in_root "$user" ./check || return
-    say 'the release tests as root; clang-tidy, which is the same for everybody, not again'
+    say 'the release tests as root, without clang-tidy, whose result does not depend on the user'
     in_root root ctest --preset release -j "${JOBS:-$(nproc)}" -E '^house_clang_tidy$'
 }
 
 run_inside() {
-    say 'preparing it'
+    say 'preparing the root'
     prepare_root || fail 'the root cannot be prepared'
     case ${1:-} in
     '') run_checks ;;
@@ -220,8 +238,8 @@ run_inside() {
 
 # ---- Outside ---------------------------------------------------------------------------------------
 
-# Runs a function of this file as process 1 of namespaces that end with this script, even if it is
-# killed. A shell's background processes ignore Ctrl-C; tests must not.
+# Runs a function of this file as process 1 of new namespaces, which end with this script even if it
+# is killed. A shell's background processes ignore Ctrl-C; tests must not.
 in_namespaces() {
     env --default-signal=INT,QUIT setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child \
         "$BASH" "$self" --inside "$root" "$@" </dev/null &
@@ -232,7 +250,7 @@ in_namespaces() {
     return "$status"
 }
 
-# Ends all processes in the namespaces by ending their first, and removes the root.
+# Ends all processes in the namespaces by ending process 1, and removes the root.
 clean_up() {
     local first=''
     trap '' INT TERM HUP
@@ -249,7 +267,7 @@ run_here() {
     local -a command=("$@")
     [ "${1:-}" != --as-root ] || command=("${@:2}")
     [ ${#command[@]} -gt 0 ] || command=(./check)
-    printf 'fresh root: no empty Debian can be made here (%s): running %s on this machine\n' \
+    printf 'fresh root: cannot create an empty Debian (%s): running %s on this machine\n' \
         "$reason" "${command[*]}"
     cd -- "$project" || exit
     exec "${command[@]}" </dev/null
@@ -281,7 +299,8 @@ main() {
     in_namespaces run_inside "$@"
 }
 
-# Nothing of this file is read after this line, for it may be edited while it runs.
+# The shell reads nothing of this file after this line, because the file may be edited while the
+# script runs.
 if [ "${1:-}" = --inside ]; then
     root=$2
     shift 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every libFuzzer target for FUZZ_SECONDS, from the seeds in fuzz/corpus/<target>. New inputs
-# go to build/fuzz/corpus, crashes to build/fuzz/crashes; the exit status tells whether one was found.
+# go to build/fuzz/corpus, crashes to build/fuzz/crashes. The exit status is not 0 if a crash was
+# found.
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 seconds=${FUZZ_SECONDS:-300}

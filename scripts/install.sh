@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# `make install`: installs, keeps a list of what went where for uninstall.sh, and tells the dynamic
-# loader. Says at the end what the user's shell lacks to find it all; nothing where it lacks nothing.
-# With DESTDIR only files are written.
+# `make install`: installs Harpe, writes a list of the installed files for uninstall.sh, and updates
+# the cache of the dynamic loader. At the end it prints the settings that the user's shell needs to
+# find everything, if any are missing. With DESTDIR it only writes files.
 #
 # Usage: install.sh <build directory> <prefix>
 set -eu
 build=$(cd -- "$1" && pwd)
 prefix=$2
 destdir=${DESTDIR:-}
-PATH=$PATH:/usr/sbin:/sbin # where ldconfig is, and not everybody looks
+PATH=$PATH:/usr/sbin:/sbin # ldconfig is in one of these, which are not in the PATH of every user
 
 cmake --install "$build" --prefix "$prefix"
 
-# CMake's own manifest only knows the last installation.
+# CMake's own manifest lists only the files of the last installation.
 touch "$build/installed"
 while IFS= read -r file || [ -n "$file" ]; do
     printf '%s\n' "${destdir%/}$file"
@@ -20,14 +20,15 @@ done <"$build/install_manifest.txt" | sort -u - "$build/installed" >"$build/inst
 mv "$build/installed.new" "$build/installed"
 [ -z "$destdir" ] || exit 0
 
-# Folder of what the manifest lists under that name.
+# Prints the directory of the file that the manifest lists under that name.
 folder_of() { dirname -- "$(grep -m 1 "/$1\$" "$build/install_manifest.txt")"; }
 bin=$(folder_of 'bin/harpe')
 lib=$(folder_of 'libharpe\.so\.0')
 pc=$(folder_of 'harpe\.pc')
 python=$(dirname -- "$(folder_of 'harpe/__init__\.py')")
 
-# Is the folder one of the loader's? Names of one folder may differ: /lib and /usr/lib.
+# Returns true if the loader searches this directory. One directory may have several names, such as
+# /lib and /usr/lib.
 loader_covers() {
     local folder
     while IFS=: read -r folder _; do
@@ -54,7 +55,7 @@ python3 -c 'import sys; sys.exit(sys.argv[1] not in sys.path)' "$python" 2>/dev/
     lacks PYTHONPATH "$python"
 [ "$(pkg-config --variable=pcfiledir harpe 2>/dev/null)" = "$pc" ] || lacks PKG_CONFIG_PATH "$pc"
 
-# CMake's find_package looks beside PATH.
+# CMake's find_package also searches the directories beside those in PATH.
 [ -z "$loader" ] || printf 'install: %s\n' "$loader"
 if [ ${#exports[@]} -gt 0 ]; then
     printf 'install: put this into your shell, for example into ~/.profile:\nexport %s\n' "${exports[*]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/pictures/ anew, with the program itself. Run it after a change to plans
-# or pictures, and look at what it made before committing.
+# Creates the pictures of docs/pictures/ again, with the program itself. Run it after a change to
+# plans or pictures, and look at the pictures before you commit them.
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 harpe=$(realpath -- "${HARPE:-build/release/harpe}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make uninstall`: removes what install.sh put below the prefix (and DESTDIR), what Python compiled of
-# it, and folders that are empty then and are called after Harpe.
+# `make uninstall`: removes the files that install.sh has installed below the prefix (and DESTDIR),
+# their compiled Python files, and directories that are then empty and named after Harpe.
 #
 # Usage: uninstall.sh <build directory> <prefix>
 set -eu
@@ -35,7 +35,8 @@ for file in "${files[@]}"; do
         folder=${folder%/*}
     done
 done
-grep -vF -x -f <(printf '%s\n' "${files[@]}") "$list" >"$list.new" || true # none is left
+# grep fails if no line is left
+grep -vF -x -f <(printf '%s\n' "${files[@]}") "$list" >"$list.new" || true
 mv "$list.new" "$list"
 if [ -z "${DESTDIR:-}" ] && [ "$(id -u)" -eq 0 ] && command -v ldconfig >/dev/null; then
     ldconfig 2>/dev/null || true

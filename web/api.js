@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to the server that this page came from, and to no other. If it wants a token, the
-// person is asked once, unless the link has it. It is kept until the tab is closed.
+// Sends requests to the server that this page came from, and to no other. If the server requires a
+// token, the page asks the user once, unless the link contains the token. The token is kept until
+// the tab is closed.
 import { h } from "./dom.js";
 
 const TOKEN = "harpe-token";
 let asking = null;
-let isRefused = false; // the person would not give one
+let isRefused = false; // the user has cancelled the dialog
 
 function tokenDialog(wasWrong) {
     const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true,
                                pattern: "[ -~]+", title: "letters, digits and signs of ASCII" });
     return { input, dialog: h("dialog", { "aria-labelledby": "token-title" }, h("form", { method: "dialog" },
-        h("h2", { id: "token-title" }, "This server wants a token"),
+        h("h2", { id: "token-title" }, "This server requires a token"),
         wasWrong ? h("p", { class: "problem", role: "alert" }, "That token was not accepted.") : null,
-        h("p", null, "The text of the file that harpe serve was started with (--token-file). ",
-            "It is kept in this tab only."),
+        h("p", null, "Enter the content of the file that was given to harpe serve with --token-file. ",
+            "The token is kept in this tab only."),
         h("label", { for: "token" }, "Token"), input,
         h("div", { class: "buttons" }, h("button", { class: "primary", value: "given" }, "Go on")))) };
 }
 
-/** Whether there is another token now. */
+/** Returns true if there is a new token now. */
 function askForToken(wasWrong) {
     asking ??= new Promise((resolve) => {
         const { dialog, input } = tokenDialog(wasWrong);
@@ -37,8 +38,8 @@ function askForToken(wasWrong) {
     return asking;
 }
 
-/** Takes the token of a link (harpe jobs link) out of the address, so that the address does not
- * keep it. */
+/** Removes the token of a link (harpe jobs link) from the address, so that the address does not keep
+ * it. */
 export function takeToken() {
     const [, token] = /^#token=(.+)$/.exec(location.hash) ?? [];
     if (!token) return;
@@ -47,7 +48,7 @@ export function takeToken() {
         sessionStorage.setItem(TOKEN, decodeURIComponent(token));
         isRefused = false;
     } catch {
-        // the link is damaged: the person will be asked
+        // the link is damaged: the page asks the user
     }
 }
 
@@ -69,7 +70,7 @@ async function request(path, options) {
         if (response.ok) return response;
         if (response.status === 401 && !isRefused &&
             (sessionStorage.getItem(TOKEN) !== token || await askForToken(Boolean(token)))) continue;
-        const error = new Error(response.status === 401 ? "this server wants a token: load the page again to give it"
+        const error = new Error(response.status === 401 ? "this server requires a token: load the page again and enter the token"
             : await detailOf(response));
         error.status = response.status;
         throw error;
@@ -80,9 +81,9 @@ export const get = async (path, signal) => (await request(path, { signal })).jso
 export const post = async (path, body) => (await request(path, {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
 
-const SILENCE_MS = 40000; // the server shows every 15 s that it lives
+const SILENCE_MS = 40000; // the server sends a sign of life every 15 s
 
-/** Like the server's end: one that is gone without a word. */
+/** Treats a server that has stopped sending like a server that has ended the stream. */
 async function readSoon(reader) {
     let timer = 0;
     const late = new Promise((_, reject) => {
@@ -95,8 +96,8 @@ async function readSoon(reader) {
     }
 }
 
-/** Server-sent events of `path`, each as { name, data }, until the server ends them or `signal` does.
- * Not by EventSource, which cannot carry a token. */
+/** Yields the server-sent events of `path`, each as { name, data }, until the server ends the stream
+ * or `signal` aborts it. Does not use EventSource, because EventSource cannot send a token. */
 export async function* events(path, signal) {
     const own = new AbortController();
     try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements made in one line. Text is always text: nothing from a server is ever read as HTML.
+// Creates elements in one line. Text is always inserted as text: data from a server is never parsed
+// as HTML.
 
 function fill(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -19,7 +20,7 @@ export function svg(tag, attributes, ...children) {
     return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
-/** Sets a text only when it changed: screen readers and layouts are left in peace. */
+/** Sets a text only if it differs, so that screen readers and the layout see no needless change. */
 export function setText(element, text) {
     if (element.textContent !== text) element.textContent = text;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for people: four digits, SI prefixes, a thin space before the unit.
+// Formats numbers for people: four digits, SI prefixes, a thin space before the unit.
 
 const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
 
@@ -19,12 +19,12 @@ function quantity(value, unit, count = 4) {
 export const joules = (value) => quantity(value, "J");
 export const watts = (value) => quantity(value, "W");
 
-/** Seconds stay seconds where people compare them. */
+/** Uses seconds without a prefix in texts where people compare times. */
 export function seconds(value) {
     return value >= 1 ? `${digits(value, 4)} s` : quantity(value, "s");
 }
 
-/** Like toFixed, but what rounds to 0 has no sign. */
+/** Works like toFixed, but a number that rounds to 0 has no sign. */
 function fixed(value, decimals) {
     const text = value.toFixed(decimals);
     return Number(text) === 0 ? text.replace("-", "") : text;
@@ -34,20 +34,21 @@ export function percent(fraction) {
     return Number.isFinite(fraction) ? `${fixed(100 * fraction, 1)} %` : "–";
 }
 
-/** A fraction with its uncertainty: "15.4 % ± 0.6 %". */
+/** Formats a fraction with its uncertainty: "15.4 % ± 0.6 %". */
 export function percentWithin(fraction, uncertainty) {
     if (uncertainty === null || !Number.isFinite(uncertainty)) return `${percent(fraction)}, uncertainty not known`;
     const decimals = uncertainty < 0.00095 ? 2 : 1;
     return `${fixed(100 * fraction, decimals)} % ± ${Math.max(100 * uncertainty, 0.01).toFixed(decimals)} %`;
 }
 
-/** A fraction against a baseline, in words: "15.4 % ± 0.6 % less"; what its uncertainty hides is noise. */
+/** Describes a fraction against a baseline: "15.4 % ± 0.6 % less". A fraction within its uncertainty
+ * is called noise. */
 export function changeWithin(fraction, uncertainty, more, less) {
     if (!(Math.abs(fraction) > (uncertainty ?? Infinity))) return `within noise (${percentWithin(fraction, uncertainty)})`;
     return `${percentWithin(Math.abs(fraction), uncertainty)} ${fraction > 0 ? more : less}`;
 }
 
-/** Signed, in words: "4.2 % less". */
+/** Describes a signed fraction in words: "4.2 % less". */
 export function change(fraction, more, less, same = "the same") {
     if (!Number.isFinite(fraction)) return "–";
     if (Math.abs(fraction) < 0.0005) return same;
@@ -63,14 +64,15 @@ export function ago(whenSeconds, nowSeconds = Date.now() / 1000) {
     return `${Math.floor(age / 86400)} d ago`;
 }
 
-/** Ranks as the server writes them, "0-2,5", for people: "0–2, 5"; at most `limit` ranges. */
+/** Formats the server's lists of ranks, such as "0-2,5", for people: "0–2, 5". Shows at most `limit`
+ * ranges. */
 export function ranges(text, limit = 8) {
     const parts = text.split(",");
     const shown = parts.length > limit ? [...parts.slice(0, limit), "…"] : parts;
     return shown.join(", ").replaceAll("-", "–").replace("...", "…");
 }
 
-/** Round numbers that divide [low, high] into about `count` steps. */
+/** Returns round numbers that divide [low, high] into about `count` steps. */
 export function ticks(low, high, count) {
     const rough = (high - low) / Math.max(1, count);
     if (!(rough > 0) || !Number.isFinite(rough)) return [low];
@@ -81,7 +83,7 @@ export function ticks(low, high, count) {
     return list;
 }
 
-/** Ticks' own labels: as many decimals as their step needs. */
+/** Returns the labels of ticks, with as many decimals as the step between ticks needs. */
 export function tickLabel(value, list) {
     const step = list.length > 1 ? list[1] - list[0] : Math.abs(value) || 1;
     return value.toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9))));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frontier as a chart to work with: time of an iteration against its energy. The lower bound is a
-// line, plans are points on or above it, measured rounds a cloud. One plan is selected, by mouse,
-// touch or arrow keys; to assistive technology the chart is a slider over the plans.
+// The frontier as an interactive chart: the time of an iteration against its energy. The lower
+// bound is a line, plans are points on or above it, and measured rounds are crosses. One plan is
+// selected, by mouse, touch or arrow keys. For assistive technology the chart is a slider over the
+// plans.
 import { h, svg } from "./dom.js";
 import { change, joules, percent, seconds, tickLabel, ticks, watts } from "./format.js";
 import { baselineOf, outsideOf, plannedRounds, wishOutsideOf } from "./savings.js";
@@ -10,7 +11,8 @@ const MARGIN = { left: 58, right: 16, top: 14, bottom: 42 };
 const HEIGHT = 420;
 const CLOUD_ROUNDS = 60;
 
-/** A plan with all that an iteration takes outside of it, compared with the fastest. */
+/** Returns a plan with the time and energy that an iteration needs in addition to it, and compares
+ * it with the fastest plan. */
 export function describePlan(frontier, index) {
     const outside = outsideOf(frontier);
     const baseline = baselineOf(frontier);
@@ -22,7 +24,7 @@ export function describePlan(frontier, index) {
              saved: 1 - energy / baseline.energy, gap: plan.energy / plan.lower_bound - 1 };
 }
 
-/** A plan's name, as in a plan directory: 0 is the slowest. */
+/** Returns a plan's number as in a plan directory: 0 is the slowest. */
 export const planNumber = (frontier, index) => frontier.plans[index].number ?? frontier.plans.length - 1 - index;
 
 function planInWords(frontier, index) {
@@ -41,7 +43,7 @@ function extent(values, room) {
     return [low - pad, high + pad];
 }
 
-/** Where numbers lie on the paper. */
+/** Computes the positions of numbers in the picture. */
 function makeScales(frontier, width) {
     const outside = outsideOf(frontier);
     const recent = plannedRounds(frontier).slice(-10);
@@ -89,7 +91,7 @@ function drawVertical(scales, time, label) {
             svg("text", { x: x + 4, y: scales.bottom - 6 }, label)];
 }
 
-/** Wishes as lines: what the choice of the running plan had to respect. */
+/** Draws job requests as lines: limits that the choice of the running plan had to respect. */
 function drawWishes(frontier, scales) {
     const wishes = frontier.wishes ?? {};
     const [outside, counted] = [outsideOf(frontier), wishOutsideOf(frontier)];
@@ -97,7 +99,7 @@ function drawWishes(frontier, scales) {
     const straggler = wishes.slowdown > 0 ? wishes.slowdown * (frontier.undisturbed_time + counted.time) : wishes.iteration_time;
     const parts = [
         ...(straggler > 0 ? drawVertical(scales, straggler + moved.time, "straggler") : []),
-        ...(wishes.plan_time > 0 ? drawVertical(scales, wishes.plan_time + moved.time, "plan wished for") : []),
+        ...(wishes.plan_time > 0 ? drawVertical(scales, wishes.plan_time + moved.time, "requested plan") : []),
     ];
     if (wishes.power_cap > 0) {
         const capped = (time) => (time - moved.time) * wishes.power_cap + moved.energy;
@@ -148,7 +150,7 @@ function drawData(frontier, scales, selected) {
     return parts;
 }
 
-/** What the signs mean that there can be. */
+/** Explains the signs that can occur in this chart. */
 function legendEntries(frontier) {
     const entry = (shape, text) => h("span", null, svg("svg", { width: 22, height: 14, "aria-hidden": "true" }, shape), text);
     return [
@@ -161,7 +163,8 @@ function legendEntries(frontier) {
     ].filter(Boolean);
 }
 
-/** `onSelect(index)` when another plan is chosen, `onRun(index)` on Enter, where plans can be run. */
+/** Calls `onSelect(index)` when another plan is selected, and `onRun(index)` on Enter if plans can
+ * be run. */
 export function frontierChart(onSelect, onRun) {
     const paper = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
     const tip = h("div", { class: "tip", hidden: true });

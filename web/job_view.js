@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job: what it does now, its frontier with the wishes one can have, the pipeline of the selected
-// plan, what was measured against what was predicted, its rounds and ranks.
+// One job: its current state, its frontier with the forms for job requests, the pipeline of the
+// selected plan, measurements compared with predictions, and its rounds and ranks.
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { ago, change, joules, percent, ranges, seconds, watts } from "./format.js";
@@ -16,7 +16,7 @@ const PHASES = {
     count: "counting microbatches", sweep: "trying frequencies", plan: "running a plan", hold: "holding the highest clocks",
 };
 
-/** A list of names and values; `set(name, text)` adds or changes one. */
+/** Creates a list of names and values. `set(name, text)` adds or changes a value. */
 function facts() {
     const element = h("dl", { class: "facts" });
     const known = new Map();
@@ -42,7 +42,7 @@ function section(title, ...children) {
 
 /* ---- Measured against predicted ---- */
 
-/** A bar from the middle: how far off. */
+/** Draws a difference as a bar that starts in the middle. */
 function deviation(predicted, measured) {
     const off = measured / predicted - 1;
     const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
@@ -59,7 +59,7 @@ function stageTable() {
             (name) => name ? h("th", { scope: "col" }, name) : h("td")))), body));
     return { element: h("div", null, note, element), set(pipeline) {
         setText(note, pipeline.measured_round === null
-            ? "Predictions only: measured is shown for the plan that ran last, since the plans were made. Times and energies are those of one iteration, of all GPUs of a stage together."
+            ? "These are predictions only. Measurements are shown for the plan that ran last, if it has run since the plans were made. Times and energies are those of one iteration, of all GPUs of a stage together."
             : `Round ${pipeline.measured_round} ran this plan. Times and energies are those of one iteration, of all GPUs of a stage together.`);
         body.replaceChildren(...pipeline.entries.map(({ stage, instruction, runs, predicted, measured }) => h("tr", null,
             h("th", { scope: "row" }, `${stage}`), h("td", null, instruction), h("td", null, `${runs}`),
@@ -103,7 +103,7 @@ export function showJob(content, id, tell) {
     const picture = timeline();
     const pipelineNote = h("p", { class: "note", role: "status" });
     let known = null; // the job
-    let refusedIn = null; // the round in which there was no frontier to be had
+    let refusedIn = null; // the round in which the server had no frontier
     let frontier = null;
     let frontierKey = "";
     let selected = null; // null: the running plan
@@ -122,7 +122,7 @@ export function showJob(content, id, tell) {
     const waiting = h("p", { class: "empty" }, "Loading …");
     const frontierBody = h("div", { class: "split", hidden: true }, chart.element,
         h("div", { class: "side" }, h("h3", null, "Selected plan"), selection.element,
-            h("div", { class: "buttons" }, runButton, followButton), h("h3", null, "Wishes"), wishes.element));
+            h("div", { class: "buttons" }, runButton, followButton), h("h3", null, "Job requests"), wishes.element));
     const pipelineSection = section("Pipeline", pipelineNote, picture.element);
     const stageSection = section("Measured and predicted", stages.element);
     const roundSection = section("Rounds", rounds.element);
@@ -154,7 +154,8 @@ export function showJob(content, id, tell) {
         ranks.set(job);
     }
 
-    /* The pipeline of a plan changes only with the plans, and what was measured with the rounds. */
+    /* The pipeline of a plan changes only when the plans change. The measurements in it change with
+     * each round. */
     const pipelineFresh = onDemand(async (signal) => {
         if (!frontier?.plans) return null;
         const index = shownPlan();
@@ -166,8 +167,8 @@ export function showJob(content, id, tell) {
     }, (answer) => {
         if (!answer) return;
         const { pipeline, index } = answer;
-        setText(pipelineNote, `Plan ${planNumber(frontier, index)}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)}, without what lies outside of the pipeline. ` +
-            "Colour and height of a box tell its power; the line through them is a critical path.");
+        setText(pipelineNote, `Plan ${planNumber(frontier, index)}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)}, without the time and energy outside of the pipeline. ` +
+            "The colour and the height of a box show its power. The line through the boxes is a critical path.");
         const drawn = `${index} ${pipeline.time} ${pipeline.energy}`;
         if (isPipelineShown !== drawn) picture.set(pipeline);
         isPipelineShown = drawn;
@@ -175,7 +176,7 @@ export function showJob(content, id, tell) {
         stageSection.hidden = false;
     }, (error) => setText(pipelineNote, `✖ ${error.message}`));
 
-    /* Why there is no plan. */
+    /* Explains why there is no plan. */
     function planlessness() {
         const { phase, reason, sweep } = frontier;
         if (phase === "hold") return `No plan: the job runs at its highest clocks${reason ? `: ${reason}` : "."}`;
@@ -207,13 +208,13 @@ export function showJob(content, id, tell) {
         pipelineFresh();
     }
 
-    /* Not asked for where it cannot be: before all ranks are there, or again in the same round. */
+    /* Does not ask before all ranks are registered, or twice in the same round. */
     const frontierFresh = onDemand(async (signal) => {
         if (!known || known.failure || known.ranks_registered < known.world_size || known.round === refusedIn) return null;
         return get(`${path}/frontier`, signal);
     }, (next) => {
         if (!next) {
-            if (known && known.ranks_registered < known.world_size) setText(waiting, "No plan before all ranks are registered.");
+            if (known && known.ranks_registered < known.world_size) setText(waiting, "There is no plan until all ranks are registered.");
             return;
         }
         const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.outside, next.baseline,
@@ -227,7 +228,7 @@ export function showJob(content, id, tell) {
         if (!frontier) setText(waiting, error.message);
     }, 500);
 
-    /* What is still shown is the past. */
+    /* The page still shows old data. */
     function isGone(error) {
         state.set(error.status === 404 ? "unknown" : "evicted");
         failure.hidden = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All jobs, newest first, a row each. A row is made once and then only its changed texts are set, so
-// that a thousand cost nothing; the server tells of jobs that changed only. What it does not tell
-// (savings) is asked for rows that are in sight.
+// All jobs, newest first, one row each. A row is created once, and later only its changed texts are
+// set, so that the page stays fast with a thousand jobs. The server sends only the jobs that have
+// changed. It does not send savings; the page requests savings for the rows that are in sight.
 import { get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { ago, joules, percent, ranges, watts } from "./format.js";
@@ -11,12 +11,14 @@ const SAVINGS_EVERY_MS = 3000;
 const SAVINGS_WITHIN_MS = 2000;
 const SAVINGS_AT_ONCE = 2;
 
-/** Signs that differ by shape, all of them in every common font (WGL4); the word stands beside them. */
+/** These signs differ in shape, and every common font (WGL4) has them. The word is shown beside the
+ * sign. */
 export const SIGNS = { registering: "○", preparing: "◊", gathering: "≡", running: "►", observing: "●",
                        ended: "■", failed: "×", evicted: "–", quiet: "…" };
-/** A published client does not say that it ends; one that is not heard of for so long has, or waits. */
+/** A published client does not report its end. After this time without requests, its job has ended
+ * or waits. */
 const QUIET_AFTER_S = 300;
-/** Before there are savings. */
+/** The text before the first savings are known. */
 const PHASE_WORDS = { count: "counting", sweep: "measuring", plan: "not measured yet", hold: "holds its clocks" };
 
 export function stateBadge() {
@@ -32,7 +34,7 @@ export function stateBadge() {
     } };
 }
 
-/** Who is still waited for, in words; "" when nobody. */
+/** Lists the ranks for which the job waits, in words. Returns "" if it waits for none. */
 export function missingRanks(job) {
     const wanted = { registering: [["unknown", "not registered"]], running: [["served", "without result"]],
                      gathering: [["registered", "not asking yet"], ["reported", "not asking yet"]] };
@@ -45,11 +47,11 @@ function makeRow(job) {
     const ranks = h("span");
     const missing = h("span", { class: "note" });
     const savings = h("span", null, "–");
-    const doubt = h("span", { class: "note" });
+    const uncertainty = h("span", { class: "note" });
     const soFar = h("span", { class: "note" });
     const power = h("span", null, "–");
     const used = h("span", { class: "note" });
-    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }, savings, doubt, soFar),
+    const cells = { round: h("td", { class: "number" }), savings: h("td", { class: "number" }, savings, uncertainty, soFar),
                     power: h("td", { class: "number" }, power, used),
                     seen: h("td", { class: "number" }) };
     const row = h("tr", null,
@@ -63,7 +65,7 @@ function makeRow(job) {
     return {
         row,
         isInSight: false,
-        askedIn: null, // the round for which savings were asked last
+        askedIn: null, // the round for which savings were last requested
         get job() { return shown; },
         matches: (words) => words.every((word) => text.includes(word) || shown.state.includes(word)),
         set(next) {
@@ -85,7 +87,7 @@ function makeRow(job) {
         setSavings(frontier) {
             const recent = frontier.saved?.recent;
             setText(savings, recent ? percent(recent.energy) : PHASE_WORDS[frontier.phase] ?? frontier.phase);
-            setText(doubt, !recent ? "" : recent.energy_is_significant ? `± ${percent(recent.energy_uncertainty)}`
+            setText(uncertainty, !recent ? "" : recent.energy_is_significant ? `± ${percent(recent.energy_uncertainty)}`
                 : recent.energy_uncertainty === null ? "not certain yet" : `± ${percent(recent.energy_uncertainty)}: noise`);
         },
     };
@@ -98,8 +100,8 @@ export function showJobs(content, tell) {
     const table = h("table", { class: "jobs" },
         h("thead", null, h("tr", null, ["Job", "State", "Ranks", "Round", "Saves", "Power, used", "Last seen"].map(
             (name, i) => h("th", { scope: "col", class: i > 2 ? "number" : null }, name)))), body);
-    const empty = h("p", { class: "empty", hidden: true }, "No job is registered. A training process is given this server as its ",
-        h("code", null, "server_url"), "; to see one at work: ", h("code", null, `harpe train-sim --server ${location.origin}`));
+    const empty = h("p", { class: "empty", hidden: true }, "No job is registered. To register one, start a training process with this server as its ",
+        h("code", null, "server_url"), ". For a demonstration, run ", h("code", null, `harpe train-sim --server ${location.origin}`));
     content.append(h("h1", null, "Jobs"), h("div", { class: "toolbar" },
         h("label", { for: "filter" }, "Show"), filter, count), table, empty);
     document.title = "Harpe: jobs";
@@ -129,7 +131,7 @@ export function showJobs(content, tell) {
         rows.delete(id);
     }
 
-    /* Newest first, as the list is: each new one goes above those that came before it. */
+    /* As the list is newest first, each new row goes above the rows that are already there. */
     function show({ whole, jobs, gone }) {
         tell(null);
         for (const id of gone) if (rows.has(id)) forget(id);
@@ -162,17 +164,20 @@ export function showJobs(content, tell) {
             row.askedIn = round;
         } catch (error) {
             row.hasNoFrontier = error.status === 409;
-            if (!row.hasNoFrontier && !signal.aborted) row.askedIn = round; // whatever it is, it is no matter of time
+            // Status 409 does not change with time; after another error the row is tried again.
+            if (!row.hasNoFrontier && !signal.aborted) row.askedIn = round;
         }
     }
 
     async function loadSavings(signal) {
         const old = [...rows.values()].filter((row) => isShown(row) && row.askedIn !== row.job.round).values();
-        /* A job that plans answers when it has planned: it holds up neither the others nor the page. */
+        /* A planning job answers only after it has planned. Its request must not delay the other
+         * jobs or the page. */
         await Promise.all(Array.from({ length: SAVINGS_AT_ONCE }, async () => {
             for (const row of old) await askRow(row, AbortSignal.any([signal, AbortSignal.timeout(SAVINGS_WITHIN_MS)]));
         }));
-        if ([...rows.values()].some((row) => isShown(row) && row.askedIn !== row.job.round)) savings(); // later
+        // Tries the rows again that have no answer yet.
+        if ([...rows.values()].some((row) => isShown(row) && row.askedIn !== row.job.round)) savings();
     }
     const savings = onDemand(loadSavings, () => {}, () => {}, SAVINGS_EVERY_MS);
     const clock = setInterval(() => {

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps the page fresh: streams of events, followed while somebody looks, and what is asked
-// for again because of them.
+// Keeps the page up to date: follows streams of events while the page is visible, and repeats
+// requests when an event makes this necessary.
 import { events } from "./api.js";
 
 const AGAIN_AFTER_MS = 1000;
-const FOR_GOOD = [401, 404, 410]; // trying again would not help
+const FOR_GOOD = [401, 404, 410]; // another attempt would not help
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** A view that cannot show something goes on with what comes next. */
+/** Reports an error in `show`. A view that cannot show one event goes on with the next event. */
 function attempt(show, value, fail) {
     try {
         show(value);
     } catch (error) {
         console.error(error);
-        fail(new Error(`this page cannot show what the server says: ${error.message}`));
+        fail(new Error(`this page cannot show the server's data: ${error.message}`));
     }
 }
 
-/** Follows the events of `path`: `show(data)` with each, `fail(error)` when they cannot be had; then
- * tries again, unless what they tell of is gone for good. Answers a function that ends it. */
+/** Follows the events of `path`. Calls `show(data)` for each event, and `fail(error)` if the stream
+ * fails. Then tries again, unless the object of the events is gone for good. Returns a function
+ * that stops it. */
 export function follow(path, show, fail) {
     const whole = new AbortController();
     let stream = null;
@@ -59,9 +60,9 @@ export function follow(path, show, fail) {
     };
 }
 
-/** Calls `load(signal)` when asked to, one at a time and not more often than every `interval` ms, and
- * `show` with what it gave. After a failure it tries again by itself. Answers the function that asks,
- * with `stop`. */
+/** Returns a function that requests a call of `load(signal)`, and that has a method `stop`. Calls of
+ * `load` run one at a time, at least `interval` ms apart, and `show` receives each result. After a
+ * failure the call is repeated automatically. */
 export function onDemand(load, show, fail, interval = 0) {
     const controller = new AbortController();
     const { signal } = controller;

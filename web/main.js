@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which view is shown, by the address: #/ all jobs, #/jobs/ID one. A view is a function that fills
-// an element and answers how to end it.
+// Selects the view by the address: #/ shows all jobs, #/jobs/ID one job. A view is a function that
+// fills an element and returns a function that ends the view.
 import { get, takeToken } from "./api.js";
 import { setText } from "./dom.js";
 import { showJob } from "./job_view.js";
@@ -10,7 +10,7 @@ const content = document.getElementById("content");
 const connection = document.getElementById("connection");
 let end = () => {};
 
-/** A view says how its last request went: null or what went wrong. */
+/** Receives the result of a view's last request: null or an error. */
 function report(problem) {
     setText(connection, problem ? `⚠ ${problem}` : "");
     content.classList.toggle("stale", Boolean(problem));
@@ -20,13 +20,13 @@ function problemOf(error) {
     return error instanceof TypeError ? "the server does not answer; trying again" : error.message;
 }
 
-/** The job that the address names, or null. */
+/** Returns the job that the address names, or null. */
 function namedJob() {
     const [, name, id] = location.hash.split("/");
     try {
         return name === "jobs" && id ? decodeURIComponent(id) : null;
     } catch {
-        return null; // no text
+        return null; // the address is not valid text
     }
 }
 
@@ -45,7 +45,7 @@ function route(event) {
     }
 }
 
-/* The address says which view it is: it stays. */
+/* The address names the view, so it does not change. */
 document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     content.focus();

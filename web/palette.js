@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Power as a colour: the same scale as `harpe plan`'s pictures. Lightness falls in equal steps, so
-// that it reads without colour vision too. Canvas cannot use the style sheet's colours by itself:
-// ink() looks them up.
+// Maps power to a colour, on the same scale as the pictures of `harpe plan`. Lightness falls in
+// equal steps, so that the scale is readable without colour vision. A canvas cannot use the colours
+// of the style sheet directly; ink() looks them up.
 
 const ANCHORS = [
     [0.945, 0.085, 100], [0.840, 0.135, 82], [0.735, 0.165, 60],
@@ -28,7 +28,7 @@ export function ink(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** Calls `redraw` when light becomes dark or the other way round. */
+/** Calls `redraw` when the page changes between the light and the dark colours. */
 export function onThemeChange(redraw) {
     const query = matchMedia("(prefers-color-scheme: dark)");
     query.addEventListener("change", redraw);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history of rounds: energy and time of an iteration in each, against the highest clocks. The
-// numbers stand in a table below it.
+// The history of rounds: energy and time of an iteration in each round, compared with the highest
+// clocks. A table below the chart has the numbers.
 import { h, svg } from "./dom.js";
 import { joules, seconds, tickLabel, ticks } from "./format.js";
 import { savingsOfRound } from "./savings_words.js";
@@ -10,7 +10,7 @@ const LEFT = 58;
 const BOTTOM = 24;
 const TABLE_ROUNDS = 50;
 
-/** One strip: `name` of the measured rounds over their numbers. */
+/** Draws one strip: the value `name` of the measured rounds over the round numbers. */
 function drawStrip(frontier, name, label, unit, width) {
     const points = frontier.measured.filter((one) => one[name] > 0);
     const paper = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label} of an iteration in each round; the table below has the numbers` });

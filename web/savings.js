@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Iterations at the highest clocks, and rounds that ran a plan.
+// Selects the data of savings: iterations at the highest clocks, and rounds that ran a plan.
 
 const pair = (values) => ({ time: values?.[0] ?? 0, energy: values?.[1] ?? 0 });
 
-/** Seconds and joules of an iteration that no plan changes, as measured. */
+/** Returns the measured time in s and energy in J of an iteration outside of all plans. */
 export const outsideOf = (frontier) => pair(frontier.outside);
-/** The same as wishes count with it: without what came unexplained since. */
+/** Returns the part of it that job requests take into account: without what appeared later and is
+ * unexplained. */
 export const wishOutsideOf = (frontier) => pair(frontier.wish_outside ?? frontier.outside);
 
-/** An iteration at the highest clocks as the plans' profile has it; null before there is a plan. */
+/** Returns the time and energy of an iteration at the highest clocks in the profile of the plans, or
+ * null before there is a plan. */
 export function baselineOf(frontier) {
     if (!frontier.all_maximum) return null;
     const outside = outsideOf(frontier);
@@ -16,5 +18,6 @@ export function baselineOf(frontier) {
              energy: frontier.all_maximum.energy + outside.energy };
 }
 
-/** Measured rounds that ran a plan; each has its `baseline`: the same at the highest clocks. */
+/** Returns the measured rounds that ran a plan. Each has a `baseline`: its time and energy at the
+ * highest clocks. */
 export const plannedRounds = (frontier) => (frontier.measured ?? []).filter((one) => one.baseline && one.energy > 0);

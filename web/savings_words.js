@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job saves against the highest clocks, in words: as the server reckons it, never without the
-// uncertainty (95 %), and called noise where that is larger.
+// Describes the savings of a job against the highest clocks, as the server computes them. The text
+// always contains the uncertainty (95 %), and calls savings noise if the uncertainty is larger.
 import { ago, changeWithin, joules, percentWithin, seconds } from "./format.js";
 
-/** Of a round that ran a plan: "8.3 % ± 0.7 % less energy, time within noise (0.2 % ± 0.8 %)". */
+/** Describes a round that ran a plan: "8.3 % ± 0.7 % less energy, time within noise (0.2 % ± 0.8
+ * %)". */
 export function savingsOfRound({ time, energy, baseline, uncertainty }) {
     const [ofTime, ofEnergy] = [0, 1].map((i) => uncertainty?.[i] == null ? null : uncertainty[i] / baseline[i]);
     const saved = energy / baseline[1] - 1;
@@ -12,7 +13,7 @@ export function savingsOfRound({ time, energy, baseline, uncertainty }) {
         `time ${changeWithin(time / baseline[0] - 1, ofTime, "longer", "shorter")}`;
 }
 
-/** Of the newest rounds; null: nothing was compared yet. */
+/** Describes the savings of the newest rounds. Returns null if no round was compared yet. */
 export function recentWords({ saved }) {
     const recent = saved?.recent;
     if (!recent) return null;
@@ -24,7 +25,7 @@ export function recentWords({ saved }) {
 
 const within = (value, uncertainty, format) => uncertainty === null ? format(value) : `${format(value)} ± ${format(uncertainty)}`;
 
-/** Of everything since the job began, from its figures; null: there is no baseline. */
+/** Describes the savings since the job began. Returns null if there is no baseline. */
 export function savedWords(saved) {
     if (!saved) return null;
     const { energy, energy_uncertainty: energyWithin, time, time_uncertainty: timeWithin } = saved;
@@ -36,7 +37,7 @@ export function savedWords(saved) {
         `${within(Math.abs(time), timeWithin, seconds)} ${isTime ? time < 0 ? "less" : "more" : "of time, within noise"}; measuring included`;
 }
 
-/** What it is measured against. */
+/** Describes the baseline of the savings. */
 export function baselineWords({ baseline }) {
     if (!baseline) return "not measured";
     const [first, last] = baseline.between_rounds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan's pipeline in time, on a canvas: a lane per pipeline rank, a box per instruction. Colour and
-// height of a box both tell its power, so that either is enough. Only what is in sight is drawn, once
-// per frame at most; dragging stays smooth at 128 microbatches by 16 stages.
+// A plan's pipeline in time, on a canvas: one lane per pipeline rank, one box per instruction. Both
+// the colour and the height of a box show its power, so that either is enough. Only visible boxes
+// are drawn, at most once per frame; dragging stays smooth with 128 microbatches and 16 stages.
 import { h, setText } from "./dom.js";
 import { seconds, tickLabel, ticks, watts } from "./format.js";
 import { HEAT, heatStep, ink, onThemeChange } from "./palette.js";
@@ -12,15 +12,15 @@ const MIN_SPAN = 1e-4; // of the iteration
 const LABEL_WIDTH = 30;
 const LONG_LABEL_WIDTH = 96;
 
-/** "forward" is F, "backward_input" BI. */
+/** Abbreviates "forward" to F and "backward_input" to BI. */
 function lettersOf(name) {
     return name.split(/[_\s-]+/).map((word) => word[0]?.toUpperCase() ?? "").join("");
 }
 
-/** A report may have instructions whose clock no plan sets. */
+/** Describes a clock. A report may contain instructions whose clock no plan sets. */
 const clockOf = (mhz) => mhz > 0 ? `${mhz} MHz` : "clock left alone";
 
-/** Arrays that the drawing loop runs through. */
+/** Puts the boxes into arrays, which the drawing loop reads. */
 function prepare(pipeline) {
     const powers = pipeline.power_range ?? pipeline.ranks.flatMap((rank) => rank.power);
     const low = powers.reduce((a, b) => Math.min(a, b), Infinity);
@@ -45,7 +45,7 @@ function prepare(pipeline) {
     return { lanes, critical, low, high, time: pipeline.time, entries: pipeline.entries };
 }
 
-/** The first box of a lane that ends after `time`. */
+/** Returns the first box of a lane that ends after `time`. */
 function firstAfter(lane, time) {
     let low = 0;
     let high = lane.end.length;
@@ -66,7 +66,7 @@ function drawLane(context, lane, view, y, height, colours) {
     for (let i = firstAfter(lane, view.from); i < lane.start.length && lane.start[i] < view.to; i++) {
         const left = Math.max(x(lane.start[i]), LEFT);
         const right = x(lane.end[i]);
-        if (right < drawnTo) continue; // less than half a pixel wide: covered by its neighbour
+        if (right < drawnTo) continue; // narrower than half a pixel: hidden by the next box
         const { fill, text } = HEAT[lane.step[i]];
         const tall = height * (0.5 + 0.5 * lane.step[i] / (HEAT.length - 1));
         const gap = right - left > 3 ? 1 : 0;
@@ -122,7 +122,7 @@ export function timeline() {
     const tip = h("div", { class: "tip", hidden: true });
     const spoken = h("p", { class: "note", role: "status" });
     const stage = h("div", { class: "timeline", tabindex: "0", role: "application", "aria-roledescription": "timeline",
-        "aria-label": "The pipeline of the plan. Arrow keys go from instruction to instruction, plus and minus zoom, 0 shows all, shift and arrows move along." },
+        "aria-label": "The pipeline of the plan. The arrow keys select an instruction, plus and minus zoom, 0 shows everything, and shift with the arrow keys moves." },
         canvas, tip);
     const showsCritical = h("input", { type: "checkbox", id: "critical", checked: true, onchange: () => schedule() });
     const scaleLow = h("span");
@@ -275,7 +275,8 @@ export function timeline() {
     });
     stage.addEventListener("wheel", (event) => {
         const isZoom = event.ctrlKey || event.metaKey;
-        if (!isZoom && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return; // the page scrolls
+        // A vertical movement of the wheel scrolls the page.
+        if (!isZoom && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
         event.preventDefault();
         const span = view.to - view.from;
         if (isZoom) zoom(1.0015 ** event.deltaY, timeAt(event.offsetX));
@@ -326,7 +327,8 @@ export function timeline() {
 
     return {
         element,
-        /** Keeps what is in sight where the new pipeline is as long as the old. */
+        /** Replaces the pipeline. The visible section stays if the new pipeline is as long as the
+         * old one. */
         set(pipeline) {
             const wasAll = !model || view.to - view.from >= view.time * 0.999;
             model = prepare(pipeline);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wishes to a job: another plan, a straggler, a power cap. Nothing is sent before it was confirmed in
-// words that say what will change.
+// Job requests: another plan, a straggler, a power cap. The user confirms a text that describes the
+// change before the page sends a request.
 import { jobPath, post } from "./api.js";
 import { h, setText } from "./dom.js";
 import { joules, seconds, watts } from "./format.js";
 import { describePlan, planNumber } from "./frontier_chart.js";
 import { outsideOf, wishOutsideOf } from "./savings.js";
 
-/** Asks; answers whether to do it. */
+/** Shows a question. Returns true if the user confirms. */
 function confirmed(title, text) {
     return new Promise((resolve) => {
         const dialog = h("dialog", { class: "confirm", "aria-labelledby": "confirm-title",
-            /* A key that is still held down has answered nothing. */
+            /* A key that was already held down when the dialog opened does not answer it. */
             onkeydown: (event) => event.repeat && event.preventDefault() }, h("form", { method: "dialog" },
             h("h2", { id: "confirm-title" }, title), h("p", null, text),
             h("div", { class: "buttons" },
@@ -29,23 +29,23 @@ function confirmed(title, text) {
 const KINDS = {
     plan: {
         label: "Iteration time", unit: "s", button: "Run the slowest plan within", path: "/plan", field: "time", min: 0,
-        say: (value) => value > 0 ? `From the next round on the job runs the slowest plan within ${seconds(value)} an iteration.`
-            : "No plan is wished for any more: the one that the server was set up for runs again.",
+        say: (value) => value > 0 ? `From the next round on, the job runs the slowest plan that takes at most ${seconds(value)} per iteration.`
+            : "The request for a plan ends: the job runs the plan of the server's settings again.",
     },
     straggler: {
-        label: "Straggler", unit: "× the fastest iteration", button: "Tell of a straggler", path: "/straggler", field: "slowdown", min: 1,
+        label: "Straggler", unit: "× the fastest iteration", button: "Report a straggler", path: "/straggler", field: "slowdown", min: 1,
         say: (value) => value > 1
-            ? `Iterations are said to take ${value} times the shortest time anyway: the job slows down to save energy.`
+            ? `A straggler makes each iteration take ${value} times the shortest time: the job slows down to save energy.`
             : "There is no straggler any more.",
     },
     cap: {
         label: "Power cap, whole job", unit: "W", button: "Cap the power", path: "/power_cap", field: "watts", min: 0,
-        say: (value) => value > 0 ? `The job's average power stays within ${watts(value)}, if a plan can.`
+        say: (value) => value > 0 ? `The job's average power stays within ${watts(value)}, if there is such a plan.`
             : "The power is not capped any more.",
     },
 };
 
-/** What each wish would have to say to choose a plan, counted as the server counts. */
+/** Returns the value of each job request that would select a plan, computed as the server does. */
 function valuesFor(frontier, index) {
     const outside = wishOutsideOf(frontier);
     const plan = frontier.plans[index];
@@ -54,19 +54,19 @@ function valuesFor(frontier, index) {
     return { plan: time, straggler: Math.max(1, time / undisturbed), cap: (plan.energy + outside.energy) / time };
 }
 
-/** Time that iterations take and that no plan and no wish accounts for. */
+/** Describes the part of an iteration's time that neither a plan nor a job request explains. */
 function unexplained(frontier) {
     const extra = outsideOf(frontier).time - wishOutsideOf(frontier).time;
-    return extra > 0.005 * frontier.plans[0].time ? ` At present ${seconds(extra)} that no plan explains come on top.` : "";
+    return extra > 0.005 * frontier.plans[0].time ? ` At present, iterations take ${seconds(extra)} more, which no plan explains.` : "";
 }
 
-/** Six digits, never below: rounded down, a wish would choose the plan before. */
+/** Rounds up to six digits. A value that is rounded down would select the plan before. */
 function roundUp(value) {
     const scale = 10 ** (5 - Math.floor(Math.log10(value)));
     return Number((Math.ceil(value * scale) / scale).toPrecision(6));
 }
 
-/** `afterwards()` when a wish was taken. */
+/** Calls `afterwards()` after the server has accepted a request. */
 export function wishForms(jobId, afterwards) {
     const status = h("p", { class: "note", role: "status" });
     const inputs = {};
@@ -78,7 +78,7 @@ export function wishForms(jobId, afterwards) {
         if (!await confirmed(`${button}?`, `Job ${jobId}. ${say(value)}${onTop}`)) return;
         try {
             await post(path + jobPath(jobId).slice("/jobs".length), { [field]: value });
-            setText(status, "✔ Taken; it counts from the next schedule on.");
+            setText(status, "✔ The server has accepted the request. It takes effect with the next schedule.");
             touched.delete(kind);
             afterwards();
         } catch (error) {
@@ -94,13 +94,14 @@ export function wishForms(jobId, afterwards) {
             send(kind, Number(inputs[kind].value));
         } }, h("label", { for: id }, `${label} (${unit})`), inputs[kind], h("button", null, button));
     }), h("div", { class: "buttons" },
-        h("button", { type: "button", onclick: () => send("plan", 0) }, "Drop the plan wish"),
-        h("button", { type: "button", onclick: () => send("straggler", 1) }, "Drop the straggler"),
-        h("button", { type: "button", onclick: () => send("cap", 0) }, "Lift the cap")), status);
+        h("button", { type: "button", onclick: () => send("plan", 0) }, "Cancel the plan request"),
+        h("button", { type: "button", onclick: () => send("straggler", 1) }, "Remove the straggler"),
+        h("button", { type: "button", onclick: () => send("cap", 0) }, "Remove the cap")), status);
 
     return {
         element,
-        /** Fills in what would choose the selected plan, but nothing that somebody typed. */
+        /** Fills in the values that would select this plan. Does not change a value that the user
+         * has typed. */
         suggest(frontier, index) {
             shown = frontier;
             const values = valuesFor(frontier, index);
@@ -110,11 +111,11 @@ export function wishForms(jobId, afterwards) {
         async runPlan(frontier, index) {
             const plan = describePlan(frontier, index);
             const number = planNumber(frontier, index);
-            if (!await confirmed(`Run plan ${number}?`, `Job ${jobId}. From the next round on: ${seconds(plan.time)} and ` +
-                `${joules(plan.energy)} an iteration, by prediction.`)) return;
+            if (!await confirmed(`Run plan ${number}?`, `Job ${jobId}. From the next round on, an iteration takes ${seconds(plan.time)} and ` +
+                `${joules(plan.energy)}, by prediction.`)) return;
             try {
                 await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: valuesFor(frontier, index).plan * (1 + 1e-9) });
-                setText(status, `✔ Plan ${number} was asked for; a straggler or a cap may still choose another.`);
+                setText(status, `✔ Plan ${number} was requested. A straggler or a power cap may still select another plan.`);
                 touched.delete("plan");
                 afterwards();
             } catch (error) {

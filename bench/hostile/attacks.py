@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks: each a function (port, seconds, mark) that runs in a process of its own, ends by
-itself and returns how often the server did what. ATTACKS says what it may and what it must do."""
+"""The attacks. Each is a function (port, seconds, mark) that runs in a process of its own, ends by
+itself, and returns how often the server showed each reaction. ATTACKS lists the reactions that may
+occur and that must occur."""
 import collections
 import json
 import re
@@ -75,7 +76,8 @@ def resets_while_held(port, seconds, _):
         for connection in held:
             connection.setblocking(False)
             try:
-                counts[connection.recv(100)[9:12].decode()] += 1  # a newer one took its place
+                # a newer connection has replaced it
+                counts[connection.recv(100)[9:12].decode() or "closed"] += 1
             except BlockingIOError:
                 counts["held"] += 1
             reset(connection)
@@ -94,10 +96,12 @@ def crowd(port, seconds, _, number=0):
 
 
 def large_bodies(port, seconds, _):
-    """Of 1 GB, announced and in chunks, and as many as fit of just less than the limit."""
+    """Sends bodies of 1 GB, announced and in chunks, and as many bodies just below the limit as
+    possible."""
     counts = collections.Counter()
     piece = b"100000\r\n" + b"1," * (1 << 19) + b"\r\n"
     largest = b"[" + b"1," * ((60 << 19) - 1) + b"1]"
+    head = f"POST /result/{register(Asker(port))} HTTP/1.1\r\nHost: localhost\r\n".encode()
 
     def stream(head, pieces, data):
         connection = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -106,7 +110,7 @@ def large_bodies(port, seconds, _):
             for _ in range(pieces):
                 connection.sendall(data)
         except OSError:
-            pass  # refused meanwhile
+            pass  # the server has refused the request
         try:
             return connection.recv(4096)[9:12].decode() or "closed"
         except OSError:
@@ -115,22 +119,21 @@ def large_bodies(port, seconds, _):
             connection.close()
 
     def step():
-        counts["announced " + stream(b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
-                                     b"Content-Length: 1073741824\r\n\r\n", 4, piece)] += 1
-        counts["chunked " + stream(b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
-                                   b"Transfer-Encoding: chunked\r\n\r\n", 1024, piece)] += 1
-        counts["60 MiB " + stream(f"POST /register_job HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
-                                  f"{len(largest)}\r\n\r\n".encode(), 1, largest)] += 1
+        counts["announced " + stream(head + b"Content-Length: 1073741824\r\n\r\n", 4, piece)] += 1
+        counts["chunked " + stream(head + b"Transfer-Encoding: chunked\r\n\r\n", 1024, piece)] += 1
+        counts["60 MiB " + stream(head + f"Content-Length: {len(largest)}\r\n\r\n".encode(), 1,
+                                  largest)] += 1
 
     until(seconds, step)
     return counts
 
 
 def hoarded_bodies(port, seconds, _):
-    """200 bodies of 60 MiB each that never end: 12 GB, if one believed them."""
-    return Swarm(port, 200, b"POST /register_job HTTP/1.1\r\nHost: localhost\r\n"
-                 b"Content-Length: 62914560\r\n\r\n" + b" " * (1 << 20), b" " * (4 << 20),
-                 0.2).run(seconds)
+    """Announces 200 bodies of 60 MiB each that never end. A server that reserved this memory would
+    need 12 GB."""
+    head = f"POST /result/{register(Asker(port))} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    return Swarm(port, 200, head + b"Content-Length: 62914560\r\n\r\n" + b" " * (1 << 20),
+                 b" " * (4 << 20), 0.2).run(seconds)
 
 
 def nesting(port, seconds, _):
@@ -170,14 +173,15 @@ STRANGERS = 4096
 
 
 def register_listed(port):
-    """Registers jobs with as much metadata as they may have. Returns a function that evicts them."""
+    """Registers jobs with the largest permitted metadata. Returns a function that evicts the
+    jobs."""
     asker = Asker(port)
     jobs = [register(asker, job_metadata="m" * 65536) for _ in range(LISTED)]
     return lambda: Asker(port).ask([get(f"/jobs/{job}", "DELETE") for job in jobs])
 
 
 def unread_lists(port, seconds, _):
-    """Asks for the list of all jobs again and again, and does not read the answers."""
+    """Requests the list of all jobs repeatedly without reading the answers."""
     counts = collections.Counter()
     readers = []
 
@@ -201,7 +205,7 @@ def unread_lists(port, seconds, _):
 
 
 def strangers(port, seconds, _):
-    """Asks for schedules of ranks that nobody registers."""
+    """Asks for schedules of ranks that are not registered."""
     asker = Asker(port)
     counts = collections.Counter()
     job = register(asker, dp_degree=STRANGERS // 64, world_size=STRANGERS)
@@ -239,7 +243,8 @@ def tricks(mark):
 
 
 def path_tricks(port, seconds, mark):
-    """In metadata, which become ids and directories, and in ids, on every route that takes one."""
+    """Sends odd characters in metadata, which become parts of ids and directories, and in ids, on
+    every route that takes an id."""
     asker = Asker(port)
     names, ids = tricks(mark)
     for name in names:
@@ -249,7 +254,7 @@ def path_tricks(port, seconds, mark):
         made = json.loads(asker.last_body)
         if not SAFE_ID.fullmatch(made) or len(made) > 255:
             asker.counts["unsafe id"] += 1
-        register_ranks(asker, made)  # now its directory is made
+        register_ranks(asker, made)  # now the server has created the job's directory
         asker.ask([post(f"/result/{made}", encoded({"rank": 0, "iter_time": [1],
                                                     "iter_energy": [1]}))])
     requests = []
@@ -265,7 +270,7 @@ def path_tricks(port, seconds, mark):
 # ---- Together -------------------------------------------------------------------------------
 
 # Functions (port) that prepare an attack before its time begins. Each returns a function that
-# undoes it.
+# undoes the preparation.
 PREPARATIONS = {"unread lists": register_listed}
 
 # name: (processes, outcomes that must be seen, outcomes that may be seen)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A well-behaved job, one connection a rank: registers, goes through rounds, is evicted, begins
-again, until it is told to stop. Tells how long each request took."""
+"""A well-behaved job with one connection per rank. It registers, runs rounds, is evicted, and
+begins again until it is stopped. Records the duration of each request."""
 import json
 import select
 import socket
@@ -8,12 +8,12 @@ import time
 
 RANKS = 64
 ROUNDS = 4  # of each registration
-THINKING_S = 0.01  # between a job's steps: ranks train, too
+THINKING_S = 0.01  # pause between a job's steps, because real ranks also train
 PATIENCE_S = 30
 
 
 class Broken(Exception):
-    """The server closed a connection, or answered something that it should not."""
+    """The server has closed a connection, or its answer is not the expected one."""
 
 
 class Rank:
@@ -31,7 +31,7 @@ class Rank:
         self.socket.sendall(head.encode() + data)
 
     def take(self):
-        """The answer's status and body; None while it is not whole."""
+        """Returns the answer's status and body, or None while the answer is incomplete."""
         more = self.socket.recv(1 << 16)
         if not more:
             raise Broken(f"closed after {self.received[:80]!r}")
@@ -50,7 +50,7 @@ class GoodJob:
         self.by_socket = {rank.socket.fileno(): rank for rank in self.ranks}
 
     def _answers(self, asked, since=None):
-        """Waits for all answers and notes how long each took; returns their bodies."""
+        """Waits for all answers and records the duration of each. Returns their bodies."""
         epoll = select.epoll()
         bodies = {}
         for rank in asked:
@@ -78,7 +78,7 @@ class GoodJob:
         return json.loads(self._answers(self.ranks[:1])[self.ranks[0]])
 
     def live(self):
-        """From registration to eviction."""
+        """Runs one job from registration to eviction."""
         job_id = self._one("POST", "/register_job",
                            {"job_id": "", "pp_degree": RANKS, "dp_degree": 1, "tp_degree": 1,
                             "world_size": RANKS, "job_metadata": "good"})
@@ -90,7 +90,8 @@ class GoodJob:
         for _ in range(ROUNDS):
             for number, rank in enumerate(self.ranks):
                 rank.ask("GET", f"/schedule/{job_id}?rank={number}")
-            self._answers(self.ranks, since=self.ranks[-1].sent_at)  # held until all have asked
+            # held until all ranks have asked
+            self._answers(self.ranks, since=self.ranks[-1].sent_at)
             for number, rank in enumerate(self.ranks):
                 rank.ask("POST", f"/result/{job_id}",
                          {"rank": number, "iter_time": [1.5], "iter_energy": [200.0],
@@ -101,7 +102,7 @@ class GoodJob:
 
 
 def run(port, seconds, pipe):
-    """In a process of its own: sends (latencies in s, jobs, what went wrong or None)."""
+    """Runs in a process of its own: sends (latencies in s, number of jobs, error or None)."""
     jobs, problem, latencies = 0, None, []
     try:
         job = GoodJob(port)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many connections of one hostile process, and what becomes of each."""
+"""Many connections of one hostile process, and the end of each."""
 import collections
 import errno
 import select
@@ -12,7 +12,8 @@ EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 
 
 def dial(port, source="127.0.0.1"):
-    """Begins to connect. From an address of our own choice there are ports enough for all."""
+    """Begins to connect. With different local addresses there are enough ports for all
+    connections."""
     connection = socket.socket()
     connection.setblocking(False)
     connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
@@ -30,10 +31,10 @@ def reset(connection):
 
 
 class Swarm:
-    """Keeps `count` connections open that say `opening` and then, every `pause_s`, `drip`. Those
-    that the server ends are counted by its answer's status, and replaced while `total` allows; not
-    more than `rate` a second, so that it is the server that is measured and not how fast this
-    machine's kernel makes sockets."""
+    """Keeps `count` connections open that send `opening` and then, every `pause_s`, `drip`. Counts
+    the connections that the server ends, by the status of its answer, and replaces them while
+    `total` allows it. Opens at most `rate` connections a second, so that the result depends on the
+    server and not on the speed at which the kernel creates sockets."""
 
     def __init__(self, port, count, opening, drip=b"", pause_s=1.0, total=None,
                  source="127.0.0.1", ends_its_side=False, rate=1000):
@@ -43,20 +44,20 @@ class Swarm:
         self.left = total if total is not None else 1 << 60
         self.epoll = select.epoll()
         self.open = {}
-        self.answered = set()
+        self.opened = set()  # those that have sent `opening`
         self.counts = collections.Counter()
 
     def run(self, seconds):
         end = time.monotonic() + seconds
         next_drip = time.monotonic() + self.pause_s
-        patience = end + 2 * seconds if self.left < 1 << 60 else end  # a total is tried in full
+        patience = end + 2 * seconds if self.left < 1 << 60 else end  # a limited total gets more time
         while (now := time.monotonic()) < end or (self.left and now < patience):
             self._connect()
             for descriptor, events in self.epoll.poll(0.01, 4096):
                 self._serve(descriptor, events)
             if self.drip and now >= next_drip:
                 next_drip = now + self.pause_s
-                for descriptor in list(self.open):
+                for descriptor in self.opened:
                     self._say(descriptor, self.drip)
         self.counts["still open"] += len(self.open)
         for connection in self.open.values():
@@ -80,14 +81,14 @@ class Swarm:
         try:
             self.open[descriptor].send(text)
         except OSError:
-            pass  # its end is told by an event
+            pass  # an event reports its end
 
     def _serve(self, descriptor, events):
         connection = self.open.get(descriptor)
         if connection is None:
             return
-        if descriptor not in self.answered and not events & (select.EPOLLIN | select.EPOLLHUP):
-            self.answered.add(descriptor)
+        if descriptor not in self.opened and not events & (select.EPOLLIN | select.EPOLLHUP):
+            self.opened.add(descriptor)
             if self.opening:
                 self._say(descriptor, self.opening)
             if self.ends_its_side:
@@ -109,12 +110,13 @@ class Swarm:
 
     def _end(self, descriptor, outcome):
         self.counts[outcome] += 1
-        self.answered.discard(descriptor)
+        self.opened.discard(descriptor)
         self.open.pop(descriptor).close()
 
 
 class Asker:
-    """A few connections, each with one request at a time, as fast as they are answered."""
+    """Uses a few connections, each with one request at a time, and sends the next request as soon
+    as the answer arrives."""
 
     def __init__(self, port, count=16):
         self.port, self.connections = port, [None] * count
@@ -122,7 +124,7 @@ class Asker:
         self.last_body = b""
 
     def ask(self, requests):
-        """Sends as many as there are connections at once; returns the statuses."""
+        """Sends as many requests at once as there are connections. Returns the statuses."""
         outcomes = []
         for start in range(0, len(requests), len(self.connections)):
             batch = requests[start:start + len(self.connections)]
@@ -138,7 +140,9 @@ class Asker:
                 self.connections[i] = socket.create_connection(("127.0.0.1", self.port), timeout=30)
             self.connections[i].sendall(request)
         except OSError:
-            pass  # perhaps it was refused before all was sent: the answer tells
+            # The server may have refused the request before all of it was sent. The answer shows
+            # this.
+            pass
 
     def _receive(self, i):
         data = b""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of nvidia-smi: power limits, locked clocks, persistence mode, compute mode. Before a
- * function here is called, the library was checked to be the emulator's. */
+/* Changes settings for nvidia-smi: power limits, locked clocks, persistence mode, compute mode. The
+ * caller has already checked that the library is the emulator's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +18,14 @@ static void tell_failure(const char *what, const smi_gpu *gpu, nvmlReturn_t code
     printf("%s for GPU %s: %s\n", what, gpu->pci.busId, smi_error_text(code));
 }
 
-/* A call that sets one number. */
+/* Calls a function of NVML that sets one number. */
 static nvmlReturn_t set_number(const smi_gpu *gpu, const char *function, unsigned int value) {
     nvmlReturn_t (*call)(nvmlDevice_t, unsigned int) = NULL;
     *(void **)&call = smi_function(function);
     return call ? call(gpu->device, value) : NVML_ERROR_FUNCTION_NOT_FOUND;
 }
 
-/* ---- Power limit -------------------------------------------------------------------------- */
+/* ---- Power limit ----------------------------------------------------------------------------- */
 
 static nvmlReturn_t set_limit(const smi_gpu *gpu, double watts) {
     unsigned int before_mw = 0, minimum_mw = 0, maximum_mw = 0;
@@ -39,9 +39,7 @@ static nvmlReturn_t set_limit(const smi_gpu *gpu, double watts) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     (void)smi_get_number(gpu, "nvmlDeviceGetPowerManagementLimit", &before_mw);
-    if (code == NVML_SUCCESS) {
-        code = set_number(gpu, "nvmlDeviceSetPowerManagementLimit", limit_mw);
-    }
+    if (code == NVML_SUCCESS) code = set_number(gpu, "nvmlDeviceSetPowerManagementLimit", limit_mw);
     if (code == NVML_SUCCESS) {
         printf("Power limit for GPU %s was set to %.2f W from %.2f W.\n", gpu->pci.busId, watts,
                before_mw / 1e3);
@@ -59,21 +57,19 @@ int smi_set_power_limit(const smi_gpus *gpus, const char *text) {
         return SMI_BAD_ARGUMENT;
     }
     nvmlReturn_t code = NVML_SUCCESS;
-    for (unsigned int i = 0; i < gpus->count && code == NVML_SUCCESS; i++) {
+    for (unsigned int i = 0; i < gpus->count && code == NVML_SUCCESS; i++)
         code = set_limit(&gpus->gpu[i], watts);
-    }
     return finish(code);
 }
 
-/* ---- Switches ----------------------------------------------------------------------------- */
+/* ---- Switches -------------------------------------------------------------------------------- */
 
 static int parse_switch(const char *text, int highest) {
     static const char *const modes[] = {"0", "1", "2", "3"};
     if (strcasecmp(text, "DISABLED") == 0) return 0;
     if (strcasecmp(text, "ENABLED") == 0) return 1;
-    for (int i = 0; i <= highest; i++) {
+    for (int i = 0; i <= highest; i++)
         if (strcmp(text, modes[i]) == 0) return i;
-    }
     return -1;
 }
 
@@ -94,11 +90,10 @@ int smi_set_persistence(const smi_gpus *gpus, const char *text) {
             continue;
         }
         code = set_number(gpu, "nvmlDeviceSetPersistenceMode", (unsigned int)mode);
-        if (code == NVML_SUCCESS) {
+        if (code == NVML_SUCCESS)
             printf("%s persistence mode for GPU %s.\n", name, gpu->pci.busId);
-        } else {
+        else
             tell_failure("Unable to set persistence mode", gpu, code);
-        }
     }
     return finish(code);
 }
@@ -123,9 +118,9 @@ int smi_set_compute_mode(const smi_gpus *gpus, const char *text) {
     return finish(code);
 }
 
-/* ---- Clocks ------------------------------------------------------------------------------- */
+/* ---- Clocks ---------------------------------------------------------------------------------- */
 
-/* "1000,1200", or one clock for both. */
+/* Parses "1000,1200", or one clock for both. */
 static bool parse_range(const char *text, unsigned int *minimum, unsigned int *maximum) {
     char *end = NULL;
     unsigned long first = strtoul(text, &end, 10), second = first;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of the emulator's nvidia-smi: the options of NVIDIA's program that it has, and
- * their actions. The options and their forms are those of NVIDIA's manual page nvidia-smi(1). */
+/* The command line of the emulator's nvidia-smi: the supported options of NVIDIA's program and
+ * their actions. The options and their forms follow NVIDIA's manual page nvidia-smi(1). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "smi.h"
 
-/* ---- Options ------------------------------------------------------------------------------ */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 typedef enum option_id {
     OPTION_HELP,
@@ -79,7 +79,7 @@ typedef struct command_line {
     const char *value[OPTION_COUNT]; /* NULL: none given */
 } command_line;
 
-/* Finds the option of a word; `*value` is what follows its "=". */
+/* Finds the option of a word. `*value` receives the text after its "=". */
 static int find_option(const char *word, const char **value) {
     *value = NULL;
     size_t length = strcspn(word, "=");
@@ -122,7 +122,7 @@ static int parse(int argc, char **argv, command_line *line) {
     return SMI_OK;
 }
 
-/* ---- Help --------------------------------------------------------------------------------- */
+/* ---- Help ------------------------------------------------------------------------------------ */
 
 static void print_help(void) {
     printf("NVIDIA System Management Interface of Harpe's NVML emulator\n\n"
@@ -152,22 +152,21 @@ static int print_versions(void) {
     return SMI_OK;
 }
 
-/* ---- What is asked for -------------------------------------------------------------------- */
+/* ---- Actions --------------------------------------------------------------------------------- */
 
 static int read_format(const char *text, smi_format *format) {
     for (const char *at = text; at;) {
         size_t length = strcspn(at, ",");
         while (length > 0 && *at == ' ')
             at++, length--;
-        if (length == 3 && memcmp(at, "csv", 3) == 0) {
+        if (length == 3 && memcmp(at, "csv", 3) == 0)
             format->is_given = true;
-        } else if (length == 8 && memcmp(at, "noheader", 8) == 0) {
+        else if (length == 8 && memcmp(at, "noheader", 8) == 0)
             format->no_header = true;
-        } else if (length == 7 && memcmp(at, "nounits", 7) == 0) {
+        else if (length == 7 && memcmp(at, "nounits", 7) == 0)
             format->no_units = true;
-        } else {
+        else
             return refuse("Not a format: csv, noheader, nounits are", text);
-        }
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return SMI_OK;
@@ -176,19 +175,19 @@ static int read_format(const char *text, smi_format *format) {
 static int show_once(const command_line *line, const smi_gpus *gpus, smi_format format, FILE *out) {
     int status = SMI_OK;
     if (line->has[OPTION_LIST]) return smi_list(gpus, out);
-    if (line->has[OPTION_QUERY_GPU]) {
+    if (line->has[OPTION_QUERY_GPU])
         status = smi_query_gpus(gpus, line->value[OPTION_QUERY_GPU], format, out);
-    } else if (line->has[OPTION_QUERY_PROCESSES]) {
+    else if (line->has[OPTION_QUERY_PROCESSES])
         status = smi_query_processes(gpus, line->value[OPTION_QUERY_PROCESSES], format, out);
-    } else if (line->has[OPTION_REPORT]) {
+    else if (line->has[OPTION_REPORT])
         status = smi_report(gpus, line->has[OPTION_XML], line->value[OPTION_SECTIONS], out);
-    } else {
+    else
         status = smi_table(gpus, out);
-    }
     return fflush(out) == 0 ? status : SMI_OTHER;
 }
 
-/* Seconds between two rounds; 0: one round; below 0: not valid. */
+/* Returns the seconds between two rounds, 0 for a single round, or a value below 0 if the text is
+ * invalid. */
 static double loop_s(const command_line *line) {
     bool is_ms = line->has[OPTION_LOOP_MS];
     if (!is_ms && !line->has[OPTION_LOOP]) return 0;
@@ -212,7 +211,7 @@ static int show(const command_line *line, const smi_gpus *gpus) {
     if (!out) return refuse("Cannot write", line->value[OPTION_FILE]);
     do {
         status = show_once(line, gpus, format, out);
-        format.no_header = true; /* once is enough */
+        format.no_header = true; /* the heading is printed only once */
         struct timespec pause = {.tv_sec = (time_t)pause_s,
                                  .tv_nsec = (long)((pause_s - (double)(time_t)pause_s) * 1e9)};
         if (pause_s > 0) (void)nanosleep(&pause, NULL);
@@ -221,7 +220,8 @@ static int show(const command_line *line, const smi_gpus *gpus) {
     return status;
 }
 
-/* -1: nothing is to be set. */
+/* Changes the settings that the command line names. Returns the exit status, or -1 if there is
+ * nothing to set. */
 static int change(const command_line *line, const smi_gpus *gpus) {
     if (line->has[OPTION_POWER_LIMIT])
         return smi_set_power_limit(gpus, line->value[OPTION_POWER_LIMIT]);

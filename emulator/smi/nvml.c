@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Access to the emulated library: opens it, refuses any other library, finds GPUs, and has one
- * function for each form of NVML's calls. */
+/* Access to the emulated library: opens it, refuses any other library, finds GPUs, and calls
+ * functions of NVML. There is one function for each form of NVML's calls. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ int smi_exit_status(nvmlReturn_t code) {
     return is_documented ? (int)code : SMI_OTHER;
 }
 
-/* ---- Shapes of calls ---------------------------------------------------------------------- */
+/* ---- Shapes of calls ------------------------------------------------------------------------- */
 
 nvmlReturn_t smi_get_number(const smi_gpu *gpu, const char *function, unsigned int *value) {
     nvmlReturn_t (*call)(nvmlDevice_t, unsigned int *) = NULL;
@@ -75,7 +75,7 @@ unsigned int smi_get_processes(const smi_gpu *gpu, nvmlProcessInfo_t *processes)
     return call && call(gpu->device, &count, processes) == NVML_SUCCESS ? count : 0;
 }
 
-/* ---- Opening ------------------------------------------------------------------------------ */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static int open_library(void) {
     const char *path = getenv("HARPE_NVML_LIBRARY");
@@ -102,7 +102,7 @@ static int open_library(void) {
     return smi_exit_status(code);
 }
 
-/* ---- GPUs --------------------------------------------------------------------------------- */
+/* ---- GPUs ------------------------------------------------------------------------------------ */
 
 static bool find_gpu(unsigned int index, smi_gpu *out) {
     nvmlReturn_t (*by_index)(unsigned int, nvmlDevice_t *) = NULL;
@@ -111,13 +111,12 @@ static bool find_gpu(unsigned int index, smi_gpu *out) {
     *(void **)&pci_info = smi_function("nvmlDeviceGetPciInfo_v3");
     *out = (smi_gpu){.index = index};
     if (by_index(index, &out->device) != NVML_SUCCESS) return false;
-    if (pci_info(out->device, &out->pci) != NVML_SUCCESS) {
+    if (pci_info(out->device, &out->pci) != NVML_SUCCESS)
         snprintf(out->pci.busId, sizeof out->pci.busId, "(GPU %u is lost)", index);
-    }
     return true;
 }
 
-/* An index, a UUID, or a PCI address in one of its two lengths. */
+/* Finds a GPU by its index, UUID, or PCI address in one of its two lengths. */
 static bool is_named(const smi_gpu *gpu, const char *id, size_t length) {
     char wanted[SMI_TEXT_MAX], index[16], uuid[SMI_TEXT_MAX] = "";
     if (length == 0 || length >= sizeof wanted) return false;
@@ -130,19 +129,17 @@ static bool is_named(const smi_gpu *gpu, const char *id, size_t length) {
 
 static bool is_wanted(const smi_gpu *gpu, const char *ids) {
     if (!ids) return true;
-    for (const char *id = ids; id; id = strchr(id, ',') ? strchr(id, ',') + 1 : NULL) {
+    for (const char *id = ids; id; id = strchr(id, ',') ? strchr(id, ',') + 1 : NULL)
         if (is_named(gpu, id, strcspn(id, ","))) return true;
-    }
     return false;
 }
 
-/* Every name in the list must name a GPU. */
+/* Checks that every name in the list is that of a GPU. */
 static bool are_all_found(const smi_gpus *gpus, const char *ids) {
     for (const char *id = ids; id; id = strchr(id, ',') ? strchr(id, ',') + 1 : NULL) {
         bool is_found = false;
-        for (unsigned int i = 0; i < gpus->count; i++) {
+        for (unsigned int i = 0; i < gpus->count; i++)
             is_found = is_found || is_named(&gpus->gpu[i], id, strcspn(id, ","));
-        }
         if (!is_found) return false;
     }
     return true;

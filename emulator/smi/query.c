@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `nvidia-smi --query-gpu` and `--query-compute-apps`: a line of CSV per GPU or process. */
+/* `nvidia-smi --query-gpu` and `--query-compute-apps`: print one line of CSV per GPU or process. */
 #include <string.h>
 
 #include "smi.h"
@@ -11,7 +11,7 @@ typedef struct wanted_field {
     size_t length;
 } wanted_field;
 
-/* Splits the list at its commas; spaces around a name are not part of it. */
+/* Splits the list at its commas. Spaces around a name are not part of the name. */
 static int split(const char *list, wanted_field *fields) {
     int count = 0;
     for (const char *at = list; count < FIELD_MAX;) {
@@ -39,16 +39,15 @@ static int check_format(smi_format format) {
     return SMI_BAD_ARGUMENT;
 }
 
-/* ---- GPUs --------------------------------------------------------------------------------- */
+/* ---- GPUs ------------------------------------------------------------------------------------ */
 
 int smi_query_gpus(const smi_gpus *gpus, const char *list, smi_format format, FILE *out) {
     wanted_field fields[FIELD_MAX];
     char text[SMI_TEXT_MAX];
     int count = split(list, fields);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (!smi_property_find(fields[i].name, fields[i].length))
             return refuse_field(&fields[i], "gpu");
-    }
     int status = check_format(format);
     if (status != SMI_OK) return status;
     for (int i = 0; i < count && !format.no_header; i++) {
@@ -71,7 +70,7 @@ int smi_query_gpus(const smi_gpus *gpus, const char *list, smi_format format, FI
     return SMI_OK;
 }
 
-/* ---- Processes ---------------------------------------------------------------------------- */
+/* ---- Processes ------------------------------------------------------------------------------- */
 
 typedef enum process_field {
     FIELD_TIMESTAMP,
@@ -111,12 +110,11 @@ static bool is_name(const wanted_field *field, const char *name) {
     return name && strlen(name) == field->length && memcmp(name, field->name, field->length) == 0;
 }
 
-/* PROCESS_FIELD_COUNT when there is no such field. */
+/* Finds a field by its name. Returns PROCESS_FIELD_COUNT if there is no such field. */
 static process_field find_process_field(const wanted_field *field) {
-    for (int i = 0; i < PROCESS_FIELD_COUNT; i++) {
+    for (int i = 0; i < PROCESS_FIELD_COUNT; i++)
         if (is_name(field, process_fields[i].name) || is_name(field, process_fields[i].short_name))
             return (process_field)i;
-    }
     return PROCESS_FIELD_COUNT;
 }
 
@@ -148,10 +146,9 @@ int smi_query_processes(const smi_gpus *gpus, const char *list, smi_format forma
     wanted_field fields[FIELD_MAX];
     nvmlProcessInfo_t processes[SMI_PROCESS_MAX];
     int count = split(list, fields);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (find_process_field(&fields[i]) == PROCESS_FIELD_COUNT)
             return refuse_field(&fields[i], "compute-apps");
-    }
     int status = check_format(format);
     if (status != SMI_OK) return status;
     for (int i = 0; i < count && !format.no_header; i++) {

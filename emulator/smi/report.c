@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `nvidia-smi -q` and `-q -x`: everything about each GPU, as indented text or as XML. Both come
- * from one walk over sections and items; elements have the names that NVIDIA's program gives them.
- * What the emulator does not have is left out or N/A. */
+/* `nvidia-smi -q` and `-q -x`: print all properties of each GPU, as indented text or as XML. One
+ * pass over sections and items writes both forms. Elements have the names that NVIDIA's program
+ * uses. Properties that the emulator lacks are omitted, or have the value N/A. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -14,15 +14,14 @@ typedef struct report {
     bool is_xml;
     int depth;
     const char *sections; /* NULL: all */
-    const char *tags[8];  /* of the sections that are open */
+    const char *tags[8];  /* names of the open sections */
 } report;
 
-/* ---- Text and XML ------------------------------------------------------------------------- */
+/* ---- Text and XML ---------------------------------------------------------------------------- */
 
 static void indent(const report *to) {
-    for (int i = 0; i < to->depth; i++) {
+    for (int i = 0; i < to->depth; i++)
         fputs(to->is_xml ? "\t" : "    ", to->out);
-    }
 }
 
 static void put_escaped(const char *text, FILE *out) {
@@ -60,13 +59,13 @@ static void put_item(const report *to, const char *title, const char *tag, const
     }
 }
 
-/* One of values.c's properties. */
+/* Writes a property of values.c. */
 static void put(const report *to, const smi_gpu *gpu, const char *title, const char *tag,
                 const char *property) {
     put_item(to, title, tag, SMI_VALUE(gpu, property));
 }
 
-/* True when -d names the section, or there is no -d. */
+/* Returns true if -d names the section, or if there is no -d. */
 static bool is_wanted(const report *to, const char *section) {
     for (const char *at = to->sections; at;) {
         size_t length = strcspn(at, ",");
@@ -76,9 +75,9 @@ static bool is_wanted(const report *to, const char *section) {
     return !to->sections;
 }
 
-/* ---- Sections ----------------------------------------------------------------------------- */
+/* ---- Sections -------------------------------------------------------------------------------- */
 
-/* XML has these numbers without their 0x. */
+/* Writes a hexadecimal number. In XML it has no 0x. */
 static void put_hexadecimal(const report *to, const smi_gpu *gpu, const char *title,
                             const char *tag, const char *property) {
     const char *value = SMI_VALUE(gpu, property);
@@ -158,7 +157,7 @@ static void put_ecc(report *to, const smi_gpu *gpu) {
     close_section(to);
 }
 
-/* Here, unlike in a query, a temperature has its unit. */
+/* Writes a temperature. It has a unit here, but not in a query. */
 static void put_temperature(report *to, const smi_gpu *gpu, const char *title, const char *tag,
                             const char *value) {
     char text[SMI_TEXT_MAX + 4];
@@ -251,17 +250,15 @@ static void put_graphics_clocks(report *to, const smi_gpu *gpu, unsigned int mem
     *(void **)&list = smi_function("nvmlDeviceGetSupportedGraphicsClocks");
     unsigned int clocks[SMI_CLOCK_MAX], count = SMI_CLOCK_MAX;
     if (!list || list(gpu->device, memory_mhz, &count, clocks) != NVML_SUCCESS) return;
-    for (unsigned int i = 0; i < count; i++) {
+    for (unsigned int i = 0; i < count; i++)
         put_mhz(to, "Graphics", "supported_graphics_clock", clocks[i]);
-    }
 }
 
 static void put_supported_clocks(report *to, const smi_gpu *gpu) {
     unsigned int clocks[SMI_CLOCK_MAX], count = SMI_CLOCK_MAX;
     open_section(to, "Supported Clocks", "supported_clocks");
-    if (smi_get_two(gpu, "nvmlDeviceGetSupportedMemoryClocks", &count, clocks) != NVML_SUCCESS) {
+    if (smi_get_two(gpu, "nvmlDeviceGetSupportedMemoryClocks", &count, clocks) != NVML_SUCCESS)
         count = 0;
-    }
     for (unsigned int i = 0; i < count; i++) {
         if (to->is_xml) {
             open_section(to, "", "supported_mem_clock");
@@ -271,11 +268,10 @@ static void put_supported_clocks(report *to, const smi_gpu *gpu) {
             to->depth++;
         }
         put_graphics_clocks(to, gpu, clocks[i]);
-        if (to->is_xml) {
+        if (to->is_xml)
             close_section(to);
-        } else {
+        else
             to->depth--;
-        }
     }
     close_section(to);
 }
@@ -307,12 +303,12 @@ static void put_processes(report *to, const smi_gpu *gpu) {
     close_section(to);
 }
 
-/* ---- All of it ---------------------------------------------------------------------------- */
+/* ---- All of it ------------------------------------------------------------------------------- */
 
 typedef void section_function(report *to, const smi_gpu *gpu);
 
 static const struct {
-    const char *name; /* as -d has it; NULL: only without -d */
+    const char *name; /* the name for -d; NULL: shown only without -d */
     section_function *put;
 } sections[] = {
     {NULL, put_identity},
@@ -344,11 +340,10 @@ static bool are_known(const char *list) {
 }
 
 static void put_gpu(report *to, const smi_gpu *gpu) {
-    if (to->is_xml) {
+    if (to->is_xml)
         fprintf(to->out, "\t<gpu id=\"%s\">\n", gpu->pci.busId);
-    } else {
+    else
         fprintf(to->out, "\nGPU %s\n", gpu->pci.busId);
-    }
     to->depth = to->is_xml ? 2 : 1;
     for (int i = 0; i < SECTION_COUNT; i++) {
         bool is_given = sections[i].name ? is_wanted(to, sections[i].name) : !to->sections;
@@ -365,9 +360,8 @@ static void put_head(report *to, const smi_gpus *gpus) {
     int version = 0;
     nvmlReturn_t (*cuda_version)(int *) = NULL;
     *(void **)&cuda_version = smi_function("nvmlSystemGetCudaDriverVersion_v2");
-    if (cuda_version && cuda_version(&version) == NVML_SUCCESS) {
+    if (cuda_version && cuda_version(&version) == NVML_SUCCESS)
         snprintf(cuda, sizeof cuda, "%d.%d", version / 1000, version % 1000 / 10);
-    }
     localtime_r(&seconds, &parts);
     strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", &parts);
     (void)smi_get_system_text("nvmlSystemGetDriverVersion", driver, sizeof driver);
@@ -396,9 +390,8 @@ int smi_report(const smi_gpus *gpus, bool is_xml, const char *wanted, FILE *out)
         fprintf(out, "\n==============NVSMI LOG==============\n\n");
     }
     put_head(&to, gpus);
-    for (unsigned int i = 0; i < gpus->count; i++) {
+    for (unsigned int i = 0; i < gpus->count; i++)
         put_gpu(&to, &gpus->gpu[i]);
-    }
     fprintf(out, is_xml ? "</nvidia_smi_log>\n" : "\n");
     return SMI_OK;
 }

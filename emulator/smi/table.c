@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `nvidia-smi` without options, the table for people, and `nvidia-smi -L`. The heading says that
- * the GPUs are emulated. */
+/* Prints the table of `nvidia-smi` without options, and the list of `nvidia-smi -L`. The heading
+ * says that the GPUs are emulated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,24 +28,22 @@ int smi_list(const smi_gpus *gpus, FILE *out) {
     return SMI_OK;
 }
 
-/* "62W"; "N/A" stays. */
+/* Formats a power as "62W". "N/A" is not changed. */
 static const char *in_watts(const char *value, char *text, size_t size) {
     char *end = NULL;
     double watts = strtod(value, &end);
-    if (end != value) {
+    if (end != value)
         snprintf(text, size, "%.0fW", watts);
-    } else {
+    else
         snprintf(text, size, "%s", value);
-    }
     return text;
 }
 
-/* "81920 MiB" without its space. */
+/* Formats "81920 MiB" without its space. */
 static const char *joined(const char *value, char *text, size_t size) {
     size_t length = 0;
-    for (const char *c = value; *c && length + 1 < size; c++) {
+    for (const char *c = value; *c && length + 1 < size; c++)
         if (*c != ' ') text[length++] = *c;
-    }
     text[length] = '\0';
     return text;
 }
@@ -119,9 +117,8 @@ int smi_table(const smi_gpus *gpus, FILE *out) {
     smi_timestamp(now, sizeof now);
     fprintf(out, "%s\n", now);
     print_heading(out);
-    for (unsigned int i = 0; i < gpus->count; i++) {
+    for (unsigned int i = 0; i < gpus->count; i++)
         print_gpu(&gpus->gpu[i], out);
-    }
     fprintf(out, "\n+" LINE "+\n| %-87s |\n", "Processes:");
     fprintf(out, "|  GPU   GI   CI              PID   Type   Process name                        "
                  "GPU Memory |\n");
@@ -131,9 +128,8 @@ int smi_table(const smi_gpus *gpus, FILE *out) {
         out,
         "|========================================================================================="
         "|\n");
-    for (unsigned int i = 0; i < gpus->count; i++) {
+    for (unsigned int i = 0; i < gpus->count; i++)
         process_count += print_processes(&gpus->gpu[i], out);
-    }
     if (process_count == 0) fprintf(out, "| %-87s |\n", " No running processes found");
     fprintf(out, "+" LINE "+\n");
     return SMI_OK;

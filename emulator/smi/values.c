@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The properties of a GPU that nvidia-smi can be asked for, one row each: its names, its unit, and
- * the NVML call that gives its value. Names and units are those of `nvidia-smi --help-query-gpu`.
- */
+/* The GPU properties that nvidia-smi can query, one row each: names, unit, and the NVML call that
+ * returns the value. Names and units are those of `nvidia-smi --help-query-gpu`. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,26 +8,26 @@
 
 #include "smi.h"
 
-/* How a value is read and shown. */
+/* The ways to read and show a value. */
 typedef enum property_kind {
     AS_NUMBER,    /* function(device, &number) */
     AS_NUMBER_OF, /* function(device, detail, &number) */
     AS_FIRST,     /* function(device, &first, &second) */
     AS_SECOND,
     AS_TEXT,       /* function(device, text, size) */
-    AS_MILLIWATTS, /* as AS_NUMBER, shown in W */
+    AS_MILLIWATTS, /* like AS_NUMBER, shown in W */
     AS_FIRST_MILLIWATTS,
     AS_SECOND_MILLIWATTS,
     AS_FIELD_MILLIWATTS, /* the field value `detail`, in scope `scope` */
     AS_FIELD,
-    AS_SWITCH,        /* Enabled, Disabled */
-    AS_FIRST_SWITCH,  /* of two */
-    AS_SECOND_SWITCH, /* of two */
-    AS_REASON,        /* a bit of the clock event reasons: Active, Not Active */
+    AS_SWITCH,        /* Enabled or Disabled */
+    AS_FIRST_SWITCH,  /* Enabled or Disabled, from the first of two outputs */
+    AS_SECOND_SWITCH, /* Enabled or Disabled, from the second of two outputs */
+    AS_REASON,        /* a bit of the clock event reasons: Active or Not Active */
     AS_REASON_BITS,
-    AS_MEMORY, /* of nvmlMemory_v2_t, number `detail` */
+    AS_MEMORY, /* number `detail` of nvmlMemory_v2_t */
     AS_SPECIAL,
-    AS_NOTHING, /* not known here */
+    AS_NOTHING, /* not known to the emulator */
 } property_kind;
 
 enum special {
@@ -49,7 +48,7 @@ enum special {
 };
 
 struct smi_property {
-    const char *name, *short_name; /* NULL: it has one name */
+    const char *name, *short_name; /* NULL: there is no short name */
     const char *unit;              /* "" */
     property_kind kind;
     const char *function;
@@ -193,19 +192,17 @@ static const smi_property properties[] = {
 /* clang-format on */
 enum { PROPERTY_COUNT = sizeof properties / sizeof properties[0] };
 
-/* ---- Names -------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 static bool is_called(const char *name, const char *wanted, size_t length) {
     return name && strlen(name) == length && memcmp(name, wanted, length) == 0;
 }
 
 const smi_property *smi_property_find(const char *name, size_t length) {
-    for (size_t i = 0; i < PROPERTY_COUNT; i++) {
+    for (size_t i = 0; i < PROPERTY_COUNT; i++)
         if (is_called(properties[i].name, name, length) ||
-            is_called(properties[i].short_name, name, length)) {
+            is_called(properties[i].short_name, name, length))
             return &properties[i];
-        }
-    }
     return NULL;
 }
 
@@ -225,7 +222,7 @@ void smi_property_help(FILE *stream) {
     }
 }
 
-/* ---- Values ------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 void smi_timestamp(char *text, size_t size) {
     struct timespec now;
@@ -240,9 +237,8 @@ void smi_timestamp(char *text, size_t size) {
 void smi_process_name(unsigned int pid, char *text, size_t size) {
     nvmlReturn_t (*call)(unsigned int, char *, unsigned int) = NULL;
     *(void **)&call = smi_function("nvmlSystemGetProcessName");
-    if (!call || call(pid, text, (unsigned int)size) != NVML_SUCCESS) {
+    if (!call || call(pid, text, (unsigned int)size) != NVML_SUCCESS)
         snprintf(text, size, "[Not Found]");
-    }
 }
 
 static nvmlReturn_t get_memory(const smi_gpu *gpu, size_t offset, unsigned int *mib) {
@@ -319,7 +315,7 @@ static nvmlReturn_t show_special(const smi_gpu *gpu, enum special which, const c
     }
 }
 
-/* Reads one number, with any kind of call. */
+/* Reads one number, with the form of call that the property needs. */
 static nvmlReturn_t get_value(const smi_property *property, const smi_gpu *gpu,
                               unsigned int *value) {
     unsigned int other = 0;
@@ -329,7 +325,7 @@ static nvmlReturn_t get_value(const smi_property *property, const smi_gpu *gpu,
     case AS_FIRST:
     case AS_FIRST_MILLIWATTS:
     case AS_FIRST_SWITCH: {
-        unsigned int both[2] = {0, 0}; /* nvmlUtilization_t, or two outputs */
+        unsigned int both[2] = {0, 0}; /* the members of nvmlUtilization_t, or two outputs */
         bool is_struct = strcmp(property->function, "nvmlDeviceGetUtilizationRates") == 0;
         nvmlReturn_t code = is_struct ? smi_get_number(gpu, property->function, both)
                                       : smi_get_two(gpu, property->function, &both[0], &other);
@@ -357,11 +353,10 @@ static nvmlReturn_t show_reasons(const smi_property *property, const smi_gpu *gp
     bool is_bit = property->kind == AS_REASON;
     nvmlReturn_t code = get_reasons(
         gpu, is_bit ? "nvmlDeviceGetCurrentClocksEventReasons" : property->function, &reasons);
-    if (is_bit) {
+    if (is_bit)
         snprintf(text, size, "%s", reasons & property->detail ? "Active" : "Not Active");
-    } else {
+    else
         snprintf(text, size, "0x%016llX", reasons);
-    }
     return code;
 }
 

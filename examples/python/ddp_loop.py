@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel under the power limit optimizer: one process for each GPU. All ranks take
-the same decision, from the energy of all GPUs together and the time of the slowest.
+"""Runs DistributedDataParallel under the power limit optimizer: one process for each GPU. All ranks
+make the same decision, from the energy of all GPUs together and the time of the slowest rank.
 
     torchrun --nproc-per-node 2 ddp_loop.py [EPOCHS [STEPS]]
     harpe emulate --gpus 2xV100 --time-scale 100 -- torchrun --nproc-per-node 2 ddp_loop.py
@@ -29,7 +29,7 @@ def main():
     model = DistributedDataParallel(torch.nn.Linear(64, 1).to(device))
     sgd = torch.optim.SGD(model.parameters(), lr=0.01)
 
-    # After init_process_group, each rank with its own GPU.
+    # Runs after init_process_group. Each rank uses its own GPU.
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(gpu_indices=[local_rank]))
 
     for _ in range(epochs):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Trainer of Hugging Face transformers under the power limit optimizer: the import and the entry
-in `callbacks` are all that a script adds.
+"""Runs a Trainer of Hugging Face transformers under the power limit optimizer. A script adds only
+the import and the entry in `callbacks`.
 
     python3 hf_trainer.py [STEPS]
     harpe emulate --gpus 1xV100 --time-scale 100 -- python3 hf_trainer.py      (no GPU needed)
@@ -20,7 +20,8 @@ from harpe.monitor import ZeusMonitor
 
 
 class Sentences(torch.utils.data.Dataset):
-    """Made up, so that nothing is downloaded: is the first word of the lower half?"""
+    """Generates data, so that nothing is downloaded. The task: is the first word in the lower
+    half?"""
 
     def __len__(self):
         return 4096

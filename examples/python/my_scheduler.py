@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler of one's own: the lowest common clock that keeps iterations fast enough.
+"""A custom scheduler: finds the lowest common clock at which iterations are fast enough.
 
 Each round every rank runs all its instructions one clock lower than before, until an iteration
 takes more than `max_slowdown` times as long as at the highest clocks; the clock before that one is
-kept for ever. Serve it from the directory that this file is in with
+kept for the rest of the job. Serve it from the directory of this file with
 
     harpe serve --scheduler python:my_scheduler.LowestClock \
         --scheduler-args '{"num_microbatches": 8, "max_slowdown": 1.05}'
 
-What it prints goes to the server's standard error.
+Its output goes to the server's standard error.
 """
 from harpe.optimizer.pipeline_frequency.common import FrequencySchedule
 from harpe.optimizer.pipeline_frequency.server.scheduler import (FrequencyScheduler,
@@ -16,7 +16,8 @@ from harpe.optimizer.pipeline_frequency.server.scheduler import (FrequencySchedu
 
 
 def instructions(stage, stages, microbatches):
-    """1F1B: fill the pipeline behind this stage, then one forward and one backward in turn."""
+    """Returns 1F1B: forwards that fill the pipeline behind this stage, then one forward and one
+    backward in turn."""
     names, forwards, backwards = [], 0, 0
     while backwards < microbatches:
         if forwards < microbatches and forwards - backwards < stages - stage:
@@ -43,11 +44,11 @@ class LowestClock(FrequencyScheduler):
             fastest = fastest or slowest
             print(f"clock {step}: {slowest / fastest:.3f} times as long as the highest")
             if slowest > self.max_slowdown * fastest:
-                yield self.schedules(step - 1)  # from here on for ever
+                yield self.schedules(step - 1)  # keeps this clock from now on
                 return
 
     def schedules(self, step):
-        """The `step`-th highest clock for all."""
+        """Returns a schedule of every rank with its `step`-th highest clock."""
         return [
             FrequencySchedule(rank=info.rank, frequencies=[
                 (name, sorted(info.available_frequencies, reverse=True)[step])

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline-parallel training loop (1F1B) under the pipeline frequency optimizer: one process for
-each GPU, a stage of the model each, and whole pipelines as replicas where there are more processes
-than stages. The lines that a loop needs for Harpe are marked with a number.
+"""A pipeline-parallel training loop (1F1B) under the pipeline frequency optimizer. There is one
+process for each GPU, and each has a stage of the model. If there are more processes than stages,
+the others run replicas of the whole pipeline. Numbers mark the lines that a loop needs for Harpe.
 
     harpe serve --scheduler-args '{"solution_path": "plan.py"}' &
     torchrun --nproc-per-node 4 pipeline_parallel.py --stages 4
     harpe emulate --gpus 4xA100 -- torchrun --nproc-per-node 4 pipeline_parallel.py --stages 4
 
-The plan has a list for each rank; for several replicas have the server make one of a plan with a
-list for each stage: --scheduler PointSolution3D.
+The plan has one list for each rank. For several replicas, use --scheduler PointSolution3D, with
+which the server reads a plan with one list for each stage.
 """
 import argparse
 import logging
@@ -34,7 +34,7 @@ def parse_arguments():
 
 
 class Stage:
-    """A stage of the model, and what it says to the stages before and after it."""
+    """A stage of the model, and its communication with the stages before and after it."""
 
     def __init__(self, rank, stages, device):
         self.index, self.device = rank % stages, device
@@ -42,11 +42,12 @@ class Stage:
         self.before, self.after = rank - 1, rank + 1
         torch.manual_seed(self.index)
         self.model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()).to(device)
-        self.waiting = []  # forwards whose backward is to come: (input, output)
+        self.waiting = []  # forwards whose backward has not run yet: (input, output)
         self.losses = []
 
     def exchange(self, *operations):
-        """Sends and receives at once: two neighbours never wait for each other's receive."""
+        """Sends and receives at the same time, so that two neighbours never wait for each other's
+        receive."""
         if operations:
             for request in distributed.batch_isend_irecv(list(operations)):
                 request.wait()
@@ -83,7 +84,7 @@ class Stage:
 
 
 def train_step(stage, stages, microbatches, callback):
-    """One forward and backward pipeline, in 1F1B order."""
+    """Runs one forward and backward pipeline in 1F1B order."""
 
     def forward(received):
         callback.on_instruction_begin("forward")  # 4
@@ -118,7 +119,7 @@ def train_step(stage, stages, microbatches, callback):
 
 
 def replica_group(rank, stages, world_size):
-    """The ranks that hold the same stage. Every rank takes part in making every group."""
+    """Returns the ranks that hold the same stage. Every rank takes part in creating every group."""
     groups = [distributed.new_group(list(range(stage, world_size, stages)))
               for stage in range(stages)]
     return groups[rank % stages]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch training loop under the power limit optimizer: what a script adds is marked. It trains
-on a GPU where there is one, and on the CPU elsewhere.
+"""A PyTorch training loop under the power limit optimizer. The lines that a script adds are marked.
+It trains on a GPU if there is one, and otherwise on the CPU.
 
     python3 power_limit_loop.py [EPOCHS [STEPS]]
     harpe emulate --gpus 1xV100 --time-scale 100 -- python3 power_limit_loop.py     (no GPU needed)
@@ -26,7 +26,7 @@ def main():
     # The least power with which training takes at most 10 % longer.
     optimizer = GlobalPowerLimitOptimizer(monitor, MaxSlowdownConstraint(1.1))   # added
 
-    monitor.begin_window("training")                                             # added, if you like
+    monitor.begin_window("training")                                             # added, optional
     for epoch in range(epochs):
         optimizer.on_epoch_begin()                                               # added
         for _ in range(steps):
@@ -45,7 +45,8 @@ def main():
     for one in optimizer.measurements:
         chosen = "  chosen" if one.power_limit == optimizer.optimal_power_limit else ""
         print(f"{one.power_limit:5} W  {one.time:8.3f} s  {one.energy:10.1f} J{chosen}")
-    optimizer.close()                                                            # or let it end
+    # not needed if the process ends here
+    optimizer.close()
 
 
 main()

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every public header needs: symbol visibility, C linkage, printf checking. */
+/* Defines the macros that every public header uses: symbol visibility, C linkage, deprecated names
+ * and checks of printf arguments. */
 #ifndef HARPE_API_H
 #define HARPE_API_H
 
@@ -12,6 +13,9 @@
 #endif
 
 #define HARPE_API __attribute__((visibility("default")))
+/* Marks a name that the next version removes. The compiler prints `message` where the name is
+ * used. */
+#define HARPE_DEPRECATED(message) __attribute__((deprecated(message)))
 #define HARPE_PRINTF(format_index, first_argument_index) \
     __attribute__((format(printf, format_index, first_argument_index)))
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instruction profiler: time and energy of each instruction of a training step, without
- * stopping the training. The training thread leaves time stamps; a thread of the profiler's own
- * reads the GPU's energy counter all the time. One instruction is often shorter than the counter's
- * step, so energies are never read off one window: they are fitted, as one power per (instruction,
- * frequency) and one for waiting, to everything that the counter showed over many steps
- * (docs/training.md). */
+/* The instruction profiler measures the time and energy of each instruction of a training step
+ * without stopping the training. The training thread records time stamps. A thread of the profiler
+ * reads the GPU's energy counter at regular intervals. An instruction is often shorter than the
+ * interval at which the counter changes, so one instruction's energy cannot be read from the
+ * counter. Instead, the profiler uses the counter's values over many steps: it fits one power to
+ * each pair of instruction and frequency, and one power to waiting (docs/training.md). */
 #ifndef HARPE_INSTRUCTION_PROFILER_H
 #define HARPE_INSTRUCTION_PROFILER_H
 
@@ -21,12 +21,12 @@ HARPE_BEGIN_DECLS
 
 typedef struct harpe_instruction_profiler harpe_instruction_profiler;
 
-/* Zero-initialise, then set what matters. */
+/* Initialise with zeros, then set the members that you need. */
 typedef struct harpe_instruction_profiler_options {
     harpe_gpus *gpus; /* must outlive the profiler; NULL: times only, energies are 0 */
     int gpu;
-    double sample_period_s; /* between looks at the energy counter, GPU time; 0: 0.01 */
-    size_t event_capacity;  /* time stamps that wait to be looked at; 0: 65536 */
+    double sample_period_s; /* s of GPU time between two reads of the energy counter; 0: 0.01 */
+    size_t event_capacity;  /* time stamps that may wait for the profiler's thread; 0: 65536 */
     harpe_log log;
 } harpe_instruction_profiler_options;
 
@@ -35,45 +35,53 @@ harpe_instruction_profiler_new(const harpe_instruction_profiler_options *options
                                harpe_instruction_profiler **out, harpe_error *error);
 HARPE_API void harpe_instruction_profiler_free(harpe_instruction_profiler *profiler);
 
-/* ---- Training thread: each leaves one time stamp; never blocks, no system call --------------- */
+/* ---- Training thread ------------------------------------------------------------------------- */
 
-/* `series` is the caller's number for steps that belong together (a round); a step is one
- * iteration. Instructions outside of a step are ignored. A step whose time stamps found no room, or
- * that ends inside an instruction, is dropped as a whole. */
+/* Each of these functions records one time stamp. They do not block and make no system call. */
+
+/* Begins a step, which is one iteration. `series` is a number that the caller gives to steps that
+ * belong together, for example to those of a round. Instructions outside a step are ignored. The
+ * profiler drops a whole step if there is no room for its time stamps, or if the step ends before
+ * its last instruction has ended. */
 HARPE_API void harpe_instruction_profiler_begin_step(harpe_instruction_profiler *profiler,
                                                      int64_t series);
 HARPE_API void harpe_instruction_profiler_end_step(harpe_instruction_profiler *profiler);
-/* Gives the step up: it was no training step. */
+/* Drops the current step because it was not a training step. */
 HARPE_API void harpe_instruction_profiler_cancel_step(harpe_instruction_profiler *profiler);
-/* `instruction` is compared by its text and copied when new (at most 64 names, of 64 bytes each);
- * NULL: "unnamed".
- * `frequency_mhz`: what it was asked to run at; 0: unknown. */
+/* Begins an instruction. `instruction` is its name; the profiler compares the text, and copies a
+ * name that is new. It accepts 64 names of 64 bytes each. NULL: "unnamed". `frequency_mhz` is the
+ * requested clock in MHz; 0: unknown. */
 HARPE_API void harpe_instruction_profiler_begin(harpe_instruction_profiler *profiler,
                                                 const char *instruction, int frequency_mhz);
 HARPE_API void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler);
 
 /* ---- Other threads --------------------------------------------------------------------------- */
 
-/* Steps wait until they are taken; beyond a million instructions the oldest half of them stays in
- * the profile only. A profiler does not survive fork(): the child has no steps, takes nothing
- * (HARPE_NOT_SUPPORTED), and can free it. */
+/* The profiler keeps a step until the caller takes it. If the kept steps have more than a million
+ * instructions, the older half is dropped and counts only in the profile that _write_csv writes. A
+ * profiler does not work in a child of fork(): there it has no steps, and _take returns
+ * HARPE_NOT_SUPPORTED. The child may free it. */
 
-/* Whole steps of `series` whose energy is known too (the counter has passed their end). */
+/* Returns the number of steps of `series` that have ended and whose energy is known. The energy of
+ * a step is known when the counter has been read after its end. */
 HARPE_API size_t harpe_instruction_profiler_step_count(harpe_instruction_profiler *profiler,
                                                        int64_t series);
-/* The first `steps` steps of `series` as one result of `rank`, and forgets all steps of `series`
- * and older ones. HARPE_NOT_FOUND when there are fewer. Energies: of a step, as the counter showed;
- * of its instructions, power fitted over all steps of the result times their duration. */
+/* Returns the first `steps` steps of `series` as one result of `rank`, and removes all steps of
+ * `series` and of older series. Fails with HARPE_NOT_FOUND if there are fewer steps. The energy of
+ * a step comes from the counter's values. The energy of an instruction is its duration times its
+ * power, which is fitted to all steps of the result. */
 HARPE_API harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profiler,
                                                        int64_t series, size_t steps, int rank,
                                                        harpe_profiling_result *out,
                                                        harpe_error *error);
-/* Everything seen since the start as a profile: one row per (instruction, frequency), with `stage`
- * and, when >= 0, `rank`. The file is written whole or not at all. */
+/* Writes everything that was measured since the start as a profile. The profile has one row for
+ * each pair of instruction and frequency. Each row contains `stage`, and also `rank` if `rank` is
+ * >= 0. The function writes the whole file or none. */
 HARPE_API harpe_status harpe_instruction_profiler_write_csv(harpe_instruction_profiler *profiler,
                                                             int stage, int rank, const char *path,
                                                             harpe_error *error);
-/* Fitted power while no instruction ran in a step, in W; NaN: not known yet. */
+/* Returns the fitted power in W while a step runs no instruction. NaN: the power is not known
+ * yet. */
 HARPE_API double harpe_instruction_profiler_waiting_power_w(harpe_instruction_profiler *profiler);
 
 HARPE_END_DECLS

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Energy windows: time and energy of any stretch of code, on GPUs and CPUs. A window costs a few
- * counter reads and nothing in between. Above the GPU layer units are s, J, W. */
+/* Energy windows measure the time and energy of a piece of a program, on GPUs and CPUs. A window
+ * costs a few counter reads at each end and nothing in between. Above the GPU layer, units are
+ * s, J and W. */
 #ifndef HARPE_MONITOR_H
 #define HARPE_MONITOR_H
 
@@ -16,26 +17,28 @@ HARPE_BEGIN_DECLS
 
 typedef struct harpe_monitor harpe_monitor;
 
-/* Zero-initialise, then set what matters. */
+/* Initialise with zeros, then set the members that you need. */
 typedef struct harpe_monitor_options {
     harpe_gpus *gpus;       /* NULL: CPUs only; must outlive the monitor */
-    const int *gpu_indices; /* which of them; NULL: all */
+    const int *gpu_indices; /* indices of the GPUs to measure; NULL: all */
     size_t gpu_count;
-    bool with_cpu;                   /* also RAPL packages and DRAM, where readable */
+    bool with_cpu;                   /* also measure RAPL packages and DRAM that are readable */
     const char *rapl_path;           /* NULL: /sys/class/powercap */
-    bool approximate_instant_energy; /* a window of zero counter energy becomes power * time */
-    /* NULL: none. CSV, a line per ended window, flushed; an existing file is emptied. A line that
-     * cannot be written is told once through `log`; the measurement is returned all the same. */
+    bool approximate_instant_energy; /* report power * time if a window's counter energy is zero */
+    /* CSV file with one line for each window, flushed when the window ends; NULL: none. An existing
+     * file is emptied. If a line cannot be written, `log` reports the failure once, and windows
+     * still return measurements. */
     const char *log_path;
     double sample_period_s; /* of the sampler for GPUs without an energy counter; 0: 0.02 */
-    /* Waits until the GPUs have done what was asked of them (the caller knows its framework);
-     * called first at begin and at end. NULL: nothing. */
+    /* Waits, through the caller's framework, until the GPUs have finished all submitted work.
+     * harpe_monitor_begin and harpe_monitor_end call it first. NULL: no wait. */
     void (*synchronize)(void *user, const int *gpu_indices, size_t gpu_count);
     void *synchronize_user;
     harpe_log log;
 } harpe_monitor_options;
 
-/* What a window took. Arrays belong to the measurement; free with harpe_measurement_clear. */
+/* The result of a window. The measurement owns its arrays; free them with
+ * harpe_window_measurement_clear. */
 typedef struct harpe_window_measurement {
     double time_s;
     size_t gpu_count;
@@ -43,25 +46,27 @@ typedef struct harpe_window_measurement {
     double *gpu_energy_j;
     size_t cpu_count;
     double *cpu_energy_j;  /* per package */
-    double *dram_energy_j; /* per package; NaN where there is none */
+    double *dram_energy_j; /* per package; NaN for a package without DRAM counter */
     double total_gpu_energy_j;
 } harpe_window_measurement;
 
 HARPE_API harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
                                          harpe_error *error);
-/* Open windows are discarded. A monitor with a sampler or CPUs does not survive fork(): in the
- * child its windows are HARPE_NOT_SUPPORTED, and it can be freed. */
+/* Frees the monitor and discards open windows. A monitor with a sampler or CPUs does not work in a
+ * child of fork(): there its windows fail with HARPE_NOT_SUPPORTED. The child may free it. */
 HARPE_API void harpe_monitor_free(harpe_monitor *monitor);
 
-/* Opens a window; a name is open once (HARPE_ALREADY_EXISTS) unless `restart`, which discards the
- * first. Windows may overlap and nest. Any thread. */
+/* Opens a window. If a window of this name is open, `restart` decides: true discards the open
+ * window, and false makes this call fail with HARPE_ALREADY_EXISTS. Windows may overlap and nest.
+ * Any thread may call it. */
 HARPE_API harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
                                            harpe_error *error);
-/* Closes a window. `cancel` discards it (`out` may then be NULL and nothing is logged). What is not
- * known is an error and never a number: HARPE_GPU_LOST; HARPE_DRIVER_ERROR for a counter that ran
- * backwards (driver reload) and for a GPU without a counter whose power could not be read for more
- * than 1 % of the window. Numbers that are less than they seem (a counter that did not move, a
- * driver so slow that it fills the window) are told through `log`. */
+/* Closes a window. If `cancel` is true, discards it: `out` may then be NULL, and no line is logged.
+ * Fails if a value is not known. HARPE_GPU_LOST: a GPU is lost. HARPE_DRIVER_ERROR: a counter ran
+ * backwards, because the GPU's driver was reloaded or a CPU's counter restarted; or the power of a
+ * GPU without a counter is missing for more than 1 % of the window. `log` reports values that are
+ * less reliable than they look, for example if a counter did not move, or if the driver is so slow
+ * that its calls fill the window. */
 HARPE_API harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool cancel,
                                          harpe_window_measurement *out, harpe_error *error);
 HARPE_API void harpe_window_measurement_clear(harpe_window_measurement *measurement);

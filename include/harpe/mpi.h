@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The broadcast callback over MPI, for jobs that use it: include it after <mpi.h> of your MPI.
- * libharpe itself does not link MPI.
+/* The broadcast callback over MPI. A job that uses MPI includes this header after <mpi.h>. libharpe
+ * itself does not link to MPI.
  *
  *     MPI_Comm world = MPI_COMM_WORLD;
  *     options.broadcast = harpe_mpi_broadcast;
- *     options.broadcast_user = &world;
- */
+ *     options.broadcast_user = &world; */
 #ifndef HARPE_MPI_H
 #define HARPE_MPI_H
 
@@ -15,7 +14,8 @@
 
 #include <harpe/status.h>
 
-/* `user`: MPI_Comm *. Rank 0 of the communicator must be rank 0 of the job. */
+/* Broadcasts `data` from rank 0. `user` is an MPI_Comm *. Rank 0 of the communicator must be
+ * rank 0 of the job. */
 static inline harpe_status harpe_mpi_broadcast(void *user, void *data, size_t size,
                                                harpe_error *error) {
     const MPI_Comm *communicator = (const MPI_Comm *)user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks of a training loop: one table that every optimizer fills in, and a set of them, so that
- * several optimizers, and one of your own, ride in one loop with one call per event.
+/* Callbacks of a training loop. Every optimizer fills in one table of callbacks. A set combines
+ * several tables, including your own, so that a loop makes one call for each event.
  *
  *     on_train_begin
  *       on_epoch_begin
@@ -9,9 +9,9 @@
  *       on_epoch_end
  *     on_train_end
  *
- * Call a set from the training thread only; on a NULL set, events do nothing. Callbacks do not
- * fail. Those of the pipeline frequency optimizer never block; the power limit optimizer's set a
- * limit now and then. */
+ * Call a set from the training thread only. On a NULL set, events do nothing. Callbacks do not
+ * fail. The callbacks of the pipeline frequency optimizer never block. The callbacks of the power
+ * limit optimizer sometimes set a limit and wait for the driver. */
 #ifndef HARPE_TRAINING_H
 #define HARPE_TRAINING_H
 
@@ -22,7 +22,7 @@
 
 HARPE_BEGIN_DECLS
 
-/* Each gets `user`; NULL: not interested. */
+/* Each function receives `user`. NULL: the event is ignored. */
 typedef struct harpe_training_callback {
     void *user;
     void (*on_train_begin)(void *user);
@@ -38,8 +38,8 @@ typedef struct harpe_training_callback {
 
 typedef struct harpe_callback_set harpe_callback_set;
 
-/* `callbacks` are copied and called in this order. Free with harpe_callback_set_free, which does
- * not free what their `user` points to. */
+/* Makes a set. `callbacks` are copied and called in this order. Free with
+ * harpe_callback_set_free, which does not free the objects that `user` points to. */
 HARPE_API harpe_status harpe_callback_set_new(const harpe_training_callback *callbacks,
                                               size_t count, harpe_callback_set **out,
                                               harpe_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The version of this header and of the library it came with. */
+/* The version of this header and of its library. */
 #ifndef HARPE_VERSION_H
 #define HARPE_VERSION_H
 
@@ -12,7 +12,8 @@ HARPE_BEGIN_DECLS
 #define HARPE_VERSION_PATCH 0
 #define HARPE_VERSION_STRING "0.1.0"
 
-/* The version of the library that is loaded, for example "0.1.0". Static storage; any thread. */
+/* Returns the version of the loaded library, for example "0.1.0". Static storage. Any thread may
+ * call it. */
 HARPE_API const char *harpe_version(void);
 
 HARPE_END_DECLS

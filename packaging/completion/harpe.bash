@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,12 +20,13 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
         return
     fi
     case $command in
-    power-limit | profile)
-        [ "$COMP_CWORD" -eq 2 ] || command="$command ${COMP_WORDS[2]}"
+    power-limit | profile | agent)
+        [ "$COMP_CWORD" -eq 2 ] || [ "${COMP_WORDS[2]:0:1}" = - ] ||
+            command="$command ${COMP_WORDS[2]}"
         ;;
     esac
     case "$command $prev" in
@@ -80,6 +81,29 @@ _harpe() {
         return
         ;;
     'synth -o' | 'synth --output')
+        return
+        ;;
+    'agent --config' | 'agent --zeusd-key')
+        return
+        ;;
+    'agent --metrics-listen' | 'agent --socket' | 'agent --zeusd-listen' | 'agent --zeusd-socket')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'agent --state-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
+    'agent hold --clock' | 'agent hold --gpu' | 'agent hold --power-limit')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'agent status --socket')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'agent restore --gpu' | 'agent restore --socket')
+        compopt +o default 2>/dev/null
         return
         ;;
     'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
@@ -193,6 +217,10 @@ _harpe() {
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
+        'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'agent hold') COMPREPLY=($(compgen -W '--clock --gpu --power-limit --wait -? --help --usage -V --version' -- "$cur")) ;;
+        'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
+        'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
@@ -213,6 +241,7 @@ _harpe() {
         jobs) COMPREPLY=($(compgen -W 'list link show watch evict' -- "$cur")) ;;
         monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
         store) COMPREPLY=($(compgen -W 'backup check restore accept' -- "$cur")) ;;
+        agent) COMPREPLY=($(compgen -W 'hold status restore' -- "$cur")) ;;
         esac
     fi
 }

@@ -9,18 +9,19 @@ _harpe() {
     commands)
         local -a commands=(
             'plan:Compute the time-energy frontier and frequency plans'
-            'choose:Pick one plan out of a plan directory'
+            'choose:Choose a plan from a plan directory'
             'evaluate:Real time and energy of plan files'
-            'synth:Make up a physically sensible profile'
-            'gpus:What GPUs are there, and what to do about problems'
+            'synth:Make a synthetic but plausible profile'
+            'gpus:Show the GPUs, and how to solve problems'
+            'agent:Lend GPUs to jobs without root, and restore them'
             'emulate:Run a command on emulated GPUs'
             'power-limit:Find the GPU power limit that suits a job'
             'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
-            'jobs:Look at the jobs of a server, or evict one'
+            'jobs:Show the jobs of a server, or evict a job'
             'store:Back up, check or restore the store of a server'
-            'train-sim:Train on emulated GPUs, with everything else real'
-            'profile:Power of a waiting GPU; a profile out of dumps'
-            'monitor:Time, energy and power of a command, or live'
+            'train-sim:Run a training job on emulated GPUs'
+            'profile:Measure a waiting GPU, or convert dumps'
+            'monitor:Measure a command'\''s energy, or show it live'
             'help:The same as harpe COMMAND --help'
         )
         _describe command commands
@@ -28,7 +29,7 @@ _harpe() {
     arguments)
         local command=$words[1]
         case $command in
-        power-limit | profile)
+        power-limit | profile | agent)
             if ((CURRENT > 2)); then
                 command="$command $words[2]"
                 shift words
@@ -39,9 +40,9 @@ _harpe() {
         case $command in
         'plan')
             _arguments -s -S \
-                '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
+                '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
-                '(--gpus-per-stage)--gpus-per-stage=[GPUs whose energy each row of the profile adds up, where the profile does not say it by a column rank or gpus]:N: ' \
+                '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
@@ -55,23 +56,23 @@ _harpe() {
                 '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
-                '(--noise-factor)--noise-factor=[Looser Pareto filter where the exponential model has fewer than 4 points]:X: ' \
-                '(--unit-time)--unit-time=[Exponential model'\''s grid in s]:S: ' \
+                '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
+                '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
                 '(-f --force)-f[Replace an existing plan directory]' \
                 '(-f --force)--force[Replace an existing plan directory]' \
                 '(-j --json)-j[Print the summary as one JSON object]' \
                 '(-j --json)--json[Print the summary as one JSON object]' \
-                '(--min-dwell)--min-dwell=[Take out changes of clock that would hold for less than S seconds]:S: ' \
+                '(--min-dwell)--min-dwell=[Remove changes to a clock that would hold for less than S seconds]:S: ' \
                 '(--no-pictures)--no-pictures[Leave out pictures and report.html]' \
-                '(-o --output-dir)-o+[Directory to create, whole or not at all]:DIR:_files -/' \
-                '(-o --output-dir)--output-dir=[Directory to create, whole or not at all]:DIR:_files -/' \
+                '(-o --output-dir)-o+[Directory to create, completely or not at all]:DIR:_files -/' \
+                '(-o --output-dir)--output-dir=[Directory to create, completely or not at all]:DIR:_files -/' \
                 '(--plans)--plans=[Plans to make]:all|N|none:(all none)' \
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the wish to the new clock]:S: ' \
-                '(--verify)--verify[Prove frontier and plans by a second, independent way]' \
+                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock]:S: ' \
+                '(--verify)--verify[Verify frontier and plans with independent code]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -98,9 +99,9 @@ _harpe() {
             ;;
         'evaluate')
             _arguments -s -S \
-                '(--chunks)--chunks=[Model chunks per rank, where the schedule has several]:K: ' \
+                '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
-                '(--gpus-per-stage)--gpus-per-stage=[GPUs whose energy each row of the profile adds up, where the profile does not say it by a column rank or gpus]:N: ' \
+                '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
@@ -114,16 +115,16 @@ _harpe() {
                 '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
-                '(--noise-factor)--noise-factor=[Looser Pareto filter where the exponential model has fewer than 4 points]:X: ' \
-                '(--unit-time)--unit-time=[Exponential model'\''s grid in s]:S: ' \
+                '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
+                '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(-j --json)-j[Print one JSON object]' \
                 '(-j --json)--json[Print one JSON object]' \
-                '*-P+[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
-                '*--plan=[A plan file, or a directory whose *.py files are taken]:FILE:_files' \
+                '*-P+[A plan file, or a directory whose *.py files are evaluated]:FILE:_files' \
+                '*--plan=[A plan file, or a directory whose *.py files are evaluated]:FILE:_files' \
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the wish for a clock to the clock]:S: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the request for a clock to the new clock]:S: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -136,7 +137,7 @@ _harpe() {
                 '(--forward-time)--forward-time=[Mean time of a forward at the highest frequency]:S: ' \
                 '(-g --gpu)-g+[GPU model]:MODEL:(V100 A40 A100 H100)' \
                 '(-g --gpu)--gpu=[GPU model]:MODEL:(V100 A40 A100 H100)' \
-                '(--imbalance)--imbalance=[Work of the slowest stage over the mean]:X: ' \
+                '(--imbalance)--imbalance=[Work of the slowest stage divided by the mean]:X: ' \
                 '(--noise)--noise=[Relative standard deviation of each number]:X: ' \
                 '(-n --stages --num-stages)-n+[Pipeline stages]:N: ' \
                 '(-n --stages --num-stages)--stages=[Pipeline stages]:N: ' \
@@ -145,12 +146,12 @@ _harpe() {
                 '(--split-backward)--split-backward[Also backward_input and backward_weight, for zero-bubble schedules]' \
                 '(-f --force)-f[Replace an existing file]' \
                 '(-f --force)--force[Replace an existing file]' \
-                '(-j --json)-j[Print what was made as JSON]' \
-                '(-j --json)--json[Print what was made as JSON]' \
+                '(-j --json)-j[Print a summary as JSON]' \
+                '(-j --json)--json[Print a summary as JSON]' \
                 '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
                 '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
-                '(-q --quiet)-q[No hint about the blocking power on stderr]' \
-                '(-q --quiet)--quiet[No hint about the blocking power on stderr]' \
+                '(-q --quiet)-q[Print no hint about the blocking power on stderr]' \
+                '(-q --quiet)--quiet[Print no hint about the blocking power on stderr]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -160,12 +161,68 @@ _harpe() {
             ;;
         'gpus')
             _arguments -s -S \
-                '(-a --all)-a[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
-                '(-a --all)--all[Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says]' \
+                '(-a --all)-a[Show every GPU of the machine, and ignore CUDA_VISIBLE_DEVICES]' \
+                '(-a --all)--all[Show every GPU of the machine, and ignore CUDA_VISIBLE_DEVICES]' \
                 '(--dry-run)--dry-run[With --restore]' \
                 '(-j --json)-j[Print one JSON object]' \
                 '(-j --json)--json[Print one JSON object]' \
-                '(--restore)--restore[Put back what jobs have left that were killed together with the process that watched them]' \
+                '(--restore)--restore[Restore GPUs that killed jobs have left changed]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'agent')
+            _arguments -s -S \
+                '(--config)--config=[Read the rules from FILE]:FILE:_files' \
+                '(--metrics-listen)--metrics-listen=[Serve /metrics for Prometheus on this address, such as 127.0.0.1\:9787]:ADDR\:PORT: ' \
+                '(--socket)--socket=[Unix-domain socket for clients]:PATH: ' \
+                '(--state-dir)--state-dir=[Keep the files of leases in DIR]:DIR:_files -/' \
+                '(--zeusd-key)--zeusd-key=[File with the signing key of zeusd'\''s tokens]:FILE:_files' \
+                '(--zeusd-listen)--zeusd-listen=[Also answer them on TCP]:ADDR\:PORT: ' \
+                '(--zeusd-no-restore)--zeusd-no-restore[Leave what clients of zeusd'\''s routes have set, as zeusd does]' \
+                '(--zeusd-socket)--zeusd-socket=[Also answer the routes of zeusd on this Unix-domain socket]:PATH: ' \
+                '(-q --quiet)-q[Log warnings and errors only]' \
+                '(-q --quiet)--quiet[Log warnings and errors only]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(hold status restore)' \
+                '*:file:_files'
+            ;;
+        'agent hold')
+            _arguments -s -S \
+                '(--clock)--clock=[Lock the graphics clock at MHZ]:MHZ: ' \
+                '(--gpu)--gpu=[The GPUs, as `harpe gpus` counts them, or all]:N\[,N...\]: ' \
+                '(--power-limit)--power-limit=[Set the power limit to W watts]:W: ' \
+                '(--wait)--wait[Wait while another process holds a GPU]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'agent status')
+            _arguments -s -S \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '(--socket)--socket=[Socket of the agent]:PATH: ' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'agent restore')
+            _arguments -s -S \
+                '(--gpu)--gpu=[End only the leases of GPU N, as `harpe agent status` counts them]:N: ' \
+                '(--socket)--socket=[Socket of the agent]:PATH: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -175,17 +232,17 @@ _harpe() {
             ;;
         'emulate')
             _arguments -s -S \
-                '(-c --cluster)-c+[Share the GPUs with others who name this cluster]:NAME: ' \
-                '(-c --cluster)--cluster=[Share the GPUs with others who name this cluster]:NAME: ' \
-                '(--faults-file)--faults-file=[The same from a file, which may change while the command runs]:FILE:_files' \
-                '(-f --faults)-f+[What goes wrong, such as no_permission,slow_set=200]:LIST: ' \
-                '(-f --faults)--faults=[What goes wrong, such as no_permission,slow_set=200]:LIST: ' \
+                '(-c --cluster)-c+[Share the GPUs with other commands that give this name]:NAME: ' \
+                '(-c --cluster)--cluster=[Share the GPUs with other commands that give this name]:NAME: ' \
+                '(--faults-file)--faults-file=[Faults from a file, which may change while the command runs]:FILE:_files' \
+                '(-f --faults)-f+[Faults, such as no_permission,slow_set=200]:LIST: ' \
+                '(-f --faults)--faults=[Faults, such as no_permission,slow_set=200]:LIST: ' \
                 '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
                 '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
-                '(--noise)--noise=[Standard deviation of what power sensors say]:PERCENT: ' \
+                '(--noise)--noise=[Standard deviation of the noise of power sensors]:PERCENT: ' \
                 '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
                 '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
-                '(--seed)--seed=[Seed of that noise]:N: ' \
+                '(--seed)--seed=[Seed of the noise]:N: ' \
                 '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -206,11 +263,11 @@ _harpe() {
                 '(--epochs)--epochs=[Stop after N epochs]:N: ' \
                 '(--eta)--eta=[zeus-cost\: 0 is all time, 1 all energy (default 0.5)]:X: ' \
                 '(--factor)--factor=[max-slowdown\: at most X times the time at the highest limit (default 1.1)]:X: ' \
-                '(--selector)--selector=[zeus-cost (default)\: least mixture of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
-                '(--pl-step)--pl-step=[Watts from one limit to the next]:W: ' \
-                '(--profile-steps)--profile-steps=[Steps measured at a limit]:N: ' \
-                '(--wait-steps)--wait-steps=[Steps at the start that are left alone]:N: ' \
-                '(--warmup-steps)--warmup-steps=[Steps to settle at a limit]:N: ' \
+                '(--selector)--selector=[zeus-cost (default)\: lowest weighted cost of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
+                '(--pl-step)--pl-step=[Difference between two limits in watts]:W: ' \
+                '(--profile-steps)--profile-steps=[Steps to measure at each limit]:N: ' \
+                '(--wait-steps)--wait-steps=[Steps to ignore at the start]:N: ' \
+                '(--warmup-steps)--warmup-steps=[Warm-up steps at each limit]:N: ' \
                 '(-j --json)-j[Print one JSON object]' \
                 '(-j --json)--json[Print one JSON object]' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -222,15 +279,15 @@ _harpe() {
             ;;
         'power-limit run')
             _arguments -s -S \
-                '(--no-guard)--no-guard[No process that puts limits back when this one is killed]' \
-                '(--profile)--profile=[Use what an earlier run measured, or keep it there for the next]:FILE:_files' \
+                '(--no-guard)--no-guard[Start no process that restores limits if this one is killed]' \
+                '(--profile)--profile=[Use the measurements of an earlier run in this file, or write them for the next run]:FILE:_files' \
                 '(--eta)--eta=[zeus-cost\: 0 is all time, 1 all energy (default 0.5)]:X: ' \
                 '(--factor)--factor=[max-slowdown\: at most X times the time at the highest limit (default 1.1)]:X: ' \
-                '(--selector)--selector=[zeus-cost (default)\: least mixture of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
-                '(--pl-step)--pl-step=[Watts from one limit to the next]:W: ' \
-                '(--profile-steps)--profile-steps=[Steps measured at a limit]:N: ' \
-                '(--wait-steps)--wait-steps=[Steps at the start that are left alone]:N: ' \
-                '(--warmup-steps)--warmup-steps=[Steps to settle at a limit]:N: ' \
+                '(--selector)--selector=[zeus-cost (default)\: lowest weighted cost of energy and time; energy\: least energy; time\: least time; max-slowdown\: the lowest limit that is not too slow]:NAME:(zeus-cost energy time max-slowdown)' \
+                '(--pl-step)--pl-step=[Difference between two limits in watts]:W: ' \
+                '(--profile-steps)--profile-steps=[Steps to measure at each limit]:N: ' \
+                '(--wait-steps)--wait-steps=[Steps to ignore at the start]:N: ' \
+                '(--warmup-steps)--warmup-steps=[Warm-up steps at each limit]:N: ' \
                 '(-j --json)-j[At the end print one JSON object on standard output]' \
                 '(-j --json)--json[At the end print one JSON object on standard output]' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -247,14 +304,14 @@ _harpe() {
                 '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
                 '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
-                '(--no-dump)--no-dump[Write none of them]' \
+                '(--no-dump)--no-dump[Do not write these files]' \
                 '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
-                '(--allowed-hosts)--allowed-hosts=[Other names of a server without a token, as clients give them]:NAMES: ' \
-                '(--insecure)--insecure[Let everyone who reaches the address in]' \
+                '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \
+                '(--insecure)--insecure[Serve every client that reaches the address, without a token]' \
                 '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
                 '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \
-                '(--token-file)--token-file=[Clients must send its first line as bearer token]:FILE:_files' \
+                '(--token-file)--token-file=[File whose first line clients must send as bearer token]:FILE:_files' \
                 '(--config)--config=[Read NAME=value lines]:FILE:_files' \
                 '(--print-settings)--print-settings[Print all settings and where they come from]' \
                 '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
@@ -273,7 +330,7 @@ _harpe() {
             _arguments -s -S \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
-                '(--token-file)--token-file=[Its first line is the server'\''s bearer token]:FILE:_files' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
                 '(-q --quiet)-q[Print only ids]' \
@@ -308,11 +365,11 @@ _harpe() {
             ;;
         'train-sim')
             _arguments -s -S \
-                '(--chunks)--chunks=[Stages per rank, where the schedule has several]:N: ' \
+                '(--chunks)--chunks=[Stages per rank, if the schedule has several]:N: ' \
                 '(--dp)--dp=[Pipelines that share the data]:N: ' \
                 '(--forward-time)--forward-time=[Synthesised\: mean forward time (0.05)]:S: ' \
                 '(--gpu)--gpu=[Emulated GPU]:MODEL:(V100 A40 A100 H100)' \
-                '(--imbalance)--imbalance=[Synthesised\: slowest stage over the mean (1.15)]:X: ' \
+                '(--imbalance)--imbalance=[Synthesised\: slowest stage divided by the mean (1.15)]:X: ' \
                 '(-i --inst-profile)-i+[Measured profile that the GPUs follow]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured profile that the GPUs follow]:FILE:_files' \
                 '(--num-mbs)--num-mbs=[Microbatches of a step]:N: ' \
@@ -320,23 +377,23 @@ _harpe() {
                 '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
                 '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \
                 '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)' \
-                '(--seed)--seed=[Synthesised\: which one (1)]:N: ' \
+                '(--seed)--seed=[Synthesised\: seed of the random numbers (1)]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments]:JSON: ' \
-                '(--server)--server=[A server that runs already, with its own scheduler]:URL: ' \
-                '(--kill-rank)--kill-rank=[Kill the rank]:RANK@STEP: ' \
-                '(--learning-limit)--learning-limit=[Give up when there is no plan after S real seconds]:S: ' \
-                '(--mpi)--mpi[Ranks are those of mpirun and speak MPI]' \
-                '(--restart-server)--restart-server=[Kill the server and start it again on its store]:STEP: ' \
-                '(--steps)--steps=[Steps to measure once the plan runs]:N: ' \
-                '(--straggler)--straggler=[From this step on the rank'\''s GPU is throttled, and the server is told]:RANK@STEP=FACTOR: ' \
+                '(--server)--server=[Use a running server, with its own scheduler]:URL: ' \
+                '(--kill-rank)--kill-rank=[Kill the rank, and restart the job]:RANK@STEP: ' \
+                '(--learning-limit)--learning-limit=[Give up if there is no plan after S real seconds]:S: ' \
+                '(--mpi)--mpi[Run as a rank of mpirun, and communicate through MPI]' \
+                '(--restart-server)--restart-server=[Kill the server, and restart it with its store]:STEP: ' \
+                '(--steps)--steps=[Steps to measure after the plan has started]:N: ' \
+                '(--straggler)--straggler=[Throttle the rank'\''s GPU from this step on, and report it to the server]:RANK@STEP=FACTOR: ' \
                 '(--time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(--json)--json[Print the result as JSON]' \
-                '(-q --quiet)-q[No progress and no warnings]' \
-                '(-q --quiet)--quiet[No progress and no warnings]' \
+                '(-q --quiet)-q[Show no progress and no warnings]' \
+                '(-q --quiet)--quiet[Show no progress and no warnings]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -360,9 +417,9 @@ _harpe() {
                 '(-d --duration)--duration=[How long to measure]:S: ' \
                 '(-g --gpu)-g+[The GPU that waits]:N: ' \
                 '(-g --gpu)--gpu=[The GPU that waits]:N: ' \
-                '(--peer)--peer=[The GPU that it waits for]:N: ' \
-                '(--python)--python=[The Python that has PyTorch]:PROGRAM:_files' \
-                '(--torch)--torch[Use PyTorch also on emulated GPUs]' \
+                '(--peer)--peer=[The GPU for which it waits]:N: ' \
+                '(--python)--python=[A Python interpreter with PyTorch]:PROGRAM:_files' \
+                '(--torch)--torch[Use PyTorch on emulated GPUs too]' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -376,8 +433,8 @@ _harpe() {
             _arguments -s -S \
                 '(-f --force)-f[Replace an existing file]' \
                 '(-f --force)--force[Replace an existing file]' \
-                '(-j --json)-j[Print what was found as JSON]' \
-                '(-j --json)--json[Print what was found as JSON]' \
+                '(-j --json)-j[Print a summary as JSON]' \
+                '(-j --json)--json[Print a summary as JSON]' \
                 '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
                 '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -391,10 +448,10 @@ _harpe() {
             _arguments -s -S \
                 '(-g --gpus)-g+[GPUs to watch, such as 0,2]:LIST: ' \
                 '(-g --gpus)--gpus=[GPUs to watch, such as 0,2]:LIST: ' \
-                '(--no-cpu)--no-cpu[Leave the CPUs out]' \
-                '(--rapl-path)--rapl-path=[Where the CPUs'\'' counters are]:DIR:_files -/' \
-                '(-d --duration)-d+[Live\: stop after so many seconds]:S: ' \
-                '(-d --duration)--duration=[Live\: stop after so many seconds]:S: ' \
+                '(--no-cpu)--no-cpu[Do not measure the CPUs]' \
+                '(--rapl-path)--rapl-path=[Directory of the CPUs'\'' counters]:DIR:_files -/' \
+                '(-d --duration)-d+[Live\: stop after S seconds]:S: ' \
+                '(-d --duration)--duration=[Live\: stop after S seconds]:S: ' \
                 '(-i --interval)-i+[Live\: seconds between readings (default 1)]:S: ' \
                 '(-i --interval)--interval=[Live\: seconds between readings (default 1)]:S: ' \
                 '(--csv)--csv=[Also write CSV]:FILE:_files' \
@@ -409,7 +466,7 @@ _harpe() {
                 '*:file:_files'
             ;;
         help)
-            _values command plan choose evaluate synth gpus emulate power-limit serve jobs store train-sim profile monitor
+            _values command plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor
             ;;
         esac
         ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes harpe.bash, harpe.zsh and harpe.fish out of what `harpe COMMAND --help` says, so that a new
-option only needs this program to be run again. tests/house/completion.py checks that it was.
+"""Makes harpe.bash, harpe.zsh and harpe.fish from the output of `harpe COMMAND --help`. After a new
+option, run it again; tests/house/completion.py checks that the three files are up to date.
 
 Usage: make_completions.py HARPE [DIRECTORY]      (default: this program's directory)
 """
@@ -11,11 +11,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
-# What follows some commands. Of the first two each word has options of its own.
+# The words that may follow a command. After the commands of HAVE_OWN_OPTIONS, each word has options
+# of its own.
 SUBCOMMANDS = {"power-limit": ["replay", "run"], "profile": ["p2p", "convert"],
                "jobs": ["list", "link", "show", "watch", "evict"], "monitor": ["energy", "power"],
-               "store": ["backup", "check", "restore", "accept"]}
-HAVE_OWN_OPTIONS = ("power-limit", "profile")
+               "store": ["backup", "check", "restore", "accept"],
+               "agent": ["hold", "status", "restore"]}
+HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent")
 # Values of options, by option and the name of its argument; every one must be in the help text.
 VALUES = {
     ("cost-model", "NAME"): "hull exponential",
@@ -48,7 +50,8 @@ class Option:
 
     @property
     def kind(self):
-        """What completes its argument: none, values, files, directories or words (nothing does)."""
+        """How a shell completes the argument: with values, files or directories. "none": there is no
+        argument; "words": the shell offers nothing."""
         if not self.argument:
             return "none"
         if self.values and "FILE" not in self.argument:
@@ -67,14 +70,15 @@ def help_of(harpe, *words):
 
 
 def short_text(text):
-    """The first clause: enough for a menu. One that is a word only explains nothing."""
+    """Returns the first clause of the text, which is enough for a menu, or the whole text if that
+    clause is only one word."""
     whole = " ".join(text.split())
     clause = re.split(r"; |: | \(|\. ", whole)[0].rstrip(".:;")
     return clause if " " in clause else whole
 
 
 def schedules(text):
-    """The names under "Schedules:", as harpe plan lists them."""
+    """Returns the names that the help of harpe plan lists under "Schedules:"."""
     table = re.search(r"^Schedules:\n((?: .*\n)+)", text, re.MULTILINE).group(1)
     return re.findall(r"^  (\S+)", table, re.MULTILINE)
 
@@ -105,7 +109,7 @@ def options_of(command, text):
 
 
 def read_commands(harpe):
-    """Commands with their summaries, and the options of each, by "command" or "command word"."""
+    """Returns {command: summary} and {"command" or "command word": options}."""
     table = re.search(r"^Commands:\n(.*?)\n\n", help_of(harpe), re.MULTILINE | re.DOTALL).group(1)
     summaries = dict(re.findall(r"^  ([a-z-]+) +(\S.*)$", table, re.MULTILINE))
     summaries.pop("help")
@@ -148,7 +152,8 @@ _harpe() {
     fi
     case $command in
     @OWN@)
-        [ "$COMP_CWORD" -eq 2 ] || command="$command ${COMP_WORDS[2]}"
+        [ "$COMP_CWORD" -eq 2 ] || [ "${COMP_WORDS[2]:0:1}" = - ] ||
+            command="$command ${COMP_WORDS[2]}"
         ;;
     esac
     case "$command $prev" in

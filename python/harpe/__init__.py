@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Harpe: energy of large-model training, measured, planned and controlled.
+"""Harpe measures, plans and controls the energy of large-model training.
 
-A thin layer over libharpe. Importing it loads neither the library nor any framework; see
+It is a thin layer over libharpe. Importing it loads neither the library nor any framework; see
 harpe.monitor, harpe.plan, harpe.optimizer and harpe.integrations.
 """
 from harpe._library import (HarpeError, InvalidArgumentError, NotFoundError, PermissionDeniedError,
@@ -12,5 +12,5 @@ __all__ = ["HarpeError", "InvalidArgumentError", "NotFoundError", "PermissionDen
 
 
 def version() -> str:
-    """The version of the loaded libharpe."""
+    """Returns the version of the loaded libharpe."""
     return str(lib.harpe_version().decode("ascii"))

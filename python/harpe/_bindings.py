@@ -44,6 +44,10 @@ HARPE_COST_EXPONENTIAL = 1
 HARPE_PLANS_SPREAD = 0
 HARPE_PLANS_ALL = 1
 HARPE_PLANS_AT = 2
+HARPE_JOB_REQUEST_SLOWDOWN = 0
+HARPE_JOB_REQUEST_ITERATION_TIME = 1
+HARPE_JOB_REQUEST_POWER_CAP = 2
+HARPE_JOB_REQUEST_PLAN_TIME = 3
 HARPE_WISH_SLOWDOWN = 0
 HARPE_WISH_ITERATION_TIME = 1
 HARPE_WISH_POWER_CAP = 2
@@ -81,6 +85,10 @@ class harpe_frequency_controller_options(C.Structure):
 
 
 class harpe_frequency_controller_counts(C.Structure):
+    pass
+
+
+class harpe_frequency_controller_obedience(C.Structure):
     pass
 
 
@@ -169,6 +177,10 @@ class harpe_instruction(C.Structure):
 
 
 class harpe_schedule_options(C.Structure):
+    pass
+
+
+class harpe_schedule_request(C.Structure):
     pass
 
 
@@ -284,7 +296,7 @@ harpe_frequency_controller_options._fields_ = [
     ("log", harpe_log),
 ]
 harpe_frequency_controller_counts._fields_ = [
-    ("wishes", C.c_uint64),
+    ("clock_requests", C.c_uint64),
     ("written", C.c_uint64),
     ("skipped", C.c_uint64),
     ("superseded", C.c_uint64),
@@ -292,6 +304,15 @@ harpe_frequency_controller_counts._fields_ = [
     ("latency_median_s", C.c_double),
     ("latency_p99_s", C.c_double),
     ("latency_maximum_s", C.c_double),
+]
+harpe_frequency_controller_counts.wishes = harpe_frequency_controller_counts.clock_requests
+harpe_frequency_controller_obedience._fields_ = [
+    ("looks", C.c_uint64),
+    ("disobeyed", C.c_uint64),
+    ("disobeys", C.c_bool),
+    ("wanted_mhz", C.c_int),
+    ("held_mhz", C.c_int),
+    ("reasons", C.c_uint64),
 ]
 harpe_job_info._fields_ = [
     ("job_id", C.c_char_p),
@@ -494,6 +515,11 @@ harpe_schedule_options._fields_ = [
     ("prologue", C.POINTER(C.c_char_p)),
     ("epilogue", C.POINTER(C.c_char_p)),
 ]
+harpe_schedule_request._fields_ = [
+    ("options", harpe_schedule_options),
+    ("path", C.c_char_p),
+    ("memory_limit_bytes", C.c_uint64),
+]
 harpe_problem_options._fields_ = [
     ("blocking_power_w", C.POINTER(C.c_double)),
     ("blocking_power_count", C.c_size_t),
@@ -627,10 +653,11 @@ harpe_scheduler_class._fields_ = [
     ("is_finished", C.CFUNCTYPE(C.c_bool, C.c_void_p)),
     ("save", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_void_p), C.POINTER(C.c_size_t), C.POINTER(harpe_error))),
     ("load", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_char_p, C.c_size_t, C.POINTER(harpe_error))),
-    ("wish", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int, C.c_double, C.POINTER(harpe_error))),
+    ("job_request", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int, C.c_double, C.POINTER(harpe_error))),
     ("frontier", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error))),
     ("pipeline", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int64, C.POINTER(C.c_void_p), C.POINTER(harpe_error))),
 ]
+harpe_scheduler_class.wish = harpe_scheduler_class.job_request
 
 # name: (result, arguments)
 FUNCTIONS = {
@@ -639,6 +666,7 @@ FUNCTIONS = {
     "harpe_callback_set_new": (C.c_int, [C.POINTER(harpe_training_callback), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_frequency_controller_check": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_frequency_controller_count": (harpe_frequency_controller_counts, [C.c_void_p]),
+    "harpe_frequency_controller_obeys": (harpe_frequency_controller_obedience, [C.c_void_p]),
     "harpe_frequency_controller_restart": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_frequency_controller_set": (None, [C.c_void_p, C.c_int]),
     "harpe_frequency_controller_start": (C.c_int, [C.POINTER(harpe_frequency_controller_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
@@ -724,12 +752,14 @@ FUNCTIONS = {
     "harpe_pipeline_frequency_callback": (harpe_training_callback, [C.c_void_p]),
     "harpe_pipeline_frequency_check": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_pipeline_frequency_free": (None, [C.c_void_p]),
+    "harpe_pipeline_frequency_get_status": (harpe_pipeline_frequency_status, [C.c_void_p]),
     "harpe_pipeline_frequency_look": (harpe_pipeline_frequency_status, [C.c_void_p]),
     "harpe_pipeline_frequency_new": (C.c_int, [C.POINTER(harpe_pipeline_frequency_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_pipeline_frequency_on_instruction_begin": (None, [C.c_void_p, C.c_char_p]),
     "harpe_pipeline_frequency_on_instruction_end": (None, [C.c_void_p, C.c_char_p]),
     "harpe_pipeline_frequency_on_step_begin": (None, [C.c_void_p]),
     "harpe_pipeline_frequency_on_step_end": (None, [C.c_void_p]),
+    "harpe_pipeline_frequency_spoiled_steps": (C.c_uint64, [C.c_void_p]),
     "harpe_pipeline_frequency_wait_for_round": (C.c_int, [C.c_void_p, C.c_int64, C.c_double, C.POINTER(harpe_error)]),
     "harpe_plan_all_maximum": (C.c_int, [C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),
     "harpe_plan_evaluate": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_plan), C.POINTER(C.c_double), C.POINTER(harpe_error)]),
@@ -801,6 +831,7 @@ FUNCTIONS = {
     "harpe_ranks_load": (C.c_int, [C.c_char_p, C.POINTER(C.POINTER(harpe_rank_info)), C.POINTER(C.c_size_t), C.POINTER(harpe_error)]),
     "harpe_ranks_save": (C.c_int, [C.c_char_p, C.POINTER(harpe_rank_info), C.c_size_t, C.POINTER(harpe_error)]),
     "harpe_schedule_description_at": (C.c_char_p, [C.c_int]),
+    "harpe_schedule_for_profile": (C.c_int, [C.c_void_p, C.POINTER(harpe_schedule_request), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_schedule_free": (None, [C.c_void_p]),
     "harpe_schedule_instruction_count": (C.c_size_t, [C.c_void_p]),
     "harpe_schedule_microbatch_count": (C.c_int, [C.c_void_p]),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs as a framework sees them: waiting until they have done what it asked of them, and the stream
-on which it works. A framework that the process has not imported, or that has not touched a GPU yet,
-has asked for nothing: it is not imported from here, and not initialised unless for its stream."""
+"""Knows GPUs as a framework sees them: waits until they have finished the framework's work, and
+finds the stream that the framework uses. A framework that the process has not imported, or that has
+not used a GPU yet, has started no work. This module never imports a framework, and initialises it
+only to find its stream."""
 from __future__ import annotations
 
 import sys
@@ -26,9 +27,9 @@ def _jax(gpu_indices: List[int]) -> None:
         return
     try:
         gpus = jax.local_devices(backend="gpu")
-    except RuntimeError:  # JAX for CPUs only
+    except RuntimeError:  # this JAX supports CPUs only
         gpus = []
-    # JAX has no call that waits for a device: a value that comes after all the work does.
+    # JAX has no call that waits for a device. This value is computed after all earlier work.
     devices = [gpus[gpu] for gpu in gpu_indices if gpu < len(gpus)]
     devices.append(jax.local_devices(backend="cpu")[0])
     jax.block_until_ready([jax.device_put(0.0, device) + 0 for device in devices])
@@ -59,9 +60,9 @@ def synchronizer(of_what: Union[str, Synchronizer, None]) -> Optional[Synchroniz
 
 
 def stream_address(stream: Any, device: int) -> Optional[int]:
-    """The address of a CUDA stream (CUstream; 0 is the default stream): of a number, of a stream of
-    PyTorch or CuPy, or with None of the stream on which PyTorch works on this device now. None
-    where the process has no PyTorch with CUDA. Raises TypeError for anything else."""
+    """Returns the address of a CUDA stream (CUstream; 0 is the default stream). `stream` is a
+    number, a stream of PyTorch or CuPy, or None for PyTorch's current stream on this device.
+    Returns None if the process has no PyTorch with CUDA. Raises TypeError for anything else."""
     if stream is None:
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is None or not cuda.is_available():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes as C
 import functools
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Callable, List, Optional
@@ -16,7 +17,8 @@ SONAME = "libharpe.so.0"
 
 
 class HarpeError(RuntimeError):
-    """What libharpe could not do: one line that says what, where and what to do about it."""
+    """An operation of libharpe has failed. The text is one line that says what failed, where, and
+    what to do."""
 
     def __init__(self, message: str, status: int = b.HARPE_INTERNAL, vendor_code: int = 0) -> None:
         super().__init__(message)
@@ -33,16 +35,17 @@ class NotFoundError(HarpeError, LookupError):
 
 
 class PermissionDeniedError(HarpeError, PermissionError):
-    """The operating system or the driver refused."""
+    """The operating system or the driver refused the operation."""
 
 
 class UnavailableError(HarpeError):
-    """No driver library, driver or GPU on this machine, or it cannot do what was asked."""
+    """This machine has no driver library, no driver or no GPU, or it does not support the
+    operation."""
 
 
 for _public in (HarpeError, InvalidArgumentError, NotFoundError, PermissionDeniedError,
                 UnavailableError):
-    _public.__module__ = "harpe"  # where users find them: tracebacks say so, too
+    _public.__module__ = "harpe"  # Tracebacks and users name these classes by the public module.
 
 _EXCEPTIONS = {
     b.HARPE_INVALID_ARGUMENT: InvalidArgumentError,
@@ -57,7 +60,7 @@ _EXCEPTIONS = {
 
 
 def exception_of(error: b.harpe_error, status: int) -> HarpeError:
-    """The exception for a status that a library function has returned."""
+    """Returns the exception for the status that a library function has returned."""
     if status == b.HARPE_OUT_OF_MEMORY:
         return MemoryError("libharpe: out of memory")  # type: ignore[return-value]
     message = error.message.decode("utf-8", "replace") or f"libharpe: status {status}"
@@ -65,25 +68,28 @@ def exception_of(error: b.harpe_error, status: int) -> HarpeError:
 
 
 def _is_trusted(path: str) -> bool:
-    """True if HARPE_LIBRARY may choose this file: `sudo -E` keeps the variable of a user without
-    root's rights. The rules are those of the library for HARPE_PROGRAM; see SECURITY.md."""
+    """Returns true if the file that HARPE_LIBRARY names may be loaded. `sudo -E` keeps this
+    variable of a user who has no root rights. The rules are those that the library applies to
+    HARPE_PROGRAM; see SECURITY.md."""
     if os.getuid() != os.geteuid() or os.getgid() != os.getegid():
         return False
     try:
         status = os.stat(path)
     except OSError:
-        return True  # a name for the loader; or opening it gives the error
+        return True  # a name that the loader looks up, or an error that opening the file reports
     owners = {0, os.geteuid(), os.stat(__file__).st_uid}
     return status.st_uid in owners and not status.st_mode & 0o002
 
 
 def _candidates() -> List[str]:
-    """Where libharpe may be, best first: named, in the build tree, beside an installed package,
-    where the loader looks."""
+    """Returns the places where libharpe may be, in the order in which they are tried: the file that
+    HARPE_LIBRARY names, the build tree, the prefix of an installed package, and the loader's search
+    path."""
     named = os.environ.get("HARPE_LIBRARY")
     if named and _is_trusted(named):
         return [named]
-    import pathlib  # takes as long as all the rest; only needed once the library is
+    # Importing pathlib takes as long as all other imports together, so it happens only here.
+    import pathlib
 
     package = pathlib.Path(__file__).resolve().parent
     found = [package.parents[1] / "build" / "release" / SONAME]
@@ -94,7 +100,7 @@ def _candidates() -> List[str]:
 
 
 class _Library:
-    """The loaded library: attributes are its functions, with their types."""
+    """Holds the loaded library. Its attributes are the library's functions, with their types."""
 
     def __init__(self) -> None:
         self._handle: Optional[C.CDLL] = None
@@ -116,7 +122,7 @@ class _Library:
                 self._handle = handle
                 return handle
         raise UnavailableError(
-            f"libharpe is not to be found ({'; '.join(reasons)}): install Harpe, or name the "
+            f"cannot find libharpe ({'; '.join(reasons)}): install Harpe, or name the "
             "library in HARPE_LIBRARY", b.HARPE_UNAVAILABLE)
 
     def __getattr__(self, name: str) -> Any:
@@ -132,7 +138,8 @@ lib = _Library()
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
-    """Calls a function whose last argument is a harpe_error *; raises what it reports."""
+    """Calls a function whose last argument is a harpe_error *, and raises the error that it
+    reports."""
     error = b.harpe_error()
     status = function(*arguments, C.byref(error))
     if status != b.HARPE_OK:
@@ -140,7 +147,7 @@ def call(function: Callable[..., int], *arguments: Any) -> None:
 
 
 def text_of(address: Optional[int]) -> str:
-    """A text that the library has allocated, which is freed."""
+    """Returns a text that the library has allocated, and frees the library's copy."""
     if not address:
         return ""
     try:
@@ -155,21 +162,26 @@ _free.restype, _free.argtypes = None, [C.c_void_p]
 
 
 def encoded(text: Optional[Any]) -> Optional[bytes]:
-    """A str or path for a `const char *`; None stays None."""
+    """Converts a str or path to a `const char *`. None stays None."""
     return None if text is None else os.fsencode(text)
 
 
-# ---- What C calls back --------------------------------------------------------------------------
+# ---- Functions that C calls ---------------------------------------------------------------------
+
+
+def _type_of_member(struct: Any, name: str) -> Any:
+    return next(kind for field, kind, *_ in struct._fields_ if field == name)
 
 
 def member(struct: Any, name: str, function: Callable[..., Any]) -> Any:
-    """`function` as the function pointer `name` of a C struct. The caller keeps it as long as C may
-    call it."""
-    return next(kind for field, kind, *_ in struct._fields_ if field == name)(function)
+    """Returns `function` as the function pointer `name` of a C struct. The caller keeps it as long
+    as C may call it."""
+    return _type_of_member(struct, name)(function)
 
 
 def report(exception: BaseException, error: Any) -> int:
-    """Tells C of an exception: fills `error`, a pointer that may be NULL; returns the status."""
+    """Reports an exception to C: fills in `error`, a pointer that may be NULL, and returns the
+    status."""
     if error:
         line = " ".join(str(exception).split()) or type(exception).__name__
         error.contents.message = line.encode("utf-8")[:b.harpe_error.message.size - 1]
@@ -177,38 +189,63 @@ def report(exception: BaseException, error: Any) -> int:
     return int(getattr(exception, "status", b.HARPE_UNAVAILABLE))
 
 
-@functools.lru_cache(maxsize=None)
-def log_to(name: str) -> b.harpe_log:
-    """A harpe_log that hands its lines to Python's logging under `name`. It lasts as long as the
-    process: C may write to it at any time."""
+LogWriter = Callable[[Optional[int], int, bytes], None]
+
+
+def writer_to(name: str) -> LogWriter:
+    """Returns a function that passes C's log lines to Python's logging under `name`."""
     import logging
     logger = logging.getLogger(name)
 
     def write(_user: Optional[int], level: int, line: bytes) -> None:
         logger.log(10 * (level + 1), "%s", line.decode("utf-8", "replace"))
 
-    return outside_forks(write)
+    return write
+
+
+@functools.lru_cache(maxsize=None)
+def log_to(name: str) -> b.harpe_log:
+    """Returns a harpe_log that passes its lines to Python's logging under `name`. It lasts as long
+    as the process, because C may write to it at any time."""
+    return outside_forks(writer_to(name))
 
 
 @functools.lru_cache(maxsize=None)
 def _separate_lines_and_forks() -> None:
-    """Forks wait for the lines of C's threads. These hooks are registered after those of logging,
-    so that they run before logging takes its lock, which a line may need."""
+    """Makes forks wait for the log lines of C's threads. The hooks are registered after those of
+    logging, so that they run before logging takes its lock, which a line may need."""
     import logging  # noqa: F401
     os.register_at_fork(before=lib.harpe_log_before_fork,
                         after_in_parent=lib.harpe_log_after_fork)
 
 
-def outside_forks(write: Callable[[Optional[int], int, bytes], None]) -> b.harpe_log:
-    """A harpe_log that calls `write`, but not while this process forks: in CPython 3.11, a child
-    waits forever for a lock of the interpreter when a thread of C enters Python at that moment.
-    The caller keeps the harpe_log as long as C may call it."""
+def outside_forks(write: LogWriter) -> b.harpe_log:
+    """Returns a harpe_log that calls `write`, except while this process forks. In CPython 3.11, if
+    a thread of C enters Python at that moment, the child waits forever for a lock of the
+    interpreter. The caller keeps the harpe_log as long as C may call it."""
     _separate_lines_and_forks()
     inner = b.harpe_log(member(b.harpe_log, "write", write), None)
-    kind = next(kind for field, kind, *_ in b.harpe_log._fields_ if field == "write")
+    kind = _type_of_member(b.harpe_log, "write")
     log = b.harpe_log(C.cast(lib.harpe_log_write_outside_forks, kind), C.addressof(inner))
     log.inner = inner
     return log
+
+
+# ---- The end of a worker ------------------------------------------------------------------------
+
+def call_at_end_of_worker(function: Callable[[], Any]) -> None:
+    """Calls `function` at the end of this process if multiprocessing has started the process. A
+    forked worker ends without the functions of atexit, and so without the finalizers of weakref.
+    The call comes after the worker has written the traceback of its exception. It may come when
+    everything is already closed."""
+    process = sys.modules.get("multiprocessing.process")
+    register = getattr(threading, "_register_atexit", None)
+    if process is None or process.parent_process() is None or register is None:
+        return
+    try:
+        register(function)
+    except RuntimeError:  # the worker is already ending
+        pass
 
 
 # ---- Forked children ----------------------------------------------------------------------------
@@ -217,9 +254,9 @@ _owners: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def abandon_in_children(owner: Any) -> None:
-    """Has `owner.abandon()` called in every process that is forked from this one. What C holds
-    there is a copy without its threads, whose settings of GPUs are the parent's: the owner forgets
-    it, so that nothing in the child uses or frees it."""
+    """Calls `owner.abandon()` in every process that is forked from this one. The C objects in the
+    child are copies without their threads, and the GPU settings that they hold belong to the
+    parent. The owner therefore forgets them, so that nothing in the child uses or frees them."""
     _owners.add(owner)
 
 

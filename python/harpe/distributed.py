@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a job, through what the job already uses: torch.distributed when it is initialised, MPI
-when the script has initialised mpi4py, and a single process otherwise. Nothing is imported or
-initialised here. All ranks must make the same calls in the same order."""
+"""Communicates among the ranks of a job through the mechanism that the job already uses:
+torch.distributed if it is initialised, MPI if the script has initialised mpi4py, and otherwise a
+single process. This module imports and initialises nothing. All ranks must make the same calls in
+the same order."""
 from __future__ import annotations
 
 import sys
@@ -15,7 +16,7 @@ __all__ = ["all_reduce", "broadcast", "rank", "world_size"]
 
 
 def _torch() -> Any:
-    """torch.distributed when this process has initialised it."""
+    """Returns torch.distributed if this process has initialised it, otherwise None."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -23,13 +24,13 @@ def _torch() -> Any:
 
 
 def _mpi() -> Any:
-    """mpi4py's MPI module while MPI runs in this process."""
+    """Returns mpi4py's MPI module while MPI runs in this process, otherwise None."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
 
 
 def rank() -> int:
-    """This process's number in the job, from 0."""
+    """Returns the number of this process in the job, from 0."""
     distributed, mpi = _torch(), _mpi()
     if distributed is not None:
         return int(distributed.get_rank())
@@ -37,7 +38,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes the job has."""
+    """Returns the number of processes of the job."""
     distributed, mpi = _torch(), _mpi()
     if distributed is not None:
         return int(distributed.get_world_size())
@@ -45,7 +46,7 @@ def world_size() -> int:
 
 
 def _torch_device(distributed: Any) -> Any:
-    """Where tensors must lie: NCCL alone speaks only of the GPU's memory."""
+    """Returns the device on which tensors must be. If NCCL is the only backend, this is the GPU."""
     torch = sys.modules["torch"]
     if distributed.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
@@ -53,8 +54,8 @@ def _torch_device(distributed: Any) -> Any:
 
 
 def all_reduce(values: Sequence[float], operation: str) -> List[float]:
-    """Combines numbers over all ranks, place by place, as 64-bit floats, and returns the same list
-    on every rank. `operation` is "sum" or "max"; ValueError for another."""
+    """Combines lists of numbers over all ranks, element by element, as 64-bit floats. Returns the
+    same list on every rank. `operation` is "sum" or "max"; any other value raises ValueError."""
     if operation not in ("sum", "max"):
         raise InvalidArgumentError(f"all_reduce: operation must be \"sum\" or \"max\", not "
                                    f"{operation!r}", b.HARPE_INVALID_ARGUMENT)
@@ -73,8 +74,8 @@ def all_reduce(values: Sequence[float], operation: str) -> List[float]:
 
 
 def broadcast(data: Optional[bytes], root: int = 0) -> bytes:
-    """Hands the bytes of the rank `root` to every rank; what the others pass is not looked at (None
-    will do)."""
+    """Sends the bytes of the rank `root` to every rank. The argument of the other ranks is ignored
+    and may be None."""
     distributed, mpi = _torch(), _mpi()
     if distributed is None and mpi is None:
         return bytes(data or b"")

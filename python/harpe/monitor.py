@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy windows: time and energy of any stretch of code, on GPUs and CPUs. A window costs some
-counter reads at its ends and nothing in between; libharpe reads them.
+"""Measures time and energy of any part of a program, on GPUs and CPUs, in windows. libharpe reads
+some counters at the beginning and at the end of a window. In between, a window costs nothing.
 
     monitor = ZeusMonitor(gpu_indices=[0])
     monitor.begin_window("epoch")
@@ -32,7 +32,7 @@ _RAPL_PATH: Optional[bytes] = None  # None: /sys/class/powercap
 
 @dataclass
 class Measurement:
-    """What a window took.
+    """The time and energy of a window.
 
     time: seconds.
     gpu_energy: J of each GPU, by its index.
@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def total_energy(self) -> float:
-        """J of all GPUs together."""
+        """Returns the energy of all GPUs together, in J."""
         return sum(self.gpu_energy.values())
 
 
@@ -63,21 +63,21 @@ class _NoGpusError(UnavailableError, ValueError):
 
 for _private, _shown in ((_NoSuchGpuError, InvalidArgumentError), (_NoGpusError, UnavailableError)):
     _private.__module__, _private.__name__ = _shown.__module__, _shown.__name__
-    _private.__qualname__ = _shown.__qualname__  # tracebacks name what users catch
+    _private.__qualname__ = _shown.__qualname__  # Tracebacks show the names that users catch.
 
 
 class _Windows:
-    """The C monitor and its GPUs, which this process owns. It knows nothing of its owner, so that
-    it can outlive it until the end of the process."""
+    """Holds the C monitor and its GPUs, which this process owns. It has no reference to its owner,
+    so that it can live longer than the owner, until the end of the process."""
 
     def __init__(self) -> None:
         self.gpus: Optional[int] = None
         self.monitor: Optional[int] = None
-        self.names: Set[str] = set()  # of open windows
+        self.names: Set[str] = set()  # keys of open windows
         abandon_in_children(self)
 
     def open_gpus(self, log: b.harpe_log) -> int:
-        """Returns how many there are."""
+        """Opens the GPUs and returns their number."""
         gpus = C.c_void_p()
         call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log)), C.byref(gpus))
         self.gpus = gpus.value
@@ -102,7 +102,7 @@ class _Windows:
 
 
 def _cpu_count(log: b.harpe_log) -> int:
-    """CPU packages whose energy can be read; where none can, the log says why."""
+    """Opens the CPU packages whose energy can be read. If there is none, the log says why."""
     windows = _Windows()
     measured = b.harpe_window_measurement()
     try:
@@ -118,9 +118,9 @@ def _cpu_count(log: b.harpe_log) -> int:
 class ZeusMonitor:
     """Measures time and energy of windows, which may overlap and nest. Any thread may call it.
 
-    It belongs to the process that made it. In a forked child, and where a copy of it was unpickled
-    (the worker of a data loader that is spawned), it touches nothing: begin_window and end_window
-    raise UnavailableError there.
+    It belongs to the process that created it. In a forked child, and in a process that has
+    unpickled a copy (the spawned worker of a data loader), it touches nothing: begin_window and
+    end_window raise UnavailableError there.
 
     gpu_indices: the GPUs that are measured, as the process counts them (CUDA_VISIBLE_DEVICES).
     cpu_indices: the CPU packages that are measured.
@@ -138,15 +138,17 @@ class ZeusMonitor:
         cpu_indices: CPU packages to measure (RAPL); None: all that can be read; []: none.
         approx_instant_energy: a window in which a GPU's energy counter did not move gets power *
             time for that GPU; otherwise 0 J and a warning in the log.
-        log_file: CSV file, emptied first, that gets a line per ended window: start_time,
-            window_name, elapsed_time, gpu0_energy, ... (s and J). Its folder is made if need be.
-        sync_execution_with: who waits at a window's ends until the GPUs have done all work:
-            "torch", "jax", "cupy", a callable that is given the list of GPU indices, or None.
+        log_file: CSV file with a line for each ended window: start_time, window_name,
+            elapsed_time, gpu0_energy, ... (s and J). An existing file is emptied, and a missing
+            directory is created.
+        sync_execution_with: the framework that waits, at the beginning and the end of a window,
+            until the GPUs have finished all work: "torch", "jax", "cupy", a callable that receives
+            the list of GPU indices, or None.
 
-        Raises ValueError for indices that do not exist (also an IndexError if they are beyond
-        the last GPU) or are given twice, for indices if no GPU can be measured, and for an
-        unknown sync_execution_with; TypeError for indices that are not whole numbers; HarpeError
-        if the driver refuses a call.
+        Raises ValueError for indices that do not exist (the error is also an IndexError if they are
+        beyond the last GPU), for indices that occur twice, for indices if no GPU can be measured,
+        and for an unknown sync_execution_with. Raises TypeError for indices that are not whole
+        numbers, and HarpeError if the driver refuses a call.
         """
         self._synchronize = synchronizer(sync_execution_with)
         self.sync_with = sync_execution_with
@@ -176,8 +178,8 @@ class ZeusMonitor:
             if indices is not None:
                 raise _NoGpusError(str(error), error.status, error.vendor_code) from None
             logging.getLogger(_LOGGER).warning(
-                "no GPU is measured, and energies of GPUs are left out: %s; pass gpu_indices=[] if "
-                "that is meant", error)
+                "no GPU can be measured, and results have no GPU energy: %s; pass gpu_indices=[] "
+                "if this is intended", error)
             return []
         if indices is None:
             return list(range(count))
@@ -198,7 +200,7 @@ class ZeusMonitor:
         if wrong:
             raise InvalidArgumentError(
                 f"there is no CPU package {wrong[0]} whose energy can be read: {count} found; pass "
-                "cpu_indices=[] to go without", b.HARPE_INVALID_ARGUMENT)
+                "cpu_indices=[] to measure no CPU", b.HARPE_INVALID_ARGUMENT)
         return chosen
 
     def _live(self) -> _Windows:
@@ -211,12 +213,12 @@ class ZeusMonitor:
     def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
         """Begins the window named `key`.
 
-        sync_execution: waits first until the GPUs have done all work.
+        sync_execution: first waits until the GPUs have finished all work.
         restart: discards an open window of that name; without it such a window is a ValueError.
         """
         windows = self._live()
         if key in windows.names and not restart:
-            raise InvalidArgumentError(f"window {key!r} is open already: end it, cancel it or "
+            raise InvalidArgumentError(f"window {key!r} is already open: end it, cancel it or "
                                        "restart it", b.HARPE_ALREADY_EXISTS)
         if sync_execution and self._synchronize is not None and self.gpu_indices:
             self._synchronize(self.gpu_indices)
@@ -225,7 +227,7 @@ class ZeusMonitor:
 
     def end_window(self, key: str, sync_execution: bool = True,
                    cancel: bool = False) -> Measurement:
-        """Ends the window named `key` and returns what it took.
+        """Ends the window named `key` and returns its time and energy.
 
         sync_execution: waits first until the GPUs have done all work.
         cancel: discards the window: nothing is logged, and time and energies are 0.
@@ -254,7 +256,7 @@ class ZeusMonitor:
             lib.harpe_window_measurement_clear(C.byref(measured))
 
     def reset_windows(self) -> None:
-        """Discards all open windows, as end_window(cancel=True) does each of them."""
+        """Discards all open windows, as end_window(cancel=True) discards one."""
         windows = self._live()
         dropped = sorted(windows.names)
         for key in dropped:
@@ -277,8 +279,8 @@ class ZeusMonitor:
                            dram_energy or None)
 
     def close(self) -> None:
-        """Discards open windows and lets go of the GPUs. Also done when the monitor is collected
-        and at the end of the process."""
+        """Discards open windows and releases the GPUs. This also happens when the monitor is
+        garbage collected and at the end of the process."""
         if self._windows is not None:
             self._windows.close()
 

@@ -7,8 +7,8 @@
     plan.save("plan.py")
 
 Times are in s, energies in J, powers in W, frequencies in MHz. All results are plain Python data;
-what the C library holds is given back together with the objects here. Objects may be used from any
-thread."""
+the objects of this module free the memory of the C library when they are freed. Any thread may use
+the objects."""
 from __future__ import annotations
 
 import array
@@ -33,57 +33,69 @@ __all__ = ["Frontier", "Plan", "Problem", "Repeat", "Vertex", "load", "schedule_
 
 Path = Union[str, "os.PathLike[str]"]
 Frequencies = List[List[Tuple[str, int]]]
-"""For every rank its instructions in order, each with its MHz: what a plan file holds."""
+"""The content of a plan file: for every rank its instructions in order, each with its MHz."""
 Progress = Callable[[str, float], Optional[bool]]
-"""Called with a phase such as "solving" and the fraction of it that is done, on the thread that
-called; False stops the work."""
+"""A function that the calling thread calls with a phase, such as "solving", and the fraction of the
+phase that is complete. The result False stops the work."""
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-_OPTIONAL = {"rank": -1, "gpus": 0}  # with the value of a missing column
-_SLACK = 1 + 1e-9  # a time that was printed and read again still finds its plan
+# Columns that may be missing, with the values that are used instead.
+_OPTIONAL = {"rank": -1, "gpus": 0}
+_SLACK = 1 + 1e-9  # a time that was printed and read back still selects its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
 
 
 class _Handle:
-    """One C object; given back when the last that uses it is gone."""
+    """Owns one C object, and frees it when the last user of it is gone."""
 
     def __init__(self, address: C.c_void_p, free: Callable[[C.c_void_p], None],
                  *uses: _Handle) -> None:
         self.address = address
-        self._uses = uses  # these must live as long
+        self._uses = uses  # keeps these handles alive as long as this one
         self._finalizer = weakref.finalize(self, free, address)
 
     def close(self) -> None:
-        """At once: for what is needed no longer than a call."""
+        """Frees the object now. For objects that are needed for one call only."""
         self._finalizer()
 
 
 # ---- Profile ----
 
 def _whole(value: Any) -> int:
-    """Also of 1410.0, which is how tables with other columns of real numbers hold it."""
+    """Converts a whole number. Accepts 1410.0 too, because tables with other columns of real
+    numbers store whole numbers in this form."""
     try:
         number = operator.index(value)
     except TypeError:
         number = int(float(value))
         if number != float(value):
             raise ValueError(f"{value!r} is not a whole number") from None
-    if not -2 ** 31 <= number < 2 ** 31:  # ctypes would wrap it round
+    if not -2 ** 31 <= number < 2 ** 31:  # ctypes would reduce the value modulo the type's size
         raise ValueError(f"{number} is too large")
     return number
 
 
 def _plain(value: float, digits: int = 9) -> str:
-    """The number with that many digits, and never as 1.646e+04."""
+    """Formats the number with at most `digits` digits, never in the form 1.646e+04."""
     return format(decimal.Decimal(f"{value:.{digits}g}"), "f")
 
 
 def _count(name: str, value: Any) -> int:
-    """An argument that C takes as an int."""
+    """Converts an argument that C takes as an int."""
     try:
         return _whole(value)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def _count_or_none(name: str, value: Any) -> int:
+    """Converts an argument that is 0 for C if it is not given."""
+    if value is None:
+        return 0
+    count = _count(name, value)
+    if count == 0:
+        raise InvalidArgumentError(f"{name} must be at least 1, or None, not 0")
+    return count
 
 
 def _text(value: Any) -> bytes:
@@ -96,11 +108,11 @@ def _text(value: Any) -> bytes:
 
 def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
     """Yields (values of _COLUMNS, values of _OPTIONAL) for every row of any kind of profile."""
-    if hasattr(profile, "keys"):  # columns: a dict of lists, a data frame
+    if hasattr(profile, "keys"):  # columns: a dict of lists or a data frame
         names = list(profile.keys())
         missing = [column for column in _COLUMNS if column not in names]
         if missing:
-            raise InvalidArgumentError(f"profile: there is no column {missing[0]}; needed are "
+            raise InvalidArgumentError(f"profile: there is no column {missing[0]}; required are "
                                        f"{', '.join(_COLUMNS)}")
         columns = [list(profile[column]) for column in _COLUMNS]
         optional = [list(profile[column]) if column in names else [default] * len(columns[0])
@@ -113,7 +125,8 @@ def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
         raise InvalidArgumentError(f"profile: a path, columns or rows are expected, not "
                                    f"{type(profile).__name__}")
     for index, row in enumerate(profile):
-        fields = getattr(getattr(row, "dtype", None), "names", None)  # of a structured array
+        # a record of a structured array
+        fields = getattr(getattr(row, "dtype", None), "names", None)
         if isinstance(row, Mapping) or fields:
             names = fields or row.keys()
             missing = [column for column in _COLUMNS if column not in names]
@@ -160,7 +173,7 @@ def _profile(profile: Any) -> _Handle:
 # ---- Schedule ----
 
 def schedule_names() -> List[str]:
-    """The built-in pipeline schedules."""
+    """Returns the names of the built-in pipeline schedules."""
     names: List[str] = []
     while lib.harpe_schedule_name_at(len(names)):
         names.append(lib.harpe_schedule_name_at(len(names)).decode())
@@ -173,50 +186,27 @@ def _names_for_c(names: Sequence[str]) -> Any:
 
 def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
               num_ranks: Optional[int], num_chunks: Optional[int], prologue: Sequence[str],
-              epilogue: Sequence[str]) -> _Handle:
-    made = C.c_void_p()
+              epilogue: Sequence[str], memory_limit: int) -> _Handle:
     name = os.fspath(schedule)
-    if isinstance(schedule, os.PathLike) or name not in schedule_names() and (
-            name.endswith(".csv") or os.sep in name):
-        if num_chunks or prologue or epilogue:
-            raise InvalidArgumentError(f"{name}: num_chunks, prologue and epilogue do not go with "
-                                       "a schedule file, which says itself what each rank runs")
-        call(lib.harpe_schedule_read_csv, encoded(name), C.byref(made))
-        handle = _Handle(made, lib.harpe_schedule_free)
-        for what, given, has in (
-                ("num_microbatches", num_microbatches, lib.harpe_schedule_microbatch_count(made)),
-                ("num_ranks", num_ranks, lib.harpe_schedule_rank_count(made))):
-            if given is not None and given != has:
-                raise InvalidArgumentError(f"{what} is {given}, but {name} has {has} (leave it "
-                                           "out)")
-        return handle
-    if num_microbatches is None:
-        raise InvalidArgumentError("num_microbatches is missing: say how many microbatches an "
-                                   "iteration has")
-    options = b.harpe_schedule_options(
-        name=name.encode(), ranks=1, microbatches=2, chunks=_count("num_chunks", num_chunks or 0),
-        prologue=_names_for_c(prologue), epilogue=_names_for_c(epilogue))
-    if num_ranks is None:  # as many as the profile has stages for
-        call(lib.harpe_schedule_new, C.byref(options), C.byref(made))
-        stages_per_rank = lib.harpe_schedule_stage_count(made)
-        lib.harpe_schedule_free(made)
-        stages = lib.harpe_profile_stage_count(profile.address)
-        if stages % stages_per_rank:
-            raise InvalidArgumentError(f"the profile has {stages} stages, which cannot be shared "
-                                       f"out by {stages_per_rank} to a rank as {name} needs")
-        num_ranks = stages // stages_per_rank
-    options.ranks = _count("num_ranks", num_ranks)
-    options.microbatches = _count("num_microbatches", num_microbatches)
+    is_file = isinstance(schedule, os.PathLike) or name not in schedule_names() and (
+        name.endswith(".csv") or os.sep in name)
+    request = b.harpe_schedule_request(
+        options=b.harpe_schedule_options(
+            name=name.encode(), ranks=_count_or_none("num_ranks", num_ranks),
+            microbatches=_count_or_none("num_microbatches", num_microbatches),
+            chunks=_count("num_chunks", num_chunks or 0), prologue=_names_for_c(prologue),
+            epilogue=_names_for_c(epilogue)),
+        path=encoded(name) if is_file else None, memory_limit_bytes=memory_limit)
     made = C.c_void_p()
-    call(lib.harpe_schedule_new, C.byref(options), C.byref(made))
+    call(lib.harpe_schedule_for_profile, profile.address, C.byref(request), C.byref(made))
     return _Handle(made, lib.harpe_schedule_free)
 
 
 class Repeat(NamedTuple):
-    """Rows of a profile that repeat one measurement, agree, and were averaged.
+    """Rows of a profile that repeat one measurement and agree. They were averaged.
 
-    Rows are lines of a file, or indices of the given rows; `rank` is -1 if they name none. A
-    spread is the largest value divided by the smallest, minus 1."""
+    Rows are lines of a file, or indices of the given rows; `rank` is -1 if they name none. A spread
+    is the largest value divided by the smallest, minus 1."""
 
     stage: int
     rank: int
@@ -230,7 +220,8 @@ class Repeat(NamedTuple):
 
 
 def _callers_level() -> int:
-    """The stacklevel, for a warning of the function that asks, of who called this module."""
+    """Returns the stacklevel of the code that called this module, for a warning of the calling
+    function."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals is globals():
         level, frame = level + 1, frame.f_back
@@ -238,7 +229,7 @@ def _callers_level() -> int:
 
 
 def _repeats(profile: _Handle) -> List[Repeat]:
-    """What was averaged, and a warning that tells the first of it."""
+    """Returns the rows that were averaged, and warns about the first of them."""
     repeats: List[Repeat] = []
     for index in range(lib.harpe_profile_repeat_count(profile.address)):
         made = lib.harpe_profile_repeat_at(profile.address, index)[0]
@@ -258,8 +249,8 @@ def _repeats(profile: _Handle) -> List[Repeat]:
 # ---- Interrupts ----
 
 class _Watch:
-    """Lets a long call of the library be stopped: by the caller's progress function, and on the
-    main thread by Ctrl-C, which is noted while the call runs and raised after it."""
+    """Makes a long call of the library stoppable: by the caller's progress function, and on the
+    main thread by Ctrl-C. The signal is stored during the call and raised after the call."""
 
     def __init__(self, progress: Optional[Progress]) -> None:
         self._progress = progress
@@ -273,7 +264,7 @@ class _Watch:
             try:
                 if self._progress(phase.decode(), fraction) is False:
                     return False
-            except BaseException as error:  # no way through C: it is raised after the call
+            except BaseException as error:  # raised after the call: it cannot pass through C
                 self._error = error
         return self._error is None and self._interrupted is None
 
@@ -291,7 +282,7 @@ class _Watch:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
             if self._interrupted is not None:
-                self._before(self._interrupted, None)  # raises KeyboardInterrupt as a rule
+                self._before(self._interrupted, None)  # usually raises KeyboardInterrupt
         if self._error is not None:
             raise self._error from None
 
@@ -299,7 +290,7 @@ class _Watch:
 # ---- Results ----
 
 class Vertex(NamedTuple):
-    """A corner of the frontier's lower bound: no plan that takes `time` s needs less than
+    """A corner of the frontier's lower bound. A plan that takes `time` s needs at least
     `lower_bound` J."""
 
     time: float
@@ -308,15 +299,16 @@ class Vertex(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A clock for every instruction, and what one iteration really takes under it.
+    """A clock for every instruction, and the time and energy of one iteration under these clocks.
 
     Attributes:
-        time: Of one iteration, in s.
-        energy: Of all GPUs, with their waiting, in J.
-        lower_bound: No plan that takes `time` needs less, in J; None where no frontier was solved.
-        average_power: Of one GPU, in W.
-        compute_energy: Of the instructions alone, in J.
-        blocking_energy: Of waiting alone, in J.
+        time: Time of one iteration, in s.
+        energy: Energy of all GPUs, including their waiting, in J.
+        lower_bound: The least energy of any plan that takes `time`, in J; None if no frontier was
+            solved.
+        average_power: Average power of one GPU, in W.
+        compute_energy: Energy of the instructions alone, in J.
+        blocking_energy: Energy of waiting alone, in J.
     """
 
     time: float
@@ -326,13 +318,14 @@ class Plan:
     compute_energy: float
     blocking_energy: float
     _problem: Problem = dataclasses.field(repr=False, compare=False)
-    _mhz: array.array[int] = dataclasses.field(repr=False, hash=False)  # rank after rank
+    _mhz: array.array[int] = dataclasses.field(repr=False, hash=False)  # in the order of the ranks
     _number: int = dataclasses.field(default=0, repr=False, compare=False)
     _cost_change: float = dataclasses.field(default=0.0, repr=False, compare=False)
 
     @property
     def frequencies(self) -> Frequencies:
-        """[(instruction, MHz), ...] for every rank, in the order in which it runs them."""
+        """Returns [(instruction, MHz), ...] for every rank, in the order in which the rank runs
+        them."""
         remaining = iter(self._mhz)
         return [[(name, next(remaining)) for name in names] for names in self._problem._names]
 
@@ -348,7 +341,7 @@ class Plan:
 
 
 class Problem:
-    """A profile joined with a pipeline schedule: everything but the solution."""
+    """A profile joined with a pipeline schedule: the input of the solver."""
 
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
                  blocking_power: Union[float, Sequence[float]], schedule: Path = "1f1b",
@@ -357,19 +350,17 @@ class Problem:
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
                  cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
                  memory_limit: int = 4 << 30) -> None:
-        """The arguments are those of solve()."""
+        """Takes the arguments of solve()."""
         if cost_model not in _COST_MODELS:
             raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                        f"{', '.join(_COST_MODELS)}")
         powers = ([float(power) for power in blocking_power]
                   if isinstance(blocking_power, Iterable) else [float(blocking_power)])
+        if not powers:  # C uses 0 W for a missing value
+            raise InvalidArgumentError("blocking_power: give one value, or one for each rank")
         profile_handle = _profile(profile)
         schedule_handle = _schedule(schedule, profile_handle, num_microbatches, num_ranks,
-                                    num_chunks, prologue, epilogue)
-        ranks = lib.harpe_schedule_rank_count(schedule_handle.address)
-        if len(powers) not in (1, ranks):
-            raise InvalidArgumentError(f"blocking_power: {len(powers)} values for {ranks} ranks; "
-                                       "give one, or one for each rank")
+                                    num_chunks, prologue, epilogue, memory_limit)
         options = b.harpe_problem_options(
             blocking_power_w=(C.c_double * len(powers))(*powers), blocking_power_count=len(powers),
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
@@ -379,6 +370,7 @@ class Problem:
         call(lib.harpe_problem_new, profile_handle.address, schedule_handle.address,
              C.byref(options), C.byref(made))
         self._handle = _Handle(made, lib.harpe_problem_free)
+        ranks = lib.harpe_problem_rank_count(made)
         self._gpus = [lib.harpe_problem_gpu_count(made, rank) for rank in range(ranks)]
         self._total_blocking_power = sum(
             gpus * powers[rank if len(powers) > 1 else 0] for rank, gpus in enumerate(self._gpus))
@@ -392,35 +384,36 @@ class Problem:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of the pipeline; each is one GPU or several."""
+        """Returns the number of pipeline ranks. Each rank has one GPU or several."""
         return len(self._names)
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of all ranks together."""
+        """Returns the number of GPUs of all ranks together."""
         return sum(self._gpus)
 
     @property
     def num_instructions(self) -> int:
-        """Of all ranks in one iteration."""
+        """Returns the number of instructions of all ranks in one iteration."""
         return sum(map(len, self._names))
 
     @property
     def all_maximum(self) -> Plan:
-        """Every instruction at its highest profiled clock: the usual point of comparison."""
+        """Returns the plan with every instruction at its highest profiled clock. It is the usual
+        reference for comparisons."""
         made = b.harpe_plan()
         call(lib.harpe_plan_all_maximum, self._handle.address, C.byref(made))
         return self._plan(made, None)
 
     def evaluate(self, plan: Union[Plan, Path, Sequence[Sequence[Tuple[str, int]]]]) -> Plan:
-        """What a plan takes here.
+        """Computes the time and energy of a plan for this problem.
 
         Args:
             plan: A Plan, a plan file, or one list of (instruction, MHz) per rank.
 
         Raises:
-            InvalidArgumentError: It does not fit: another number of ranks or instructions, another
-                name, a clock that was not profiled.
+            InvalidArgumentError: The plan does not fit the problem: a different number of ranks or
+                instructions, a different name, or a clock that was not profiled.
         """
         count = self.num_instructions
         mhz = (C.c_int * count)()
@@ -437,7 +430,7 @@ class Problem:
         return self._plan(made, None)
 
     def solve(self, plans: Union[int, str] = 100, progress: Optional[Progress] = None) -> Frontier:
-        """Solves the whole frontier and makes plans along it; the arguments are those of the
+        """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
         request = b.harpe_plan_request()
         if plans == "all":
@@ -468,14 +461,14 @@ class Frontier:
     """The exact lower bound of energy over time, and plans close to it.
 
     Attributes:
-        problem: What was solved.
-        vertices: (time, lower bound) corners of the bound, fastest first, in s and J.
-        plans: Fastest first; none is beaten by another in both time and energy.
-        all_maximum: Every instruction at its highest profiled clock, for comparison.
+        problem: The problem that was solved.
+        vertices: Corners (time, lower bound) of the bound, fastest first, in s and J.
+        plans: The plans, fastest first. No plan is both faster and of less energy than another.
+        all_maximum: The plan with every instruction at its highest profiled clock, for comparison.
     """
 
     def __init__(self, problem: Problem, frontier: _Handle, plan_set: _Handle) -> None:
-        """Made by solve()."""
+        """Takes the results of solve(), which creates these objects."""
         self.problem = problem
         self._handle = frontier
         count = C.c_size_t()
@@ -487,7 +480,7 @@ class Frontier:
         self.all_maximum = self._bounded(problem.all_maximum)
 
     def _copied(self, plan_set: _Handle) -> List[Plan]:
-        """Numbered as `harpe plan` does: the slowest is 0."""
+        """Returns the plan with this number. As in `harpe plan`, 0 is the slowest plan."""
         count = lib.harpe_plan_set_count(plan_set.address)
         made = [lib.harpe_plan_set_at(plan_set.address, index)[0] for index in range(count)]
         power = self.problem._total_blocking_power
@@ -500,26 +493,27 @@ class Frontier:
         return dataclasses.replace(plan, lower_bound=self.bound_at(plan.time))
 
     def bound_at(self, time: float) -> float:
-        """No plan that takes `time` s needs less than this many J; infinite below the shortest
-        possible time."""
+        """Returns the energy in J that a plan of `time` s needs at least. It is infinite below the
+        shortest possible time."""
         return float(lib.harpe_frontier_bound_at(self._handle.address, time))
 
     def evaluate(self, plan: Union[Plan, Path, Sequence[Sequence[Tuple[str, int]]]]) -> Plan:
-        """As Problem.evaluate(), with the lower bound at the plan's time."""
+        """Evaluates a plan as Problem.evaluate() does, and adds the lower bound at the plan's
+        time."""
         return self._bounded(self.problem.evaluate(plan))
 
     def choose(self, *, max_slowdown: Optional[float] = None, max_time: Optional[float] = None,
                max_power: Optional[float] = None) -> Plan:
-        """The plan of least energy, within limits; with `max_power` the fastest of those that keep
-        all limits.
+        """Returns the plan of least energy within the limits. With `max_power` it returns the
+        fastest plan within all limits.
 
         Args:
-            max_slowdown: It takes at most so many times as long as all_maximum.
-            max_time: It takes at most so many s.
-            max_power: One GPU draws at most so many W on average.
+            max_slowdown: Largest iteration time, as a multiple of the time of all_maximum.
+            max_time: Largest iteration time, in s.
+            max_power: Largest average power of one GPU, in W.
 
         Raises:
-            NotFoundError: No plan keeps the limits.
+            NotFoundError: No plan is within the limits.
         """
         allowed = [limit for limit in (
             max_time, None if max_slowdown is None else max_slowdown * self.all_maximum.time)
@@ -552,17 +546,18 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
 
     Args:
-        profile: What every instruction takes at every clock: the path of a CSV file
-            (harpe-profile(5)); columns (a dict of lists or arrays, a data frame) named stage,
-            instruction, frequency, time, energy, and rank or gpus if there is one; or rows: dicts with
-            those names, records of a structured NumPy array, or sequences in that order.
-        num_microbatches: Of one iteration; may be left out if the schedule is a file.
-        blocking_power: W that one GPU draws while it waits for its neighbour, also if a rank has
-            several GPUs: one number, or one for each rank.
+        profile: The time and energy of every instruction at every clock. It is the path of a CSV
+            file (harpe-profile(5)); or columns (a dict of lists or arrays, a data frame) named
+            stage, instruction, frequency, time, energy, and optionally rank or gpus; or rows (dicts
+            with those names, records of a structured NumPy array, or sequences in that order).
+        num_microbatches: Microbatches of one iteration. Not needed if the schedule is a file.
+        blocking_power: Power in W of one GPU while it waits for its neighbour: one number, or one
+            for each rank. It is the power of one GPU even if a rank has several.
         schedule: One of schedule_names(), or a CSV file of torch.distributed.pipelining.
-        plans: About so many, evenly spread in time, or "all": one for each vertex.
-        progress: Called with (phase, fraction) some hundred times a second at most; False stops
-            the work, which then raises HarpeError. An exception in it goes to the caller.
+        plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.
+        progress: Function that is called with (phase, fraction), at most some hundred times a
+            second. If it returns False, the work stops and raises HarpeError. An exception in it
+            reaches the caller.
         **options: num_ranks (default: as many as the profile has stages for), num_chunks (stages
             per rank, if the schedule has several), gpus_per_stage (number of GPUs whose summed
             energy a row of the profile has, for a profile without rank and gpus), prologue and
@@ -571,10 +566,11 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             memory_limit in bytes.
 
     Raises:
-        InvalidArgumentError: A value that cannot be; says which, and where in the profile.
-        NotFoundError: The profile lacks an instruction that the schedule runs, or there is no such
-            file.
-        HarpeError: Stopped by `progress`, or what else the library could not do.
+        InvalidArgumentError: A value is invalid. The message names the value and its place in the
+            profile.
+        NotFoundError: The profile lacks an instruction that the schedule runs, or the file does not
+            exist.
+        HarpeError: `progress` has stopped the work, or the library has failed for another reason.
     """
     problem = Problem(profile, num_microbatches=num_microbatches, blocking_power=blocking_power,
                       schedule=schedule, **options)
@@ -596,11 +592,11 @@ def _plan_text(text: str) -> _Handle:
 
 
 def load(path: Path) -> Frequencies:
-    """Reads a plan file (harpe-plan(5)); never executes it.
+    """Reads a plan file (harpe-plan(5)). It is never executed.
 
     Raises:
-        InvalidArgumentError: It is none; says where.
-        NotFoundError: There is no such file.
+        InvalidArgumentError: The file is not a plan file. The message names the place.
+        NotFoundError: The file does not exist.
     """
     file = _plan_file(path)
     count = C.c_size_t()

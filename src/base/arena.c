@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arena: many small pieces of memory with one lifetime, cut from a few large blocks. A piece
- * cannot be freed or grown on its own; objects that can are arrays (array.c). */
+/* The arena takes many small pieces of memory from a few large blocks and frees all pieces
+ * together. A piece cannot be freed or grown on its own. Objects that can grow use arrays
+ * (array.c). */
 #include "base/array.h"
 
 #include <stdalign.h>
@@ -17,24 +18,17 @@ struct harpe_arena_block {
     alignas(max_align_t) unsigned char bytes[];
 };
 
-/* A new block of at least `bytes`, twice as large as the last one up to a limit. It goes in front,
- * so that the next pieces come from it; what was left in the older block is given up. */
+/* Adds a block of at least `bytes`. Each block is twice as large as the block before it, up to a
+ * limit. The new block becomes the first in the list, and the next pieces come from it. The rest of
+ * the older block stays unused. */
 static bool add_block(harpe_arena *arena, size_t bytes) {
     size_t size = arena->blocks ? arena->blocks->size * 2 : FIRST_BLOCK_BYTES;
-    if (size > LARGEST_BLOCK_BYTES) {
-        size = LARGEST_BLOCK_BYTES;
-    }
-    if (size < bytes) {
-        size = bytes;
-    }
+    if (size > LARGEST_BLOCK_BYTES) size = LARGEST_BLOCK_BYTES;
+    if (size < bytes) size = bytes;
     size_t total;
-    if (__builtin_add_overflow(size, sizeof(struct harpe_arena_block), &total)) {
-        return false;
-    }
+    if (__builtin_add_overflow(size, sizeof(struct harpe_arena_block), &total)) return false;
     struct harpe_arena_block *block = calloc(1, total);
-    if (!block) {
-        return false;
-    }
+    if (!block) return false;
     block->size = size;
     block->next = arena->blocks;
     arena->blocks = block;
@@ -44,17 +38,13 @@ static bool add_block(harpe_arena *arena, size_t bytes) {
 void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, element_size, &bytes) ||
-        __builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes)) {
+        __builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes))
         return NULL;
-    }
     bytes &= ~(alignof(max_align_t) - 1);
-    if (bytes == 0) {
-        bytes = alignof(max_align_t);
-    }
+    if (bytes == 0) bytes = alignof(max_align_t);
     if ((!arena->blocks || arena->blocks->size - arena->blocks->used < bytes) &&
-        !add_block(arena, bytes)) {
+        !add_block(arena, bytes))
         return NULL;
-    }
     void *piece = arena->blocks->bytes + arena->blocks->used;
     arena->blocks->used += bytes;
     arena->total_bytes += bytes;
@@ -62,17 +52,11 @@ void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size) {
 }
 
 char *harpe_arena_strdup(harpe_arena *arena, const char *text, size_t length) {
-    if (length == SIZE_MAX) {
-        return NULL;
-    }
+    if (length == SIZE_MAX) return NULL;
     char *copy = harpe_arena_alloc(arena, length + 1, 1);
-    if (!copy) {
-        return NULL;
-    }
-    if (length > 0) {
-        memcpy(copy, text, length);
-    }
-    return copy; /* blocks come zeroed: the NUL is there */
+    if (!copy) return NULL;
+    if (length > 0) memcpy(copy, text, length);
+    return copy; /* blocks contain zeros, so the copy ends in NUL */
 }
 
 void harpe_arena_free(harpe_arena *arena) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads UTF-8 a character at a time and knows which characters may be shown. */
+/* Reads UTF-8 character by character and decides which characters may be shown. */
 #include "base/clean.h"
 
 #include <string.h>
 
-/* The length of a UTF-8 sequence in bytes, by its first byte; 0: not a first byte. */
+/* Returns the length in bytes of a UTF-8 sequence that begins with the byte `first`. Returns 0 if
+ * no sequence begins with this byte. */
 static size_t sequence_length(unsigned char first) {
     if (first < 0x80) return 1;
     if (first < 0xc2 || first > 0xf4) return 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clocks, for measuring how long something took. They say nothing of the time of day;
- * the first does not count while the machine sleeps. */
+/* The monotonic clocks measure how long something took. They do not give the time of day.
+ * CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME does not. */
 #include "base/clock.h"
 
 #include <time.h>
 
 static int64_t read_clock(clockid_t clock) {
     struct timespec now;
-    /* Cannot fail: both clocks exist on every Linux and the pointer is valid. */
+    /* This cannot fail: both clocks exist on every Linux, and the pointer is valid. */
     (void)clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

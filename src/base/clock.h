@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock, and the one that also counts sleep. */
+/* The monotonic clock, and the clock that also counts the time in which the machine is suspended.
+ */
 #ifndef HARPE_BASE_CLOCK_H
 #define HARPE_BASE_CLOCK_H
 
 #include <stdint.h>
 
 int64_t harpe_clock_ns(void); /* CLOCK_MONOTONIC in ns */
-double harpe_clock_s(void);   /* the same in s */
+double harpe_clock_s(void);   /* CLOCK_MONOTONIC in s */
 
-/* CLOCK_BOOTTIME in ns: goes on while the machine is suspended. For promises made to other
- * machines, whose clocks do not stop. */
+/* Returns CLOCK_BOOTTIME in ns. This clock continues while the machine is suspended. Use it for
+ * deadlines promised to other machines, whose clocks do not stop. */
 int64_t harpe_clock_boot_ns(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Splits CSV text into records and fields, in place, and reads fields as numbers. The first stop of
- * every profile and schedule file; it refuses what is not clean CSV and knows nothing of columns.
- */
+/* Splits CSV text into records and fields, in place, and reads fields as numbers. Every profile
+ * and schedule file is read with this code. It refuses malformed CSV and does not interpret
+ * columns. */
 #include "base/csv.h"
 
 #include <limits.h>
@@ -15,11 +15,11 @@
 #include "base/text.h"
 
 enum {
-    SHOWN_FIELD_BYTES = 40, /* of a bad field in a message */
-    FIELDS_MAX = 1 << 20,   /* of a record; a schedule has a cell for every step of a rank */
+    SHOWN_FIELD_BYTES = 40, /* most bytes of an invalid field that a message shows */
+    FIELDS_MAX = 1 << 20,   /* in one record; a schedule has one cell for each step of a rank */
 };
 
-/* Where the scan stands: lines and columns count from 1, columns in bytes. */
+/* The position of the scan. Lines and columns count from 1. A column is one byte. */
 typedef struct scan {
     harpe_csv *csv;
     const char *at;
@@ -31,9 +31,7 @@ typedef struct scan {
 void harpe_csv_open(harpe_csv *csv, const char *text, size_t length, const char *name) {
     text = length > 0 ? text : "";
     *csv = (harpe_csv){.name = name, .cursor = text, .end = text + length};
-    if (length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-        csv->cursor += 3;
-    }
+    if (length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) csv->cursor += 3;
 }
 
 void harpe_csv_close(harpe_csv *csv) {
@@ -54,14 +52,10 @@ static harpe_status malformed(const scan *s, const char *position, harpe_error *
                       column_of(s, position), message);
 }
 
-/* Length of the line end at `at` (LF or CRLF), or 0. */
+/* Returns the length of the line end at `at` (LF or CRLF), or 0. */
 static size_t line_end_length(const char *at, const char *end) {
-    if (at < end && *at == '\n') {
-        return 1;
-    }
-    if (end - at >= 2 && at[0] == '\r' && at[1] == '\n') {
-        return 2;
-    }
+    if (at < end && *at == '\n') return 1;
+    if (end - at >= 2 && at[0] == '\r' && at[1] == '\n') return 2;
     return 0;
 }
 
@@ -77,29 +71,24 @@ static harpe_status add_field(scan *s, harpe_csv_field field, harpe_error *error
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d:%d: more than %d fields in one row",
                           csv->name, field.line, field.column, FIELDS_MAX);
     }
-    if (!HARPE_ARRAY_RESERVE(csv->fields, csv->field_capacity, csv->field_count + 1)) {
+    if (!HARPE_ARRAY_RESERVE(csv->fields, csv->field_capacity, csv->field_count + 1))
         return harpe_fail_memory(error);
-    }
     csv->fields[csv->field_count++] = field;
     return HARPE_OK;
 }
 
-/* Room for unescaped text. Sized once per reader for all that is left, so that fields of one record
- * can point into it: it never moves. */
+/* Makes room for unescaped text. The buffer is allocated once and is large enough for all remaining
+ * text. So it never moves, and the fields of a record can point into it. */
 static harpe_status reserve_scratch(harpe_csv *csv, harpe_error *error) {
-    if (csv->scratch) {
-        return HARPE_OK;
-    }
+    if (csv->scratch) return HARPE_OK;
     size_t size = (size_t)(csv->end - csv->cursor);
     csv->scratch = harpe_calloc(size, 1);
-    if (!csv->scratch) {
-        return harpe_fail_memory(error);
-    }
+    if (!csv->scratch) return harpe_fail_memory(error);
     csv->scratch_capacity = size;
     return HARPE_OK;
 }
 
-/* Moves behind the closing quote; `*escape_count` receives the number of doubled quotes. */
+/* Moves past the closing quote. `*escape_count` receives the number of doubled quotes. */
 static harpe_status find_closing_quote(scan *s, size_t *escape_count, harpe_error *error) {
     const scan opening = *s;
     const char *end = s->csv->end;
@@ -127,39 +116,32 @@ static const char *unescape(char *into, const char *from, size_t length) {
     char *to = into;
     for (size_t i = 0; i < length; i++) {
         *to++ = from[i];
-        if (from[i] == '"') {
-            i++; /* the second of a doubled quote */
-        }
+        if (from[i] == '"') i++; /* the second quote of a pair */
     }
     return into;
 }
 
-/* `*scratch_used` counts the bytes that fields of this record occupy in the scratch text. */
+/* Reads a quoted field. `*scratch_used` counts the bytes that this record's fields occupy in the
+ * scratch text. */
 static harpe_status scan_quoted(scan *s, size_t *scratch_used, harpe_error *error) {
     harpe_csv_field field = {.line = s->line, .column = column_of(s, s->at)};
     const char *content = s->at + 1;
     size_t escape_count;
     harpe_status status = find_closing_quote(s, &escape_count, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     size_t raw_length = (size_t)(s->at - 1 - content);
     field.text = content;
     field.length = raw_length - escape_count;
     if (escape_count > 0) {
         status = reserve_scratch(s->csv, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
         field.text = unescape(s->csv->scratch + *scratch_used, content, raw_length);
         *scratch_used += field.length;
     }
-    while (s->at < s->csv->end && is_space(*s->at)) {
+    while (s->at < s->csv->end && is_space(*s->at))
         s->at++;
-    }
-    if (s->at < s->csv->end && *s->at != ',' && line_end_length(s->at, s->csv->end) == 0) {
+    if (s->at < s->csv->end && *s->at != ',' && line_end_length(s->at, s->csv->end) == 0)
         return malformed(s, s->at, error, "text after a closing quote; expected a comma");
-    }
     return add_field(s, field, error);
 }
 
@@ -167,23 +149,16 @@ static harpe_status scan_unquoted(scan *s, harpe_error *error) {
     const char *start = s->at;
     const char *end = s->csv->end;
     for (; s->at < end && *s->at != ','; s->at++) {
-        if (line_end_length(s->at, end) > 0) {
-            break;
-        }
-        if (*s->at == '\0') {
+        if (line_end_length(s->at, end) > 0) break;
+        if (*s->at == '\0')
             return malformed(s, s->at, error, "a zero byte; this is not a text file");
-        }
-        if (*s->at == '"') {
-            return malformed(s, s->at, error, "a quote inside an unquoted field");
-        }
-        if (*s->at == '\r') {
+        if (*s->at == '"') return malformed(s, s->at, error, "a quote inside an unquoted field");
+        if (*s->at == '\r')
             return malformed(s, s->at, error, "a carriage return without a line feed");
-        }
     }
     const char *stop = s->at;
-    while (stop > start && is_space(stop[-1])) {
+    while (stop > start && is_space(stop[-1]))
         stop--;
-    }
     harpe_csv_field field = {
         .text = start,
         .length = (size_t)(stop - start),
@@ -193,39 +168,33 @@ static harpe_status scan_unquoted(scan *s, harpe_error *error) {
     return add_field(s, field, error);
 }
 
-/* One field and the comma or line end behind it. */
+/* Reads one field and the comma or line end after it. */
 static harpe_status scan_field(scan *s, size_t *scratch_used, harpe_error *error) {
     const char *end = s->csv->end;
-    while (s->at < end && is_space(*s->at)) {
+    while (s->at < end && is_space(*s->at))
         s->at++;
-    }
     bool is_quoted = s->at < end && *s->at == '"';
     harpe_status status = is_quoted ? scan_quoted(s, scratch_used, error) : scan_unquoted(s, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     if (s->at < end && *s->at == ',') {
         s->at++;
         return HARPE_OK;
     }
     s->record_ended = true;
     size_t line_end = line_end_length(s->at, end);
-    if (line_end > 0) {
-        pass_line_end(s, line_end);
-    }
+    if (line_end > 0) pass_line_end(s, line_end);
     return HARPE_OK;
 }
 
-/* A line of nothing but white space is one unquoted, empty field. */
+/* Returns true for a blank line: one unquoted field with nothing but white space. */
 static bool record_is_blank(const harpe_csv *csv) {
     return csv->field_count == 1 && csv->fields[0].length == 0 &&
            (csv->fields[0].text == csv->end || csv->fields[0].text[0] != '"');
 }
 
 harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *error) {
-    if (csv->end - csv->cursor > INT_MAX - 1) {
+    if (csv->end - csv->cursor > INT_MAX - 1)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: larger than 2 GiB", csv->name);
-    }
     csv->field_count = 0;
     if (csv->cursor == csv->end) {
         *has_record = false;
@@ -236,9 +205,7 @@ harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *
     size_t scratch_used = 0;
     while (!s.record_ended) {
         harpe_status status = scan_field(&s, &scratch_used, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
     }
     csv->cursor = s.at;
     csv->next_line = s.line - 1;
@@ -254,7 +221,7 @@ harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error
     return status;
 }
 
-/* "name:line:column", or "name:line" for a field that the record does not have. */
+/* Writes "name:line:column", or "name:line" for a field that the record does not have. */
 static void describe_position(const harpe_csv *csv, size_t index, char *into, size_t size) {
     if (index < csv->field_count) {
         (void)snprintf(into, size, "%s:%d:%d", csv->name, csv->fields[index].line,
@@ -264,7 +231,7 @@ static void describe_position(const harpe_csv *csv, size_t index, char *into, si
     }
 }
 
-/* "found 'abc'", the field cut to a readable length. */
+/* Writes "found 'abc'", with the field cut to a readable length. */
 static void describe_field(const harpe_csv *csv, size_t index, char *into, size_t size) {
     if (index >= csv->field_count) {
         (void)snprintf(into, size, "the row ends after %zu field%s", csv->field_count,
@@ -295,18 +262,16 @@ static harpe_status fail_expected(const harpe_csv *csv, size_t index, const char
 harpe_status harpe_csv_double(const harpe_csv *csv, size_t index, const char *what, double *value,
                               harpe_error *error) {
     if (index < csv->field_count &&
-        harpe_parse_double(csv->fields[index].text, csv->fields[index].length, value)) {
+        harpe_parse_double(csv->fields[index].text, csv->fields[index].length, value))
         return HARPE_OK;
-    }
     return fail_expected(csv, index, what, "a number", error);
 }
 
 harpe_status harpe_csv_int(const harpe_csv *csv, size_t index, const char *what, int64_t *value,
                            harpe_error *error) {
     if (index < csv->field_count &&
-        harpe_parse_int_like(csv->fields[index].text, csv->fields[index].length, value)) {
+        harpe_parse_int_like(csv->fields[index].text, csv->fields[index].length, value))
         return HARPE_OK;
-    }
     return fail_expected(csv, index, what, "a whole number", error);
 }
 

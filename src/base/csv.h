@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strict CSV reading with line and column. Understands a BOM, CRLF, blank lines, a missing final
- * newline and RFC 4180 quoting; knows nothing of what the columns mean. */
+/* Reads CSV strictly and reports line and column. Accepts a byte-order mark, CRLF, blank lines,
+ * a missing final newline and RFC 4180 quoting. Does not interpret columns. */
 #ifndef HARPE_BASE_CSV_H
 #define HARPE_BASE_CSV_H
 
@@ -11,43 +11,45 @@
 #include <harpe/status.h>
 
 typedef struct harpe_csv_field {
-    const char *text; /* not NUL-terminated; outer white space and quotes removed */
+    const char *text; /* not NUL-terminated; without the white space and the quotes around it */
     size_t length;
-    int line;   /* 1-based line it starts on: a quoted field may span several */
-    int column; /* 1-based byte column in that line */
+    int line;   /* line on which the field starts, from 1; a quoted field may span several lines */
+    int column; /* byte column in that line, from 1 */
 } harpe_csv_field;
 
 typedef struct harpe_csv {
-    const char *name; /* file name for errors */
-    int line;         /* 1-based line of the current record */
+    const char *name; /* file name in errors */
+    int line;         /* line of the current record, from 1 */
     harpe_csv_field *fields;
     size_t field_count;
     /* private */
     const char *cursor, *end;
-    int next_line; /* lines before the cursor */
+    int next_line; /* number of lines before the cursor */
     size_t field_capacity;
     char *scratch; /* unescaped quoted fields of the current record */
     size_t scratch_capacity;
 } harpe_csv;
 
-/* `text` must outlive the reader; harpe_csv_close frees what the reader holds. */
+/* Starts a reader. `text` must outlive the reader. harpe_csv_close frees the reader's memory. */
 void harpe_csv_open(harpe_csv *csv, const char *text, size_t length, const char *name);
 void harpe_csv_close(harpe_csv *csv);
 
-/* Moves to the next record that is not blank. `*has_record` is false at the end of the text. At
- * most 1,048,576 fields in a record. */
+/* Moves to the next record that is not blank. `*has_record` is false at the end of the text. A
+ * record has at most 1,048,576 fields. */
 harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error);
-/* The same, but a blank line is a record with one empty field (where rows have positions). */
+/* Does the same, but returns a blank line as a record with one empty field. Use it for files in
+ * which the position of a row matters. */
 harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *error);
 
-/* Field `index` of the current record as a number. Errors read like
- * "prof.csv:12:34: time: expected a number, found 'abc'". `what` is the column's name. */
+/* Reads field `index` of the current record as a number. Errors read like "prof.csv:12:34: time:
+ * expected a number, found 'abc'". `what` is the column's name. */
 harpe_status harpe_csv_double(const harpe_csv *csv, size_t index, const char *what, double *value,
                               harpe_error *error);
 harpe_status harpe_csv_int(const harpe_csv *csv, size_t index, const char *what, int64_t *value,
                            harpe_error *error);
 
-/* An error at a field of the current record: "name:line:column: <message> (found '<field>')". */
+/* Fails with an error about a field of the current record: "name:line:column: <message> (found
+ * '<field>')". */
 harpe_status harpe_csv_fail(const harpe_csv *csv, size_t index, harpe_error *error,
                             const char *format, ...) HARPE_PRINTF(4, 5);
 

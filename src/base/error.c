@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes failures into the caller's harpe_error: one printable line, cut to fit, and the status
- * that belongs to an errno. It never allocates, so it also works when memory is out; it logs
- * nothing and decides nothing. */
+/* Writes a failure into the caller's harpe_error: one printable line that fits, and the status that
+ * matches an errno. It never allocates, so it also works when out of memory. It logs nothing. */
 #include "base/error.h"
 
 #include <errno.h>
@@ -18,13 +17,12 @@ static bool is_utf8_continuation(char byte) { return ((unsigned char)byte & 0xC0
 /* Ends a message that did not fit with "...", without cutting a UTF-8 character in two. */
 static void mark_truncated(char message[HARPE_ERROR_MESSAGE_SIZE]) {
     size_t end = HARPE_ERROR_MESSAGE_SIZE - sizeof "...";
-    while (end > 0 && is_utf8_continuation(message[end])) {
+    while (end > 0 && is_utf8_continuation(message[end]))
         end--;
-    }
     memcpy(message + end, "...", sizeof "...");
 }
 
-/* The text is made in a buffer of its own because an argument may be error->message itself. */
+/* The text is made in a separate buffer because an argument may be error->message itself. */
 static void set_error(harpe_error *error, harpe_status status, int vendor_code, const char *suffix,
                       const char *format, va_list arguments) __attribute__((format(printf, 5, 0)));
 
@@ -32,18 +30,14 @@ static void set_error(harpe_error *error, harpe_status status, int vendor_code, 
                       const char *format, va_list arguments) {
     char message[HARPE_ERROR_MESSAGE_SIZE];
     int length = vsnprintf(message, sizeof message, format, arguments);
-    if (length < 0) {
-        length = snprintf(message, sizeof message, "%s", harpe_status_name(status));
-    }
+    if (length < 0) length = snprintf(message, sizeof message, "%s", harpe_status_name(status));
     if (suffix && (size_t)length < sizeof message) {
         size_t room = sizeof message - (size_t)length;
         length += snprintf(message + length, room, ": %s", suffix);
     }
-    if ((size_t)length >= sizeof message) {
-        mark_truncated(message);
-    }
-    /* Names and values from outside may hold line breaks or escape sequences; a message is one line
-     * that is safe to print on a terminal. */
+    if ((size_t)length >= sizeof message) mark_truncated(message);
+    /* Names and values from outside may contain line breaks or escape sequences. A message is
+     * one line that is safe to print on a terminal. */
     harpe_clean_in_place(message);
     error->status = status;
     error->vendor_code = vendor_code;
@@ -51,9 +45,7 @@ static void set_error(harpe_error *error, harpe_status status, int vendor_code, 
 }
 
 harpe_status(harpe_fail)(harpe_error *error, harpe_status status, const char *format, ...) {
-    if (!error) {
-        return status;
-    }
+    if (!error) return status;
     va_list arguments;
     va_start(arguments, format);
     set_error(error, status, 0, NULL, format, arguments);
@@ -83,10 +75,9 @@ static harpe_status status_of_errno(int errno_value) {
 
 harpe_status(harpe_fail_errno)(harpe_error *error, int errno_value, const char *format, ...) {
     harpe_status status = status_of_errno(errno_value);
-    if (!error) {
-        return status;
-    }
-    /* Unlike strerror(): the same text in every locale, and safe on any thread. */
+    if (!error) return status;
+    /* Unlike strerror(), this function returns the same text in every locale and is safe on any
+     * thread. */
     const char *description = strerrordesc_np(errno_value);
     va_list arguments;
     va_start(arguments, format);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single files, read whole with a limit and written whole or not at all: the bytes go to a
- * temporary name in the same directory, which takes the final name only when all of them are on
- * disk. Formats are not its concern; directories made in one piece are directory.c. */
+/* Reads single files as a whole, up to a limit, and writes them completely or not at all. The bytes
+ * go to a temporary file in the same directory. The temporary file gets the final name when all
+ * bytes are on disk. file.c does not interpret formats. directory.c writes directories. */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +18,12 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 #include "base/text.h"
 
-/* ---- Parts shared with directory.c -------------------------------------------------------- */
+enum { PROMPT_S = 10 }; /* time limit of harpe_file_read_promptly */
+
+/* ---- Parts that directory.c also uses -------------------------------------------------------- */
 
 char *harpe_path_join(const char *first, const char *separator, const char *second) {
     char *path;
@@ -29,9 +32,7 @@ char *harpe_path_join(const char *first, const char *separator, const char *seco
 
 char *harpe_path_parent(const char *path) {
     const char *slash = strrchr(path, '/');
-    if (!slash) {
-        return strdup(".");
-    }
+    if (!slash) return strdup(".");
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
@@ -40,11 +41,12 @@ char *harpe_path_temporary(const char *path) {
     const char *last = slash ? slash + 1 : path;
     uint64_t tag;
     if (getrandom(&tag, sizeof tag, GRND_NONBLOCK) != (ssize_t)sizeof tag) {
-        /* Early after boot: unique enough, and the name is created exclusively anyway. */
+        /* Early after boot the kernel may have no random numbers. This value rarely repeats, and
+         * creating the file fails if the name exists. */
         tag = (uint64_t)harpe_clock_ns() ^ ((uint64_t)getpid() << 40);
     }
     char *temporary;
-    /* The last part is cut so that the name stays within the 255 bytes of a file name. */
+    /* The last part is cut to keep the name within the 255 bytes of a file name. */
     int length = asprintf(&temporary, "%.*s.%.200s.%016llx.tmp", (int)(last - path), path, last,
                           (unsigned long long)tag);
     return length < 0 ? NULL : temporary;
@@ -55,9 +57,7 @@ int harpe_write_all(int descriptor, const void *data, size_t length) {
     while (length > 0) {
         ssize_t written = write(descriptor, bytes, length);
         if (written < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
+            if (errno == EINTR) continue;
             return errno;
         }
         bytes += written;
@@ -69,7 +69,7 @@ int harpe_write_all(int descriptor, const void *data, size_t length) {
 int harpe_sync_directory(const char *path) {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) {
-        /* A directory that may be written but not listed cannot be opened for this. */
+        /* A directory that is writable but not readable cannot be opened for fsync. */
         return errno == EACCES ? 0 : errno;
     }
     int result = fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
@@ -77,18 +77,15 @@ int harpe_sync_directory(const char *path) {
     return result;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Refuses what has no end or no bytes, and what is known to be too large before reading it. */
+/* Refuses a directory, and a regular file that is larger than the limit. `*size` receives the size
+ * of a regular file, or 0 if the size is not known. */
 static harpe_status check_readable(int descriptor, const char *path, size_t limit, size_t *size,
                                    harpe_error *error) {
     struct stat info;
-    if (fstat(descriptor, &info) != 0) {
-        return harpe_fail_errno(error, errno, "%s", path);
-    }
-    if (S_ISDIR(info.st_mode)) {
-        return harpe_fail_errno(error, EISDIR, "%s", path);
-    }
+    if (fstat(descriptor, &info) != 0) return harpe_fail_errno(error, errno, "%s", path);
+    if (S_ISDIR(info.st_mode)) return harpe_fail_errno(error, EISDIR, "%s", path);
     *size = S_ISREG(info.st_mode) && info.st_size > 0 ? (size_t)info.st_size : 0;
     if (*size > limit) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: %zu bytes, more than the limit of %zu",
@@ -97,51 +94,68 @@ static harpe_status check_readable(int descriptor, const char *path, size_t limi
     return HARPE_OK;
 }
 
-/* Reads to the end; a file that grows meanwhile is read as far as it goes, within the limit. */
+/* Waits until a non-blocking descriptor has something to read. */
+static harpe_status wait_for_input(int descriptor, const char *path, int64_t end_ns,
+                                   harpe_error *error) {
+    struct pollfd input = {.fd = descriptor, .events = POLLIN};
+    int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
+    if (left_ms > 0 && (poll(&input, 1, (int)left_ms) >= 0 || errno == EINTR)) return HARPE_OK;
+    return harpe_fail(error, HARPE_IO_ERROR, "%s: could not be read to its end within %d s", path,
+                      PROMPT_S);
+}
+
+/* Reads to the end. If the file grows meanwhile, the new bytes are read too, within the limit. */
 static harpe_status read_to_end(int descriptor, const char *path, size_t limit, harpe_text *text,
                                 harpe_error *error) {
+    int64_t end_ns = harpe_clock_ns() + PROMPT_S * INT64_C(1000000000);
     for (;;) {
-        /* Two bytes more: one to notice the end or an excess, one for the NUL. */
+        /* Room for two more bytes: one to notice the end of the file or too much data, and one for
+         * the NUL. */
         if (text->capacity - text->length < 2 &&
-            !HARPE_ARRAY_RESERVE(text->data, text->capacity, text->length + 4096)) {
+            !HARPE_ARRAY_RESERVE(text->data, text->capacity, text->length + 4096))
             return harpe_fail_memory(error);
-        }
         ssize_t got =
             read(descriptor, text->data + text->length, text->capacity - text->length - 1);
-        if (got < 0 && errno == EINTR) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) {
+            harpe_status status = wait_for_input(descriptor, path, end_ns, error);
+            if (status != HARPE_OK) return status;
             continue;
         }
-        if (got < 0) {
-            return harpe_fail_errno(error, errno, "%s", path);
-        }
+        if (got < 0) return harpe_fail_errno(error, errno, "%s", path);
         text->length += (size_t)got;
         text->data[text->length] = '\0';
         if (text->length > limit) {
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than the limit of %zu bytes",
                               path, limit);
         }
-        if (got == 0) {
-            return HARPE_OK;
-        }
+        if (got == 0) return HARPE_OK;
     }
 }
 
-harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t *length,
-                             harpe_error *error) {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (descriptor < 0) {
-        return harpe_fail_errno(error, errno, "%s", path);
-    }
-    harpe_text content = {0};
+static harpe_status read_whole(const char *path, int flags, size_t limit, harpe_text *content,
+                               harpe_error *error) {
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+    if (descriptor < 0) return harpe_fail_errno(error, errno, "%s", path);
     size_t size = 0;
     harpe_status status = check_readable(descriptor, path, limit, &size, error);
-    if (status == HARPE_OK && !HARPE_ARRAY_RESERVE(content.data, content.capacity, size + 2)) {
+    if (status == HARPE_OK && !HARPE_ARRAY_RESERVE(content->data, content->capacity, size + 2))
         status = harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK) {
-        status = read_to_end(descriptor, path, limit, &content, error);
+    if (status == HARPE_OK) status = read_to_end(descriptor, path, limit, content, error);
+    struct stat info;
+    if (status == HARPE_OK && flags != 0 && content->length == 0 && fstat(descriptor, &info) == 0 &&
+        S_ISFIFO(info.st_mode)) {
+        status =
+            harpe_fail(error, HARPE_INVALID_INPUT, "%s: is a pipe that nobody writes to", path);
     }
     (void)close(descriptor);
+    return status;
+}
+
+static harpe_status read_with(const char *path, int flags, size_t limit, char **text,
+                              size_t *length, harpe_error *error) {
+    harpe_text content = {0};
+    harpe_status status = read_whole(path, flags, limit, &content, error);
     if (status != HARPE_OK) {
         harpe_text_free(&content);
         return status;
@@ -151,60 +165,68 @@ harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t
     return HARPE_OK;
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t *length,
+                             harpe_error *error) {
+    return read_with(path, 0, limit, text, length, error);
+}
 
-/* A pipe, terminal or device has no name to swap: the bytes go straight into it. */
+harpe_status harpe_file_read_promptly(const char *path, size_t limit, char **text, size_t *length,
+                                      harpe_error *error) {
+    return read_with(path, O_NONBLOCK, limit, text, length, error);
+}
+
+harpe_status harpe_file_check_regular(const char *path, harpe_error *error) {
+    struct stat info;
+    if (stat(path, &info) != 0) return harpe_fail_errno(error, errno, "%s", path);
+    if (S_ISREG(info.st_mode)) return HARPE_OK;
+    const char *kind = S_ISDIR(info.st_mode)    ? "a directory"
+                       : S_ISFIFO(info.st_mode) ? "a pipe"
+                       : S_ISSOCK(info.st_mode) ? "a socket"
+                                                : "a device";
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s: is not a file but %s, so it cannot be opened", path, kind);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Writes directly to a pipe, terminal or device, because a rename cannot replace it. */
 static harpe_status write_to_stream(const char *path, const void *data, size_t length,
                                     harpe_error *error) {
     int descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (descriptor < 0) {
-        return harpe_fail_errno(error, errno, "%s", path);
-    }
+    if (descriptor < 0) return harpe_fail_errno(error, errno, "%s", path);
     int failure = harpe_write_all(descriptor, data, length);
-    if (close(descriptor) != 0 && failure == 0) {
-        failure = errno;
-    }
+    if (close(descriptor) != 0 && failure == 0) failure = errno;
     return failure == 0 ? HARPE_OK : harpe_fail_errno(error, failure, "%s", path);
 }
 
-/* Creates `temporary` with all of the data on disk; removes it again when that fails. `*lock` is
- * another descriptor of it, which keeps it locked. */
+/* Creates `temporary` and puts all data on disk. Removes the file after a failure. `*lock` receives
+ * another descriptor of the file, which keeps the file locked. */
 static int write_temporary(const char *temporary, mode_t mode, bool force_mode, const void *data,
                            size_t length, int *lock) {
     int descriptor = -1;
     do {
         if (descriptor >= 0) (void)close(descriptor);
         descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        if (descriptor < 0) {
-            return errno;
-        }
+        if (descriptor < 0) return errno;
     } while (!harpe_temporary_lock(descriptor));
     *lock = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     int failure = *lock < 0 ? errno : harpe_write_all(descriptor, data, length);
-    if (failure == 0 && force_mode && fchmod(descriptor, mode) != 0) {
-        failure = errno;
-    }
-    if (failure == 0 && fsync(descriptor) != 0 && errno != EINVAL) {
-        failure = errno;
-    }
-    if (close(descriptor) != 0 && failure == 0) {
-        failure = errno;
-    }
-    if (failure != 0) {
-        (void)unlink(temporary);
-    }
+    if (failure == 0 && force_mode && fchmod(descriptor, mode) != 0) failure = errno;
+    if (failure == 0 && fsync(descriptor) != 0 && errno != EINVAL) failure = errno;
+    if (close(descriptor) != 0 && failure == 0) failure = errno;
+    if (failure != 0) (void)unlink(temporary);
     return failure;
 }
 
 bool harpe_temporary_lock(int descriptor) {
     struct stat info;
-    while (flock(descriptor, LOCK_EX) != 0) {
+    while (flock(descriptor, LOCK_EX) != 0)
         if (errno != EINTR) return true;
-    }
     return fstat(descriptor, &info) != 0 || info.st_nlink > 0;
 }
 
-/* `path` is free of symbolic links in its last part. A file that is replaced keeps its mode. */
+/* Writes a file by way of a temporary file. The last part of `path` must not be a symbolic link. A
+ * replaced file keeps its mode. */
 static harpe_status write_whole(const char *path, const struct stat *old, const void *data,
                                 size_t length, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -222,12 +244,8 @@ static harpe_status write_whole(const char *path, const struct stat *old, const 
         failure = errno;
         (void)unlink(temporary);
     }
-    if (failure == 0) {
-        failure = harpe_sync_directory(parent);
-    }
-    if (failure != 0) {
-        status = harpe_fail_errno(error, failure, "cannot write %s", path);
-    }
+    if (failure == 0) failure = harpe_sync_directory(parent);
+    if (failure != 0) status = harpe_fail_errno(error, failure, "cannot write %s", path);
 done:
     if (lock >= 0) (void)close(lock);
     free(parent);
@@ -239,23 +257,15 @@ static harpe_status write_file(const char *path, bool sweeps, const void *data, 
                                harpe_error *error) {
     struct stat info;
     if (stat(path, &info) != 0) {
-        if (errno != ENOENT) {
-            return harpe_fail_errno(error, errno, "cannot write %s", path);
-        }
+        if (errno != ENOENT) return harpe_fail_errno(error, errno, "cannot write %s", path);
         if (sweeps) harpe_temporary_sweep(path);
         return write_whole(path, NULL, data, length, error);
     }
-    if (S_ISDIR(info.st_mode)) {
-        return harpe_fail_errno(error, EISDIR, "cannot write %s", path);
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return write_to_stream(path, data, length, error);
-    }
-    /* A symbolic link stays one: what it points to is replaced. */
+    if (S_ISDIR(info.st_mode)) return harpe_fail_errno(error, EISDIR, "cannot write %s", path);
+    if (!S_ISREG(info.st_mode)) return write_to_stream(path, data, length, error);
+    /* A symbolic link is kept, and the file to which it points is replaced. */
     char *target = realpath(path, NULL);
-    if (!target) {
-        return harpe_fail_errno(error, errno, "cannot write %s", path);
-    }
+    if (!target) return harpe_fail_errno(error, errno, "cannot write %s", path);
     if (sweeps) harpe_temporary_sweep(target);
     harpe_status status = write_whole(target, &info, data, length, error);
     free(target);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files and directories that are written whole or not at all, and files read whole with a limit. */
+/* Reads files as a whole with a limit, and writes files and directories completely or not at
+ * all. */
 #ifndef HARPE_BASE_FILE_H
 #define HARPE_BASE_FILE_H
 
@@ -10,51 +11,63 @@
 
 #include <harpe/status.h>
 
-/* Reads a regular file (or pipe) of at most `limit` bytes; `*text` is NUL-terminated beyond
- * `*length`, to be freed with free(). */
+/* Reads a regular file (or pipe) of at most `limit` bytes. A NUL follows the `*length` bytes of
+ * `*text`. The caller frees `*text` with free(). */
 harpe_status harpe_file_read(const char *path, size_t limit, char **text, size_t *length,
                              harpe_error *error);
 
-/* Writes `length` bytes to `path`: temporary name in the same directory, fsync, rename. A replaced
- * file keeps its mode and a symbolic link stays one. Temporary files that killed processes left for
- * this path are removed first. Pipes and devices (/dev/stdout) are written
- * directly. */
+/* Does the same for a file that a program reads when it starts. It does not wait for another
+ * process to open a pipe. It waits at most 10 s for the bytes of an open pipe or of a device. An
+ * empty pipe is an error. */
+harpe_status harpe_file_read_promptly(const char *path, size_t limit, char **text, size_t *length,
+                                      harpe_error *error);
+
+/* Fails if `path` is neither a regular file nor a link to a regular file. Fails with
+ * HARPE_NOT_FOUND if nothing has this name. */
+harpe_status harpe_file_check_regular(const char *path, harpe_error *error);
+
+/* Writes `length` bytes to a temporary file in the same directory, calls fsync, and renames the
+ * file to `path`. A replaced file keeps its mode, and a symbolic link is kept. The function first
+ * removes temporary files that killed processes left for this path. Pipes and devices (/dev/stdout)
+ * are written directly. */
 harpe_status harpe_file_write(const char *path, const void *data, size_t length,
                               harpe_error *error);
 
-/* Makes a directory and the missing directories above it, with this mode. Returns 0 or an errno. A
- * directory that exists is not changed. */
+/* Makes a directory and the missing directories above it, with the mode `mode`. Returns 0 or an
+ * errno. Does not change directories that exist. */
 int harpe_make_directories(const char *path, mode_t mode);
 
-/* The same for a directory with many files: does not look for temporary files of killed processes.
- */
+/* Writes a file as harpe_file_write does, but does not look for temporary files of killed
+ * processes. Use it in directories with many files. */
 harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,
                                           harpe_error *error);
 
-/* A directory under construction: everything goes into a temporary directory beside the final
- * one, which appears by one rename in harpe_directory_commit. Until then nothing is visible;
- * harpe_directory_abort (also right after a failed commit, or for a struct that was never opened)
- * removes the temporary one. */
+/* A directory under construction. All files go into a temporary directory beside the final one.
+ * harpe_directory_commit renames it; until then nothing is visible at the final path.
+ * harpe_directory_abort removes the temporary directory. harpe_directory_abort may also be called
+ * right after a failed commit, or for a struct that was never opened. */
 typedef struct harpe_directory {
     char *final_path;
-    char *temporary_path; /* NULL when nothing is under construction */
+    char *temporary_path; /* NULL if nothing is under construction */
     bool replace;
-    size_t parents_made; /* parent directories that abort takes back */
-    int lock;            /* 1 + a descriptor of the temporary directory, which is locked; 0: none */
+    size_t parents_made; /* number of parent directories that harpe_directory_abort removes */
+    int lock;            /* 1 + the descriptor that locks the temporary directory; 0: none */
 } harpe_directory;
 
-/* Refuses an existing final path with HARPE_ALREADY_EXISTS unless `replace`; then an existing
- * directory is swapped out at commit and removed after. Never replaces something that is not a
- * directory, nor a directory that contains directories (Harpe makes none: it is not our output).
- * Missing parent directories are created. */
+/* Makes an empty directory under a temporary name. harpe_directory_commit later gives it the name
+ * `path`. Also makes missing parent directories. If `path` exists and `replace` is false, fails
+ * with HARPE_ALREADY_EXISTS. If `replace` is true, the commit replaces the directory at `path` and
+ * removes the old one. It does not replace a directory that has subdirectories, because Harpe
+ * writes none. */
 harpe_status harpe_directory_open(harpe_directory *directory, const char *path, bool replace,
                                   harpe_error *error);
-/* Writes one file inside (name without '/'). Commit puts it, as every file inside, on disk. */
+/* Writes one file in the directory; `name` has no '/'. Commit makes all files durable. */
 harpe_status harpe_directory_write(harpe_directory *directory, const char *name, const void *data,
                                    size_t length, harpe_error *error);
-/* Path of a file inside, for libraries that want to write by name; to be freed with free(). */
+/* Returns the path of a file in the directory, for libraries that need a file's name to write it.
+ * The caller frees it with free(). */
 char *harpe_directory_path(const harpe_directory *directory, const char *name);
-/* On failure the directory stays under construction: call harpe_directory_abort. */
+/* Renames the directory to its final path. If this fails, call harpe_directory_abort. */
 harpe_status harpe_directory_commit(harpe_directory *directory, harpe_error *error);
 void harpe_directory_abort(harpe_directory *directory);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps log lines and forks apart, for callers whose log function enters a runtime (Python) that
- * another thread must not enter while the process forks. CPython 3.11 creates a thread state for
- * such a thread under a lock of its own; a child that is forked meanwhile waits for that lock
- * forever. pthread_atfork cannot do this: its handlers run while the forking thread holds Python's
- * lock, which the log line needs. */
+/* Makes log lines and forks wait for each other. A log function may call Python. When a thread
+ * enters Python, CPython 3.11 creates a state for this thread under a lock. If another thread forks
+ * the process at that moment, the child waits for the lock forever. So no thread may enter Python
+ * while another thread forks. A handler of pthread_atfork cannot make the fork wait: it runs while
+ * the forking thread holds Python's global lock, which the other thread needs to finish its line.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,26 +12,27 @@
 
 #include <harpe/callback.h>
 
-#define PATIENCE_S 5
+#define TIMEOUT_S 5
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    unsigned lines, forks;  /* under way, of all threads */
-    bool has_lost_patience; /* with the lines under way */
+    unsigned lines, forks; /* that have begun and not ended, in all threads */
+    bool has_timed_out;    /* a fork has waited for the lines until its time limit */
 } traffic = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* What this thread has under way itself is not waited for: a log function may fork, and what runs
- * at a fork may log. */
+/* The numbers of lines and forks of this thread. A log function may fork, and a fork handler may
+ * log, so a thread waits only for the lines and forks of other threads. */
 static _Thread_local unsigned own_lines, own_forks;
 
-/* The child has one thread. The lock may be held by one that is not there. */
+/* Initialises the lock again. The child contains only the thread that has forked. If another thread
+ * held the lock when the process forked, no thread of the child would release it. */
 static void start_anew_in_child(void) {
     (void)pthread_mutex_init(&traffic.lock, NULL);
     (void)pthread_cond_init(&traffic.changed, NULL);
     traffic.lines = own_lines;
     traffic.forks = own_forks = 0;
-    traffic.has_lost_patience = false;
+    traffic.has_timed_out = false;
 }
 
 static void look_for_forks(void) { (void)pthread_atfork(NULL, NULL, start_anew_in_child); }
@@ -41,16 +43,16 @@ static void take_lock(void) {
     pthread_mutex_lock(&traffic.lock);
 }
 
-/* Waits until no other thread has one of `count` under way. False: the time is over. */
+/* Waits until `*count` is at most `own`, this thread's part of `*count`. Returns false if `*count`
+ * is still greater after TIMEOUT_S. */
 static bool wait_for_others(const unsigned *count, unsigned own) {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PATIENCE_S;
-    while (*count > own) {
+    until.tv_sec += TIMEOUT_S;
+    while (*count > own)
         if (pthread_cond_clockwait(&traffic.changed, &traffic.lock, CLOCK_MONOTONIC, &until) ==
             ETIMEDOUT)
             return *count <= own;
-    }
     return true;
 }
 
@@ -65,7 +67,7 @@ static void begin_line(void) {
 static void end_line(void) {
     take_lock();
     own_lines--;
-    if (--traffic.lines == 0) traffic.has_lost_patience = false;
+    if (--traffic.lines == 0) traffic.has_timed_out = false;
     pthread_cond_broadcast(&traffic.changed);
     pthread_mutex_unlock(&traffic.lock);
 }
@@ -82,9 +84,7 @@ void harpe_log_before_fork(void) {
     take_lock();
     traffic.forks++;
     own_forks++;
-    if (!traffic.has_lost_patience && !wait_for_others(&traffic.lines, own_lines)) {
-        traffic.has_lost_patience = true;
-    }
+    if (!traffic.has_timed_out) traffic.has_timed_out = !wait_for_others(&traffic.lines, own_lines);
     pthread_mutex_unlock(&traffic.lock);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The token that the package makes for the service of this machine, and to which servers a client
- * may send it. */
+/* Reads the token that the package creates for this machine's service, and decides to which
+ * servers a client may send it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,13 +13,14 @@
 
 enum {
     HOST_SIZE = 64,
-    FIRST_ORDINARY_UID = 1000, /* as on Debian; below it are system accounts */
-    FIRST_DYNAMIC_UID = 61184, /* of services that systemd starts with DynamicUser */
+    FIRST_ORDINARY_UID = 1000, /* as on Debian; lower ids are system accounts */
+    FIRST_DYNAMIC_UID = 61184, /* first uid of services that systemd starts with DynamicUser */
     LAST_DYNAMIC_UID = 65519,
 };
 
-/* The numeric loopback address and the port of "http://HOST:PORT/"; localhost gives "". False: it
- * is another address, or an unusual way to write one. */
+/* Reads the numeric loopback address and the port of "http://HOST:PORT/". The host localhost gives
+ * the address "". Returns false for another address, and for an unusual form of a loopback address.
+ */
 static bool read_loopback(const char *url, char host[HOST_SIZE], int *port) {
     bool is_https = strncasecmp(url, "https://", 8) == 0;
     if (!is_https && strncasecmp(url, "http://", 7) != 0) return false;
@@ -45,13 +46,15 @@ static bool read_loopback(const char *url, char host[HOST_SIZE], int *port) {
     return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
 }
 
-/* Root, this user, a system account, or one that systemd made for a service (DynamicUser). */
+/* Returns true for root, this user, a system account, or an account that systemd made for a service
+ * (DynamicUser). */
 static bool is_trusted(uid_t uid) {
     return uid == 0 || uid == geteuid() || uid < FIRST_ORDINARY_UID ||
            (uid >= FIRST_DYNAMIC_UID && uid <= LAST_DYNAMIC_UID);
 }
 
-/* localhost may mean both addresses: nobody else may listen on either. */
+/* Returns true if a trusted user listens on the address. The name localhost can mean 127.0.0.1 and
+ * ::1, so no untrusted user may listen on either of them. */
 static bool is_server_trusted(const char *host, int port) {
     const char *both[] = {"127.0.0.1", "::1"};
     const char *one[] = {host};

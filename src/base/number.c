@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers read strictly: the whole text must be one number in plain decimal notation, whatever the
- * locale. What a number means, and which range it may have, is for its reader to say. */
+/* Reads numbers strictly: the whole text must be one number in plain decimal notation, in any
+ * locale. The caller interprets the number and checks its range. */
 #include "base/text.h"
 
 #include <errno.h>
@@ -10,17 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_NUMBER = 400 }; /* bytes; the exact decimal form of no measured value comes near */
+enum {
+    LONGEST_NUMBER = 400
+}; /* bytes; the exact decimal form of a measured value is much
+    * shorter */
 
-/* Beyond 2^53 a double no longer tells neighbouring integers apart. */
+/* Above 2^53 a double cannot represent every integer. */
 static const double largest_exact_integer = 9007199254740992.0;
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static size_t skip_digits(const char *text, size_t length, size_t at) {
-    while (at < length && is_digit(text[at])) {
+    while (at < length && is_digit(text[at]))
         at++;
-    }
     return at;
 }
 
@@ -28,8 +30,8 @@ static size_t skip_sign(const char *text, size_t length, size_t at) {
     return at < length && (text[at] == '+' || text[at] == '-') ? at + 1 : at;
 }
 
-/* [+-] digits [. digits] [e [+-] digits], with a digit before or after the point. strtod() alone
- * would also take white space, "inf", "nan" and hexadecimal. */
+/* Returns true for [+-] digits [. digits] [e [+-] digits], with at least one digit before or after
+ * the point. strtod() alone would also take white space, "inf", "nan" and hexadecimal. */
 static bool is_decimal_number(const char *text, size_t length) {
     size_t start = skip_sign(text, length, 0);
     size_t at = skip_digits(text, length, start);
@@ -39,22 +41,18 @@ static bool is_decimal_number(const char *text, size_t length) {
         digits += after_point - (at + 1);
         at = after_point;
     }
-    if (digits == 0) {
-        return false;
-    }
+    if (digits == 0) return false;
     if (at < length && (text[at] == 'e' || text[at] == 'E')) {
         size_t exponent = skip_sign(text, length, at + 1);
         at = skip_digits(text, length, exponent);
-        if (at == exponent) {
-            return false;
-        }
+        if (at == exponent) return false;
     }
     return at == length;
 }
 
-/* ---- From digits to a double -------------------------------------------------------------- */
+/* ---- From digits to a double ----------------------------------------------------------------- */
 
-/* digits * 10^exponent, when digit_count <= DIGITS_OF_64_BITS. */
+/* The number is digits * 10^exponent, if digit_count <= DIGITS_OF_64_BITS. */
 typedef struct decimal {
     uint64_t digits;
     size_t digit_count; /* without leading zeros */
@@ -65,37 +63,35 @@ typedef struct decimal {
 enum {
     DIGITS_OF_64_BITS = 19,
     BLOCK = 8,
-    EXPONENT_LIMIT = 100000, /* far beyond every double; further digits change nothing */
+    EXPONENT_LIMIT = 100000, /* beyond the exponent of every double; further digits do not matter */
 };
 
-/* How many of the next eight characters are digits before the first that is none, and their value:
- * all bytes of one word at a time. */
+/* Counts the digits at the beginning of the next eight characters and reads their value. Handles
+ * the eight bytes at once, as one 64-bit word. */
 static inline size_t read_block(const char *text, uint64_t *value) {
     const uint64_t zeros = 0x3030303030303030U;
     uint64_t block;
     memcpy(&block, text, sizeof block);
-    /* Borrows and carries spoil only what stands behind the first character that is no digit. */
+    /* Borrows and carries change only bytes after the first character that is not a digit. */
     uint64_t others = ((block + 0x4646464646464646U) | (block - zeros)) & 0x8080808080808080U;
     size_t count = others ? (size_t)__builtin_ctzll(others) / 8 : BLOCK;
     if (count == 0) return 0;
-    block = (block - zeros) << (BLOCK - count) * 8; /* zeros come in front */
-    block = block * 10 + (block >> 8);              /* pairs, in every other byte */
+    block = (block - zeros) << (BLOCK - count) * 8; /* puts zeros in front of the digits */
+    block = block * 10 + (block >> 8);              /* pairs of digits, in every other byte */
     *value = ((block & 0x000000FF000000FFU) * 0x000F424000000064U +
               ((block >> 16) & 0x000000FF000000FFU) * 0x0000271000000001U) >>
              32;
     return count;
 }
 
-/* Digits that wrap around are noticed by their count. */
+/* Reads digits. The callers notice an overflow from the number of digits. */
 static inline size_t take_digits(const char *text, size_t length, size_t at, decimal *number) {
     static const uint64_t scale[BLOCK + 1] = {1,      10,      100,      1000,     10000,
                                               100000, 1000000, 10000000, 100000000};
     uint64_t digits = number->digits;
-    if (digits == 0) {
-        while (at < length && text[at] == '0') {
+    if (digits == 0)
+        while (at < length && text[at] == '0')
             at++;
-        }
-    }
     size_t start = at;
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     uint64_t block = 0;
@@ -104,9 +100,8 @@ static inline size_t take_digits(const char *text, size_t length, size_t at, dec
         digits = count > 0 ? digits * scale[count] + block : digits;
     }
 #endif
-    for (; at < length && is_digit(text[at]); at++) {
+    for (; at < length && is_digit(text[at]); at++)
         digits = digits * 10 + (uint64_t)(text[at] - '0');
-    }
     number->digits = digits;
     number->digit_count += at - start;
     return at;
@@ -115,19 +110,16 @@ static inline size_t take_digits(const char *text, size_t length, size_t at, dec
 static size_t take_exponent(const char *text, size_t length, size_t at, decimal *number) {
     bool is_negative = text[at] == '-';
     int64_t exponent = 0;
-    for (at = skip_sign(text, length, at); at < length && is_digit(text[at]); at++) {
-        if (exponent < EXPONENT_LIMIT) {
-            exponent = exponent * 10 + (text[at] - '0');
-        }
-    }
+    for (at = skip_sign(text, length, at); at < length && is_digit(text[at]); at++)
+        if (exponent < EXPONENT_LIMIT) exponent = exponent * 10 + (text[at] - '0');
     number->exponent += is_negative ? -exponent : exponent;
     return at;
 }
 
-/* Where one operation on exact operands gives the result, it is correctly rounded. In double that
- * is digits up to 2^53 and powers up to 10^22. The 64-bit long double of x86 reaches further; its
- * result is rounded a second time, which is harmless unless the first one ends exactly half way
- * between two doubles. */
+/* Converts a number with one operation on two exact operands, if possible. Such a result is
+ * correctly rounded. With double this works for digits up to 2^53 and powers up to 10^22. The long
+ * double of x86, which has 64 bits of precision, allows more. Its result is rounded a second time,
+ * to double. This is harmless unless the first result lies exactly half way between two doubles. */
 static bool convert_exactly(const decimal *number, double *value) {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
@@ -160,16 +152,15 @@ static bool convert_exactly(const decimal *number, double *value) {
     return false;
 }
 
-/* Any length up to LONGEST_NUMBER, any exponent; false when the C library has no C locale. */
+/* Converts a number of any length up to LONGEST_NUMBER and any exponent. Returns false if the C
+ * library has no C locale. */
 static bool convert_slowly(const char *text, size_t length, double *value) {
     char copy[LONGEST_NUMBER + 1];
     memcpy(copy, text, length);
     copy[length] = '\0';
 
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c_locale) {
-        return false;
-    }
+    if (!c_locale) return false;
     int saved_errno = errno;
     *value = strtod_l(copy, NULL, c_locale);
     errno = saved_errno;
@@ -177,7 +168,8 @@ static bool convert_slowly(const char *text, size_t length, double *value) {
     return true;
 }
 
-/* `text` is a number of at most LONGEST_NUMBER bytes and `number` what was read of it. */
+/* Converts a number. `text` has at most LONGEST_NUMBER bytes, and `number` contains its digits and
+ * exponent. */
 static bool convert(const char *text, size_t length, const decimal *number, double *value) {
     if (number->digits == 0 && number->digit_count == 0) {
         *value = number->is_negative ? -0.0 : 0.0;
@@ -186,12 +178,10 @@ static bool convert(const char *text, size_t length, const decimal *number, doub
     return convert_exactly(number, value) || convert_slowly(text, length, value);
 }
 
-/* ---- Numbers ------------------------------------------------------------------------------ */
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 bool harpe_parse_double(const char *text, size_t length, double *value) {
-    if (length > LONGEST_NUMBER || !is_decimal_number(text, length)) {
-        return false;
-    }
+    if (length > LONGEST_NUMBER || !is_decimal_number(text, length)) return false;
     decimal number = {.is_negative = text[0] == '-'};
     size_t at = take_digits(text, length, skip_sign(text, length, 0), &number);
     if (at < length && text[at] == '.') {
@@ -199,15 +189,12 @@ bool harpe_parse_double(const char *text, size_t length, double *value) {
         at = take_digits(text, length, after_point, &number);
         number.exponent = -(int64_t)(at - after_point);
     }
-    if (at < length) {
-        (void)take_exponent(text, length, at + 1, &number);
-    }
+    if (at < length) (void)take_exponent(text, length, at + 1, &number);
     double result;
     bool is_zero = number.digit_count == 0;
     if (!convert(text, length, &number, &result) || !isfinite(result) ||
-        (result == 0.0 && !is_zero)) {
+        (result == 0.0 && !is_zero))
         return false;
-    }
     *value = result;
     return true;
 }
@@ -225,31 +212,26 @@ size_t harpe_scan_number(const char *text, size_t length, double *value, bool *i
     }
     if (length - at >= 2 && (text[at] == 'e' || text[at] == 'E')) {
         size_t exponent = skip_sign(text, length, at + 1);
-        if (exponent < length && is_digit(text[exponent])) {
+        if (exponent < length && is_digit(text[exponent]))
             at = take_exponent(text, length, at + 1, &number);
-        }
     }
-    if (at > LONGEST_NUMBER || !convert(text, at, &number, value)) {
-        *value = NAN;
-    }
+    if (at > LONGEST_NUMBER || !convert(text, at, &number, value)) *value = NAN;
     *is_integer = at == integer_end;
     return at;
 }
 
 bool harpe_parse_int(const char *text, size_t length, int64_t *value) {
     size_t start = skip_sign(text, length, 0);
-    if (start == length || skip_digits(text, length, start) != length) {
-        return false;
-    }
+    if (start == length || skip_digits(text, length, start) != length) return false;
     bool is_negative = text[0] == '-';
     int64_t number = 0;
     for (size_t at = start; at < length; at++) {
         int64_t digit = text[at] - '0';
-        /* Negative numbers are built downwards: INT64_MIN has no positive counterpart. */
+        /* Digits of a negative number are subtracted, because INT64_MIN has no positive
+         * counterpart. */
         if (__builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, is_negative ? -digit : digit, &number)) {
+            __builtin_add_overflow(number, is_negative ? -digit : digit, &number))
             return false;
-        }
     }
     *value = number;
     return true;
@@ -257,13 +239,10 @@ bool harpe_parse_int(const char *text, size_t length, int64_t *value) {
 
 bool harpe_parse_int_like(const char *text, size_t length, int64_t *value) {
     double number;
-    if (harpe_parse_int(text, length, value)) {
-        return true;
-    }
+    if (harpe_parse_int(text, length, value)) return true;
     if (!harpe_parse_double(text, length, &number) || fabs(number) > largest_exact_integer ||
-        number != trunc(number)) {
+        number != trunc(number))
         return false;
-    }
     *value = (int64_t)number;
     return true;
 }

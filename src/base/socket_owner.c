@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's table of TCP sockets says who owns each. Three things make an answer certain:
+/* The kernel's table of TCP sockets contains the owner of each socket. Three checks make an
+ * answer certain:
  *
- * - The socket has an inode. The kernel reports uid 0 for a socket that no process holds, such as
- *   one that was closed while data was on its way; its inode is then 0.
- * - Where uid 0 is reported, a second look finds the same inode. The kernel does not read state,
- *   uid and inode of a socket at one instant. A socket that was closed is never opened again, so a
- *   later inode proves the earlier uid.
- * - Our own end is still connected after the look. It then held the pair of addresses and ports all
- *   the time, so the socket that was found is the one that connected to it. */
+ * - The socket has an inode. For a socket that no process holds, the kernel reports uid 0 and
+ *   inode 0. An example is a socket that was closed while data was on its way.
+ * - If uid 0 is reported, a second look finds the same inode. The kernel does not read state,
+ *   uid and inode of a socket at one instant. A closed socket is never opened again, so an inode
+ *   in the second look proves the uid of the first look.
+ * - This process's end is still connected after the look. It held the pair of addresses and ports
+ *   all the time, so the socket that was found is the other end of its connection. */
 #include "base/socket_owner.h"
 
 #include <arpa/inet.h>
@@ -26,14 +27,14 @@
 #include "base/error.h"
 
 enum {
-    LOOKS = 2, /* in /proc: while its table changes, a look may miss a socket */
+    LOOKS = 2, /* looks in /proc; a single look may miss a socket while the table changes */
     ANY_STATE = 0xfff,
     ADDRESS_SIZE = 16,
     NEEDLE_SIZE = 96,
 };
 
-/* IPv4 addresses, also in their IPv6 form, are the first four bytes. The port is in network order.
- */
+/* An IPv4 address is in the first four bytes, also if it had the form of an IPv6 address. The port
+ * is in network order. */
 typedef struct endpoint {
     bool is_ipv4;
     uint16_t port;
@@ -43,12 +44,12 @@ typedef struct endpoint {
 typedef struct finding {
     uint8_t state; /* TCP_ESTABLISHED ... */
     uid_t uid;
-    uint64_t inode; /* 0: no process has it open */
+    uint64_t inode; /* 0: no process has the socket open */
 } finding;
 
 typedef enum look { FOUND, NOT_THERE, UNABLE } look;
 
-/* ---- Addresses ------------------------------------------------------------------------------ */
+/* ---- Addresses ------------------------------------------------------------------------------- */
 
 static void set_ipv6(endpoint *out, const void *address) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -96,7 +97,7 @@ static bool is_same(const endpoint *a, const endpoint *b) {
            memcmp(a->address, b->address, a->is_ipv4 ? 4 : ADDRESS_SIZE) == 0;
 }
 
-/* ---- Netlink -------------------------------------------------------------------------------- */
+/* ---- Netlink --------------------------------------------------------------------------------- */
 
 typedef struct question {
     struct nlmsghdr head;
@@ -135,8 +136,9 @@ static void read_id(const struct inet_diag_msg *message, endpoint *local, endpoi
     }
 }
 
-/* The kernel answers with the socket that would get a packet with these addresses: if there is no
- * connected one, the listening one, which may listen on every address. */
+/* Evaluates the answer. The kernel returns the socket that would receive a packet with these
+ * addresses. If no socket is connected, this is a listening socket, which may listen on every
+ * address. */
 static look understand(const struct nlmsghdr *head, const endpoint *local, const endpoint *remote,
                        finding *out) {
     if (head->nlmsg_type == NLMSG_ERROR) {
@@ -156,7 +158,8 @@ static look understand(const struct nlmsghdr *head, const endpoint *local, const
     return FOUND;
 }
 
-/* The kernel puts the answer into the socket before sendto() returns. */
+/* Asks the kernel by netlink. The kernel puts the answer into the socket before sendto()
+ * returns. */
 static look look_by_netlink(harpe_socket_owners *owners, const endpoint *local,
                             const endpoint *remote, finding *out) {
     union {
@@ -179,9 +182,9 @@ static look look_by_netlink(harpe_socket_owners *owners, const endpoint *local,
     }
 }
 
-/* ---- /proc ---------------------------------------------------------------------------------- */
+/* ---- /proc ----------------------------------------------------------------------------------- */
 
-/* The address as the table prints it: words of the machine's order, in hexadecimal. */
+/* Prints the address in the table's form: words in the machine's byte order, in hexadecimal. */
 static int print_endpoint(char *into, size_t size, const endpoint *end, bool as_ipv6) {
     uint32_t words[4] = {0};
     if (end->is_ipv4 && as_ipv6) {
@@ -190,7 +193,7 @@ static int print_endpoint(char *into, size_t size, const endpoint *end, bool as_
     } else {
         memcpy(words, end->address, sizeof words);
     }
-    /* The unspecified address is the same in both forms. */
+    /* The unspecified IPv4 address is written as the unspecified IPv6 address. */
     if (as_ipv6 && end->is_ipv4 && words[3] == 0) words[2] = 0;
     if (as_ipv6)
         return snprintf(into, size, "%08X%08X%08X%08X:%04X", words[0], words[1], words[2], words[3],
@@ -198,14 +201,15 @@ static int print_endpoint(char *into, size_t size, const endpoint *end, bool as_
     return snprintf(into, size, "%08X:%04X", words[0], ntohs(end->port));
 }
 
-/* "  1: LOCAL REMOTE STATE TX:RX TIMER:WHEN RETRIES UID TIMEOUT INODE ..." */
+/* Reads a row: " 1: LOCAL REMOTE STATE TX:RX TIMER:WHEN RETRIES UID TIMEOUT INODE ...". */
 static bool read_row(const char *row, const char *needle, size_t needle_length, finding *out) {
     const char *at = strchr(row, ':');
     if (!at || at[1] != ' ' || strncmp(at + 2, needle, needle_length) != 0) return false;
     at += 2 + needle_length;
     char *end;
     unsigned long state = strtoul(at, &end, 16);
-    for (int skipped = 0; skipped < 3; skipped++) { /* the queues, the timer and the retries */
+    for (int skipped = 0; skipped < 3; skipped++) { /* skips the queues, the timer and the
+                                                     * retries */
         end += strspn(end, " ");
         end += strcspn(end, " ");
     }
@@ -218,8 +222,8 @@ static bool read_row(const char *row, const char *needle, size_t needle_length, 
     return true;
 }
 
-/* Two sockets can have the same addresses if one of them is bound to a device. Then it is not
- * known which of them is meant. */
+/* Looks in a table in /proc. Two sockets can have the same addresses if one of them is bound to a
+ * device. In this case the right socket is not known. */
 static look look_in_table(const char *path, const char *needle, finding *out) {
     FILE *table = fopen(path, "re");
     if (!table) return UNABLE;
@@ -248,7 +252,7 @@ static look look_in_proc(const endpoint *local, const endpoint *remote, finding 
         length += print_endpoint(needle + length, sizeof needle - (size_t)length, remote, as_ipv6);
         (void)snprintf(needle + length, sizeof needle - (size_t)length, " ");
         result = look_in_table(as_ipv6 ? "/proc/self/net/tcp6" : "/proc/self/net/tcp", needle, out);
-        /* A kernel without IPv6 has no tcp6. */
+        /* A kernel without IPv6 does not have tcp6. */
         if (result == UNABLE && as_ipv6 && local->is_ipv4) result = NOT_THERE;
     }
     return result;
@@ -265,9 +269,9 @@ static look look_for(harpe_socket_owners *owners, const endpoint *local, const e
     return result;
 }
 
-/* ---- Opening -------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Users that this process's user namespace does not map all have one uid. */
+/* Finds the uid that stands for all users that this process's user namespace does not map. */
 static void find_unmapped(harpe_socket_owners *owners) {
     unsigned long first = 1, outside = 0, count = 0, overflow = 65534;
     char line[128] = "", more[8] = "";
@@ -290,7 +294,8 @@ static bool is_mapped(const harpe_socket_owners *owners, uid_t uid) {
     return uid != (uid_t)-1 && !(owners->has_unmapped && uid == owners->unmapped);
 }
 
-/* Does the source know the listening socket, and that it is ours? */
+/* Returns true if the source finds the listening socket and reports this process's user as its
+ * owner. */
 static bool is_known(harpe_socket_owners *owners, const endpoint *listening) {
     const endpoint nobody = {.is_ipv4 = listening->is_ipv4};
     finding found;
@@ -323,9 +328,10 @@ void harpe_socket_owners_close(harpe_socket_owners *owners) {
     owners->netlink_fd = -1;
 }
 
-/* ---- Questions ------------------------------------------------------------------------------ */
+/* ---- Questions ------------------------------------------------------------------------------- */
 
-/* A client that has sent its last byte may still wait for the answer. */
+/* Returns true if a process holds the socket. A client that has closed its sending side may still
+ * wait for the answer, so TCP_FIN_WAIT1 and TCP_FIN_WAIT2 count too. */
 static bool is_held(const finding *found) {
     return found->inode != 0 && (found->state == TCP_ESTABLISHED || found->state == TCP_FIN_WAIT1 ||
                                  found->state == TCP_FIN_WAIT2);

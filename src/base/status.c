@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of the statuses. Only the short name lives here; the text of a particular failure is
- * written where it happens, through base/error.h. */
+/* Contains the short names of the statuses. The text of a failure is written where the failure
+ * happens, with base/error.h. */
 #include <harpe/status.h>
 
 const char *harpe_status_name(harpe_status status) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress and interruption for command-line programs: turns signals into the "stop" answer of a
- * progress callback and draws one line on a terminal. Only programs use it; it is not part of
- * libharpe, and cleaning up after a stop is the work of whoever was stopped. */
+/* Shows progress and handles interruption for command-line programs. It turns signals into the
+ * answer "stop" of a progress callback, and draws one line on a terminal. It is not part of
+ * libharpe. A stopped function does its own cleanup. */
 #include "base/terminal_progress.h"
 
 #include <signal.h>
@@ -12,21 +12,20 @@
 
 #include "base/clock.h"
 
-static const int64_t first_draw_delay_ns = 300000000; /* quick work shows nothing at all */
+static const int64_t first_draw_delay_ns = 300000000; /* fast work shows no progress */
 static const int64_t draw_interval_ns = 100000000;
 
-/* The one mutable global: a signal handler has no other way to speak. */
+/* This global is mutable because a signal handler cannot pass data in another way. */
 static volatile sig_atomic_t stop_signal = 0;
 
 static void remember_signal(int number) { stop_signal = number; }
 
-/* One signal asks for a clean stop; a second one of the same kind kills as usual. A signal that the
- * caller ignores (nohup, background jobs) stays ignored. */
+/* Installs the handler. The first signal asks for a clean stop, and a second one of the same
+ * kind kills the process as usual. A signal that the caller ignores (nohup, background jobs)
+ * stays ignored. */
 static void catch_signal(int number) {
     struct sigaction current;
-    if (sigaction(number, NULL, &current) == 0 && current.sa_handler == SIG_IGN) {
-        return;
-    }
+    if (sigaction(number, NULL, &current) == 0 && current.sa_handler == SIG_IGN) return;
     struct sigaction action = {0};
     action.sa_handler = remember_signal;
     action.sa_flags = (int)(SA_RESETHAND | SA_RESTART);
@@ -36,10 +35,8 @@ static void catch_signal(int number) {
 
 static void draw(harpe_terminal_progress *state, const char *phase, double fraction) {
     int64_t now_ns = harpe_clock_ns();
-    bool is_the_end = fraction >= 1.0 && state->drawn; /* finish what was begun */
-    if (now_ns < state->next_draw_ns && !is_the_end) {
-        return;
-    }
+    bool is_the_end = fraction >= 1.0 && state->drawn; /* true: complete the line that was drawn */
+    if (now_ns < state->next_draw_ns && !is_the_end) return;
     double percent = fraction >= 1.0 ? 100.0 : fraction > 0.0 ? fraction * 100.0 : 0.0;
     (void)fprintf(stderr, "\r\033[K%.40s", phase ? phase : "working");
     if (fraction >= 0) (void)fprintf(stderr, " %3d %%", (int)percent);
@@ -50,9 +47,7 @@ static void draw(harpe_terminal_progress *state, const char *phase, double fract
 
 static bool report(void *user, const char *phase, double fraction) {
     harpe_terminal_progress *state = user;
-    if (state->visible) {
-        draw(state, phase, fraction);
-    }
+    if (state->visible) draw(state, phase, fraction);
     return stop_signal == 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress on stderr for command-line programs: one line, rewritten, only on a terminal, and a
- * clean stop on SIGINT, SIGTERM and SIGHUP. */
+/* Shows the progress of command-line programs. If stderr is a terminal, one line on it shows the
+ * progress and is rewritten. SIGINT, SIGTERM and SIGHUP ask for a clean stop. */
 #ifndef HARPE_BASE_TERMINAL_PROGRESS_H
 #define HARPE_BASE_TERMINAL_PROGRESS_H
 
@@ -15,12 +15,12 @@ typedef struct harpe_terminal_progress {
     bool drawn;
 } harpe_terminal_progress;
 
-/* Installs the signal handlers and returns callbacks that draw (unless `quiet` or stderr is no
- * terminal; a fraction below 0 is not known and not shown) and that return false once a signal has
- * come. One per program. */
+/* Installs the signal handlers and returns callbacks that draw progress and return false after a
+ * signal. They draw nothing if `quiet` is true, if stderr is not a terminal, or if the fraction is
+ * below 0 (not known). Call it at most once in a program. */
 harpe_progress harpe_terminal_progress_start(harpe_terminal_progress *state, bool quiet);
 void harpe_terminal_progress_clear(harpe_terminal_progress *state); /* wipes the line */
-/* The signal that asked to stop, or 0. */
+/* Returns the signal that asked to stop, or 0. */
 int harpe_terminal_progress_signal(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing text: how reports, plan files and JSON are put together before they are written in one
- * go. Numbers come out the same in every locale; what the text means is the caller's business. */
+/* A growing text, used to build reports, plan files and JSON before they are written at once.
+ * Numbers look the same in every locale. */
 #include "base/text.h"
 
 #include <locale.h>
@@ -12,12 +12,10 @@
 
 #include "base/array.h"
 
-/* Makes room for `more` bytes and the NUL behind them. */
+/* Makes room for `more` bytes and the NUL after them. */
 static bool make_room(harpe_text *text, size_t more) {
     size_t needed;
-    if (text->failed) {
-        return false;
-    }
+    if (text->failed) return false;
     if (__builtin_add_overflow(text->length, more, &needed) ||
         __builtin_add_overflow(needed, 1, &needed) ||
         !HARPE_ARRAY_RESERVE(text->data, text->capacity, needed)) {
@@ -28,12 +26,8 @@ static bool make_room(harpe_text *text, size_t more) {
 }
 
 void harpe_text_append(harpe_text *text, const char *bytes, size_t length) {
-    if (!make_room(text, length)) {
-        return;
-    }
-    if (length > 0) {
-        memcpy(text->data + text->length, bytes, length);
-    }
+    if (!make_room(text, length)) return;
+    if (length > 0) memcpy(text->data + text->length, bytes, length);
     text->length += length;
     text->data[text->length] = '\0';
 }
@@ -55,7 +49,8 @@ static void append_formatted(harpe_text *text, const char *format, va_list argum
 }
 
 void harpe_text_printf(harpe_text *text, const char *format, ...) {
-    /* The thread's locale, not the process's: other threads do not notice. */
+    /* This changes the locale of this thread, not that of the process, so other threads are not
+     * affected. */
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!c_locale) {
         text->failed = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads one token from a text. It knows nothing of HTTP. */
+/* Reads one token from a text. It does not use HTTP. */
 #include "base/token.h"
 
 #include <stdbool.h>
@@ -20,9 +20,8 @@ static void find_line(const char **begin, const char **end) {
     if (*end - *begin >= 3 && memcmp(*begin, BYTE_ORDER_MARK, 3) == 0) *begin += 3;
     while (*begin < *end && is_blank(**begin))
         (*begin)++;
-    for (const char *c = *begin; c < *end; c++) {
+    for (const char *c = *begin; c < *end; c++)
         if (*c == '\n') *end = c;
-    }
     while (*end > *begin && is_blank((*end)[-1]))
         (*end)--;
 }
@@ -53,8 +52,8 @@ harpe_status harpe_token_read(const char *path, const char *flag, char **token,
     size_t length;
     char *text;
     char what[300];
-    harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
-    if (status) return status;
+    harpe_status status = harpe_file_read_promptly(path, FILE_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK) return status;
     (void)snprintf(what, sizeof what, "%s %.200s", flag, path);
     status = harpe_token_parse(text, length, what, token, error);
     explicit_bzero(text, length);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides whether a variable of the environment may choose code for this process. It looks at who
- * owns the file; it does not look at the directories above it. */
+/* Decides whether an environment variable may choose code for this process. It checks the owner
+ * of the file, but not the directories above it. */
 #include "base/trust.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* This process already runs code of the owner of `path`. */
+/* Returns true if `user` owns `path`. This process already runs the code in `path`. */
 static bool is_owner_of(const char *path, uid_t user) {
     struct stat status;
     return path && stat(path, &status) == 0 && status.st_uid == user;
@@ -33,8 +33,8 @@ const char *harpe_trusted_file_variable(const char *name, bool *is_ignored) {
     const char *value = getenv(name);
     if (is_ignored) *is_ignored = false;
     if (!value || !*value) return NULL;
-    bool is_followed = secure_getenv(name) != NULL && getuid() == geteuid() &&
-                       getgid() == getegid() && is_trusted_file(value);
+    bool is_followed = secure_getenv(name) && getuid() == geteuid() && getgid() == getegid() &&
+                       is_trusted_file(value);
     if (is_ignored) *is_ignored = !is_followed;
     return is_followed ? value : NULL;
 }

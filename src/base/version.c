@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The version of the library as built. A program compares it with the header's
- * HARPE_VERSION_STRING to notice that it runs with another libharpe than it was compiled for. */
+/* Contains the version of the library as built. A program compares this version with
+ * HARPE_VERSION_STRING of its header, and so detects a libharpe for which it was not compiled. */
 #include <harpe/version.h>
 
 const char *harpe_version(void) { return HARPE_VERSION_STRING; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every subcommand shares: telling a failure, reading the values of flags, printing JSON. It
- * stands between argp and the subcommands and knows nothing of plans. */
+/* Functions that every subcommand uses: reporting a failure, reading the values of flags, printing
+ * JSON. They do not depend on plans. */
 #include "cli/command.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15
 
-/* ---- Failures ----------------------------------------------------------------------------- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 int harpe_command_fail(const char *command, const harpe_error *error) {
     fprintf(stderr, "harpe %s: %s\n", command, error->message);
@@ -27,36 +27,33 @@ int harpe_command_fail(const char *command, const harpe_error *error) {
         int signal_number = harpe_terminal_progress_signal();
         return signal_number ? HARPE_EXIT_SIGNAL + signal_number : HARPE_EXIT_FAILURE;
     }
-    /* What the operating system did not like about a path is no question of usage. */
+    /* A path that the operating system rejects is not a usage error. */
     bool is_usage = error->status == HARPE_INVALID_ARGUMENT && error->vendor_code == 0;
     return is_usage ? HARPE_EXIT_USAGE : HARPE_EXIT_FAILURE;
 }
 
 harpe_status harpe_command_check_signal(harpe_error *error) {
     int signal_number = harpe_terminal_progress_signal();
-    if (!signal_number) {
-        return HARPE_OK;
-    }
+    if (!signal_number) return HARPE_OK;
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted by SIG%s; nothing was written",
                       sigabbrev_np(signal_number));
 }
 
-/* ---- Output ------------------------------------------------------------------------------- */
+/* ---- Output ---------------------------------------------------------------------------------- */
 
-/* Prints JSON, and escapes characters that JSON allows but that a terminal may obey. */
+/* Prints JSON. Escapes characters that JSON allows, but that can control a terminal. */
 static void print_escaped(const char *text, const char *end) {
     size_t length;
     for (; text < end; text += length) {
         int32_t code = harpe_character(text, &length);
-        if (code > '~' && !harpe_character_is_safe(code)) {
+        if (code > '~' && !harpe_character_is_safe(code))
             if (code > 0xffff)
                 printf("\\u%04x\\u%04x", 0xd800u + ((unsigned)(code - 0x10000) >> 10),
                        0xdc00u + ((unsigned)code & 0x3ffu));
             else
                 printf("\\u%04x", (unsigned)code);
-        } else {
+        else
             (void)fwrite(text, 1, length, stdout);
-        }
     }
 }
 
@@ -67,9 +64,7 @@ static char *format_json(const json_t *value) {
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
     char *text = format_json(value);
     json_decref(value);
-    if (!text) {
-        return harpe_fail_memory(error);
-    }
+    if (!text) return harpe_fail_memory(error);
     print_escaped(text, text + strlen(text));
     (void)putchar('\n');
     free(text);
@@ -82,7 +77,7 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
     size_t index;
     const json_t *row;
     json_array_foreach(rows, index, row) {
-        /* Two enclosing arrays give the row the indentation that it needs in the object. */
+        /* The row is enclosed in two arrays, so that it is indented as in the object. */
         json_t *whole = json_pack("[[O]]", row);
         char *text = format_json(whole);
         json_decref(whole);
@@ -117,17 +112,20 @@ void harpe_command_say(const char *before, const char *line) {
     free(clean);
 }
 
+static void print_warning(void *before, harpe_log_level level, const char *line) {
+    if (level >= HARPE_LOG_WARNING) harpe_command_say(before, line);
+}
+
+harpe_log harpe_command_log(const char *before) {
+    return (harpe_log){.write = print_warning, .user = (char *)before};
+}
+
 json_t *harpe_command_json_text(const char *text) {
     json_t *value = json_string(text);
     char *copy = value ? NULL : strdup(text);
-    if (!copy) {
-        return value;
-    }
-    for (char *c = copy; *c; c++) {
-        if ((unsigned char)*c >= 0x80) {
-            *c = '?';
-        }
-    }
+    if (!copy) return value;
+    for (char *c = copy; *c; c++)
+        if ((unsigned char)*c >= 0x80) *c = '?';
     value = json_string(copy);
     free(copy);
     return value;
@@ -139,11 +137,27 @@ static bool stdout_has_colours(void) {
     return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
 }
 
+int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *actions,
+                        const sigset_t *mask, pid_t *child) {
+    posix_spawnattr_t attributes;
+    sigset_t to_default; /* main() ignores these signals */
+    sigemptyset(&to_default);
+    sigaddset(&to_default, SIGPIPE);
+    sigaddset(&to_default, SIGXFSZ);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &to_default);
+    posix_spawnattr_setsigmask(&attributes, mask);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    int failure = posix_spawnp(child, command[0], actions, &attributes, command, environ);
+    posix_spawnattr_destroy(&attributes);
+    return failure;
+}
+
 const char *harpe_bold_start(void) { return stdout_has_colours() ? "\033[1m" : ""; }
 
 const char *harpe_bold_end(void) { return stdout_has_colours() ? "\033[0m" : ""; }
 
-/* ---- Values of flags ---------------------------------------------------------------------- */
+/* ---- Values of flags ------------------------------------------------------------------------- */
 
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) {
     char text[HARPE_ERROR_MESSAGE_SIZE];
@@ -151,7 +165,7 @@ void harpe_flag_fail(const struct argp_state *state, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    harpe_error error; /* makes one line of it, whatever the value held */
+    harpe_error error; /* makes one line of any value */
     (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT, "%s", text);
     fprintf(stderr, "%s: %s\n", state->name, error.message);
     exit(HARPE_EXIT_USAGE);
@@ -193,31 +207,26 @@ double harpe_flag_double_above(const struct argp_state *state, const char *flag,
 
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
                       const char *const *names) {
-    for (int i = 0; names[i]; i++) {
-        if (strcmp(names[i], text) == 0) {
-            return i;
-        }
-    }
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], text) == 0) return i;
     harpe_text list = {0};
-    for (int i = 0; names[i]; i++) {
+    for (int i = 0; names[i]; i++)
         harpe_text_printf(&list, "%s%s", i == 0 ? "" : names[i + 1] ? ", " : " or ", names[i]);
-    }
     harpe_flag_fail(state, "%s: expected %s, found '%s'", flag, list.data ? list.data : "a name",
                     text);
 }
 
-/* ---- Mistyped names ----------------------------------------------------------------------- */
+/* ---- Mistyped names -------------------------------------------------------------------------- */
 
 enum { NAME_LENGTH_MAX = 64 };
 
-/* Letters to insert, delete or replace to turn one name into the other (Levenshtein). `b` has at
- * most NAME_LENGTH_MAX. */
+/* Returns the number of letters to insert, delete or replace to turn one name into the other
+ * (Levenshtein). `b` has at most NAME_LENGTH_MAX letters. */
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_LENGTH_MAX + 1];
     size_t b_length = strlen(b);
-    for (size_t j = 0; j <= b_length; j++) {
+    for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
-    }
     for (size_t i = 0; a[i]; i++) {
         size_t diagonal = row[0];
         row[0] = i + 1;
@@ -232,17 +241,13 @@ static size_t edit_distance(const char *a, const char *b) {
 }
 
 const char *harpe_closest_name(const char *name, const char *const *names) {
-    if (strlen(name) > NAME_LENGTH_MAX) {
-        return NULL;
-    }
+    if (strlen(name) > NAME_LENGTH_MAX) return NULL;
     const char *closest = NULL;
     size_t least = NAME_LENGTH_MAX;
     for (; *names; names++) {
-        if (strlen(*names) > NAME_LENGTH_MAX) {
-            continue;
-        }
+        if (strlen(*names) > NAME_LENGTH_MAX) continue;
         size_t distance = edit_distance(name, *names);
-        /* Further away than half of the name it is another word, not a mistyped one. */
+        /* If more than half of the name differs, it is another word and not a mistyped name. */
         if (distance < least && 2 * distance <= strlen(*names)) {
             least = distance;
             closest = *names;

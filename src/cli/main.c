@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program `harpe`: a table of subcommands and the way into them. It prepares the process
- * (streams, signals) and leaves everything else to the subcommand. */
+/* The program `harpe`: the table of subcommands. It prepares the process (streams, signals) and
+ * calls the subcommand. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,27 +18,28 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "client/controller.h"
-#include "server/schedulers/keeper.h"
-#include "server/schedulers/library.h"
+#include "server/scheduler/library.h"
+#include "server/scheduler/supervisor.h"
 
 static const harpe_command commands[] = {
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
-    {"choose", "Pick one plan out of a plan directory", harpe_choose_command},
+    {"choose", "Choose a plan from a plan directory", harpe_choose_command},
     {"evaluate", "Real time and energy of plan files", harpe_evaluate_command},
-    {"synth", "Make up a physically sensible profile", harpe_synth_command},
-    {"gpus", "What GPUs are there, and what to do about problems", harpe_gpus_command},
+    {"synth", "Make a synthetic but plausible profile", harpe_synth_command},
+    {"gpus", "Show the GPUs, and how to solve problems", harpe_gpus_command},
+    {"agent", "Lend GPUs to jobs without root, and restore them", harpe_agent_command},
     {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
-    {"jobs", "Look at the jobs of a server, or evict one", harpe_jobs_command},
+    {"jobs", "Show the jobs of a server, or evict a job", harpe_jobs_command},
     {"store", "Back up, check or restore the store of a server", harpe_store_command},
-    {"train-sim", "Train on emulated GPUs, with everything else real", harpe_train_sim_command},
-    {"profile", "Power of a waiting GPU; a profile out of dumps", harpe_profile_command},
-    {"monitor", "Time, energy and power of a command, or live", harpe_monitor_command},
+    {"train-sim", "Run a training job on emulated GPUs", harpe_train_sim_command},
+    {"profile", "Measure a waiting GPU, or convert dumps", harpe_profile_command},
+    {"monitor", "Measure a command's energy, or show it live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
-/* ---- Version ------------------------------------------------------------------------------ */
+/* ---- Version --------------------------------------------------------------------------------- */
 
 static const char *sanitizers(void) {
 #if defined __SANITIZE_ADDRESS__
@@ -55,8 +56,9 @@ static const char *sanitizers(void) {
     return "";
 }
 
-/* The first line is for programs, the second for reports of problems: the versions of the libraries
- * are those that are loaded. GnuTLS is loaded by a server with a certificate only. */
+/* Prints the version. The first line is for programs. The second line is for bug reports and
+ * contains the versions of the loaded libraries. GnuTLS is loaded only by a server with a
+ * certificate. */
 static void print_version(FILE *stream, struct argp_state *state) {
     (void)state;
     fprintf(stream, "harpe %s\n", harpe_version());
@@ -69,23 +71,23 @@ static void print_version(FILE *stream, struct argp_state *state) {
     fprintf(stream, "%s\n", sanitizers());
 }
 
-/* ---- The process -------------------------------------------------------------------------- */
+/* ---- The process ----------------------------------------------------------------------------- */
 
-/* A program started with a closed stdin, stdout or stderr would get that number for the next file
- * it opens, and then print into it. Such a number is taken here, by something that fails when
- * used. */
+/* Opens closed standard streams. If stdin, stdout or stderr is closed when the program starts, the
+ * next file that the program opens gets the number of the closed stream, and the program would
+ * print into that file. Therefore this function first opens a descriptor with this number, which
+ * can be used neither to read nor to write. */
 static void occupy_standard_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
             int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-            if (opened != fd) {
-                _exit(HARPE_EXIT_FAILURE);
-            }
+            if (opened != fd) _exit(HARPE_EXIT_FAILURE);
         }
     }
 }
 
-/* At exit: what could not be printed (disk full, closed pipe) must not pass for success. */
+/* Reports at exit that output could not be written (disk full, closed pipe). The program then does
+ * not exit with success. */
 static void close_stdout(void) {
     int had_error = ferror(stdout);
     if (fclose(stdout) != 0 || had_error) {
@@ -97,7 +99,7 @@ static void close_stdout(void) {
 
 static void prepare_process(void) {
     occupy_standard_streams();
-    /* Failed writes are met where they happen, with a message, instead of by a signal. */
+    /* A failed write gives an error message where it happens, instead of a signal. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(close_stdout);
@@ -105,35 +107,29 @@ static void prepare_process(void) {
     argp_program_version_hook = print_version;
 }
 
-/* ---- The table ---------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 static void print_help(FILE *stream) {
     fprintf(stream, "Usage: harpe COMMAND [OPTION...]\n"
                     "Frequency plans for pipeline-parallel training: from a measured profile to "
                     "the exact\ntime-energy frontier and the plans along it.\n\nCommands:\n");
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(stream, "  %-13s %s\n", commands[i].name, commands[i].summary);
-    }
     fprintf(stream, "  %-13s %s\n", "help COMMAND", "The same as harpe COMMAND --help");
-    fprintf(stream, "\nOptions:\n"
-                    "  -?, --help     Give this help list\n"
-                    "      --usage    Give a short usage message\n"
-                    "  -V, --version  Print the program's version\n\n"
-                    "A first try, without a file of your own:\n"
-                    "  harpe synth --stages 8 --output profile.csv\n"
-                    "  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power 84 "
-                    "--output-dir plans\n"
-                    "  harpe choose plans --max-slowdown 1.05\n\n"
-                    "See also: man harpe\n");
+    fprintf(stream,
+            "\nOptions:\n  -?, --help     Give this help list\n      --usage    Give a short usage "
+            "message\n  -V, --version  Print the program's version\n\nTo try it without a profile "
+            "of your own:\n  harpe synth --stages 8 --output profile.csv\n  harpe plan "
+            "--inst-profile profile.csv --num-mbs 32 --p2p-power 84 --output-dir plans\n  harpe "
+            "choose plans --max-slowdown 1.05\n\nSee also: man harpe\n");
 }
 
 static int unknown_command(const char *name) {
     const char *names[COMMAND_COUNT + 1] = {NULL};
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
         names[i] = commands[i].name;
-    }
     const char *closest = harpe_closest_name(name, names);
-    harpe_error error; /* makes one line of it, whatever the name held */
+    harpe_error error; /* makes one line of any name */
     if (closest) {
         (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
                          "there is no command '%.100s'; did you mean '%s'?", name, closest);
@@ -158,7 +154,7 @@ static int run_command(const char *name, int argc, char **argv) {
         if (strcmp(commands[i].name, name) == 0) {
             char full_name[64];
             snprintf(full_name, sizeof full_name, "harpe %s", name);
-            argv[0] = full_name; /* what argp calls the program in its messages */
+            argv[0] = full_name; /* the program name in argp's messages */
             return commands[i].run(argc, argv);
         }
     }
@@ -198,20 +194,10 @@ int main(int argc, char **argv) {
         puts("Usage: harpe [-?V] [--help] [--usage] [--version] COMMAND [OPTION...]");
         return HARPE_EXIT_OK;
     }
-    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) {
-        return harpe_controller_main();
-    }
-    if (strcmp(first, HARPE_KEEPER_ARGUMENT) == 0) {
-        return harpe_keeper_main(argc, argv);
-    }
-    if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) {
-        return harpe_library_main(argc, argv);
-    }
-    if (first[0] == '-') {
-        return unknown_option(first);
-    }
-    if (strcmp(first, "help") == 0) {
-        return run_help(argc - 1, argv + 1);
-    }
+    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return harpe_controller_main();
+    if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);
+    if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
+    if (first[0] == '-') return unknown_option(first);
+    if (strcmp(first, "help") == 0) return run_help(argc - 1, argv + 1);
     return run_command(first, argc - 1, argv + 1);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints plans as a table and makes JSON of them. Only presentation: every number comes from the
- * row. */
+/* Prints plans as a table and as JSON. All numbers come from the rows. */
 #include "cli/rows.h"
 
 #include <math.h>
@@ -9,7 +8,7 @@
 
 #include "cli/command.h"
 
-/* Decimals that leave about `digits` significant digits. */
+/* Returns the number of decimals that gives about `digits` significant digits. */
 static int decimals_for(double value, int digits) {
     double magnitude = fabs(value) > 0 ? floor(log10(fabs(value))) : 0;
     double decimals = digits - 1 - magnitude;
@@ -20,7 +19,7 @@ void harpe_row_format_time(char *buffer, size_t size, double time_s) {
     snprintf(buffer, size, "%.*f", decimals_for(time_s, 4), time_s);
 }
 
-/* A percentage that prints as zero without a sign. */
+/* Returns the percentage, or 0 if it would be printed as zero with a sign. */
 static double unsigned_zero(double percent) { return fabs(percent) < 0.005 ? 0 : percent; }
 
 void harpe_rows_print(const harpe_labelled_row *rows, size_t count) {
@@ -56,8 +55,6 @@ json_t *harpe_row_json(const harpe_frontier_row *row) {
         json_object_set_new(object, "compute_energy_j", json_real(row->compute_energy_j));
         json_object_set_new(object, "blocking_energy_j", json_real(row->blocking_energy_j));
     }
-    if (object && row->plan >= 0) {
-        json_object_set_new(object, "plan", json_integer(row->plan));
-    }
+    if (object && row->plan >= 0) json_object_set_new(object, "plan", json_integer(row->plan));
     return object;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans as people and programs see them: rows of a small table, and JSON objects with the same
- * numbers. Used by every subcommand that shows plans. */
+/* Prints plans for people and programs: as rows of a small table, and as JSON objects with the
+ * same numbers. Every subcommand that shows plans uses it. */
 #ifndef HARPE_CLI_ROWS_H
 #define HARPE_CLI_ROWS_H
 
@@ -17,11 +17,11 @@ typedef struct harpe_labelled_row {
 /* Prints a table with a heading on stdout. */
 void harpe_rows_print(const harpe_labelled_row *rows, size_t count);
 
-/* One row as an object with frontier.csv's column names as keys; no "plan" where it is -1, and no
- * compute and blocking energy where the row is a lower bound. */
+/* Returns one row as an object with frontier.csv's column names as keys. Omits "plan" if the number
+ * is -1. Omits the compute energy and the blocking energy if the row is a lower bound. */
 json_t *harpe_row_json(const harpe_frontier_row *row);
 
-/* Seconds with about four digits ("3.478", "0.04215"). */
+/* Formats seconds with about four digits ("3.478", "0.04215"). */
 void harpe_row_format_time(char *buffer, size_t size, double time_s);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe serve`: gathers settings from environment, file and flags, and runs the server of
+/* `harpe serve`: collects settings from environment, file and flags, and runs the server of
  * src/server in the foreground. Log lines go to standard error. */
 #include <jansson.h>
 #include <limits.h>
@@ -17,11 +17,11 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "pfo/settings.h"
-#include "server/scheduler_kind.h"
+#include "server/scheduler/scheduler_kind.h"
 #include "server/server.h"
 #include "server/store/address.h"
 
-/* A setting given by a flag; applied after environment and file. */
+/* A setting that a flag gives. It is applied after the environment and the file. */
 typedef struct given_setting {
     char name[64];
     const char *value;
@@ -36,8 +36,7 @@ typedef struct serve_arguments {
     bool quiet;
 } serve_arguments;
 
-/* ---- Flags ------------------------------------------------------------------------------------
- */
+/* ---- Flags ----------------------------------------------------------------------------------- */
 
 enum {
     FLAG_LISTEN = 256,
@@ -45,10 +44,10 @@ enum {
     FLAG_SET,
     FLAG_NO_DUMP,
     FLAG_PRINT,
-    FLAG_SETTING, /* and on: one for each row of SIMPLE */
+    FLAG_SETTING, /* the first of the rows of SIMPLE */
 };
 
-/* Flags that are one setting each. */
+/* Flags that set one setting each. */
 static const struct {
     const char *flag, *setting;
 } SIMPLE[] = {
@@ -69,7 +68,7 @@ static const struct {
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
 static const struct argp_option flags[] = {
-    {"port", FLAG_SETTING + 0, "N", 0, "Port to listen on (7787; 0: any free one)", 1},
+    {"port", FLAG_SETTING + 0, "N", 0, "Port to listen on (7787; 0: any free port)", 1},
     {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
     {"scheduler", FLAG_SETTING + 1, "NAME", 0,
@@ -87,20 +86,23 @@ static const struct argp_option flags[] = {
      "SQLite file (harpe.db in the state directory), postgresql://..., or memory", 3},
     {"dump-dir", FLAG_SETTING + 4, "DIR", 0,
      "Write ranks, schedules and results below DIR (dump in the state directory)", 3},
-    {"no-dump", FLAG_NO_DUMP, NULL, 0, "Write none of them", 3},
-    {"token-file", FLAG_SETTING + 5, "FILE", 0, "Clients must send its first line as bearer token",
-     4},
+    {"no-dump", FLAG_NO_DUMP, NULL, 0, "Do not write these files", 3},
+    {"token-file", FLAG_SETTING + 5, "FILE", 0,
+     "File whose first line clients must send as bearer token", 4},
     {"allowed-hosts", FLAG_SETTING + 12, "NAMES", 0,
-     "Other names of a server without a token, as clients give them; .DOMAIN: all below it", 4},
-    {"insecure", FLAG_SETTING + 6, NULL, 0, "Let everyone who reaches the address in", 4},
+     "More host names that clients may use for a server without a token; .DOMAIN: all names below "
+     "it",
+     4},
+    {"insecure", FLAG_SETTING + 6, NULL, 0,
+     "Serve every client that reaches the address, without a token", 4},
     {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
     {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
     {"config", FLAG_CONFIG, "FILE", 0,
-     "Read NAME=value lines; flags win over them. -FILE: if there is one", 5},
+     "Read NAME=value lines; flags override them. -FILE: the file may be missing", 5},
     {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
     {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
     {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
-    {"log-format", FLAG_SETTING + 10, "FORMAT", 0, "text, or json: an object a line", 6},
+    {"log-format", FLAG_SETTING + 10, "FORMAT", 0, "text, or json: one object per line", 6},
     {"quiet", 'q', NULL, 0, "Log errors only", 6},
     {0},
 };
@@ -116,7 +118,7 @@ static void give(serve_arguments *arguments, const struct argp_state *state, con
     snprintf(given->flag, sizeof given->flag, "%s", flag);
 }
 
-/* "ADDR", "ADDR:PORT", "[ADDR6]:PORT" or a bare IPv6 address. */
+/* Reads "ADDR", "ADDR:PORT", "[ADDR6]:PORT" or a bare IPv6 address. */
 static void give_listen(serve_arguments *arguments, const struct argp_state *state, char *text) {
     char *colon = strrchr(text, ':');
     bool is_bracketed = *text == '[';
@@ -136,7 +138,8 @@ static void give_listen(serve_arguments *arguments, const struct argp_state *sta
     give(arguments, state, "listen", 6, text, "--listen");
 }
 
-/* What is neither built in nor looks like somebody's own is a mistyped name. */
+/* Fails if the name of a scheduler is mistyped. A name that contains ':', '.' or '/' is the user's
+ * own scheduler. */
 static void check_scheduler(const struct argp_state *state, const char *text) {
     const char *names[64] = {NULL};
     if (strpbrk(text, ":./")) return;
@@ -145,7 +148,7 @@ static void check_scheduler(const struct argp_state *state, const char *text) {
         if (strcmp(names[i], text) == 0) return;
     }
     const char *closest = harpe_closest_name(text, names);
-    if (!closest) return; /* the server says what there is */
+    if (!closest) return; /* the server's error lists the schedulers */
     harpe_flag_fail(state, "--scheduler: there is no scheduler '%s'; did you mean '%s'?", text,
                     closest);
 }
@@ -177,15 +180,14 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* ---- Log --------------------------------------------------------------------------------------
- */
+/* ---- Log ------------------------------------------------------------------------------------- */
 
 typedef struct log_settings {
     harpe_log_level lowest;
     bool is_json;
 } log_settings;
 
-/* RFC 3339, in UTC, as programs that gather logs want it. */
+/* Prints a log line with a time in RFC 3339, in UTC, for programs that collect logs. */
 static void print_json_line(harpe_log_level level, const char *line) {
     static const char *const names[] = {"debug", "info", "warning", "error"};
     char second[32], when[48];
@@ -207,7 +209,7 @@ static void print_json_line(harpe_log_level level, const char *line) {
     json_decref(object);
 }
 
-/* Any thread; a line is one write. */
+/* Prints a log line with a single write. Any thread. */
 static void print_line(void *user, harpe_log_level level, const char *line) {
     const log_settings *settings = user;
     if (level < settings->lowest) return;
@@ -228,28 +230,20 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
     harpe_command_say(before, line);
 }
 
-/* ---- Running ----------------------------------------------------------------------------------
- */
-
-/* "-FILE" is systemd's way to name a file that may be missing. */
-static harpe_status read_config(harpe_settings *settings, const char *path, harpe_error *error) {
-    bool may_be_missing = *path == '-';
-    if (may_be_missing) path++;
-    harpe_status status = harpe_settings_from_file(settings, path, error);
-    return may_be_missing && status == HARPE_NOT_FOUND ? HARPE_OK : status;
-}
+/* ---- Running --------------------------------------------------------------------------------- */
 
 static harpe_status gather(const serve_arguments *arguments, harpe_settings *settings,
                            harpe_log log, harpe_error *error) {
     harpe_status status =
         harpe_settings_from_environment(settings, (const char *const *)environ, log, error);
-    if (!status && arguments->config) status = read_config(settings, arguments->config, error);
-    for (size_t i = 0; i < arguments->count && !status; i++) {
+    if (status == HARPE_OK && arguments->config)
+        status = harpe_settings_from_config(settings, arguments->config, error);
+    for (size_t i = 0; i < arguments->count && status == HARPE_OK; i++) {
         const given_setting *given = &arguments->given[i];
         status = harpe_settings_set(settings, given->name, given->value, HARPE_FROM_FLAG,
                                     given->flag, error);
     }
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     return harpe_settings_complete(settings, (const char *const *)environ, geteuid() == 0, error);
 }
 
@@ -262,11 +256,10 @@ static harpe_status print_settings(const harpe_settings *settings, harpe_error *
 }
 
 static void print_start(const harpe_settings *settings, const char *line) {
-    if (settings->log_is_json) {
+    if (settings->log_is_json)
         print_json_line(HARPE_LOG_INFO, line);
-    } else {
+    else
         harpe_command_say("harpe serve", line);
-    }
 }
 
 static void print_listening(const harpe_settings *settings, int port) {
@@ -284,8 +277,9 @@ static void print_listening(const harpe_settings *settings, int port) {
     print_start(settings, line);
 }
 
-/* Starting again will not help, unless a setting or what it names is changed: for whoever restarts
- * services. What is about a place in the network or a disk may pass. */
+/* Returns true if the failure will happen again until a setting, or the file that a setting names,
+ * is changed. The exit code then tells a service manager not to restart the server. A failure of
+ * the network or of a disk may be temporary. */
 static bool is_lasting(harpe_status status) {
     switch (status) {
     case HARPE_INVALID_ARGUMENT:
@@ -299,14 +293,14 @@ static bool is_lasting(harpe_status status) {
     }
 }
 
-/* Part of the server does not end, so nothing more is run, not even handlers at exit. */
+/* Exits at once, without exit handlers, because a part of the server is still running. */
 static void leave(void) { _exit(EXIT_SUCCESS); }
 
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
                           bool *is_listening, harpe_error *error) {
     harpe_server *server;
     harpe_status status = harpe_server_new(settings, log, leave, &server, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));
     status = harpe_server_run(server, error);
@@ -314,7 +308,7 @@ static harpe_status serve(const harpe_settings *settings, harpe_log log, bool qu
     return status;
 }
 
-/* The program's own handlers give way to the loop's, which takes signals as events. */
+/* Restores the default signal handlers, because the loop receives signals as events. */
 static void prepare_signals(void) {
     static const int numbers[] = {SIGTERM, SIGINT};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -339,30 +333,30 @@ int harpe_serve_command(int argc, char **argv) {
     harpe_log log = {print_line, &lines};
     harpe_status status = harpe_settings_init(&settings, &error);
     settings.show_store = harpe_store_address_shown;
-    if (!status) status = gather(&arguments, &settings, log, &error);
-    if (!status) {
+    if (status == HARPE_OK) status = gather(&arguments, &settings, log, &error);
+    if (status == HARPE_OK) {
         lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,
                                settings.log_is_json};
         if (arguments.print_settings) {
             status = print_settings(&settings, &error);
         } else {
             prepare_signals();
-            (void)umask(umask(0) | 0077); /* what it writes is for its own user */
+            (void)umask(umask(0) | 0077); /* only the server's own user may read its files */
             status = harpe_settings_check(&settings, &error);
-            if (!status) status = serve(&settings, log, arguments.quiet, &is_listening, &error);
+            if (status == HARPE_OK)
+                status = serve(&settings, log, arguments.quiet, &is_listening, &error);
         }
     }
     free(arguments.given);
-    if (!status) {
+    if (status == HARPE_OK) {
         harpe_settings_free(&settings);
         return HARPE_EXIT_OK;
     }
     int code = HARPE_EXIT_FAILURE;
-    if (settings.log_is_json) {
+    if (settings.log_is_json)
         print_json_line(HARPE_LOG_ERROR, error.message);
-    } else {
+    else
         code = harpe_command_fail("serve", &error);
-    }
     harpe_settings_free(&settings);
     return !is_listening && is_lasting(status) ? HARPE_EXIT_USAGE : code;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe store`: backups and checks of the SQLite file in which a coordination server keeps its
- * jobs, also while the server runs. Reads flags and prints; the work is done in
- * server/store/store_tool.c. */
+/* `harpe store`: backs up, checks and restores the SQLite file in which a coordination server
+ * keeps its jobs. This file reads flags and prints; server/store/store_tool.c does the work. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,7 @@ typedef struct store_arguments {
     bool has_action, force, json, quiet;
 } store_arguments;
 
-/* ---- Flags ---------------------------------------------------------------------------------- */
+/* ---- Flags ----------------------------------------------------------------------------------- */
 
 enum { FLAG_STORE = 256, FLAG_STATE_DIR, FLAG_CONFIG, FLAG_FORCE };
 
@@ -85,30 +84,26 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* ---- Which store ---------------------------------------------------------------------------- */
+/* ---- Which store ----------------------------------------------------------------------------- */
 
 static harpe_status gather(const store_arguments *arguments, harpe_settings *settings,
                            harpe_error *error) {
     const harpe_log none = {0};
-    const char *config = arguments->config;
-    bool may_be_missing = config && *config == '-';
     harpe_status status =
         harpe_settings_from_environment(settings, (const char *const *)environ, none, error);
-    if (!status && config) {
-        status = harpe_settings_from_file(settings, config + may_be_missing, error);
-        if (may_be_missing && status == HARPE_NOT_FOUND) status = HARPE_OK;
-    }
-    if (!status && arguments->state_dir)
+    if (status == HARPE_OK && arguments->config)
+        status = harpe_settings_from_config(settings, arguments->config, error);
+    if (status == HARPE_OK && arguments->state_dir)
         status = harpe_settings_set(settings, "state_dir", arguments->state_dir, HARPE_FROM_FLAG,
                                     "--state-dir", error);
-    if (!status && arguments->store)
+    if (status == HARPE_OK && arguments->store)
         status = harpe_settings_set(settings, "store", arguments->store, HARPE_FROM_FLAG, "--store",
                                     error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     return harpe_settings_complete(settings, (const char *const *)environ, geteuid() == 0, error);
 }
 
-/* The file behind a setting; only SQLite has one. */
+/* Finds the file that a value of the setting `store` names. Only an SQLite store has a file. */
 static harpe_status file_of(const char *store, char **path, harpe_error *error) {
     if (strncmp(store, "sqlite:", 7) == 0)
         store += 7;
@@ -129,13 +124,13 @@ static harpe_status find_store(const store_arguments *arguments, char **path, ha
     if (arguments->action == ACTION_CHECK && arguments->file)
         return file_of(arguments->file, path, error);
     harpe_status status = harpe_settings_init(&settings, error);
-    if (!status) status = gather(arguments, &settings, error);
-    if (!status) status = file_of(settings.store, path, error);
+    if (status == HARPE_OK) status = gather(arguments, &settings, error);
+    if (status == HARPE_OK) status = file_of(settings.store, path, error);
     harpe_settings_free(&settings);
     return status;
 }
 
-/* ---- Printing ------------------------------------------------------------------------------- */
+/* ---- Printing -------------------------------------------------------------------------------- */
 
 static json_t *list_problems(const harpe_store_report *report) {
     json_t *list = json_array();
@@ -172,13 +167,13 @@ static void print_contents(const harpe_store_report *report) {
            (long long)report->bytes);
 }
 
-/* ---- Actions -------------------------------------------------------------------------------- */
+/* ---- Actions --------------------------------------------------------------------------------- */
 
 static harpe_status backup(const store_arguments *arguments, const char *path,
                            harpe_store_report *report, harpe_error *error) {
     harpe_status status =
         harpe_store_backup(path, arguments->file, arguments->force, report, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     if (arguments->json) return print_json(arguments, path, report, NULL, error);
     if (arguments->quiet) return HARPE_OK;
     printf("saved %s to %s: ", path, arguments->file);
@@ -190,7 +185,7 @@ static harpe_status backup(const store_arguments *arguments, const char *path,
 static harpe_status check(const store_arguments *arguments, const char *path,
                           harpe_store_report *report, harpe_error *error) {
     harpe_status status = harpe_store_examine(path, report, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     if (arguments->json) {
         status = print_json(arguments, path, report, NULL, error);
     } else if (report->problems > 0) {
@@ -200,7 +195,7 @@ static harpe_status check(const store_arguments *arguments, const char *path,
         print_contents(report);
         printf("%s\n", report->is_in_use ? "; a server has it open" : "");
     }
-    if (status || report->problems == 0) return status;
+    if (status != HARPE_OK || report->problems == 0) return status;
     return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: %zu problem%s", path, report->problems,
                       report->problems == 1 ? "" : "s");
 }
@@ -209,9 +204,9 @@ static harpe_status restore(const store_arguments *arguments, const char *path,
                             harpe_store_report *report, harpe_error *error) {
     char *replaced = NULL;
     harpe_status status = harpe_store_restore(path, arguments->file, &replaced, report, error);
-    if (!status && arguments->json) {
+    if (status == HARPE_OK && arguments->json) {
         status = print_json(arguments, path, report, replaced, error);
-    } else if (!status && !arguments->quiet) {
+    } else if (status == HARPE_OK && !arguments->quiet) {
         printf("restored %s from %s: ", path, arguments->file);
         print_contents(report);
         printf("\n");
@@ -226,33 +221,33 @@ static harpe_status accept_loss(const store_arguments *arguments, const char *pa
     char *kept = NULL;
     int64_t commits, missing;
     harpe_status status = harpe_store_accept(path, &kept, &commits, &missing, error);
-    if (!status && arguments->json) {
+    if (status == HARPE_OK && arguments->json) {
         json_t *object = json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
                                    harpe_command_json_text(path), "commits", (json_int_t)commits,
                                    "missing", missing < 0 ? json_null() : json_integer(missing),
                                    "kept", kept ? harpe_command_json_text(kept) : json_null());
         status = harpe_command_print_json(object, error);
-    } else if (!status && !arguments->quiet) {
+    } else if (status == HARPE_OK && !arguments->quiet) {
         if (missing == 0)
             printf("%s: no commit is missing, nothing was changed\n", path);
         else if (missing > 0)
-            printf("%s: the next server goes on with %lld commits, without the last %lld\n", path,
+            printf("%s: the next server continues with %lld commits, without the last %lld\n", path,
                    (long long)commits, (long long)missing);
         else
-            printf("%s: the next server goes on with %lld commits\n", path, (long long)commits);
+            printf("%s: the next server continues with %lld commits\n", path, (long long)commits);
         if (kept) printf("the log and the record of commits are kept as %s*\n", kept);
     }
     free(kept);
     return status;
 }
 
-/* ---- The command ---------------------------------------------------------------------------- */
+/* ---- The command ----------------------------------------------------------------------------- */
 
 static harpe_status run(const store_arguments *arguments, harpe_error *error) {
     char *path = NULL;
     harpe_store_report report = {0};
     harpe_status status = find_store(arguments, &path, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     switch (arguments->action) {
     case ACTION_BACKUP: status = backup(arguments, path, &report, error); break;
     case ACTION_CHECK: status = check(arguments, path, &report, error); break;
@@ -271,13 +266,13 @@ int harpe_store_command(int argc, char **argv) {
         .args_doc = "backup FILE\ncheck [FILE]\nrestore FILE\naccept",
         .doc = "Back up, check or restore the SQLite file in which a coordination server (harpe "
                "serve) keeps its jobs. backup and check also work while the server runs. restore "
-               "puts a backup in place of the store. accept lets the server go on with what is "
-               "left of a store whose newest commits are missing.",
+               "puts a backup in place of the store. accept lets the server continue with a store "
+               "whose newest commits are missing.",
     };
     store_arguments arguments = {0};
     harpe_error error;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     (void)umask(umask(0) | 0077);
     harpe_status status = run(&arguments, &error);
-    return status ? harpe_command_fail("store", &error) : HARPE_EXIT_OK;
+    return status != HARPE_OK ? harpe_command_fail("store", &error) : HARPE_EXIT_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe synth`: a made-up but physically sensible profile, for people who have none yet. Flags and
- * output; the model is the library's. */
+/* `harpe synth`: makes a synthetic but physically plausible profile, for people who have none yet.
+ * This file reads flags and writes output; the library contains the model. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static const struct argp_option flags[] = {
     {"stages", FLAG_STAGES, "N", 0, "Pipeline stages (default 8)", 1},
     {"num-stages", FLAG_STAGES, NULL, OPTION_ALIAS, NULL, 1},
     {"imbalance", FLAG_IMBALANCE, "X", 0,
-     "Work of the slowest stage over the mean (default 1.1; 1: perfectly even)", 1},
+     "Work of the slowest stage divided by the mean (default 1.1; 1: perfectly even)", 1},
     {"noise", FLAG_NOISE, "X", 0,
      "Relative standard deviation of each number (default 0.003; 0 to 0.2)", 1},
     {"seed", FLAG_SEED, "N", 0, "The same seed makes the same profile everywhere (default 1)", 1},
@@ -53,8 +53,8 @@ static const struct argp_option flags[] = {
     {NULL, 0, NULL, 0, "Output:", 2},
     {"output", FLAG_OUTPUT, "FILE", 0, "Where to write the CSV (default: standard output)", 2},
     {"force", FLAG_FORCE, NULL, 0, "Replace an existing file", 2},
-    {"json", 'j', NULL, 0, "Print what was made as JSON (needs --output)", 2},
-    {"quiet", 'q', NULL, 0, "No hint about the blocking power on stderr", 2},
+    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 2},
+    {"quiet", 'q', NULL, 0, "Print no hint about the blocking power on stderr", 2},
     {0},
 };
 
@@ -68,9 +68,8 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "'%s' is not a flag; the file to write is --output FILE", argument);
     case ARGP_KEY_END:
-        if (arguments->json && !arguments->output_path) {
+        if (arguments->json && !arguments->output_path)
             harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
-        }
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -107,28 +106,27 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 /* Adds the models' names to --help. */
 static char *extend_help(int key, const char *text, void *input) {
     (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) {
-        return (char *)text;
-    }
+    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
     harpe_text help = {0};
     harpe_text_printf(&help, "GPU models:");
-    for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
+    for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
         harpe_text_printf(&help, " %s", *model);
-    }
     return help.data; /* argp frees it */
 }
 
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .doc = "Make up a profile that looks like a measured one, to try Harpe without a GPU."
-           "\vExample:\n  harpe synth --stages 8 --output profile.csv\n\nSee also: man harpe-synth",
+    .doc = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
+           "GPU.\vExample:\n  harpe synth --stages 8 --output profile.csv\n\nSee also: man "
+           "harpe-synth",
     .help_filter = extend_help,
 };
 
-/* ---- Output ------------------------------------------------------------------------------- */
+/* ---- Output ---------------------------------------------------------------------------------- */
 
-/* A measured profile is costly: one is not overwritten by a made-up one unasked. */
+/* Checks the output. A measured profile is costly, so a synthetic profile does not overwrite a
+ * file without --force. */
 static harpe_status check_output(const synth_arguments *arguments, harpe_error *error) {
     const char *path = arguments->output_path;
     if (path && !arguments->force && access(path, F_OK) == 0) {
@@ -141,17 +139,15 @@ static harpe_status check_output(const synth_arguments *arguments, harpe_error *
 
 static harpe_status write_profile(const synth_arguments *arguments, const harpe_profile *profile,
                                   harpe_error *error) {
-    if (arguments->output_path) {
+    if (arguments->output_path)
         return harpe_profile_write_csv(profile, arguments->output_path, error);
-    }
     harpe_text text = {0};
     harpe_profile_print_csv(profile, &text);
     harpe_status status = HARPE_OK;
-    if (text.failed) {
+    if (text.failed)
         status = harpe_fail_memory(error);
-    } else {
+    else
         fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
-    }
     harpe_text_free(&text);
     return status;
 }
@@ -172,19 +168,14 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
     harpe_profile *profile = NULL;
     double blocking_power_w = 0;
     harpe_status status = check_output(arguments, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_profile_synthesize(&arguments->options, &profile, &blocking_power_w, error);
-    }
-    if (status == HARPE_OK) {
-        status = harpe_command_check_signal(error);
-    }
-    if (status == HARPE_OK) {
-        status = write_profile(arguments, profile, error);
-    }
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    if (status == HARPE_OK) status = write_profile(arguments, profile, error);
     if (status == HARPE_OK && arguments->json) {
         status = print_json(arguments, profile, blocking_power_w, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
-        fflush(stdout); /* both may go to one file; a failure is noticed at exit */
+        fflush(stdout); /* stdout and stderr may be one file; a failure is noticed at exit */
         fprintf(stderr, "Blocking power of this %s: plan with --p2p-power %g\n",
                 arguments->options.gpu_model, blocking_power_w);
     }

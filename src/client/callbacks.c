@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set of training callbacks: one call per event reaches every optimizer that rides in the loop,
- * in the order in which they were added. Also the power limit optimizer as such a callback; it
- * lives beside this folder and is reached through its public header only. */
+/* A set of training callbacks. One call per event reaches every callback of the set, in the order
+ * in which they were added. This file also makes the callback of the power limit optimizer. For
+ * this it uses only the optimizer's public header. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +18,8 @@ struct harpe_callback_set {
 
 harpe_status harpe_callback_set_new(const harpe_training_callback *callbacks, size_t count,
                                     harpe_callback_set **out, harpe_error *error) {
-    if (!out || (!callbacks && count > 0)) {
+    if (!out || (!callbacks && count > 0))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "callback set: no callbacks were given");
-    }
     harpe_callback_set *set = harpe_calloc(1, sizeof *set);
     if (!set || !HARPE_ARRAY_RESERVE(set->callbacks, set->capacity, count)) {
         free(set);
@@ -44,16 +43,15 @@ harpe_status harpe_callback_set_add(harpe_callback_set *set,
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "callback set: no set or no callback was given");
     }
-    if (!HARPE_ARRAY_RESERVE(set->callbacks, set->capacity, set->count + 1)) {
+    if (!HARPE_ARRAY_RESERVE(set->callbacks, set->capacity, set->count + 1))
         return harpe_fail_memory(error);
-    }
     set->callbacks[set->count++] = *callback;
     return HARPE_OK;
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-/* `arguments` in parentheses; `one` is the callback that they are for. */
+/* Calls each callback. `arguments` are in parentheses; `one` is the callback that receives them. */
 #define CALL_ALL(event, arguments) \
     for (size_t i = 0; set && i < set->count; i++) { \
         const harpe_training_callback *one = &set->callbacks[i]; \

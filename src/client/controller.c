@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's side of the frequency controller: starting its process, hearing of its troubles,
- * another one after its death, the end. Wishes go through controller_slot.c; no clock is set
- * here. */
+/* The trainer's side of the frequency controller: starts its process, receives its errors,
+ * restarts it after its death, and stops it. controller_slot.c passes clock requests. This file
+ * sets no clocks. */
 #include "client/controller.h"
 
 #include <errno.h>
@@ -17,18 +17,19 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/side_process.h"
+#include "base/helper_process.h"
+#include "base/log.h"
 #include "gpu/gpus.h"
 
 #define DWELL_S 0.01
 #define POLL_S 20e-6
 #define LONGEST_S 1e6
-#define STOP_S 3.0 /* all of a stop */
+#define STOP_S 3.0 /* limit for the whole stop */
 
-/* ---- Starting ------------------------------------------------------------------------------- */
+/* ---- Starting -------------------------------------------------------------------------------- */
 
 static harpe_status check_duration(double duration_s, const char *name, harpe_error *error) {
-    if (duration_s <= LONGEST_S) return HARPE_OK; /* and it is a number */
+    if (duration_s <= LONGEST_S) return HARPE_OK; /* also false for NaN */
     return harpe_fail(error, HARPE_INVALID_ARGUMENT, "frequency controller: %s cannot be %g", name,
                       duration_s);
 }
@@ -38,79 +39,76 @@ static int64_t nanoseconds(double given_s, double default_s, int64_t when_negati
     return (int64_t)((given_s > 0 ? given_s : default_s) * 1e9);
 }
 
+harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int gpu,
+                                                    pid_t trainer) {
+    harpe_controller_header header = {.magic = HARPE_CONTROLLER_MAGIC,
+                                      .version = HARPE_CONTROLLER_VERSION,
+                                      .slot_size = sizeof(harpe_controller_slot),
+                                      .trainer = (int32_t)trainer};
+    snprintf(header.uuid, sizeof header.uuid, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
+    snprintf(header.library_path, sizeof header.library_path, "%s", harpe_gpus_library_path(gpus));
+    return header;
+}
+
 static harpe_status fill_header(const harpe_frequency_controller_options *options,
                                 harpe_controller_header *header, harpe_error *error) {
-    const char *socket =
-        options->zeusd_socket ? options->zeusd_socket : secure_getenv("ZEUSD_SOCK_PATH");
-    *header = (harpe_controller_header){
-        .magic = HARPE_CONTROLLER_MAGIC,
-        .version = HARPE_CONTROLLER_VERSION,
-        .slot_size = sizeof(harpe_controller_slot),
-        .trainer = (int32_t)getpid(),
-        .dwell_ns = nanoseconds(options->minimum_dwell_s, DWELL_S, 0),
-        .poll_ns = nanoseconds(options->poll_interval_s, POLL_S, -1),
-    };
-    if (socket && strlen(socket) >= sizeof header->zeusd_socket) {
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "zeusd's socket '%.200s' has too long a path for a socket", socket);
-    }
-    snprintf(header->zeusd_socket, sizeof header->zeusd_socket, "%s", socket ? socket : "");
-    snprintf(header->uuid, sizeof header->uuid, "%s",
-             harpe_gpu_info_at(options->gpus, options->gpu)->uuid);
-    snprintf(header->library_path, sizeof header->library_path, "%s",
-             harpe_gpus_library_path(options->gpus));
-    return HARPE_OK;
+    *header = harpe_controller_header_for(options->gpus, options->gpu, getpid());
+    header->dwell_ns = nanoseconds(options->minimum_dwell_s, DWELL_S, 0);
+    header->poll_ns = nanoseconds(options->poll_interval_s, POLL_S, -1);
+    return harpe_zeusd_find(options->zeusd_socket, &header->zeusd, error);
 }
 
 static harpe_status check_options(const harpe_frequency_controller_options *options,
                                   harpe_error *error) {
     harpe_gpu *gpu = NULL;
-    if (!options || !options->gpus) {
+    if (!options || !options->gpus)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "frequency controller: no GPUs given");
-    }
     harpe_status status = harpe_gpus_find(options->gpus, options->gpu, &gpu, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = check_duration(options->minimum_dwell_s, "minimum_dwell_s", error);
-    }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = check_duration(options->poll_interval_s, "poll_interval_s", error);
-    }
     return status;
 }
 
-/* Memory without a name: nothing is left in /dev/shm however both processes end. */
+/* Makes shared memory without a name, so nothing remains in /dev/shm after the two processes have
+ * ended for any reason. */
 static harpe_status make_slot(harpe_frequency_controller *controller, harpe_error *error) {
     size_t size = sizeof *controller->slot;
-    controller->memory = memfd_create("harpe-frequency-controller", MFD_CLOEXEC);
-    if (controller->memory < 0 || ftruncate(controller->memory, (off_t)size) != 0) {
+    controller->memory =
+        memfd_create("harpe-frequency-controller", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* A node agent accepts only memory that cannot shrink, because an access beyond its end would
+     * kill the controller. */
+    if (controller->memory < 0 || ftruncate(controller->memory, (off_t)size) != 0 ||
+        fcntl(controller->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
-    }
-    /* Populated, so that the first wish meets no page fault. */
+    /* MAP_POPULATE, so that the first request causes no page fault. */
     void *memory =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, controller->memory, 0);
-    if (memory == MAP_FAILED) {
+    if (memory == MAP_FAILED)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
-    }
     controller->slot = memory;
     return HARPE_OK;
 }
 
-/* Starts a process on the slot as it is. `patience_ms`, `gives_up`: harpe_side_process's. */
-static harpe_status start_process(harpe_frequency_controller *controller, int patience_ms,
-                                  const atomic_bool *gives_up, int *socket, harpe_error *error) {
-    struct iovec greeting = {&controller->header, sizeof controller->header};
+harpe_status harpe_controller_start_process(const harpe_controller_header *header, int memory,
+                                            int starter, int timeout_ms,
+                                            const atomic_bool *gives_up, int *socket,
+                                            int32_t *started, harpe_error *error) {
+    struct iovec greeting = {(void *)header, sizeof *header};
     harpe_controller_message answer;
-    harpe_side_process process = {.name = "the frequency controller",
-                                  .arguments = {HARPE_CONTROLLER_ARGUMENT},
-                                  .memory = controller->memory,
-                                  .greeting = &greeting,
-                                  .greeting_count = 1,
-                                  .answer = &answer,
-                                  .answer_size = sizeof answer,
-                                  .patience_ms = patience_ms,
-                                  .gives_up = gives_up};
+    harpe_helper_process process = {.name = "the frequency controller",
+                                    .arguments = {HARPE_CONTROLLER_ARGUMENT},
+                                    .memory = memory,
+                                    .starter = starter,
+                                    .greeting = &greeting,
+                                    .greeting_count = 1,
+                                    .answer = &answer,
+                                    .answer_size = sizeof answer,
+                                    .timeout_ms = timeout_ms,
+                                    .gives_up = gives_up};
     int opened = -1;
-    harpe_status status = harpe_side_process_start(&process, &opened, error);
+    harpe_status status = harpe_helper_process_start(&process, &opened, error);
     if (status != HARPE_OK) return status;
     if (answer.error.status != HARPE_OK) {
         close(opened);
@@ -118,9 +116,66 @@ static harpe_status start_process(harpe_frequency_controller *controller, int pa
         if (error) *error = answer.error;
         return answer.error.status;
     }
-    atomic_store(&controller->process, answer.process);
+    *started = answer.process;
     *socket = opened;
     return HARPE_OK;
+}
+
+/* Starts a process with the slot in its present state. `timeout_ms` and `gives_up` are those of
+ * harpe_helper_process. */
+static harpe_status start_own_process(harpe_frequency_controller *controller, int timeout_ms,
+                                      const atomic_bool *gives_up, int *socket,
+                                      harpe_error *error) {
+    int32_t started = 0;
+    harpe_status status = harpe_controller_start_process(
+        &controller->header, controller->memory, 0, timeout_ms, gives_up, socket, &started, error);
+    if (status == HARPE_OK) atomic_store(&controller->process, started);
+    return status;
+}
+
+/* Takes a lease from the node agent. The agent's controller gets the slot in its present state. */
+static harpe_status borrow_controller(harpe_frequency_controller *controller, int timeout_ms,
+                                      const atomic_bool *gives_up, int *socket,
+                                      harpe_error *error) {
+    harpe_lease_request request = {.uuid = controller->header.uuid,
+                                   .control = HARPE_LEASE_CLOCKS,
+                                   .memory = controller->memory,
+                                   .dwell_ns = controller->header.dwell_ns,
+                                   .poll_ns = controller->header.poll_ns,
+                                   .timeout_ms = timeout_ms,
+                                   .gives_up = gives_up};
+    harpe_lease lease;
+    harpe_status status = harpe_lease_take(controller->agent, &request, &lease, error);
+    if (status != HARPE_OK) return status;
+    atomic_store(&controller->process, lease.process);
+    controller->terms = lease.terms;
+    *socket = lease.socket;
+    return HARPE_OK;
+}
+
+static harpe_status start_process(harpe_frequency_controller *controller, int timeout_ms,
+                                  const atomic_bool *gives_up, int *socket, harpe_error *error) {
+    return controller->agent[0]
+               ? borrow_controller(controller, timeout_ms, gives_up, socket, error)
+               : start_own_process(controller, timeout_ms, gives_up, socket, error);
+}
+
+/* Starts the first process. If no agent answers at the agent's socket, this trainer starts the
+ * process itself. If the driver then refuses, the message also names the agent. */
+static harpe_status start_first(harpe_frequency_controller *controller, harpe_error *error) {
+    harpe_error unreachable;
+    const atomic_bool *gives_up = controller->gives_up;
+    if (controller->agent[0] == '\0')
+        return start_own_process(controller, 0, gives_up, &controller->socket, error);
+    harpe_status status =
+        borrow_controller(controller, 0, gives_up, &controller->socket, &unreachable);
+    if (status == HARPE_OK) return HARPE_OK;
+    if (status == HARPE_UNAVAILABLE) {
+        controller->agent[0] = '\0';
+        status = start_own_process(controller, 0, gives_up, &controller->socket, error);
+        if (status != HARPE_PERMISSION_DENIED) return status;
+    }
+    return harpe_fail(error, status, "%s", unreachable.message);
 }
 
 static void release(harpe_frequency_controller *controller) {
@@ -143,12 +198,10 @@ harpe_frequency_controller_start_unless(const harpe_frequency_controller_options
     controller->gives_up = gives_up;
     controller->log = options->log;
     status = fill_header(options, &controller->header, error);
-    if (status == HARPE_OK) {
-        status = make_slot(controller, error);
-    }
-    if (status == HARPE_OK) {
-        status = start_process(controller, 0, gives_up, &controller->socket, error);
-    }
+    if (status == HARPE_OK) status = make_slot(controller, error);
+    if (status == HARPE_OK && !harpe_zeusd_is_given(&controller->header.zeusd.place))
+        (void)harpe_lease_find_agent(options->gpus, controller->agent);
+    if (status == HARPE_OK) status = start_first(controller, error);
     if (status != HARPE_OK) {
         release(controller);
         return status;
@@ -163,7 +216,7 @@ harpe_status harpe_frequency_controller_start(const harpe_frequency_controller_o
     return harpe_frequency_controller_start_unless(options, NULL, out, error);
 }
 
-/* ---- Troubles ------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller) {
     struct pollfd end = {.fd = controller->socket, .events = POLLRDHUP};
@@ -176,6 +229,14 @@ harpe_status harpe_frequency_controller_check(harpe_frequency_controller *contro
     harpe_controller_message message;
     ssize_t got = recv(controller->socket, &message, sizeof message, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return HARPE_OK;
+    bool has_ended = got != (ssize_t)sizeof message || (message.news == HARPE_CONTROLLER_RESTORED &&
+                                                        message.error.status == HARPE_OK);
+    if (has_ended && controller->agent[0]) {
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "the node agent's lease has ended (process %d): the agent restores the "
+                          "clocks",
+                          (int)atomic_load(&controller->process));
+    }
     if (got != (ssize_t)sizeof message) {
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "the frequency controller (process %d) has died: clocks stay as they are",
@@ -186,16 +247,15 @@ harpe_status harpe_frequency_controller_check(harpe_frequency_controller *contro
     return message.error.status;
 }
 
-/* A process in place of the one that has died. */
-static harpe_status replace_process(harpe_frequency_controller *controller, int patience_ms,
+/* Starts a process to replace the one that has died. */
+static harpe_status replace_process(harpe_frequency_controller *controller, int timeout_ms,
                                     const atomic_bool *gives_up, harpe_error *error) {
     int socket = -1;
-    harpe_status status = start_process(controller, patience_ms, gives_up, &socket, error);
+    harpe_status status = start_process(controller, timeout_ms, gives_up, &socket, error);
     if (status != HARPE_OK) return status;
-    /* By its number too: another thread may be reading from that. */
-    if (dup3(socket, controller->socket, O_CLOEXEC) < 0) {
+    /* Keeps the number of the descriptor, because another thread may be reading from it. */
+    if (dup3(socket, controller->socket, O_CLOEXEC) < 0)
         status = harpe_fail_errno(error, errno, "restarting the frequency controller");
-    }
     close(socket);
     return status;
 }
@@ -210,44 +270,40 @@ harpe_status harpe_frequency_controller_restart(harpe_frequency_controller *cont
     return replace_process(controller, 0, controller->gives_up, error);
 }
 
-/* ---- The end -------------------------------------------------------------------------------- */
-
-static void warn(const harpe_frequency_controller *controller, const char *line) {
-    if (controller->log.write) {
-        controller->log.write(controller->log.user, HARPE_LOG_WARNING, line);
-    }
-}
+/* ---- The end --------------------------------------------------------------------------------- */
 
 static int milliseconds_until(double time_s) {
     double left_s = time_s - harpe_clock_s();
     return left_s > 0 ? (int)(left_s * 1e3) + 1 : 1;
 }
 
-/* Reads until the process has said how it went; what it said before does not matter any more. */
+/* Reads until the process has sent its result. Earlier messages no longer matter. */
 static bool hears_the_end(const harpe_frequency_controller *controller, double give_up_at) {
     harpe_controller_message message;
     do {
-        if (!harpe_side_process_receive(controller->socket, &message, sizeof message,
-                                        milliseconds_until(give_up_at)))
+        if (!harpe_helper_process_receive(controller->socket, &message, sizeof message,
+                                          milliseconds_until(give_up_at)))
             return false;
     } while (message.news != HARPE_CONTROLLER_RESTORED);
     message.error.message[sizeof message.error.message - 1] = '\0';
-    if (message.error.status != HARPE_OK) warn(controller, message.error.message);
-    /* Until it is gone, so that nothing of it is left. */
-    (void)harpe_side_process_receive(controller->socket, &message, sizeof message,
-                                     milliseconds_until(give_up_at));
+    if (message.error.status != HARPE_OK)
+        harpe_log_line(&controller->log, HARPE_LOG_WARNING, "%s", message.error.message);
+    /* Waits until the process has ended. */
+    (void)harpe_helper_process_receive(controller->socket, &message, sizeof message,
+                                       milliseconds_until(give_up_at));
     return true;
 }
 
-/* A dead one leaves the GPU as it was, and the next one puts it back; it may also die in the middle
- * of it. Whatever is not done in time is done without this process. */
-static void put_back(harpe_frequency_controller *controller) {
+/* Makes the controller restore the GPU. If the controller is dead, starts a new controller, which
+ * restores the GPU. Does this twice at most, because the new controller may die too. After the time
+ * limit, the controller continues without this process. */
+static void restore(harpe_frequency_controller *controller) {
     double give_up_at = harpe_clock_s() + STOP_S;
     bool has_died = harpe_frequency_controller_has_died(controller);
     for (int tries = 0; tries < 2; tries++) {
         harpe_error error;
         if (has_died && replace_process(controller, milliseconds_until(give_up_at), NULL, &error)) {
-            warn(controller, error.message);
+            harpe_log_line(&controller->log, HARPE_LOG_WARNING, "%s", error.message);
             return;
         }
         (void)shutdown(controller->socket, SHUT_WR);
@@ -255,12 +311,13 @@ static void put_back(harpe_frequency_controller *controller) {
         has_died = harpe_frequency_controller_has_died(controller);
         if (!has_died) break;
     }
-    warn(controller, "the frequency controller does not say whether the GPU is put back: it goes "
-                     "on trying, and tells the system's log when it fails");
+    harpe_log_line(&controller->log, HARPE_LOG_WARNING,
+                   "the frequency controller has not reported that the GPU is restored: it tries "
+                   "again, and writes a failure to the system's log");
 }
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {
     if (!controller) return;
-    if (controller->owner == getpid()) put_back(controller);
+    if (controller->owner == getpid()) restore(controller);
     release(controller);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two sides of the frequency controller share: the slot of memory through which wishes
- * travel, and the messages through which everything else does. controller.c is the trainer's side
- * and controller_slot.c its hot path; controller_process.c, _obey.c and _gpu.c are the process's
- * own. It is a side process (base/side_process.h). Private to src/client and the program. */
+/* Definitions shared by the two sides of the frequency controller: the slot of memory for clock
+ * requests, and the messages for everything else. controller.c is the trainer's side, and
+ * controller_slot.c its fast path. controller_process.c, controller_apply_clock.c and
+ * controller_gpu.c run in the controller's process, which is a helper process
+ * (base/helper_process.h). Private to src/client and the program. */
 #ifndef HARPE_CLIENT_CONTROLLER_H
 #define HARPE_CLIENT_CONTROLLER_H
 
@@ -15,112 +16,147 @@
 #include <harpe/frequency_controller.h>
 #include <harpe/status.h>
 
-/* `harpe <this>`: not for people. */
+#include "client/zeusd.h"
+#include "lease/lease.h"
+#include "lease/lease_terms.h"
+
+/* The argument with which the program harpe runs as a controller. For internal use. */
 #define HARPE_CONTROLLER_ARGUMENT "--controller-process"
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 2,
+    HARPE_CONTROLLER_VERSION = 5,
     HARPE_CONTROLLER_LATENCIES = 4096,
-    HARPE_CONTROLLER_SOCKET_PATH_SIZE = 108, /* sockaddr_un's */
 };
 
-/* ---- The slot ------------------------------------------------------------------------------- */
+/* ---- The slot -------------------------------------------------------------------------------- */
 
-/* A wish is one word, so that it is read whole without a lock: the time when it was made (the low
- * 48 bits of CLOCK_MONOTONIC's ns) above 16 bits of MHz. No two are alike. 0: none yet. */
-static inline uint64_t harpe_wish_make(int64_t now_ns, int frequency_mhz) {
+/* Makes a request. A request is one 64-bit word, so it can be read without a lock. Its high 48 bits
+ * contain the low 48 bits of the request's time (CLOCK_MONOTONIC in ns), and its low 16 bits
+ * contain the frequency in MHz. No two requests are equal. 0: no request yet. */
+static inline uint64_t harpe_clock_request_make(int64_t now_ns, int frequency_mhz) {
     uint64_t mhz = frequency_mhz < 0        ? 0
                    : frequency_mhz > 0xFFFF ? 0xFFFF
                                             : (uint64_t)frequency_mhz;
     return (uint64_t)now_ns << 16 | mhz;
 }
 
-static inline uint32_t harpe_wish_mhz(uint64_t wish) { return wish & 0xFFFF; }
+static inline uint32_t harpe_clock_request_mhz(uint64_t request) { return request & 0xFFFF; }
 
-/* How long ago a wish was made. */
-static inline uint64_t harpe_wish_age_ns(uint64_t wish, int64_t now_ns) {
-    return (((uint64_t)now_ns << 16) - (wish & ~UINT64_C(0xFFFF))) >> 16;
+/* Returns the age of a request. */
+static inline uint64_t harpe_clock_request_age_ns(uint64_t request, int64_t now_ns) {
+    return (((uint64_t)now_ns << 16) - (request & ~UINT64_C(0xFFFF))) >> 16;
 }
 
-/* What is set on the GPU and must be put back. */
+/* The settings of the GPU that were changed and must be restored. */
 enum {
     HARPE_TOUCHED_POWER_LIMIT = 1,
     HARPE_TOUCHED_MEMORY_CLOCKS = 2,
     HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
 };
 
-/* Lines of memory that only one side writes are that side's alone: whoever writes a line takes it
- * out of the other's cache. Lives as long as the trainer's handle, longer than one process of the
- * controller: counts go on, and what the first one found is there for the next. */
+/* What a controller has changed on the GPU, and what it found there. It belongs to the processes
+ * that control the GPU. */
+typedef struct harpe_controller_changes {
+    _Atomic uint32_t touched; /* bit set of changed settings, which must be restored */
+    _Atomic uint32_t is_saved;
+    uint32_t saved_power_limit_mw; /* 0: could not be read */
+} harpe_controller_changes;
+
+/* Each cache line has only one writer, because a write to a line removes it from the other side's
+ * cache. The slot lives as long as the trainer's handle, also if a controller process dies. The
+ * next controller process continues the counts and uses the settings that the first one saved. */
 typedef struct harpe_controller_slot {
-    alignas(128) _Atomic uint64_t wish; /* the trainer's line */
-    _Atomic uint64_t wishes;
+    alignas(128) _Atomic uint64_t request; /* starts the cache line that the trainer writes */
+    _Atomic uint64_t clock_requests;
     _Atomic uint64_t wakes; /* system calls to wake the controller */
 
-    alignas(128) _Atomic uint32_t is_parked; /* the futex that a controller without work waits on */
+    alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */
 
-    alignas(128) _Atomic uint64_t taken_wish; /* the controller's lines */
+    alignas(128) _Atomic uint64_t taken_request; /* starts the cache lines that the controller
+                                                  * writes */
     _Atomic uint64_t taken, written, skipped, failed;
-    _Atomic uint32_t touched; /* bits; those that are not set need not be put back */
-    _Atomic uint32_t is_found;
-    uint32_t found_power_limit_mw; /* 0: cannot be read */
-    _Atomic uint32_t
-        latency_ns[HARPE_CONTROLLER_LATENCIES]; /* of write i at i modulo their count */
+    /* What the last look at the GPU's clock has shown (controller_obedience.h). */
+    _Atomic uint64_t looks, disobeyed;
+    _Atomic uint32_t wanted_mhz, held_mhz;
+    _Atomic uint64_t reasons;
+    _Atomic uint32_t disobeys;
+    /* Used only if the trainer started the controller. The controller of a node agent keeps its
+     * changes to itself, because a trainer without privileges can write to the slot. */
+    harpe_controller_changes changes;
+    _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
+                                                              * modulo HARPE_CONTROLLER_LATENCIES */
 } harpe_controller_slot;
 
 /* Wakes a parked controller. */
 void harpe_controller_slot_wake(harpe_controller_slot *slot);
 
-/* ---- Messages ------------------------------------------------------------------------------- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
-/* The trainer's first and only message. What follows is the end of its socket. */
+/* The only message that the trainer sends. The controller restores the GPU when the trainer's side
+ * of the socket is closed. */
 typedef struct harpe_controller_header {
     uint32_t magic, version, slot_size;
     int64_t dwell_ns; /* GPU time; 0: none */
     int64_t poll_ns;  /* negative: sleep until woken */
-    int32_t trainer;  /* process */
+    int32_t trainer;  /* process id of the trainer */
     char uuid[96];
     char library_path[PATH_MAX];
-    char zeusd_socket[HARPE_CONTROLLER_SOCKET_PATH_SIZE]; /* "": the driver */
+    harpe_zeusd_address zeusd; /* no address: the driver */
+    harpe_lease_terms terms;   /* for a controller that a node agent starts */
 } harpe_controller_header;
 
 typedef enum harpe_controller_news {
-    HARPE_CONTROLLER_READY = 1,    /* or not: the error says why */
+    HARPE_CONTROLLER_READY = 1,    /* ready, or failed: see the error */
     HARPE_CONTROLLER_REFUSED = 2,  /* the driver has refused a frequency */
-    HARPE_CONTROLLER_RESTORED = 3, /* or not; the last message */
+    HARPE_CONTROLLER_RESTORED = 3, /* restored, or failed: see the error; the last message */
 } harpe_controller_news;
 
 typedef struct harpe_controller_message {
     uint32_t news;
-    int32_t process;   /* of the controller */
+    int32_t process;   /* process id of the controller */
     harpe_error error; /* its status may be HARPE_OK */
 } harpe_controller_message;
 
-/* ---- The trainer's handle ------------------------------------------------------------------- */
+/* ---- The trainer's handle -------------------------------------------------------------------- */
 
 struct harpe_frequency_controller {
     harpe_controller_slot *slot;
     int memory; /* the slot's descriptor, for the next process */
-    int socket; /* the same number for every process, one after the other */
+    int socket; /* keeps its number when a new process replaces a dead one */
     pid_t owner;
     _Atomic int32_t process;
-    const atomic_bool *gives_up; /* true: a start is not waited for any longer; may be NULL */
+    const atomic_bool *gives_up; /* when it becomes true, a start stops waiting; may be NULL */
     harpe_log log;
     harpe_controller_header header;
+    char agent[HARPE_LEASE_SOCKET_SIZE]; /* socket of the node agent; "": the controller is a
+                                          * process of this trainer */
+    harpe_lease_terms terms;             /* of the lease */
 };
 
-/* harpe_frequency_controller_start, which together with each restart gives up with
- * HARPE_INTERRUPTED soon after `*gives_up` has become true. May be NULL; outlives the handle. */
+/* Works like harpe_frequency_controller_start. This call and each restart give up with
+ * HARPE_INTERRUPTED soon after `*gives_up` has become true. `gives_up` may be NULL; otherwise it
+ * must outlive the handle. */
 harpe_status
 harpe_frequency_controller_start_unless(const harpe_frequency_controller_options *options,
                                         const atomic_bool *gives_up,
                                         harpe_frequency_controller **out, harpe_error *error);
-/* Its process has. What harpe_frequency_controller_check returns may look like it, and be zeusd's
- * absence. */
+/* Returns true if the controller's process has died. harpe_frequency_controller_check is not
+ * enough, because it returns the same status when zeusd does not answer. */
 bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller);
 
-/* The controller process: returns its exit code. */
+/* Returns a header for a GPU and its trainer. The caller sets the other members. */
+harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int gpu, pid_t trainer);
+
+/* Starts a controller's process for the trainer in `header`, at whose end it restores the GPU.
+ * `memory` is the slot's descriptor. `starter` is the trainer's pidfd; 0: this process. The caller
+ * closes `*socket`, which also ends the controller. `*started` is its process id. */
+harpe_status harpe_controller_start_process(const harpe_controller_header *header, int memory,
+                                            int starter, int timeout_ms,
+                                            const atomic_bool *gives_up, int *socket,
+                                            int32_t *started, harpe_error *error);
+
+/* Runs the controller process and returns its exit code. */
 int harpe_controller_main(void);
 
 #endif

@@ -1,64 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claims the controller's GPU (gpu/found.h). A trainer that is killed and started again would
- * otherwise find the power limit that its last controller has yet to put back, and have that reset
- * its new clocks. */
+/* Claims the controller's GPU (gpu/saved_settings.h). If a trainer is killed and restarted, its old
+ * controller may still be restoring the GPU. Without a claim, the new controller would save a power
+ * limit that is not restored yet, and the old controller would then reset the clocks that the new
+ * one has set. */
 #include "client/controller_claim.h"
 
 #include <stdio.h>
 
-#include "base/side_process.h"
+#include "base/helper_process.h"
 
-#define PATIENCE_S 10.0
+#define TIMEOUT_S 10.0
 
 static bool trainer_is_gone(void *user) {
     (void)user;
-    return harpe_side_process_wait(0);
+    return harpe_helper_process_wait(0);
 }
 
 harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                         const harpe_controller_header *header,
-                                        harpe_controller_slot *slot, harpe_found_claim **out,
+                                        harpe_controller_changes *changes, harpe_gpu_claim **out,
                                         harpe_error *error) {
-    harpe_found_recovery recovery = {.through_zeusd = harpe_controller_restore_through_zeusd,
-                                     .report = harpe_found_report_to_syslog};
-    harpe_found_claim_options options = {.kind = HARPE_FOUND_CLOCKS,
-                                         .trainer = (pid_t)header->trainer,
-                                         .patience_s = PATIENCE_S,
-                                         .gives_up = trainer_is_gone};
-    harpe_found_state earlier;
+    harpe_saved_settings_recovery recovery = {.through_zeusd =
+                                                  harpe_controller_restore_through_zeusd,
+                                              .report = harpe_saved_settings_report_to_syslog};
+    harpe_gpu_claim_options options = {.kind = HARPE_SAVED_CLOCKS,
+                                       .trainer = (pid_t)header->trainer,
+                                       .timeout_s = TIMEOUT_S,
+                                       .gives_up = trainer_is_gone};
+    harpe_saved_settings earlier;
     /* A failure on another GPU does not concern this job; the claim reports a failure on its own
      * GPU. */
-    (void)harpe_found_recover(gpu->gpus, &recovery, NULL);
+    (void)harpe_saved_settings_recover(gpu->gpus, &recovery, NULL);
     harpe_status status =
-        harpe_found_claim_gpu(gpu->gpus, gpu->index, &options, out, &earlier, error);
+        harpe_gpu_claim_take(gpu->gpus, gpu->index, &options, out, &earlier, error);
     if (status != HARPE_OK) return status;
-    if (earlier.uuid[0] && !atomic_load(&slot->is_found)) {
-        slot->found_power_limit_mw = earlier.power_limit_mw;
-        atomic_store(&slot->is_found, 1);
+    if (earlier.uuid[0] && !atomic_load(&changes->is_saved)) {
+        changes->saved_power_limit_mw = earlier.power_limit_mw;
+        atomic_store(&changes->is_saved, 1);
     }
     return HARPE_OK;
 }
 
-harpe_status harpe_controller_note_found(const harpe_controller_gpu *gpu,
-                                         const harpe_controller_header *header,
-                                         const harpe_controller_slot *slot,
-                                         harpe_found_claim *claim, harpe_error *error) {
-    harpe_found_state state = {
-        .power_limit_mw = slot->found_power_limit_mw, .persistence = -1, .resets_clocks = true};
-    if (gpu->zeusd) {
-        snprintf(state.zeusd_socket, sizeof state.zeusd_socket, "%s", header->zeusd_socket);
-    }
-    return harpe_found_note(claim, &state, error);
+harpe_status harpe_controller_save_settings(const harpe_controller_gpu *gpu,
+                                            const harpe_controller_header *header,
+                                            const harpe_controller_changes *changes,
+                                            harpe_gpu_claim *claim, harpe_error *error) {
+    harpe_saved_settings state = {
+        .power_limit_mw = changes->saved_power_limit_mw,
+        .persistence = -1,
+        .resets_clocks = true,
+        .locks = header->terms.locks,
+    };
+    if (gpu->zeusd) state.zeusd = header->zeusd.place;
+    return harpe_gpu_claim_save(claim, &state, error);
 }
 
 harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
-                                                    const harpe_found_state *state,
+                                                    const harpe_saved_settings *state,
                                                     harpe_error *error) {
     harpe_controller_gpu own = {.gpus = gpus, .index = gpu};
-    harpe_status status = harpe_zeusd_open(
-        state->zeusd_socket, harpe_gpu_info_at(gpus, gpu)->driver_index, &own.zeusd, error);
+    harpe_zeusd_address address = {.place = state->zeusd};
+    harpe_status status = harpe_zeusd_take_token(&address, error);
+    if (status == HARPE_OK)
+        status = harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, gpu)->driver_index, &own.zeusd,
+                                  error);
     if (status != HARPE_OK) return status;
-    status = harpe_controller_gpu_put_back_found(&own, state->power_limit_mw, error);
+    status = harpe_controller_gpu_restore_saved(&own, state->power_limit_mw, error);
     harpe_zeusd_close(own.zeusd);
     return status;
 }

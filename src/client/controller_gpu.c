@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes the controller's GPU, through the driver or zeusd: to its highest clocks at the start,
- * back to what was found at the end. Which frequency when is controller_obey.c's. */
+/* Changes the controller's GPU through the driver or zeusd: sets its highest clocks at the start,
+ * and restores it at the end. controller_apply_clock.c sets the requested frequencies. */
 #include "client/controller_gpu.h"
 
 #include <stdlib.h>
@@ -9,19 +9,20 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/side_process.h"
+#include "base/helper_process.h"
 #include "gpu/gpus.h"
+#include "gpu/saved_settings.h"
 
 #define TRY_AGAIN_NS 20000000
 #define TRY_FOR_S 30.0
 
-/* ---- Opening -------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
-/* By UUID: the controller sees all GPUs, the trainer those that its environment leaves it. */
+/* Finds the GPU by UUID, because the indices differ: the controller sees all GPUs, and the trainer
+ * sees only the GPUs that its environment variables select. */
 static int find(const harpe_gpus *gpus, const char *uuid) {
-    for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++) {
+    for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++)
         if (strcmp(harpe_gpu_info_at(gpus, gpu)->uuid, uuid) == 0) return gpu;
-    }
     return -1;
 }
 
@@ -30,16 +31,16 @@ harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
     harpe_gpus_options options = {.library_path =
                                       *header->library_path ? header->library_path : NULL,
                                   .visible_devices = "all"};
-    harpe_controller_gpu gpu = {0};
+    harpe_controller_gpu gpu = {.terms = header->terms};
     harpe_status status = harpe_gpus_open(&options, &gpu.gpus, error);
     if (status != HARPE_OK) return status;
     gpu.index = find(gpu.gpus, header->uuid);
     if (gpu.index < 0) {
         status = harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", header->uuid);
-    } else if (*header->zeusd_socket) {
-        status = harpe_zeusd_open(header->zeusd_socket,
-                                  harpe_gpu_info_at(gpu.gpus, gpu.index)->driver_index, &gpu.zeusd,
-                                  error);
+    } else if (harpe_zeusd_is_given(&header->zeusd.place)) {
+        status =
+            harpe_zeusd_open(&header->zeusd, harpe_gpu_info_at(gpu.gpus, gpu.index)->driver_index,
+                             &gpu.zeusd, error);
     }
     if (status != HARPE_OK) {
         harpe_controller_gpu_close(&gpu);
@@ -55,16 +56,15 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu) {
     *gpu = (harpe_controller_gpu){0};
 }
 
-/* ---- Driver or zeusd ------------------------------------------------------------------------ */
+/* ---- Driver or zeusd ------------------------------------------------------------------------- */
 
 static harpe_status set_power_limit(harpe_controller_gpu *gpu, uint32_t limit_mw,
                                     harpe_error *error) {
     if (!gpu->zeusd) return harpe_gpu_set_power_limit(gpu->gpus, gpu->index, limit_mw, error);
     uint32_t current_mw = 0;
     if (harpe_gpu_power_limit(gpu->gpus, gpu->index, &current_mw, NULL) == HARPE_OK &&
-        current_mw == limit_mw) {
+        current_mw == limit_mw)
         return HARPE_OK;
-    }
     return harpe_zeusd_call(gpu->zeusd, error, "set_power_limit", "&power_limit_mw=%u", limit_mw);
 }
 
@@ -81,7 +81,7 @@ harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint3
                             "&min_clock_mhz=%u&max_clock_mhz=%u", mhz, mhz);
 }
 
-/* zeusd can reset an AMD GPU's clocks only all at once. */
+/* Returns true if resetting one clock resets all of them, as zeusd does for an AMD GPU. */
 static bool resets_all_at_once(const harpe_controller_gpu *gpu) {
     return strcmp(harpe_gpus_backend_name(gpu->gpus), "amdsmi") == 0;
 }
@@ -92,18 +92,23 @@ static harpe_status reset_clocks(harpe_controller_gpu *gpu, bool of_memory, harp
         if (resets_all_at_once(gpu)) command = "reset_locked_clocks";
         return harpe_zeusd_call(gpu->zeusd, error, command, "%s", "");
     }
-    return of_memory ? harpe_gpu_reset_memory_clocks(gpu->gpus, gpu->index, error)
-                     : harpe_gpu_reset_graphics_clocks(gpu->gpus, gpu->index, error);
+    const harpe_default_locks *locks = &gpu->terms.locks;
+    return of_memory ? harpe_gpu_restore_memory_clocks(gpu->gpus, gpu->index, locks, error)
+                     : harpe_gpu_restore_graphics_clocks(gpu->gpus, gpu->index, locks, error);
 }
 
-/* ---- Start ---------------------------------------------------------------------------------- */
+/* ---- Start ----------------------------------------------------------------------------------- */
 
-void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu, harpe_controller_slot *slot) {
-    if (atomic_load(&slot->is_found)) return;
+void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
+                                   harpe_controller_changes *changes) {
+    if (atomic_load(&changes->is_saved)) return;
     uint32_t limit_mw = 0;
-    harpe_status status = harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL);
-    slot->found_power_limit_mw = status == HARPE_OK ? limit_mw : 0;
-    atomic_store(&slot->is_found, 1);
+    /* A lease of clocks does not include the power limit. */
+    bool may_change = !gpu->terms.is_lease;
+    bool is_known =
+        may_change && harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL) == HARPE_OK;
+    changes->saved_power_limit_mw = is_known ? limit_mw : 0;
+    atomic_store(&changes->is_saved, 1);
 }
 
 static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t value,
@@ -115,32 +120,40 @@ static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t 
     }
 }
 
-/* The driver declined before doing anything. */
+/* Returns true if the driver refused before doing anything. */
 static bool is_refusal(harpe_status status) {
     return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
            status == HARPE_INVALID_ARGUMENT;
 }
 
-/* Touched from before the call: one that fails otherwise than by refusal may have had its effect.
- * A process before this one may have touched it too. */
-static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_slot *slot, uint32_t what,
-                              uint32_t value, harpe_error *error) {
-    if (harpe_side_process_wait(0)) {
+/* Changes one setting. Marks the setting as changed before the call, because a call that fails may
+ * still take effect. If the driver refuses the call, removes the mark, unless an earlier process
+ * set it. */
+static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
+                              uint32_t what, uint32_t value, harpe_error *error) {
+    if (harpe_helper_process_wait(0))
         return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
-    }
-    uint32_t before = atomic_fetch_or(&slot->touched, what);
+    uint32_t before = atomic_fetch_or(&changes->touched, what);
     harpe_error told;
     harpe_status status = take_one(gpu, what, value, &told);
-    if (is_refusal(status) && !(before & what)) {
-        atomic_fetch_and(&slot->touched, ~what);
-    }
-    /* All but the graphics clock is done where it can be done. */
+    if (is_refusal(status) && !(before & what)) atomic_fetch_and(&changes->touched, ~what);
+    /* Only the graphics clock must succeed; the driver may refuse the others. */
     if (is_refusal(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
     if (status != HARPE_OK && error) *error = told;
     return status;
 }
 
-harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
+/* Returns the highest clock that the terms allow, or the lowest clock if they allow none. `clocks`
+ * are highest first. */
+static uint32_t highest_allowed(const harpe_lease_terms *terms, const uint32_t *clocks,
+                                size_t count) {
+    size_t i = 0;
+    while (terms->highest_mhz > 0 && i + 1 < count && clocks[i] > terms->highest_mhz)
+        i++;
+    return clocks[i];
+}
+
+harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
                                        uint32_t *highest_mhz, harpe_error *error) {
     uint32_t default_mw = 0;
     uint32_t memory_mhz = 0;
@@ -150,34 +163,32 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
     harpe_status status =
         harpe_gpus_full_speed_clocks(gpu->gpus, gpu->index, &memory_mhz, &clocks, &count, error);
     if (status != HARPE_OK) return status;
-    graphics_mhz = clocks[0];
+    graphics_mhz = highest_allowed(&gpu->terms, clocks, count);
     free(clocks);
-    if (slot->found_power_limit_mw > 0 &&
-        harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK) {
-        status = take_step(gpu, slot, HARPE_TOUCHED_POWER_LIMIT, default_mw, error);
-    }
-    if (status == HARPE_OK) {
-        status = take_step(gpu, slot, HARPE_TOUCHED_MEMORY_CLOCKS, memory_mhz, error);
-    }
-    if (status == HARPE_OK) {
-        status = take_step(gpu, slot, HARPE_TOUCHED_GRAPHICS_CLOCKS, graphics_mhz, error);
-    }
+    if (changes->saved_power_limit_mw > 0 &&
+        harpe_gpu_default_power_limit(gpu->gpus, gpu->index, &default_mw, NULL) == HARPE_OK)
+        status = take_step(gpu, changes, HARPE_TOUCHED_POWER_LIMIT, default_mw, error);
+    if (status == HARPE_OK)
+        status = take_step(gpu, changes, HARPE_TOUCHED_MEMORY_CLOCKS, memory_mhz, error);
+    if (status == HARPE_OK)
+        status = take_step(gpu, changes, HARPE_TOUCHED_GRAPHICS_CLOCKS, graphics_mhz, error);
     if (status == HARPE_OK) *highest_mhz = graphics_mhz;
     return status;
 }
 
-/* ---- End ------------------------------------------------------------------------------------ */
+/* ---- End ------------------------------------------------------------------------------------- */
 
-static harpe_status put_back_one(harpe_controller_gpu *gpu, const harpe_controller_slot *slot,
-                                 uint32_t what, harpe_error *error) {
+static harpe_status restore_one(harpe_controller_gpu *gpu, const harpe_controller_changes *changes,
+                                uint32_t what, harpe_error *error) {
     switch (what) {
-    case HARPE_TOUCHED_POWER_LIMIT: return set_power_limit(gpu, slot->found_power_limit_mw, error);
+    case HARPE_TOUCHED_POWER_LIMIT:
+        return set_power_limit(gpu, changes->saved_power_limit_mw, error);
     default: return reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
     }
 }
 
-harpe_status harpe_controller_gpu_put_back_found(harpe_controller_gpu *gpu, uint32_t limit_mw,
-                                                 harpe_error *error) {
+harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu, uint32_t limit_mw,
+                                                harpe_error *error) {
     harpe_error told;
     harpe_status last = HARPE_OK;
     for (int of_memory = 0; of_memory <= 1; of_memory++) {
@@ -193,33 +204,35 @@ harpe_status harpe_controller_gpu_put_back_found(harpe_controller_gpu *gpu, uint
     return status;
 }
 
-/* Clocks first: they are what slows the next user down. The bit goes before the call, and comes
- * back when that fails: should a late write of the other thread set it meanwhile, it stays. */
-static harpe_status put_back_once(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
-                                  uint32_t which, harpe_error *error) {
+/* Tries once to restore the settings. Restores clocks first, because a locked clock slows down the
+ * next user of the GPU. Clears the bit of a setting before the call, and sets the bit again if the
+ * call fails. If a late write of the other thread sets the bit during the call, the bit stays
+ * set. */
+static harpe_status restore_once(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
+                                 uint32_t which, harpe_error *error) {
     static const uint32_t order[] = {HARPE_TOUCHED_GRAPHICS_CLOCKS, HARPE_TOUCHED_MEMORY_CLOCKS,
                                      HARPE_TOUCHED_POWER_LIMIT};
     harpe_status last = HARPE_OK;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         uint32_t what = which & order[i];
-        if (!(atomic_fetch_and(&slot->touched, ~what) & what)) continue;
-        harpe_status status = put_back_one(gpu, slot, what, error);
+        if (!(atomic_fetch_and(&changes->touched, ~what) & what)) continue;
+        harpe_status status = restore_one(gpu, changes, what, error);
         if (status == HARPE_OK) continue;
-        atomic_fetch_or(&slot->touched, what);
+        atomic_fetch_or(&changes->touched, what);
         last = status;
     }
     return last;
 }
 
-harpe_status harpe_controller_gpu_put_back(harpe_controller_gpu *gpu, harpe_controller_slot *slot,
-                                           uint32_t which, harpe_error *error) {
+harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
+                                          harpe_controller_changes *changes, uint32_t which,
+                                          harpe_error *error) {
     double give_up_at = harpe_clock_s() + TRY_FOR_S;
     for (;;) {
-        harpe_status status = put_back_once(gpu, slot, which, error);
-        /* A lost GPU comes back only by a reset, which forgets everything as well. */
-        if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at) {
+        harpe_status status = restore_once(gpu, changes, which, error);
+        /* A lost GPU returns only after a reset, which also clears all settings. */
+        if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at)
             return status;
-        }
         struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};
         (void)nanosleep(&pause, NULL);
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The controller's own process: takes the GPU to its highest clocks, has wishes obeyed by a thread,
- * waits for the trainer's end, and puts everything back. It runs as the program harpe, alone in its
- * process. */
-#include <curl/curl.h>
+/* The controller's process: sets the GPU's highest clocks, starts a thread that carries out clock
+ * requests, waits for the trainer's end, and restores everything. It runs as the program harpe in
+ * a process without other work. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,24 +13,30 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/side_process.h"
+#include "base/helper_process.h"
+#include "base/thread.h"
 #include "client/controller.h"
+#include "client/controller_apply_clock.h"
 #include "client/controller_claim.h"
 #include "client/controller_gpu.h"
-#include "client/controller_obey.h"
+#include "http/client/connection.h"
 
-/* How long a driver call of the obeying thread may go on after the trainer's end before this thread
- * resets the clocks on its own, and before the process gives up on it. */
-#define PATIENCE_S 0.3
-#define LONGEST_PATIENCE_S 60.0
+/* When the trainer ends, the request thread may still be in a driver call. After TIMEOUT_S, this
+ * thread resets the clocks itself. After another LONGEST_TIMEOUT_S, the process no longer waits for
+ * the call. */
+#define TIMEOUT_S 0.3
+#define LONGEST_TIMEOUT_S 60.0
 #define LOOK_NS 2000000
 
 typedef struct controller_process {
     harpe_controller_header header;
     harpe_controller_slot *slot;
-    harpe_controller_gpu gpu; /* this thread's */
-    harpe_found_claim *claim;
+    harpe_controller_changes *changes; /* in the slot, or `own_changes` */
+    harpe_controller_changes own_changes;
+    harpe_controller_gpu gpu; /* the handle of this thread */
+    harpe_gpu_claim *claim;
     harpe_obedience obedience;
+    harpe_clock_thread clock_thread;
     pthread_t thread;
 } controller_process;
 
@@ -41,14 +46,28 @@ static void tell(harpe_controller_news news, harpe_status status, const harpe_er
         message.error = *error;
         message.error.status = status;
     }
-    /* A trainer that is gone is noticed elsewhere. */
-    (void)harpe_side_process_send(HARPE_SIDE_SOCKET, &message, sizeof message);
+    /* The main loop notices a trainer that is gone. */
+    (void)harpe_helper_process_send(HARPE_HELPER_SOCKET, &message, sizeof message);
 }
 
-/* ---- Start ---------------------------------------------------------------------------------- */
+/* Reports the end. Does not wait for the holder of a lease, because the holder may never read. */
+static void tell_end(const controller_process *controller, harpe_status status,
+                     const harpe_error *error) {
+    harpe_controller_message message = {.news = HARPE_CONTROLLER_RESTORED,
+                                        .process = (int32_t)getpid()};
+    if (!controller->header.terms.is_lease) {
+        tell(HARPE_CONTROLLER_RESTORED, status, error);
+        return;
+    }
+    if (status != HARPE_OK) message.error = *error;
+    message.error.status = status;
+    (void)harpe_helper_process_send_now(HARPE_HELPER_SOCKET, &message, sizeof message);
+}
+
+/* ---- Start ----------------------------------------------------------------------------------- */
 
 static harpe_status receive_header(harpe_controller_header *header, harpe_error *error) {
-    if (!harpe_side_process_receive(HARPE_SIDE_SOCKET, header, sizeof *header, -1) ||
+    if (!harpe_helper_process_receive(HARPE_HELPER_SOCKET, header, sizeof *header, -1) ||
         header->magic != HARPE_CONTROLLER_MAGIC || header->version != HARPE_CONTROLLER_VERSION ||
         header->slot_size != sizeof(harpe_controller_slot)) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
@@ -56,104 +75,117 @@ static harpe_status receive_header(harpe_controller_header *header, harpe_error 
     }
     header->uuid[sizeof header->uuid - 1] = '\0';
     header->library_path[sizeof header->library_path - 1] = '\0';
-    header->zeusd_socket[sizeof header->zeusd_socket - 1] = '\0';
+    harpe_zeusd_place *place = &header->zeusd.place;
+    place->socket[sizeof place->socket - 1] = '\0';
+    place->host_port[sizeof place->host_port - 1] = '\0';
+    header->zeusd.token[sizeof header->zeusd.token - 1] = '\0';
     return HARPE_OK;
 }
 
 static harpe_status map_slot(harpe_controller_slot **out, harpe_error *error) {
     void *memory = mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                        HARPE_SIDE_MEMORY, 0);
+                        HARPE_HELPER_MEMORY, 0);
     if (memory == MAP_FAILED) return harpe_fail_errno(error, errno, "memory shared with training");
     *out = memory;
     return HARPE_OK;
 }
 
-static harpe_status start_obeying(controller_process *controller, uint32_t highest_mhz,
-                                  harpe_error *error) {
-    harpe_obedience *obedience = &controller->obedience;
-    obedience->header = &controller->header;
-    obedience->slot = controller->slot;
-    obedience->current_mhz = highest_mhz;
-    harpe_status status = harpe_controller_gpu_open(&controller->header, &obedience->gpu, error);
+static harpe_status start_clock_thread(controller_process *controller, uint32_t highest_mhz,
+                                       harpe_error *error) {
+    harpe_clock_thread *clock_thread = &controller->clock_thread;
+    clock_thread->header = &controller->header;
+    clock_thread->slot = controller->slot;
+    clock_thread->changes = controller->changes;
+    clock_thread->obedience = &controller->obedience;
+    clock_thread->current_mhz = highest_mhz;
+    harpe_status status = harpe_controller_gpu_open(&controller->header, &clock_thread->gpu, error);
     if (status != HARPE_OK) return status;
-    int result = pthread_create(&controller->thread, NULL, harpe_controller_obey, obedience);
+    int result = harpe_thread_start(&controller->thread, "harpe-clocks",
+                                    harpe_controller_apply_clocks, clock_thread);
     if (result != 0) return harpe_fail_errno(error, result, "starting a thread");
     return HARPE_OK;
 }
 
-/* The record on disk is removed once the GPU is as it was found. A lost GPU comes back by a reset,
- * which forgets its settings. */
-static void end_claim(controller_process *controller, harpe_status put_back) {
-    harpe_found_release(controller->claim, put_back == HARPE_OK || put_back == HARPE_GPU_LOST);
+/* Removes the record on disk if the GPU is restored. A lost GPU returns after a reset, which
+ * clears its settings. */
+static void end_claim(controller_process *controller, harpe_status restored) {
+    harpe_gpu_claim_release(controller->claim, restored == HARPE_OK || restored == HARPE_GPU_LOST);
     controller->claim = NULL;
 }
 
-/* On failure nothing of the GPU is changed any more, as far as the driver allows. */
+/* Starts the controller. After a failure, undoes all changes to the GPU as far as the driver
+ * allows. */
 static harpe_status start(controller_process *controller, harpe_error *error) {
     uint32_t highest_mhz = 0;
     harpe_error ignored;
     harpe_status status = receive_header(&controller->header, error);
+    if (status == HARPE_OK && controller->header.terms.is_lease)
+        status = harpe_helper_process_end_on_signal(error);
+    if (status == HARPE_OK) status = map_slot(&controller->slot, error);
     if (status == HARPE_OK) {
-        status = map_slot(&controller->slot, error);
+        controller->changes = controller->header.terms.is_lease ? &controller->own_changes
+                                                                : &controller->slot->changes;
     }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_controller_gpu_open(&controller->header, &controller->gpu, error);
-    }
     if (status == HARPE_OK) {
-        status = harpe_controller_claim_gpu(&controller->gpu, &controller->header, controller->slot,
-                                            &controller->claim, error);
+        status = harpe_controller_claim_gpu(&controller->gpu, &controller->header,
+                                            controller->changes, &controller->claim, error);
     }
     if (status != HARPE_OK) return status;
-    harpe_controller_gpu_remember(&controller->gpu, controller->slot);
-    status = harpe_controller_note_found(&controller->gpu, &controller->header, controller->slot,
-                                         controller->claim, error);
+    harpe_controller_gpu_remember(&controller->gpu, controller->changes);
+    status = harpe_controller_save_settings(&controller->gpu, &controller->header,
+                                            controller->changes, controller->claim, error);
+    if (status == HARPE_OK)
+        status =
+            harpe_controller_gpu_take(&controller->gpu, controller->changes, &highest_mhz, error);
     if (status == HARPE_OK) {
-        status = harpe_controller_gpu_take(&controller->gpu, controller->slot, &highest_mhz, error);
-    }
-    if (status == HARPE_OK) {
-        status = start_obeying(controller, highest_mhz, error);
+        harpe_obedience_start(&controller->obedience, controller->slot, &controller->gpu);
+        harpe_obedience_note(&controller->obedience, highest_mhz);
+        status = start_clock_thread(controller, highest_mhz, error);
     }
     if (status != HARPE_OK) {
-        end_claim(controller,
-                  harpe_controller_gpu_put_back(&controller->gpu, controller->slot, ~0U, &ignored));
+        end_claim(controller, harpe_controller_gpu_restore(&controller->gpu, controller->changes,
+                                                           ~0U, &ignored));
     }
     return status;
 }
 
-/* ---- End ------------------------------------------------------------------------------------ */
+/* ---- End ------------------------------------------------------------------------------------- */
 
-static bool ends_within(const harpe_obedience *obedience, double patience_s) {
-    double give_up_at = harpe_clock_s() + patience_s;
-    while (!atomic_load(&obedience->has_ended)) {
+static bool ends_within(harpe_clock_thread *clock_thread, double timeout_s) {
+    double give_up_at = harpe_clock_s() + timeout_s;
+    while (!atomic_load(&clock_thread->has_ended)) {
         if (harpe_clock_s() > give_up_at) return false;
+        /* Again, because a hostile trainer can write to the futex on which the thread waits. */
+        harpe_controller_stop_clock_thread(clock_thread);
         struct timespec pause = {.tv_nsec = LOOK_NS};
         (void)nanosleep(&pause, NULL);
     }
     return true;
 }
 
-/* The obeying thread resets the clocks after whatever driver call it is in; the rest is put back
- * here at the same time. */
-static harpe_status put_back(controller_process *controller, harpe_error *error) {
-    harpe_obedience *obedience = &controller->obedience;
-    harpe_controller_obey_no_more(obedience);
-    harpe_status status = harpe_controller_gpu_put_back(&controller->gpu, controller->slot,
-                                                        HARPE_TOUCHED_POWER_LIMIT, error);
-    if (!ends_within(obedience, PATIENCE_S)) {
+/* Restores the GPU. The request thread resets the clocks after its present driver call. Meanwhile
+ * this thread restores the power limit. */
+static harpe_status restore(controller_process *controller, harpe_error *error) {
+    harpe_clock_thread *clock_thread = &controller->clock_thread;
+    harpe_controller_stop_clock_thread(clock_thread);
+    harpe_status status = harpe_controller_gpu_restore(&controller->gpu, controller->changes,
+                                                       HARPE_TOUCHED_POWER_LIMIT, error);
+    if (!ends_within(clock_thread, TIMEOUT_S)) {
         harpe_error ignored;
-        (void)harpe_controller_gpu_put_back(
-            &controller->gpu, controller->slot,
+        (void)harpe_controller_gpu_restore(
+            &controller->gpu, controller->changes,
             HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS, &ignored);
-        if (!ends_within(obedience, LONGEST_PATIENCE_S)) {
+        if (!ends_within(clock_thread, LONGEST_TIMEOUT_S))
             return harpe_fail(error, HARPE_DRIVER_ERROR, "a driver call does not return");
-        }
     }
     (void)pthread_join(controller->thread, NULL);
-    if (obedience->status != HARPE_OK) {
-        *error = obedience->error;
-        status = obedience->status;
+    if (clock_thread->status != HARPE_OK) {
+        *error = clock_thread->error;
+        status = clock_thread->status;
     }
-    harpe_controller_gpu_close(&obedience->gpu);
+    harpe_controller_gpu_close(&clock_thread->gpu);
     return status;
 }
 
@@ -161,24 +193,26 @@ int harpe_controller_main(void) {
     static controller_process
         controller; /* a thread that hangs in the driver may outlive this function */
     harpe_error error = {.status = HARPE_OK};
-    harpe_side_process_begin();
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    harpe_helper_process_begin();
+    harpe_connections_begin();
     harpe_status status = start(&controller, &error);
     tell(HARPE_CONTROLLER_READY, status, &error);
     if (status == HARPE_OK) {
-        int ignored = chdir("/"); /* so that no file system is held */
+        int ignored = chdir("/"); /* so that the process keeps no file system busy */
         (void)ignored;
-        (void)harpe_side_process_wait(-1);
-        status = put_back(&controller, &error);
+        (void)harpe_helper_process_wait(-1);
+        status = restore(&controller, &error);
         end_claim(&controller, status);
-        if (status != HARPE_OK) {
-            syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be put back: %s", error.message);
-        }
-        tell(HARPE_CONTROLLER_RESTORED, status, &error);
+        if (status != HARPE_OK)
+            syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be restored: %s", error.message);
+        tell_end(&controller, status, &error);
     }
-    if (controller.obedience.gpu.gpus) _exit(EXIT_FAILURE); /* its thread is still in a call */
+    /* A thread is still in a call. */
+    if (!harpe_obedience_stop(&controller.obedience))
+        _exit(status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE);
+    if (controller.clock_thread.gpu.gpus) _exit(EXIT_FAILURE);
     harpe_controller_gpu_close(&controller.gpu);
     if (controller.slot) (void)munmap(controller.slot, sizeof *controller.slot);
-    curl_global_cleanup();
+    harpe_connections_end();
     return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's side of the slot: leaving a wish there, which must cost the training thread next to
- * nothing, and reading the controller's counts. */
+/* The trainer's side of the slot: stores a request, which must cost the training thread almost
+ * nothing, and reads the controller's counts. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -11,27 +11,44 @@
 #include "base/clock.h"
 #include "client/controller.h"
 
-/* ---- Wishes --------------------------------------------------------------------------------- */
+/* ---- Requests -------------------------------------------------------------------------------- */
 
 void harpe_controller_slot_wake(harpe_controller_slot *slot) {
     if (atomic_exchange(&slot->is_parked, 0) == 0) return;
     (void)syscall(SYS_futex, &slot->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The wish is stored before the look at is_parked, and the controller stores is_parked before its
- * last look at the wish: one of the two sees the other (both sequentially consistent). */
+/* The request is stored before is_parked is read, and the controller stores is_parked before its
+ * last read of the request (both sequentially consistent). So at least one side sees the other's
+ * store. */
 void harpe_frequency_controller_set(harpe_frequency_controller *controller, int frequency_mhz) {
     if (!controller) return;
     harpe_controller_slot *slot = controller->slot;
-    uint64_t wishes = atomic_load_explicit(&slot->wishes, memory_order_relaxed);
-    atomic_store_explicit(&slot->wishes, wishes + 1, memory_order_relaxed);
-    atomic_store(&slot->wish, harpe_wish_make(harpe_clock_ns(), frequency_mhz));
+    uint64_t clock_requests = atomic_load_explicit(&slot->clock_requests, memory_order_relaxed);
+    atomic_store_explicit(&slot->clock_requests, clock_requests + 1, memory_order_relaxed);
+    atomic_store(&slot->request, harpe_clock_request_make(harpe_clock_ns(), frequency_mhz));
     if (atomic_load(&slot->is_parked) == 0) return;
     atomic_fetch_add_explicit(&slot->wakes, 1, memory_order_relaxed);
     harpe_controller_slot_wake(slot);
 }
 
-/* ---- Counts --------------------------------------------------------------------------------- */
+/* ---- Obedience ------------------------------------------------------------------------------- */
+
+harpe_frequency_controller_obedience
+harpe_frequency_controller_obeys(const harpe_frequency_controller *controller) {
+    if (!controller) return (harpe_frequency_controller_obedience){.looks = 0};
+    const harpe_controller_slot *slot = controller->slot;
+    return (harpe_frequency_controller_obedience){
+        .looks = atomic_load(&slot->looks),
+        .disobeyed = atomic_load(&slot->disobeyed),
+        .disobeys = atomic_load(&slot->disobeys) != 0,
+        .wanted_mhz = (int)atomic_load(&slot->wanted_mhz),
+        .held_mhz = (int)atomic_load(&slot->held_mhz),
+        .reasons = atomic_load(&slot->reasons),
+    };
+}
+
+/* ---- Counts ---------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     uint32_t one = *(const uint32_t *)a;
@@ -45,9 +62,8 @@ static void summarize_latencies(const harpe_controller_slot *slot,
                                                                 : HARPE_CONTROLLER_LATENCIES;
     uint32_t *sorted = count > 0 ? malloc(count * sizeof *sorted) : NULL;
     if (!sorted) return;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         sorted[i] = atomic_load_explicit(&slot->latency_ns[i], memory_order_relaxed);
-    }
     qsort(sorted, count, sizeof *sorted, compare);
     size_t median = count / 2;
     size_t p99 = (count - 1) * 99 / 100;
@@ -63,13 +79,14 @@ harpe_frequency_controller_count(const harpe_frequency_controller *controller) {
     if (!controller) return counts;
     const harpe_controller_slot *slot = controller->slot;
     uint64_t taken = atomic_load(&slot->taken);
-    bool one_waits = atomic_load(&slot->wish) != atomic_load(&slot->taken_wish);
-    counts.wishes = atomic_load(&slot->wishes);
+    bool one_waits = atomic_load(&slot->request) != atomic_load(&slot->taken_request);
+    counts.clock_requests = atomic_load(&slot->clock_requests);
     counts.written = atomic_load(&slot->written);
     counts.skipped = atomic_load(&slot->skipped);
     counts.failed = atomic_load(&slot->failed);
-    /* The two sides go on counting meanwhile. */
-    counts.superseded = counts.wishes > taken + one_waits ? counts.wishes - taken - one_waits : 0;
+    /* The counts may change between these reads, so the difference may be negative. */
+    counts.superseded =
+        counts.clock_requests > taken + one_waits ? counts.clock_requests - taken - one_waits : 0;
     summarize_latencies(slot, &counts);
     return counts;
 }

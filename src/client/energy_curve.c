@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Points of a GPU's energy over time, from readings of a counter or of power. Stands between the
- * profiler's thread, which reads, and the fit, which wants energies between points. */
+/* Makes points of a GPU's energy over time from readings of a counter or of power. The profiler's
+ * thread adds readings, and the fit uses the energies between points. */
 #include "client/energy_curve.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 
-/* Its multiples, without their whole parts, fill 0 to 1 evenly (Weyl). */
+/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
 static const double golden_ratio = 0.6180339887498949;
 
 void harpe_energy_curve_clear(harpe_energy_curve *curve) {
@@ -17,7 +17,7 @@ void harpe_energy_curve_clear(harpe_energy_curve *curve) {
     *curve = (harpe_energy_curve){0};
 }
 
-/* ---- Readings ----------------------------------------------------------------------------- */
+/* ---- Readings -------------------------------------------------------------------------------- */
 
 void harpe_energy_curve_break(harpe_energy_curve *curve) {
     curve->is_broken = true;
@@ -26,7 +26,7 @@ void harpe_energy_curve_break(harpe_energy_curve *curve) {
     curve->rhythm_count = 0;
 }
 
-/* Where there is no room the curve begins anew. */
+/* Adds a point. If there is no memory, the curve starts again. */
 static void add_point(harpe_energy_curve *curve, harpe_curve_point point) {
     if (curve->count == HARPE_CURVE_POINTS_MAX ||
         !HARPE_ARRAY_RESERVE(curve->points, curve->capacity, curve->count + 1)) {
@@ -52,9 +52,7 @@ bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns,
     uint64_t before_mj = curve->counter_mj;
     int64_t unmoved_ns = curve->unmoved_ns;
     bool has_restarted = !is_first && counter_mj < before_mj;
-    if (has_restarted) {
-        harpe_energy_curve_break(curve);
-    }
+    if (has_restarted) harpe_energy_curve_break(curve);
     curve->is_broken = false;
     curve->has_reading = true;
     curve->counter_mj = counter_mj;
@@ -64,9 +62,7 @@ bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns,
     add_point(curve, (harpe_curve_point){.time_ns = unmoved_ns + (ended_ns - unmoved_ns) / 2,
                                          .blur_ns = (ended_ns - unmoved_ns) / 2,
                                          .energy_j = (double)counter_mj * 1e-3});
-    if (curve->count > 0) {
-        note_rhythm(curve);
-    }
+    if (curve->count > 0) note_rhythm(curve);
     return true;
 }
 
@@ -74,9 +70,7 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
                                   int64_t gap_ns) {
     int64_t length_ns = curve->has_reading ? time_ns - curve->sampled_ns : 0;
     if (curve->has_reading && length_ns <= 0) return;
-    if (length_ns > gap_ns) {
-        curve->has_gap = true;
-    }
+    if (length_ns > gap_ns) curve->has_gap = true;
     curve->sampled_j += 0.5 * (curve->power_w + power_w) * (double)length_ns * 1e-9;
     curve->is_broken = false;
     curve->has_reading = true;
@@ -89,25 +83,23 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
                                          .energy_j = curve->sampled_j});
 }
 
-/* ---- When to look ------------------------------------------------------------------------- */
+/* ---- Time of the next reading ---------------------------------------------------------------- */
 
-/* The shortest of the latest: a move that was missed makes a long one. 0: not known. */
+/* Returns the shortest of the latest intervals between changes, because a missed change makes an
+ * interval longer. 0: not known. */
 static int64_t rhythm_of(const harpe_energy_curve *curve) {
     size_t known = curve->rhythm_count < HARPE_RHYTHM_LENGTH ? curve->rhythm_count
                                                              : (size_t)HARPE_RHYTHM_LENGTH;
     int64_t shortest_ns = 0;
-    for (size_t i = 0; i < known; i++) {
-        if (i == 0 || curve->rhythm_ns[i] < shortest_ns) {
-            shortest_ns = curve->rhythm_ns[i];
-        }
-    }
+    for (size_t i = 0; i < known; i++)
+        if (i == 0 || curve->rhythm_ns[i] < shortest_ns) shortest_ns = curve->rhythm_ns[i];
     return shortest_ns;
 }
 
 int64_t harpe_energy_curve_delay_ns(const harpe_energy_curve *curve, int64_t now_ns,
                                     int64_t period_ns) {
-    /* Between half a period and one and a half: samples in step with the training's own rhythm
-     * would always meet the same part of it. */
+    /* The delay varies between 0.5 and 1.5 periods. Training steps are periodic, and samples with a
+     * fixed period could always hit the same part of a step. */
     if (curve->is_sampled) {
         return (int64_t)((0.5 + fmod((double)curve->samples * golden_ratio, 1)) *
                          (double)period_ns);
@@ -116,23 +108,20 @@ int64_t harpe_energy_curve_delay_ns(const harpe_energy_curve *curve, int64_t now
     if (rhythm_ns == 0 || curve->count == 0) return period_ns;
     int64_t due_ns = curve->points[curve->count - 1].time_ns + rhythm_ns;
     int64_t early_ns = due_ns - period_ns / 4;
-    if (now_ns < early_ns) {
-        return early_ns - now_ns < period_ns ? early_ns - now_ns : period_ns;
-    }
+    if (now_ns < early_ns) return early_ns - now_ns < period_ns ? early_ns - now_ns : period_ns;
     return now_ns < due_ns + rhythm_ns / 2 ? period_ns / 10 : period_ns;
 }
 
-/* ---- Asking ------------------------------------------------------------------------------- */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 size_t harpe_energy_curve_find(const harpe_energy_curve *curve, int64_t time_ns) {
     size_t low = 0, high = curve->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (curve->points[middle].time_ns <= time_ns) {
+        if (curve->points[middle].time_ns <= time_ns)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low - 1;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pipeline frequency optimizer: made, looked at, ended. It stands between a training loop and
- * the coordination server, and ties together what its files do: follow a schedule on the training
- * thread (optimizer_training.c), talk to the server (optimizer_thread.c), keep the GPU's controller
- * alive (optimizer_gpu.c), measure (the instruction profiler). */
+/* Makes and frees the pipeline frequency optimizer, and returns its status. Other files do the
+ * work: optimizer_training.c follows a schedule on the training thread, optimizer_thread.c talks to
+ * the server, optimizer_gpu.c keeps the GPU's controller alive, and the instruction profiler
+ * measures. */
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,30 +15,31 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/optimizer_parts.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/optimizer_internal.h"
 
-static const harpe_pipeline_patience usual_patience = {
+static const harpe_pipeline_timeouts usual_timeouts = {
     .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600, .report_s = 20};
 
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {
-    if (!optimizer->options.log.write) return;
-    char line[HARPE_ERROR_MESSAGE_SIZE + 128];
-    int length = snprintf(line, sizeof line,
-                          "pipeline frequency optimizer, rank %d: ", optimizer->options.rank);
+    char prefix[64];
+    (void)snprintf(prefix, sizeof prefix,
+                   "pipeline frequency optimizer, rank %d: ", optimizer->options.rank);
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(line + length, sizeof line - (size_t)length, format, arguments);
+    harpe_log_prefixed_line(&optimizer->options.log, level, prefix, format, arguments);
     va_end(arguments);
-    optimizer->options.log.write(optimizer->options.log.user, level, line);
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
-/* How a child of fork knows that it is one, without a system call. A kernel before 4.14 does not
- * know the advice: there, a child that calls the optimizer is taken for its parent. */
+/* Makes a page of memory that becomes zero in a forked child, so that the child recognises itself
+ * without a system call. Kernels before 4.14 do not support such pages; there, a child that calls
+ * the optimizer is treated like its parent. */
 static harpe_status make_here(harpe_pipeline *optimizer, harpe_error *error) {
     unsigned char *page =
         mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -50,91 +50,85 @@ static harpe_status make_here(harpe_pipeline *optimizer, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* In strict mode a GPU that is not there or not to be controlled is an error, else a log line. */
+/* Opens the GPU. In strict mode a GPU that is missing or cannot be controlled is an error;
+ * otherwise it is logged. */
 static harpe_status take_gpu(harpe_pipeline *optimizer, harpe_error *error) {
     bool wants_clocks = !optimizer->options.leave_clocks_alone;
     harpe_error reason;
     harpe_status status = harpe_pipeline_find_gpu(optimizer, &reason);
-    if (!status && wants_clocks) {
+    if (status == HARPE_OK && wants_clocks) {
         status = harpe_pipeline_start_controller(optimizer, &reason);
         optimizer->care.is_wanted = true;
     }
-    if (!status) return HARPE_OK;
-    if (optimizer->options.is_strict) {
+    if (status == HARPE_OK) return HARPE_OK;
+    if (optimizer->options.is_strict)
         return harpe_fail(error, status, "pipeline frequency: %.900s", reason.message);
-    }
     optimizer->care.told = status;
     optimizer->care.pause_s = 1;
     optimizer->care.next_try_ns = harpe_clock_ns() + INT64_C(1000000000);
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "clocks are not controlled, training goes on: %s", reason.message);
+                       "clocks are not controlled, training continues: %s", reason.message);
     return HARPE_OK;
 }
 
-/* Times are worth something without energies. */
+/* Makes the profiler. If energy cannot be measured, the profiler measures only times. */
 static harpe_status make_profiler(harpe_pipeline *optimizer, harpe_error *error) {
     harpe_instruction_profiler_options how = {.gpus = optimizer->gpus,
                                               .gpu = optimizer->options.device_id,
                                               .log = optimizer->options.log};
     harpe_error reason;
     harpe_status status = harpe_instruction_profiler_new(&how, &optimizer->profiler, &reason);
-    if (!status) return HARPE_OK;
-    if (!how.gpus || optimizer->options.is_strict) {
+    if (status == HARPE_OK) return HARPE_OK;
+    if (!how.gpus || optimizer->options.is_strict)
         return harpe_fail(error, status, "pipeline frequency: %.900s", reason.message);
-    }
-    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "energy is not measured, times are: %s",
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "only times are measured, without energy: %s",
                        reason.message);
     how.gpus = NULL;
     return harpe_instruction_profiler_new(&how, &optimizer->profiler, error);
 }
 
-static void make_marks(harpe_pipeline *optimizer) {
+static void make_stream_events(harpe_pipeline *optimizer) {
     if (optimizer->options.mark != HARPE_MARK_STREAM) return;
-    optimizer->marks =
-        harpe_marks_new(optimizer->options.cuda_stream, harpe_pipeline_carry_out, optimizer);
-    if (!optimizer->marks) {
+    optimizer->stream_events = harpe_stream_events_new(optimizer->options.cuda_stream,
+                                                       harpe_pipeline_carry_out, optimizer);
+    if (!optimizer->stream_events) {
         harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
                            "this process has not loaded CUDA: instructions are marked when they "
                            "are enqueued");
     }
 }
 
-/* Signals are for the training's threads. */
 static harpe_status start_thread(harpe_pipeline *optimizer, harpe_error *error) {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&optimizer->thread, NULL, harpe_pipeline_run, optimizer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = harpe_thread_start(&optimizer->thread, "harpe-pfo", harpe_pipeline_run, optimizer);
     if (code) return harpe_fail_errno(error, code, "pipeline frequency: starting a thread");
     optimizer->has_thread = true;
-    (void)pthread_setname_np(optimizer->thread, "harpe-pfo");
     return HARPE_OK;
 }
 
 static harpe_status build(harpe_pipeline *optimizer,
                           const harpe_pipeline_frequency_options *options, harpe_error *error) {
     harpe_status status = harpe_pipeline_take_options(optimizer, options, error);
-    if (!status) status = make_here(optimizer, error);
-    if (status) {
+    if (status == HARPE_OK) status = make_here(optimizer, error);
+    if (status != HARPE_OK) {
         harpe_pipeline_miss_meeting(options);
         return status;
     }
-    /* Before anything else that may fail on one rank alone: the others wait in the broadcast. */
+    /* This comes before any step that may fail on one rank alone, because the other ranks wait in
+     * the broadcast. */
     status = harpe_pipeline_agree_on_job(optimizer, error);
-    if (!status) status = take_gpu(optimizer, error);
-    if (!status) status = harpe_pipeline_format_rank(optimizer, error);
-    if (!status) status = make_profiler(optimizer, error);
-    if (status) return status;
-    make_marks(optimizer);
+    if (status == HARPE_OK) status = take_gpu(optimizer, error);
+    if (status == HARPE_OK) status = harpe_pipeline_format_rank(optimizer, error);
+    if (status == HARPE_OK) status = make_profiler(optimizer, error);
+    if (status != HARPE_OK) return status;
+    make_stream_events(optimizer);
     harpe_connection_options how = {.server_url = optimizer->options.server_url,
                                     .token = optimizer->options.token,
                                     .ca_file = optimizer->options.ca_file,
-                                    .held_s = optimizer->patience.held_s,
+                                    .held_s = optimizer->timeouts.held_s,
                                     .go_on = harpe_pipeline_go_on,
                                     .user = optimizer};
     status = harpe_connection_new(&how, &optimizer->conversation.connection, error);
-    return status ? status : start_thread(optimizer, error);
+    return status != HARPE_OK ? status : start_thread(optimizer, error);
 }
 
 static harpe_pipeline *make_empty(void) {
@@ -152,7 +146,7 @@ static harpe_pipeline *make_empty(void) {
 }
 
 harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *options,
-                                     const harpe_pipeline_patience *patience, harpe_pipeline **out,
+                                     const harpe_pipeline_timeouts *timeouts, harpe_pipeline **out,
                                      harpe_error *error) {
     if (!options || !out) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -160,9 +154,9 @@ harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *opt
     }
     harpe_pipeline *optimizer = make_empty();
     if (!optimizer) return harpe_fail_memory(error);
-    optimizer->patience = *patience;
+    optimizer->timeouts = *timeouts;
     harpe_status status = build(optimizer, options, error);
-    if (status) {
+    if (status != HARPE_OK) {
         harpe_pipeline_frequency_free(optimizer);
         return status;
     }
@@ -173,7 +167,7 @@ harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *opt
 harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
                                           harpe_pipeline_frequency_optimizer **out,
                                           harpe_error *error) {
-    return harpe_pipeline_new_with(options, &usual_patience, out, error);
+    return harpe_pipeline_new_with(options, &usual_timeouts, out, error);
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */
@@ -189,10 +183,11 @@ static void end_thread(harpe_pipeline *optimizer) {
 }
 
 void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer) {
-    /* A child has neither the threads nor a right to the GPU; its memory goes with it. */
+    /* A child has neither the threads nor the right to use the GPU. Its memory is freed when it
+     * ends. */
     if (!optimizer || (optimizer->here && !*optimizer->here)) return;
     end_thread(optimizer);
-    harpe_marks_free(optimizer->marks);
+    harpe_stream_events_free(optimizer->stream_events);
     harpe_frequency_controller_stop(atomic_load(&optimizer->controller));
     harpe_instruction_profiler_free(optimizer->profiler);
     harpe_connection_free(optimizer->conversation.connection);
@@ -208,10 +203,10 @@ void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer
     free(optimizer);
 }
 
-/* ---- Looking --------------------------------------------------------------------------------- */
+/* ---- Status ---------------------------------------------------------------------------------- */
 
 harpe_pipeline_frequency_status
-harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
+harpe_pipeline_frequency_get_status(harpe_pipeline_frequency_optimizer *optimizer) {
     harpe_pipeline_frequency_status status = {.state = HARPE_PFO_OFF, .round = -1};
     if (harpe_pipeline_is_elsewhere(optimizer)) return status;
     pthread_mutex_lock(&optimizer->lock);
@@ -221,18 +216,29 @@ harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
     memcpy(status.job_id, optimizer->job_id, sizeof status.job_id);
     pthread_mutex_unlock(&optimizer->lock);
     status.steps = atomic_load_explicit(&optimizer->steps, memory_order_relaxed);
-    status.misfits = atomic_load_explicit(&optimizer->misfits, memory_order_relaxed);
+    status.misfits = atomic_load_explicit(&optimizer->mismatches, memory_order_relaxed);
     const harpe_frequency_controller *controller =
         atomic_load_explicit(&optimizer->controller, memory_order_acquire);
     if (controller) status.controller = harpe_frequency_controller_count(controller);
     return status;
 }
 
+uint64_t
+harpe_pipeline_frequency_spoiled_steps(const harpe_pipeline_frequency_optimizer *optimizer) {
+    if (harpe_pipeline_is_elsewhere(optimizer)) return 0;
+    return atomic_load_explicit(&optimizer->spoiled_steps, memory_order_relaxed);
+}
+
+harpe_pipeline_frequency_status
+harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
+    return harpe_pipeline_frequency_get_status(optimizer);
+}
+
 static harpe_status wait_for_round(harpe_pipeline *optimizer, int64_t round,
                                    const struct timespec *until) {
     harpe_status status = HARPE_OK;
     pthread_mutex_lock(&optimizer->lock);
-    while (!status && optimizer->round < round) {
+    while (status == HARPE_OK && optimizer->round < round) {
         bool is_over =
             optimizer->state == HARPE_PFO_OFF ||
             pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, until) == ETIMEDOUT;
@@ -249,7 +255,7 @@ harpe_status harpe_pipeline_frequency_wait_for_round(harpe_pipeline_frequency_op
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "pipeline frequency: no optimizer, or a negative time to wait");
     }
-    double longest_s = 1e9; /* decades, without overflow */
+    double longest_s = 1e9; /* some 30 years; a larger value could overflow */
     int64_t until_ns =
         harpe_clock_ns() + (int64_t)((at_most_s < longest_s ? at_most_s : longest_s) * 1e9);
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sorts the server's answers by what the optimizer has to do about them. Statuses alone do not
- * tell: a proxy or some other program at the address answers 404 and 500 too, but has no `detail`
- * to show. */
+/* Sorts the server's answers by the action that they require. The HTTP status alone is not enough,
+ * because a proxy or another program at the address answers 404 and 500 too, but without a
+ * `detail`. */
 #include "client/optimizer_answers.h"
 
 #include <jansson.h>
@@ -12,7 +12,7 @@
 
 /* ---- Reasons --------------------------------------------------------------------------------- */
 
-/* "body.pp_degree: field required" of a list of bad fields. */
+/* Describes an invalid field of a list: "body.pp_degree: field required". */
 static void describe_bad_field(const json_t *problem, char *text, size_t size) {
     size_t length = 0;
     size_t index;
@@ -30,16 +30,16 @@ static void describe_bad_field(const json_t *problem, char *text, size_t size) {
     (void)snprintf(text + length, size - length, ": %s", message ? message : "");
 }
 
-/* False: this is not how a harpe server answers. */
+/* Finds the detail of an answer. Returns false if the answer does not have the form of a harpe
+ * server's answers. */
 static bool find_detail(const harpe_answer *answer, char *text, size_t size) {
     json_t *body = json_loadb(answer->body, answer->length, 0, NULL);
     const json_t *detail = json_object_get(body, "detail");
     bool is_found = json_is_string(detail) || json_array_size(detail) > 0;
-    if (json_is_string(detail)) {
+    if (json_is_string(detail))
         (void)snprintf(text, size, "%s", json_string_value(detail));
-    } else if (is_found) {
+    else if (is_found)
         describe_bad_field(json_array_get(detail, 0), text, size);
-    }
     json_decref(body);
     return is_found;
 }
@@ -67,14 +67,14 @@ static void set_garbage(harpe_reply *reply, long http_status) {
                    "answered %ld, not as harpe serve does: is server_url right?", http_status);
 }
 
-/* Sends, and fills in `reply`; `*answer` is of use where the outcome is ANSWERED. */
+/* Sends a request and fills in `reply`. `*answer` is valid if the outcome is ANSWERED. */
 static void exchange(harpe_connection *connection, const harpe_request *request,
                      harpe_answer *answer, harpe_reply *reply) {
     harpe_error error;
     char detail[400];
     *reply = (harpe_reply){.outcome = HARPE_REPLY_ANSWERED, .round = -1};
     harpe_status status = harpe_connection_call(connection, request, answer, &error);
-    if (status) {
+    if (status != HARPE_OK) {
         reply->outcome = status == HARPE_INTERRUPTED ? HARPE_REPLY_INTERRUPTED : HARPE_REPLY_AWAY;
         (void)snprintf(reply->reason, sizeof reply->reason, "%.500s", error.message);
         return;
@@ -96,9 +96,8 @@ void harpe_reply_to(harpe_connection *connection, const harpe_request *request,
                     harpe_reply *reply) {
     harpe_answer answer;
     exchange(connection, request, &answer, reply);
-    if (reply->outcome == HARPE_REPLY_ANSWERED && strncmp(answer.body, "null", 4) != 0) {
+    if (reply->outcome == HARPE_REPLY_ANSWERED && strncmp(answer.body, "null", 4) != 0)
         set_garbage(reply, answer.http_status);
-    }
 }
 
 void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
@@ -106,17 +105,17 @@ void harpe_reply_to_registration(harpe_connection *connection, const char *job_b
     harpe_request request = {.path = "/register_job", .segment = "", .query = "", .body = job_body};
     harpe_answer answer;
     exchange(connection, &request, &answer, reply);
-    /* There is no job yet to be gone; one of this key with other degrees may be evicted. */
+    /* A registration names no job, so the answer cannot mean that a job is gone. A conflict with a
+     * job of the same key and other degrees may end, because the server may evict that job. */
     if (reply->outcome == HARPE_REPLY_GONE) reply->outcome = HARPE_REPLY_AWAY;
     if (reply->outcome == HARPE_REPLY_CONFLICT) reply->outcome = HARPE_REPLY_FAILED;
     if (reply->outcome != HARPE_REPLY_ANSWERED) return;
     json_t *id = json_loadb(answer.body, answer.length, JSON_DECODE_ANY, NULL);
     size_t length = json_string_length(id);
-    if (length == 0 || length >= size) {
+    if (length == 0 || length >= size)
         set_garbage(reply, answer.http_status);
-    } else {
+    else
         memcpy(job_id, json_string_value(id), length + 1);
-    }
     json_decref(id);
 }
 
@@ -135,7 +134,7 @@ void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request
     if (reply->outcome != HARPE_REPLY_ANSWERED) return;
     harpe_frequency_schedule found = {0};
     harpe_status status = harpe_frequency_schedule_parse(answer.body, answer.length, &found, NULL);
-    if (status || found.rank != rank) {
+    if (status != HARPE_OK || found.rank != rank) {
         harpe_frequency_schedule_free(&found);
         set_garbage(reply, answer.http_status);
         return;

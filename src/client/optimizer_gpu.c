@@ -1,19 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer and its GPU: which clocks there are, and a frequency controller that is kept alive.
- * Sets no clock itself. Without a GPU, or without permission, training and measuring go on. */
+/* The optimizer's GPU: lists its clocks, and keeps a frequency controller alive. This file sets no
+ * clocks. Without a GPU, or without permission, training and measuring continue. */
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/controller.h"
-#include "client/optimizer_parts.h"
+#include "client/optimizer_internal.h"
 #include "gpu/gpus.h"
+#include "lease/lease.h"
 
 #define FIRST_PAUSE_S 1.0
 #define LONGEST_PAUSE_S 30.0
+#define TELL_AGAIN_NS INT64_C(60000000000)
+
+enum { ENOUGH_LOOKS = 3 }; /* a clock that differs only once is not logged */
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
+
+/* Returns the range of clocks that the node agent allows. The server must not plan other clocks. */
+static harpe_lease_terms read_limits(const harpe_pipeline *optimizer) {
+    const harpe_pipeline_frequency_options *options = &optimizer->options;
+    harpe_lease_terms limits = {.is_lease = 0};
+    harpe_zeusd_address zeusd;
+    char agent[HARPE_LEASE_SOCKET_SIZE];
+    if (options->leave_clocks_alone ||
+        harpe_zeusd_find(options->controller.zeusd_socket, &zeusd, NULL) != HARPE_OK ||
+        harpe_zeusd_is_given(&zeusd.place) || !harpe_lease_find_agent(optimizer->gpus, agent))
+        return limits;
+    const char *uuid = harpe_gpu_info_at(optimizer->gpus, options->device_id)->uuid;
+    harpe_lease_read_limits(agent, uuid, &limits);
+    return limits;
+}
 
 static harpe_status list_clocks(harpe_pipeline *optimizer, harpe_error *error) {
     uint32_t memory_mhz;
@@ -21,16 +40,22 @@ static harpe_status list_clocks(harpe_pipeline *optimizer, harpe_error *error) {
     size_t count = 0;
     harpe_status status = harpe_gpus_full_speed_clocks(
         optimizer->gpus, optimizer->options.device_id, &memory_mhz, &graphics, &count, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
+    harpe_lease_terms limits = read_limits(optimizer);
     int *clocks = harpe_calloc(count, sizeof *clocks);
-    for (size_t i = 0; clocks && i < count; i++) {
-        clocks[i] = (int)graphics[i];
-    }
+    size_t used = 0;
+    for (size_t i = 0; clocks && i < count; i++)
+        if (graphics[i] >= limits.lowest_mhz &&
+            (limits.highest_mhz == 0 || graphics[i] <= limits.highest_mhz))
+            clocks[used++] = (int)graphics[i];
     free(graphics);
     if (!clocks) return harpe_fail_memory(error);
     optimizer->clocks_mhz = clocks;
-    optimizer->clock_count = count;
-    return HARPE_OK;
+    optimizer->clock_count = used;
+    if (used > 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "GPU %d: the node agent's rules allow none of its clocks",
+                      optimizer->options.device_id);
 }
 
 harpe_status harpe_pipeline_find_gpu(harpe_pipeline *optimizer, harpe_error *error) {
@@ -39,7 +64,7 @@ harpe_status harpe_pipeline_find_gpu(harpe_pipeline *optimizer, harpe_error *err
     if (!optimizer->gpus) {
         harpe_gpus_options how = {.log = options->log};
         harpe_status status = harpe_gpus_open(&how, &optimizer->gpus, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
         optimizer->owns_gpus = true;
     }
     int count = harpe_gpus_count(optimizer->gpus);
@@ -62,7 +87,7 @@ harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_er
     harpe_frequency_controller *controller = NULL;
     harpe_status status =
         harpe_frequency_controller_start_unless(&how, &optimizer->is_stopping, &controller, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     atomic_store_explicit(&optimizer->controller, controller, memory_order_release);
     return HARPE_OK;
 }
@@ -73,27 +98,28 @@ static void plan_next_try(harpe_controller_care *care) {
     care->next_try_ns = harpe_clock_ns() + (int64_t)(care->pause_s * 1e9);
 }
 
-/* One line when it goes wrong, or wrong in another way; one when it is well again. */
+/* Logs one line when a failure begins or changes, and one line when it ends. */
 static void tell(harpe_pipeline *optimizer, harpe_status status, const char *reason) {
     harpe_controller_care *care = &optimizer->care;
     if (status == care->told) return;
     care->told = status;
-    if (status) {
+    if (status != HARPE_OK) {
         harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                           "clocks are not controlled, training goes on: %s", reason);
+                           "clocks are not controlled, training continues: %s", reason);
     } else {
         harpe_pipeline_say(optimizer, HARPE_LOG_INFO, "clocks are controlled again");
     }
 }
 
-/* A refused set is reported once; that all is well again shows in the next one. */
+/* Handles the status of a living controller. The controller reports a refused call only once, so a
+ * later HARPE_OK does not prove that calls succeed again. A new written frequency proves it. */
 static void tend_living(harpe_pipeline *optimizer, const harpe_frequency_controller *controller,
                         harpe_status status, const char *reason) {
     harpe_controller_care *care = &optimizer->care;
     if (harpe_clock_ns() > care->next_try_ns) care->pause_s = 0;
     if (status == HARPE_OK && care->told == HARPE_OK) return;
     uint64_t written = harpe_frequency_controller_count(controller).written;
-    if (status) {
+    if (status != HARPE_OK) {
         care->written_before = written;
         tell(optimizer, status, reason);
     } else if (written != care->written_before) {
@@ -101,7 +127,35 @@ static void tend_living(harpe_pipeline *optimizer, const harpe_frequency_control
     }
 }
 
-/* zeusd's absence has the status of a death, and nothing to restart. */
+/* Describes the reasons of the driver, which are NVML's bits. */
+static const char *describe_reasons(uint64_t reasons) {
+    if (reasons & 0x04) return "its power limit";
+    if (reasons & (0x20 | 0x40)) return "its temperature";
+    if (reasons & 0x80) return "the power brake of the machine";
+    if (reasons & 0x08) return "a slowdown by the hardware";
+    if (reasons & 0x10) return "a group of GPUs with one clock (sync boost)";
+    return "no reason that the driver names; another program may set clocks, or an administrator "
+           "has locked them";
+}
+
+/* Logs that the GPU has another clock than the requested one, at most once a minute. */
+static void tell_disobedience(harpe_pipeline *optimizer,
+                              const harpe_frequency_controller *controller) {
+    harpe_controller_care *care = &optimizer->care;
+    harpe_frequency_controller_obedience now = harpe_frequency_controller_obeys(controller);
+    bool is_new = now.disobeyed >= care->told_disobeyed + ENOUGH_LOOKS;
+    if (!now.disobeys || !is_new || harpe_clock_ns() < care->tell_disobedience_ns) return;
+    care->told_disobeyed = now.disobeyed;
+    care->tell_disobedience_ns = harpe_clock_ns() + TELL_AGAIN_NS;
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "GPU %d runs at %d MHz although %d MHz are set: %s. Its steps are not "
+                       "measured while it does not obey, at most ten in each round",
+                       optimizer->options.device_id, now.held_mhz, now.wanted_mhz,
+                       describe_reasons(now.reasons));
+}
+
+/* Keeps the controller alive. The status is the same for a dead controller and for a zeusd that
+ * does not answer. Only a dead controller is restarted. */
 void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
     harpe_controller_care *care = &optimizer->care;
     if (!care->is_wanted) return;
@@ -112,16 +166,17 @@ void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
         bool has_died = harpe_frequency_controller_has_died(controller);
         harpe_status status = harpe_frequency_controller_check(controller, &error);
         if (!has_died) {
+            tell_disobedience(optimizer, controller);
             tend_living(optimizer, controller, status, error.message);
             return;
         }
-        if (status) tell(optimizer, status, error.message);
+        if (status != HARPE_OK) tell(optimizer, status, error.message);
     }
     if (harpe_clock_ns() < care->next_try_ns) return;
     harpe_status status = controller ? harpe_frequency_controller_restart(controller, &error)
                                      : harpe_pipeline_start_controller(optimizer, &error);
     plan_next_try(care);
-    if (status == HARPE_INTERRUPTED) return; /* the optimizer is to end */
-    /* After a death, why there is no other one yet is no news. */
+    if (status == HARPE_INTERRUPTED) return; /* the optimizer is about to end */
+    /* After a death has been reported, the reason for a failed restart is not reported. */
     if (status == HARPE_OK || !controller) tell(optimizer, status, error.message);
 }

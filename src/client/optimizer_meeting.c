@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends the only request that an optimizer makes while it is constructed. If the ranks meet by a
- * broadcast, rank 0 registers the job before the broadcast, which can then carry the job's id. If
- * the server does not answer soon, the optimizer's own thread asks it again later. */
+/* Sends the only request that an optimizer makes during its construction. If the ranks meet by a
+ * broadcast, rank 0 registers the job first, so that the broadcast can contain the job's id. If the
+ * server does not answer soon, the optimizer's own thread asks it again later. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "client/optimizer_answers.h"
-#include "client/optimizer_parts.h"
+#include "client/optimizer_internal.h"
 
 #define ANSWER_WITHIN_S 3.0
 

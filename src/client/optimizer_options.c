@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks, completes and copies the options of a pipeline frequency optimizer, and writes the two
- * registrations that it will send to the server. The ranks also agree on their job here. They use a
- * key, under which each of them registers later, so no rank waits for a server at construction. If
- * they meet by a broadcast and the server answers rank 0 soon, they use the job's id instead,
- * because the published server does not know keys. */
+ * registrations that it will send to the server. Here the ranks also agree on their job. Usually
+ * they agree on a key, and each rank registers later with this key, so no rank waits for a server
+ * at construction. If the ranks meet by a broadcast and the server answers rank 0 soon, they agree
+ * on the job's id instead, because the published server does not know keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/token.h"
-#include "client/optimizer_parts.h"
+#include "client/optimizer_internal.h"
 
 enum { DEFAULT_ITERATIONS = 5, DEFAULT_WARMUP_ITERATIONS = 1, ITERATIONS_MAX = 100000 };
 
@@ -44,9 +44,9 @@ static harpe_status check_places(const harpe_pipeline_frequency_options *options
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         harpe_status status = check_place(places[i].rank_name, places[i].rank,
                                           places[i].degree_name, places[i].degree, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
     }
-    /* The product of three ints may be more than an int64_t holds. */
+    /* The product of three ints may exceed an int64_t. */
     int64_t product = (int64_t)options->pp_degree * options->dp_degree;
     if (product > options->world_size ||
         product * options->tp_degree != (int64_t)options->world_size) {
@@ -76,9 +76,10 @@ static harpe_status check_key(const harpe_pipeline_frequency_options *options, h
 static harpe_status check_options(const harpe_pipeline_frequency_options *options,
                                   harpe_error *error) {
     harpe_status status = check_places(options, error);
-    if (!status) status = harpe_server_url_check(options->server_url, error);
-    if (!status) status = check_key(options, error);
-    if (status) return status;
+    if (status == HARPE_OK)
+        status = harpe_server_url_check("server_url", options->server_url, error);
+    if (status == HARPE_OK) status = check_key(options, error);
+    if (status != HARPE_OK) return status;
     if (options->device_id < 0) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "pipeline frequency: device_id must not be below 0, found %d",
@@ -113,19 +114,18 @@ harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          harpe_error *error) {
     char *token = NULL;
     harpe_status status = check_options(options, error);
-    if (!status)
+    if (status == HARPE_OK)
         status = options->token
                      ? harpe_token_take(options->token, "the option token", &token, error)
                      : harpe_token_take(secure_getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     harpe_pipeline_frequency_options *own = &optimizer->options;
     *own = *options;
     if (own->iterations == 0) own->iterations = DEFAULT_ITERATIONS;
-    if (own->warmup_iterations < 0) {
+    if (own->warmup_iterations < 0)
         own->warmup_iterations = 0;
-    } else if (own->warmup_iterations == 0) {
+    else if (own->warmup_iterations == 0)
         own->warmup_iterations = DEFAULT_WARMUP_ITERATIONS;
-    }
     const char **texts[] = {&own->server_url, &own->job_metadata, &own->job_key, &own->ca_file,
                             &own->controller.zeusd_socket};
     bool ok = true;
@@ -154,7 +154,7 @@ void harpe_pipeline_forget_options(harpe_pipeline *optimizer) {
 static void make_up_key(char key[HARPE_JOB_KEY_SIZE]) {
     static const char digits[] = "0123456789abcdef";
     unsigned char random[(HARPE_JOB_KEY_SIZE - 1) / 2];
-    /* The kernel always has so few random bytes. */
+    /* Ignores the result, because the kernel always has this many random bytes. */
     (void)!getrandom(random, sizeof random, 0);
     for (size_t i = 0; i < sizeof random; i++) {
         key[2 * i] = digits[random[i] >> 4];
@@ -181,17 +181,17 @@ static harpe_status take_key(harpe_pipeline *optimizer, const char *key, harpe_e
     return harpe_job_info_format(&job, &optimizer->job_body, error);
 }
 
-/* What rank 0 broadcasts: a text whose first character gives the kind of the rest. All kinds have
- * the same size, so a failure of rank 0 alone does not block the other ranks. */
+/* The data that rank 0 broadcasts: a text whose first character gives the kind of the rest. All
+ * kinds have the same size, so a failure of rank 0 alone does not block the other ranks. */
 typedef char meeting[HARPE_MEETING_SIZE];
 enum { MEETING_KEY = 'k', MEETING_JOB = 'j' };
 
-/* Writes what rank 0 broadcasts: a key, or the job's id if the server answers at once. */
+/* Writes the data that rank 0 broadcasts: a key, or the job's id if the server answers at once. */
 static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_error *error) {
     char key[HARPE_JOB_KEY_SIZE];
     make_up_key(key);
     harpe_status status = take_key(optimizer, key, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     char job_id[sizeof optimizer->job_id] = "";
     if (optimizer->options.world_size > 1)
         harpe_pipeline_ask_for_job(optimizer, job_id, sizeof job_id);
@@ -202,8 +202,8 @@ static harpe_status call_meeting(harpe_pipeline *optimizer, meeting text, harpe_
     return HARPE_OK;
 }
 
-/* If the server forgets the job, the ranks register it again under a key that all of them know: its
- * id. */
+/* Reads the data that rank 0 has broadcast. A job's id also serves as the key: if the server
+ * forgets the job, all ranks register it again with this key. */
 static harpe_status join_meeting(harpe_pipeline *optimizer, const meeting text,
                                  harpe_error *error) {
     size_t length = strnlen(text, HARPE_MEETING_SIZE);
@@ -223,7 +223,7 @@ static harpe_status broadcast(const harpe_pipeline_frequency_options *options, m
     harpe_error reason = {.message = ""};
     harpe_status status =
         options->broadcast(options->broadcast_user, text, HARPE_MEETING_SIZE, &reason);
-    if (!status) return HARPE_OK;
+    if (status == HARPE_OK) return HARPE_OK;
     return harpe_fail(error, status, "pipeline frequency: broadcast failed: %.900s",
                       reason.message);
 }
@@ -238,7 +238,7 @@ harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error 
     harpe_pipeline_frequency_options *own = &optimizer->options;
     if (own->job_key) return take_key(optimizer, own->job_key, error);
     if (!own->broadcast) {
-        /* A job of one rank has a key too: if the registration is repeated, the server finds the
+        /* A job of one rank also has a key: if the registration is repeated, the server finds the
          * same job. */
         char key[HARPE_JOB_KEY_SIZE];
         make_up_key(key);
@@ -249,7 +249,7 @@ harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error 
     harpe_status failure = own->rank == 0 ? call_meeting(optimizer, text, &failed) : HARPE_OK;
     harpe_status status = broadcast(own, text, error);
     if (failure) return harpe_fail(error, failure, "%s", failed.message);
-    return status ? status : join_meeting(optimizer, text, error);
+    return status != HARPE_OK ? status : join_meeting(optimizer, text, error);
 }
 
 harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error) {

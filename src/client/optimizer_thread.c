@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's own thread: its conversation with the server, as a loop over states, and what it
- * does on the side for the training thread (log lines, the controller's health). Each answer of the
- * server leads to one of few outcomes, and every state says what each of them means to it:
+/* The optimizer's own thread: its conversation with the server as a state machine, and side work
+ * for the training thread (log lines, the controller's health). Each answer of the server has one
+ * of a few outcomes, and every state handles each of them:
  *
  *   registering  answered -> the rank is registered too -> waiting
  *   waiting      answered: schedule handed over -> measuring
  *   measuring    enough steps measured -> reporting
- *   reporting    answered, or it has another result -> waiting for the next round
- *   any          gone -> registering anew; away -> again soon; failed -> again in a minute;
+ *   reporting    answered, or the server has another result -> waiting for the next round
+ *   any          gone -> registering again; away -> again soon; failed -> again in a minute;
  *                refused -> off
  *
- * A schedule that the server only tries (a sweep's low clocks) is not followed for ever: without a
- * server, or without progress, the training goes back to its highest clocks. */
+ * A trial schedule (the low clocks of a sweep) is not followed forever: without a server, or
+ * without progress, the training returns to its highest clocks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "client/optimizer_answers.h"
-#include "client/optimizer_parts.h"
+#include "client/optimizer_internal.h"
 
 #define FIRST_PAUSE_S 0.1
 #define LONGEST_PAUSE_S 5.0
@@ -27,34 +27,35 @@
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
 #define UNMEASURED_SERIES 0
-#define LONGEST_FAREWELL_NS INT64_C(1000000000)
+#define LONGEST_END_NOTICE_NS INT64_C(1000000000)
+#define REFUSED_REQUESTS_TOLD 3 /* one or two are usual after a lost connection */
 
-/* ---- On the side ----------------------------------------------------------------------------- */
+/* ---- Side work ------------------------------------------------------------------------------- */
 
-/* Evaluation steps misfit again and again: once for each kind is enough. */
-static void tell_misfit(harpe_pipeline *optimizer) {
-    harpe_misfit_note *note = &optimizer->note;
+/* Logs one mismatch of each kind. Evaluation steps never match the schedule and would fill the
+ * log. */
+static void tell_mismatch(harpe_pipeline *optimizer) {
+    harpe_mismatch_note *note = &optimizer->note;
     if (!atomic_load_explicit(&note->is_full, memory_order_acquire)) return;
-    unsigned kind = 1U << note->misfit.kind;
+    unsigned kind = 1U << note->mismatch.kind;
     char line[512];
-    harpe_misfit_describe(&note->misfit, line, sizeof line);
+    harpe_mismatch_describe(&note->mismatch, line, sizeof line);
     atomic_store_explicit(&note->is_full, false, memory_order_release);
-    if (optimizer->conversation.told_misfits & kind) return;
-    optimizer->conversation.told_misfits |= kind;
-    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "%s; such steps end at the highest clock, and are measured only where no "
-                       "other ones come",
-                       line);
+    if (optimizer->conversation.told_mismatches & kind) return;
+    optimizer->conversation.told_mismatches |= kind;
+    harpe_pipeline_say(
+        optimizer, HARPE_LOG_WARNING,
+        "%s; such steps end at the highest clock, and are measured only if no step fits", line);
 }
 
-static void tell_lost_marks(harpe_pipeline *optimizer) {
-    if (optimizer->has_told_lost_marks ||
-        !atomic_load_explicit(&optimizer->has_lost_marks, memory_order_relaxed))
+static void tell_lost_events(harpe_pipeline *optimizer) {
+    if (optimizer->has_told_lost_events ||
+        !atomic_load_explicit(&optimizer->has_lost_events, memory_order_relaxed))
         return;
-    optimizer->has_told_lost_marks = true;
+    optimizer->has_told_lost_events = true;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "the CUDA stream does not take all host functions: its clocks may be late, "
-                       "and steps without all their marks are not measured");
+                       "the CUDA stream does not accept all host functions: its clocks may be "
+                       "late, and steps without all their marks are not measured");
 }
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
@@ -62,7 +63,15 @@ static void tell_lost_marks(harpe_pipeline *optimizer) {
 static void leave_trial(harpe_pipeline *optimizer, const char *reason) {
     harpe_conversation *talk = &optimizer->conversation;
     harpe_followed_schedule *highest = harpe_followed_schedule_new(&(harpe_frequency_schedule){0});
-    if (!highest) return; /* soon again */
+    if (!highest) {
+        if (!talk->has_told_trial_memory)
+            harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                               "no memory to leave the trial clocks of round %lld: trying again",
+                               (long long)talk->round);
+        talk->has_told_trial_memory = true;
+        return;
+    }
+    talk->has_told_trial_memory = false;
     highest->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
     highest->series = UNMEASURED_SERIES;
     highest->round = talk->round;
@@ -78,29 +87,28 @@ static void tend_trial(harpe_pipeline *optimizer) {
     const harpe_conversation *talk = &optimizer->conversation;
     if (!talk->runs_trial) return;
     double now_s = harpe_clock_s();
-    bool is_alone = talk->trouble != HARPE_TROUBLE_NONE || optimizer->state == HARPE_PFO_OFF;
+    bool is_alone =
+        talk->connection_error != HARPE_CONNECTION_ERROR_NONE || optimizer->state == HARPE_PFO_OFF;
     if (is_alone &&
-        now_s - (double)talk->trouble_since_ns * 1e-9 > optimizer->patience.trial_alone_s) {
-        leave_trial(optimizer, "the server does not say how it goes on");
-    } else if (now_s - (double)talk->progress_ns * 1e-9 > optimizer->patience.trial_stagnant_s) {
+        now_s - (double)talk->failing_since_ns * 1e-9 > optimizer->timeouts.trial_alone_s)
+        leave_trial(optimizer, "the server sends no next schedule");
+    else if (now_s - (double)talk->progress_ns * 1e-9 > optimizer->timeouts.trial_stagnant_s)
         leave_trial(optimizer, "for a long time no step was measured and no other round came");
-    }
 }
 
 bool harpe_pipeline_go_on(void *user) {
     harpe_pipeline *optimizer = user;
-    tell_misfit(optimizer);
-    tell_lost_marks(optimizer);
-    if (optimizer->conversation.farewell_until_ns != 0) {
-        return harpe_clock_ns() < optimizer->conversation.farewell_until_ns;
-    }
+    tell_mismatch(optimizer);
+    tell_lost_events(optimizer);
+    if (optimizer->conversation.end_notice_until_ns != 0)
+        return harpe_clock_ns() < optimizer->conversation.end_notice_until_ns;
     if (atomic_load(&optimizer->is_stopping)) return false;
     harpe_pipeline_tend_controller(optimizer);
     tend_trial(optimizer);
     return true;
 }
 
-/* Sleeps, with an eye on the side work and on the end. */
+/* Sleeps, and meanwhile does the side work and checks for the end. */
 static void rest(harpe_pipeline *optimizer, double seconds) {
     int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);
     while (harpe_pipeline_go_on(optimizer)) {
@@ -110,14 +118,13 @@ static void rest(harpe_pipeline *optimizer, double seconds) {
         int64_t until_ns = end_ns - now_ns < slice_ns ? end_ns : now_ns + slice_ns;
         struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
         pthread_mutex_lock(&optimizer->lock);
-        if (!atomic_load(&optimizer->is_stopping)) {
+        if (!atomic_load(&optimizer->is_stopping))
             (void)pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, &until);
-        }
         pthread_mutex_unlock(&optimizer->lock);
     }
 }
 
-/* ---- Troubles -------------------------------------------------------------------------------- */
+/* ---- Connection errors ----------------------------------------------------------------------- */
 
 static void enter(harpe_pipeline *optimizer, harpe_pipeline_frequency_state state) {
     pthread_mutex_lock(&optimizer->lock);
@@ -127,35 +134,40 @@ static void enter(harpe_pipeline *optimizer, harpe_pipeline_frequency_state stat
 
 static void give_up(harpe_pipeline *optimizer, const char *reason) {
     harpe_conversation *talk = &optimizer->conversation;
-    if (talk->trouble == HARPE_TROUBLE_NONE) talk->trouble_since_ns = harpe_clock_ns();
+    if (talk->connection_error == HARPE_CONNECTION_ERROR_NONE)
+        talk->failing_since_ns = harpe_clock_ns();
     enter(optimizer, HARPE_PFO_OFF);
     pthread_cond_broadcast(&optimizer->changed);
     harpe_pipeline_say(optimizer, HARPE_LOG_ERROR,
-                       "off for the rest of this training, which goes on as it is: %s", reason);
+                       "off for the rest of this training, which continues unchanged: %s", reason);
 }
 
-static void tell_trouble(harpe_pipeline *optimizer, harpe_trouble trouble, const char *reason) {
+static void tell_connection_error(harpe_pipeline *optimizer,
+                                  harpe_connection_error connection_error, const char *reason) {
     harpe_conversation *talk = &optimizer->conversation;
-    if (talk->trouble == trouble) return;
-    if (talk->trouble == HARPE_TROUBLE_NONE) talk->trouble_since_ns = harpe_clock_ns();
-    talk->trouble = trouble;
+    if (talk->connection_error == connection_error) return;
+    if (talk->connection_error == HARPE_CONNECTION_ERROR_NONE)
+        talk->failing_since_ns = harpe_clock_ns();
+    talk->connection_error = connection_error;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "no schedules for now, training goes on as it is: %s", reason);
+                       "no schedules for now, training continues unchanged: %s", reason);
 }
 
 static void tell_recovery(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
-    if (talk->trouble == HARPE_TROUBLE_NONE) return;
-    talk->trouble = HARPE_TROUBLE_NONE;
-    talk->pause_s = FIRST_PAUSE_S; /* it serves again: what else it may want is done soon */
+    if (talk->connection_error == HARPE_CONNECTION_ERROR_NONE) return;
+    talk->connection_error = HARPE_CONNECTION_ERROR_NONE;
+    talk->pause_s = FIRST_PAUSE_S; /* the server answers, so the pause after the next failure is
+                                    * short */
     pthread_mutex_lock(&optimizer->lock);
     optimizer->reconnects++;
     pthread_mutex_unlock(&optimizer->lock);
     harpe_pipeline_say(optimizer, HARPE_LOG_INFO, "the server is back after %.1f s",
-                       (double)(harpe_clock_ns() - talk->trouble_since_ns) * 1e-9);
+                       (double)(harpe_clock_ns() - talk->failing_since_ns) * 1e-9);
 }
 
-/* Ranks that lost the same server must not all come back at the same moment. */
+/* Waits a random time, so that ranks that lost the same server do not all return at the same
+ * moment. */
 static void pause_and_try_again(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
@@ -166,27 +178,28 @@ static void pause_and_try_again(harpe_pipeline *optimizer) {
 static void register_anew(harpe_pipeline *optimizer, const char *reason) {
     harpe_conversation *talk = &optimizer->conversation;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "the server does not know this job any more, registering anew: %s", reason);
+                       "the server no longer knows this job, registering again: %s", reason);
     talk->has_no_round = true;
     free(talk->report);
     talk->report = NULL;
     pthread_mutex_lock(&optimizer->lock);
     optimizer->job_id[0] = '\0';
-    optimizer->round = -1; /* the next job counts its own */
+    optimizer->round = -1; /* the next job counts its rounds from 0 */
     optimizer->state = HARPE_PFO_REGISTERING;
     pthread_mutex_unlock(&optimizer->lock);
     pause_and_try_again(optimizer);
 }
 
-/* What is the same in every state. True: it was dealt with, try again. */
-static bool is_trouble(harpe_pipeline *optimizer, const harpe_reply *reply) {
+/* Handles the outcomes that are the same in every state. Returns true if it handled the outcome;
+ * the request is then sent again. */
+static bool has_connection_error(harpe_pipeline *optimizer, const harpe_reply *reply) {
     switch (reply->outcome) {
     case HARPE_REPLY_AWAY:
-        tell_trouble(optimizer, HARPE_TROUBLE_AWAY, reply->reason);
+        tell_connection_error(optimizer, HARPE_CONNECTION_ERROR_NO_ANSWER, reply->reason);
         pause_and_try_again(optimizer);
         return true;
     case HARPE_REPLY_FAILED:
-        tell_trouble(optimizer, HARPE_TROUBLE_FAILED, reply->reason);
+        tell_connection_error(optimizer, HARPE_CONNECTION_ERROR_REFUSED, reply->reason);
         rest(optimizer, PAUSE_AFTER_FAILURE_S);
         return true;
     case HARPE_REPLY_REFUSED: give_up(optimizer, reply->reason); return true;
@@ -202,7 +215,7 @@ static void register_job(harpe_pipeline *optimizer) {
     char job_id[sizeof optimizer->job_id] = "";
     harpe_reply_to_registration(optimizer->conversation.connection, optimizer->job_body, job_id,
                                 sizeof job_id, &reply);
-    if (is_trouble(optimizer, &reply)) return;
+    if (has_connection_error(optimizer, &reply)) return;
     harpe_conversation *talk = &optimizer->conversation;
     if (optimizer->options.world_size > 1 && !talk->knows_keys) {
         if (harpe_reply_is_published(talk->connection)) {
@@ -227,7 +240,7 @@ static void register_rank(harpe_pipeline *optimizer) {
                              .body = optimizer->rank_body};
     harpe_reply_to(optimizer->conversation.connection, &request, &reply);
     if (reply.outcome == HARPE_REPLY_CONFLICT) reply.outcome = HARPE_REPLY_FAILED;
-    if (is_trouble(optimizer, &reply)) return;
+    if (has_connection_error(optimizer, &reply)) return;
     if (reply.outcome == HARPE_REPLY_GONE) {
         register_anew(optimizer, reply.reason);
         return;
@@ -245,7 +258,7 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     if (!schedule) {
         harpe_frequency_schedule_free(frequencies);
         harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                           "no memory for a schedule: it is asked for again in a minute");
+                           "no memory for a schedule: asking again in a minute");
         rest(optimizer, PAUSE_AFTER_FAILURE_S);
         return;
     }
@@ -258,6 +271,7 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     talk->progress_ns = harpe_clock_ns();
     talk->measured_steps = 0;
     talk->failed_reports = 0;
+    talk->refused_requests = 0;
     schedule->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
     schedule->series = ++talk->series;
     schedule->round = talk->round;
@@ -268,6 +282,22 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     optimizer->state = HARPE_PFO_MEASURING;
     pthread_cond_broadcast(&optimizer->changed);
     pthread_mutex_unlock(&optimizer->lock);
+}
+
+/* Asks again after a pause. Logs repeated refusals, because another process may be using this rank
+ * of the job. */
+static void request_was_refused(harpe_pipeline *optimizer, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    talk->has_no_round = true;
+    talk->refused_requests++;
+    if (talk->refused_requests >= REFUSED_REQUESTS_TOLD && !talk->has_told_refused_requests) {
+        talk->has_told_refused_requests = true;
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "the server does not accept the request for a schedule, which is "
+                           "repeated; does another process have this rank and job_key? %s",
+                           reason);
+    }
+    pause_and_try_again(optimizer);
 }
 
 static void ask_for_schedule(harpe_pipeline *optimizer) {
@@ -284,20 +314,18 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
     harpe_frequency_schedule frequencies = {0};
     harpe_reply_with_schedule(talk->connection, &request, optimizer->options.rank, &frequencies,
                               &reply);
-    if (is_trouble(optimizer, &reply)) return;
-    if (reply.outcome == HARPE_REPLY_GONE) {
+    if (has_connection_error(optimizer, &reply)) return;
+    if (reply.outcome == HARPE_REPLY_GONE)
         register_anew(optimizer, reply.reason);
-    } else if (reply.outcome == HARPE_REPLY_CONFLICT) {
-        talk->has_no_round = true;
-        pause_and_try_again(optimizer);
-    } else {
+    else if (reply.outcome == HARPE_REPLY_CONFLICT)
+        request_was_refused(optimizer, reply.reason);
+    else
         hand_over(optimizer, &frequencies, reply.round);
-    }
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* The caller frees `*report`. With 0 steps the report says that there is no result. */
+/* Makes a report, which the caller frees. With 0 steps the report says that there is no result. */
 static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **report,
                                 harpe_error *error) {
     harpe_profiling_result result = {.rank = optimizer->options.rank};
@@ -307,18 +335,19 @@ static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **
             harpe_instruction_profiler_take(optimizer->profiler, optimizer->conversation.series,
                                             steps, optimizer->options.rank, &result, error);
     }
-    if (!status) status = harpe_profiling_result_format(&result, report, error);
+    if (status == HARPE_OK) status = harpe_profiling_result_format(&result, report, error);
     harpe_profiling_result_free(&result);
     return status;
 }
 
-/* Fewer steps need less memory: half as many after each failure. When the time is over the result
- * is empty, because the other ranks wait for it. */
+/* Returns the number of steps to report. Halves the number after each failed attempt, because fewer
+ * steps need less memory. After the time limit the result is empty, because the other ranks wait
+ * for it. */
 static size_t reported_steps(const harpe_pipeline *optimizer, size_t measured) {
     const harpe_conversation *talk = &optimizer->conversation;
     if (talk->failed_reports == 0 || measured == 0) return measured;
     double failing_s = (double)(harpe_clock_ns() - talk->failed_report_since_ns) * 1e-9;
-    if (failing_s > optimizer->patience.report_s) return 0;
+    if (failing_s > optimizer->timeouts.report_s) return 0;
     size_t steps = talk->failed_reports < 32 ? measured >> talk->failed_reports : 0;
     return steps > 0 ? steps : 1;
 }
@@ -334,7 +363,8 @@ static void report_has_failed(harpe_pipeline *optimizer, const char *reason) {
     pause_and_try_again(optimizer);
 }
 
-/* Makes the report that is sent next. If that fails, it is tried again soon with fewer steps. */
+/* Makes the report that is sent next. After a failure, the next call tries again with fewer
+ * steps. */
 static void conclude_measuring(harpe_pipeline *optimizer, size_t measured) {
     harpe_conversation *talk = &optimizer->conversation;
     size_t steps = reported_steps(optimizer, measured);
@@ -374,11 +404,11 @@ static void measure(harpe_pipeline *optimizer) {
     if (steps >= wanted) {
         conclude_measuring(optimizer, wanted);
     } else if (has_forgotten) {
-        /* Steps would be dropped again and again before there are enough of them. */
+        /* The profiler has dropped steps. It would drop steps again before there were enough. */
         tell_few_steps(optimizer, steps);
         conclude_measuring(optimizer, steps);
     } else if (talk->has_left_trial || talk->failed_reports > 0) {
-        /* No more steps will come, or no more can be kept, and the other ranks wait for this
+        /* No more steps will arrive, or no more can be kept, and the other ranks wait for this
          * result. */
         conclude_measuring(optimizer, steps);
     } else {
@@ -389,21 +419,20 @@ static void measure(harpe_pipeline *optimizer) {
 static void report(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     char query[32] = "";
-    if (talk->counts_rounds) {
+    if (talk->counts_rounds)
         (void)snprintf(query, sizeof query, "?round=%lld", (long long)talk->round);
-    }
     harpe_request request = {
         .path = "/result/", .segment = optimizer->job_id, .query = query, .body = talk->report};
     harpe_reply reply;
     harpe_reply_to(talk->connection, &request, &reply);
-    if (is_trouble(optimizer, &reply)) return;
+    if (has_connection_error(optimizer, &reply)) return;
     if (reply.outcome == HARPE_REPLY_GONE) {
         register_anew(optimizer, reply.reason);
         return;
     }
     if (reply.outcome == HARPE_REPLY_CONFLICT && !talk->has_told_conflict) {
         talk->has_told_conflict = true;
-        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "a result was not taken: %s",
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING, "the server did not accept a result: %s",
                            reply.reason);
     }
     free(talk->report);
@@ -415,18 +444,20 @@ static void report(harpe_pipeline *optimizer) {
 /* ---- The end --------------------------------------------------------------------------------- */
 
 /* Tells the server, if it can be reached, that the training of this rank has ended. A published
- * server does not know the route, so the answer is ignored. The training waits for this. */
-static void say_farewell(harpe_pipeline *optimizer) {
+ * server does not know the route, so the answer is ignored. The training waits for this request. */
+static void send_end_notice(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     char body[32];
     harpe_reply reply;
     harpe_pipeline_frequency_state state = optimizer->state;
     bool is_registered = *optimizer->job_id && state != HARPE_PFO_REGISTERING;
-    if (!is_registered || state == HARPE_PFO_OFF || talk->trouble != HARPE_TROUBLE_NONE) return;
+    if (!is_registered || state == HARPE_PFO_OFF ||
+        talk->connection_error != HARPE_CONNECTION_ERROR_NONE)
+        return;
     (void)snprintf(body, sizeof body, "{\"rank\":%d}", optimizer->options.rank);
     harpe_request request = {
         .path = "/end/", .segment = optimizer->job_id, .query = "", .body = body};
-    talk->farewell_until_ns = harpe_clock_ns() + LONGEST_FAREWELL_NS;
+    talk->end_notice_until_ns = harpe_clock_ns() + LONGEST_END_NOTICE_NS;
     harpe_reply_to(talk->connection, &request, &reply);
     if (reply.outcome != HARPE_REPLY_ANSWERED) {
         harpe_pipeline_say(optimizer, HARPE_LOG_DEBUG,
@@ -442,13 +473,12 @@ void *harpe_pipeline_run(void *user) {
     talk->pause_s = FIRST_PAUSE_S;
     talk->random = (unsigned)harpe_clock_ns() ^ ((unsigned)optimizer->options.rank * 2654435761U);
     while (harpe_pipeline_go_on(optimizer)) {
-        switch (optimizer->state) { /* nobody else writes it */
+        switch (optimizer->state) { /* only this thread writes `state` */
         case HARPE_PFO_REGISTERING:
-            if (*optimizer->job_id) {
+            if (*optimizer->job_id)
                 register_rank(optimizer);
-            } else {
+            else
                 register_job(optimizer);
-            }
             break;
         case HARPE_PFO_WAITING: ask_for_schedule(optimizer); break;
         case HARPE_PFO_MEASURING: measure(optimizer); break;
@@ -456,6 +486,6 @@ void *harpe_pipeline_run(void *user) {
         case HARPE_PFO_OFF: rest(optimizer, PAUSE_AFTER_FAILURE_S); break;
         }
     }
-    say_farewell(optimizer);
+    send_end_notice(optimizer);
     return NULL;
 }

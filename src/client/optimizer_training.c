@@ -1,80 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer on the training thread: what an instruction's begin and end do to the GPU's clock
- * and to the profiler. No lock, no allocation, no system call, no log line: all that is left to the
- * optimizer's own thread. */
+/* The functions of the optimizer that the training thread calls. When an instruction begins or
+ * ends, they request the GPU's clock and tell the profiler. They take no lock, allocate no memory,
+ * make no system call and write no log line. The optimizer's own thread does such work. */
 #include "base/error.h"
-#include "client/optimizer_parts.h"
+#include "client/controller.h"
+#include "client/optimizer_internal.h"
 
-/* ---- What happens, now or when the stream comes there ---------------------------------------- */
+/* ---- Effects of an event --------------------------------------------------------------------- */
 
-static void begin_instruction(harpe_pipeline *optimizer, const harpe_marked_event *event) {
+/* An event takes effect at once. With HARPE_MARK_STREAM, it takes effect when the CUDA stream
+ * reaches it. */
+
+static void begin_instruction(harpe_pipeline *optimizer, const harpe_stream_event *event) {
     if (event->set_mhz > 0) {
         harpe_frequency_controller *controller =
             atomic_load_explicit(&optimizer->controller, memory_order_acquire);
         if (controller) harpe_frequency_controller_set(controller, event->set_mhz);
     }
-    if (event->is_measured) {
+    if (event->is_measured)
         harpe_instruction_profiler_begin(optimizer->profiler, event->name, event->asked_mhz);
-    }
 }
 
-void harpe_pipeline_carry_out(void *user, const harpe_marked_event *event) {
+void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event) {
     harpe_pipeline *optimizer = user;
     switch (event->kind) {
-    case HARPE_MARKED_BEGIN_STEP:
+    case HARPE_STREAM_EVENT_BEGIN_STEP:
         harpe_instruction_profiler_begin_step(optimizer->profiler, event->series);
         break;
-    case HARPE_MARKED_END_STEP: harpe_instruction_profiler_end_step(optimizer->profiler); break;
-    case HARPE_MARKED_CANCEL_STEP:
+    case HARPE_STREAM_EVENT_END_STEP:
+        harpe_instruction_profiler_end_step(optimizer->profiler);
+        break;
+    case HARPE_STREAM_EVENT_CANCEL_STEP:
         harpe_instruction_profiler_cancel_step(optimizer->profiler);
         break;
-    case HARPE_MARKED_BEGIN: begin_instruction(optimizer, event); break;
-    case HARPE_MARKED_END: harpe_instruction_profiler_end(optimizer->profiler); break;
+    case HARPE_STREAM_EVENT_BEGIN: begin_instruction(optimizer, event); break;
+    case HARPE_STREAM_EVENT_END: harpe_instruction_profiler_end(optimizer->profiler); break;
     }
 }
 
-static void mark(harpe_pipeline *optimizer, const harpe_marked_event *event) {
-    if (!optimizer->marks) {
+static void send_event(harpe_pipeline *optimizer, const harpe_stream_event *event) {
+    if (!optimizer->stream_events) {
         harpe_pipeline_carry_out(optimizer, event);
-    } else if (!harpe_marks_send(optimizer->marks, event)) {
-        optimizer->training.has_lost_marks = true;
-        atomic_store_explicit(&optimizer->has_lost_marks, true, memory_order_relaxed);
+    } else if (!harpe_stream_events_send(optimizer->stream_events, event)) {
+        optimizer->training.has_lost_events = true;
+        atomic_store_explicit(&optimizer->has_lost_events, true, memory_order_relaxed);
     }
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 static void synchronize(const harpe_pipeline *optimizer) {
-    if (optimizer->options.mark == HARPE_MARK_SYNCHRONIZED) {
+    if (optimizer->options.mark == HARPE_MARK_SYNCHRONIZED)
         optimizer->options.synchronize(optimizer->options.synchronize_user);
-    }
 }
 
 static void stop_measuring(harpe_pipeline *optimizer) {
     if (!optimizer->training.is_measuring) return;
     optimizer->training.is_measuring = false;
-    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_CANCEL_STEP});
+    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_CANCEL_STEP});
 }
 
-static void note_misfit(harpe_pipeline *optimizer, const harpe_misfit *misfit) {
+static void note_mismatch(harpe_pipeline *optimizer, const harpe_mismatch *mismatch) {
     harpe_pipeline_training *training = &optimizer->training;
-    if (!training->measures_misfits) stop_measuring(optimizer);
-    atomic_store_explicit(&optimizer->misfits, ++training->misfits, memory_order_relaxed);
-    if (training->first_misfit.kind == HARPE_MISFIT_NONE) training->first_misfit = *misfit;
-    harpe_misfit_note *note = &optimizer->note;
+    if (!training->measures_mismatches) stop_measuring(optimizer);
+    atomic_store_explicit(&optimizer->mismatches, ++training->mismatches, memory_order_relaxed);
+    if (training->first_mismatch.kind == HARPE_MISMATCH_NONE) training->first_mismatch = *mismatch;
+    harpe_mismatch_note *note = &optimizer->note;
     if (atomic_load_explicit(&note->is_full, memory_order_acquire)) return;
-    note->misfit = *misfit;
+    note->mismatch = *mismatch;
     atomic_store_explicit(&note->is_full, true, memory_order_release);
+}
+
+/* The most steps of a series that are not measured because the GPU did not obey. A GPU that never
+ * obeys, for example because its power limit is too low for its highest clock, is measured as it
+ * is. */
+enum { MOST_SPOILED = 10 };
+
+static uint64_t count_disobeyed(const harpe_pipeline *optimizer) {
+    const harpe_frequency_controller *controller =
+        atomic_load_explicit(&optimizer->controller, memory_order_acquire);
+    return controller ? atomic_load_explicit(&controller->slot->disobeyed, memory_order_relaxed)
+                      : 0;
+}
+
+/* Returns true if the step must not be measured, because the GPU had another clock than it was
+ * asked for. */
+static bool is_spoiled(harpe_pipeline *optimizer) {
+    harpe_pipeline_training *training = &optimizer->training;
+    int64_t series = training->follower.schedule ? training->follower.schedule->series : -1;
+    if (count_disobeyed(optimizer) == training->disobeyed_before) return false;
+    if (series != training->spoiled_series) training->spoiled_in_series = 0;
+    training->spoiled_series = series;
+    if (training->spoiled_in_series == MOST_SPOILED) return false;
+    training->spoiled_in_series++;
+    atomic_fetch_add_explicit(&optimizer->spoiled_steps, 1, memory_order_relaxed);
+    return true;
 }
 
 void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *optimizer) {
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
     harpe_pipeline_training *training = &optimizer->training;
-    stop_measuring(optimizer); /* a step that was not ended */
+    stop_measuring(optimizer); /* if the caller has not ended the step before */
     harpe_follower_begin_step(&training->follower, &optimizer->exchange);
     atomic_store_explicit(&optimizer->steps, ++training->steps, memory_order_relaxed);
-    training->has_lost_marks = false;
+    training->has_lost_events = false;
     const harpe_followed_schedule *schedule = training->follower.schedule;
     bool is_lost = harpe_follower_is_lost(&training->follower);
     bool is_warm = training->follower.fitting_steps >= (size_t)optimizer->options.warmup_iterations;
@@ -82,22 +112,28 @@ void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *
     if (schedule->series != atomic_load_explicit(&optimizer->measured_series, memory_order_relaxed))
         return;
     training->is_measuring = true;
-    training->measures_misfits = is_lost;
-    mark(optimizer,
-         &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN_STEP, .series = schedule->series});
+    training->disobeyed_before = count_disobeyed(optimizer);
+    training->measures_mismatches = is_lost;
+    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN_STEP,
+                                                .series = schedule->series});
 }
 
 void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *optimizer) {
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
     harpe_pipeline_training *training = &optimizer->training;
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     if (!training->follower.is_in_step) return;
-    if (!harpe_follower_end_step(&training->follower, &misfit)) note_misfit(optimizer, &misfit);
-    if (training->has_lost_marks) stop_measuring(optimizer);
+    if (!harpe_follower_end_step(&training->follower, &mismatch))
+        note_mismatch(optimizer, &mismatch);
+    if (training->has_lost_events) stop_measuring(optimizer);
     if (!training->is_measuring) return;
+    if (is_spoiled(optimizer)) {
+        stop_measuring(optimizer);
+        return;
+    }
     training->is_measuring = false;
-    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_END_STEP});
+    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END_STEP});
 }
 
 /* ---- Instructions ---------------------------------------------------------------------------- */
@@ -108,17 +144,16 @@ void harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_opti
     synchronize(optimizer);
     harpe_pipeline_training *training = &optimizer->training;
     int frequency_mhz;
-    harpe_misfit misfit;
-    if (!harpe_follower_next(&training->follower, instruction, &frequency_mhz, &misfit)) {
-        note_misfit(optimizer, &misfit);
-    }
+    harpe_mismatch mismatch;
+    if (!harpe_follower_next(&training->follower, instruction, &frequency_mhz, &mismatch))
+        note_mismatch(optimizer, &mismatch);
     if (frequency_mhz > 0) training->asked_mhz = frequency_mhz;
     if (frequency_mhz == 0 && !training->is_measuring) return;
-    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN,
-                                          .is_measured = training->is_measuring,
-                                          .set_mhz = frequency_mhz,
-                                          .asked_mhz = training->asked_mhz,
-                                          .name = instruction});
+    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN,
+                                                .is_measured = training->is_measuring,
+                                                .set_mhz = frequency_mhz,
+                                                .asked_mhz = training->asked_mhz,
+                                                .name = instruction});
 }
 
 void harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimizer *optimizer,
@@ -127,17 +162,17 @@ void harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimi
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
     if (!optimizer->training.is_measuring) return;
-    mark(optimizer, &(harpe_marked_event){.kind = HARPE_MARKED_END});
+    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END});
 }
 
 harpe_status harpe_pipeline_frequency_check(harpe_pipeline_frequency_optimizer *optimizer,
                                             harpe_error *error) {
     if (harpe_pipeline_is_elsewhere(optimizer) || !optimizer->options.is_strict) return HARPE_OK;
-    harpe_misfit *first = &optimizer->training.first_misfit;
-    if (first->kind == HARPE_MISFIT_NONE) return HARPE_OK;
+    harpe_mismatch *first = &optimizer->training.first_mismatch;
+    if (first->kind == HARPE_MISMATCH_NONE) return HARPE_OK;
     char line[512];
-    harpe_misfit_describe(first, line, sizeof line);
-    first->kind = HARPE_MISFIT_NONE;
+    harpe_mismatch_describe(first, line, sizeof line);
+    first->kind = HARPE_MISMATCH_NONE;
     return harpe_fail(error, HARPE_INVALID_INPUT, "%s", line);
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instruction profiler's own thread: it watches the GPU's energy, takes time stamps out of the
- * ring, brings them to GPU time, and keeps whole steps until somebody takes them. What the steps
- * tell is profiler_result.c's. */
-#include <stdarg.h>
-#include <stdio.h>
+/* The instruction profiler's own thread: reads the GPU's energy, takes time stamps out of the
+ * ring, converts them to GPU time, and keeps complete steps until they are taken.
+ * profiler_result.c evaluates the steps. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -11,34 +9,22 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/profiler_parts.h"
+#include "base/log.h"
+#include "client/profiler_internal.h"
 
 static const double default_period_s = 0.01;
 static const size_t default_event_capacity = 65536;
 static const int64_t shortest_delay_ns = 100000, longest_delay_ns = 50000000;
 
-/* Steps that nobody takes: beyond so many instructions the oldest go. */
+/* If the kept steps have more instructions than this, the older half of the steps is removed. */
 static const size_t kept_spans_max = 1000000;
 
 static const int64_t power_gap_ns = 1000000000;
 
-/* GPU time; counters move every 10 to 100 ms, also on an idle GPU. */
+/* GPU time; counters change every 10 to 100 ms, also on an idle GPU. */
 static const int64_t longest_stillness_ns = 5000000000;
 
-static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
-                 const char *format, ...) HARPE_PRINTF(3, 4);
-static void tell(const harpe_instruction_profiler *profiler, harpe_log_level level,
-                 const char *format, ...) {
-    if (!profiler->log.write) return;
-    char text[HARPE_ERROR_MESSAGE_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    profiler->log.write(profiler->log.user, level, text);
-}
-
-/* ---- Training thread ---------------------------------------------------------------------- */
+/* ---- Training thread ------------------------------------------------------------------------- */
 
 void harpe_instruction_profiler_begin_step(harpe_instruction_profiler *profiler, int64_t series) {
     harpe_recorder_begin_step(&profiler->recorder, series);
@@ -61,9 +47,10 @@ void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler) {
     harpe_recorder_end(&profiler->recorder);
 }
 
-/* ---- Time --------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
-/* The pair of three in which the least time passed between the two clocks. */
+/* Reads both clocks three times, and returns the pair with the shortest time between the two
+ * reads. */
 static harpe_clock_pair read_clocks(const harpe_energy_source *source) {
     harpe_clock_pair best = {0};
     int64_t best_ns = INT64_MAX;
@@ -79,24 +66,23 @@ static harpe_clock_pair read_clocks(const harpe_energy_source *source) {
     return best;
 }
 
-/* GPU seconds in a real second; 1 unless the GPUs are emulated. */
+/* Returns GPU seconds per real second; 1 unless the GPUs are emulated. */
 static double speed_of_time(const harpe_instruction_profiler *profiler) {
     int64_t real_ns = profiler->latest.real_ns - profiler->origin.real_ns;
     int64_t gpu_ns = profiler->latest.gpu_ns - profiler->origin.gpu_ns;
     return real_ns > 0 && gpu_ns > 0 ? (double)gpu_ns / (double)real_ns : 1;
 }
 
-/* Never before the event before: the speed is known a little better each time. */
+/* Converts to GPU time. Never returns a time before the previous event, although the estimate of
+ * the speed changes with each call. */
 static int64_t gpu_time_ns(harpe_instruction_profiler *profiler, int64_t real_ns) {
     double since_ns = (double)(real_ns - profiler->latest.real_ns) * speed_of_time(profiler);
     int64_t time_ns = profiler->latest.gpu_ns + (int64_t)since_ns;
-    if (time_ns > profiler->last_event_ns) {
-        profiler->last_event_ns = time_ns;
-    }
+    if (time_ns > profiler->last_event_ns) profiler->last_event_ns = time_ns;
     return profiler->last_event_ns;
 }
 
-/* ---- Steps -------------------------------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 static void remove_steps(harpe_instruction_profiler *profiler, size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) {
@@ -115,7 +101,7 @@ static void remove_steps(harpe_instruction_profiler *profiler, size_t first, siz
 
 void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count) {
     size_t known = count < profiler->known_count ? count : profiler->known_count;
-    /* Without memory the profile of the whole run lacks these steps. */
+    /* If memory is short, the profile of the whole run lacks these steps. */
     (void)harpe_power_model_add(&profiler->forgotten, profiler->steps, known,
                                 profiler->has_energy ? &profiler->curve : NULL,
                                 profiler->keys.count);
@@ -129,9 +115,8 @@ static void keep_step(harpe_instruction_profiler *profiler, const harpe_step *st
     }
     profiler->steps[profiler->step_count++] = *step;
     profiler->span_count += step->span_count;
-    if (profiler->span_count > kept_spans_max && profiler->step_count > 1) {
+    if (profiler->span_count > kept_spans_max && profiler->step_count > 1)
         harpe_profiler_forget(profiler, (profiler->step_count + 1) / 2);
-    }
 }
 
 static void drain(harpe_instruction_profiler *profiler) {
@@ -139,14 +124,13 @@ static void drain(harpe_instruction_profiler *profiler) {
     harpe_step step;
     while (harpe_recorder_next(&profiler->recorder, &event)) {
         int64_t time_ns = gpu_time_ns(profiler, event.time_ns);
-        if (harpe_step_builder_take(&profiler->builder, &event, time_ns, &profiler->keys, &step)) {
+        if (harpe_step_builder_take(&profiler->builder, &event, time_ns, &profiler->keys, &step))
             keep_step(profiler, &step);
-        }
     }
 }
 
-/* Goes through the steps whose energy was not known before: those that the curve has passed are
- * known now, or never will be. */
+/* Examines the steps whose energy was not known. If the curve extends past the end of a step, the
+ * energy of the step is known, or the step is removed because its energy will never be known. */
 static void settle(harpe_instruction_profiler *profiler) {
     while (profiler->known_count < profiler->step_count) {
         const harpe_step *step = &profiler->steps[profiler->known_count];
@@ -163,19 +147,15 @@ static void settle(harpe_instruction_profiler *profiler) {
     }
 }
 
-/* What steps that are here, or that may still come, need of the curve is kept. */
+/* Removes the points of the curve that neither existing nor future steps need. */
 static void trim(harpe_instruction_profiler *profiler) {
     int64_t needed_ns = profiler->latest.gpu_ns;
-    if (profiler->builder.is_open) {
-        needed_ns = profiler->builder.step.start_ns;
-    }
-    if (profiler->step_count > 0) {
-        needed_ns = profiler->steps[0].start_ns;
-    }
+    if (profiler->builder.is_open) needed_ns = profiler->builder.step.start_ns;
+    if (profiler->step_count > 0) needed_ns = profiler->steps[0].start_ns;
     harpe_energy_curve_trim(&profiler->curve, needed_ns);
 }
 
-/* ---- The thread --------------------------------------------------------------------------- */
+/* ---- The thread ------------------------------------------------------------------------------ */
 
 typedef struct energy_reading {
     int64_t began_ns, ended_ns; /* GPU time */
@@ -206,69 +186,75 @@ static void add_reading(harpe_instruction_profiler *profiler, const energy_readi
                                      power_gap_ns);
     } else if (!harpe_energy_curve_add_counter(curve, reading->began_ns, reading->ended_ns,
                                                reading->counter_mj)) {
-        profiler->doubts.restarts++;
+        profiler->warnings.restarts++;
     }
 }
 
-/* A driver may answer for ever with a counter that does not count. Then its power is read, or,
- * where there is none either, times are all there is: steps must not wait for ever. */
+/* Handles a driver that always returns the same counter value. Reads power instead, or measures
+ * only times if the driver does not report power either. Otherwise steps would wait for their
+ * energy forever. */
 static void watch_counter(harpe_instruction_profiler *profiler, const energy_reading *reading) {
-    harpe_profiler_doubts *doubts = &profiler->doubts;
+    harpe_profiler_warnings *warnings = &profiler->warnings;
     harpe_energy_curve *curve = &profiler->curve;
-    if (doubts->is_counter_still && reading->status == HARPE_NOT_SUPPORTED) {
-        doubts->is_power_missing = true;
+    if (warnings->is_counter_still && reading->status == HARPE_NOT_SUPPORTED) {
+        warnings->is_power_missing = true;
         profiler->has_energy = false;
     }
     bool is_waited_for = profiler->known_count < profiler->step_count;
     if (!profiler->has_counter || !is_waited_for || curve->is_broken ||
         profiler->latest.gpu_ns - curve->still_since_ns < longest_stillness_ns)
         return;
-    doubts->is_counter_still = true;
+    warnings->is_counter_still = true;
     profiler->has_counter = false;
     harpe_energy_curve_break(curve);
 }
 
-/* Reads the doubts without the lock: only this thread writes them. */
-static void tell_doubts(harpe_instruction_profiler *profiler, const energy_reading *reading) {
-    harpe_profiler_doubts *doubts = &profiler->doubts;
+/* Logs the warnings. Reads them without the lock, because only this thread writes them. */
+static void log_warnings(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    harpe_profiler_warnings *warnings = &profiler->warnings;
     bool is_unreadable = profiler->has_energy && reading->status != HARPE_OK;
-    if (is_unreadable && !doubts->is_unreadable_told) {
-        tell(profiler, HARPE_LOG_WARNING, "steps are not measured while energy cannot be read: %s",
-             reading->failure.message);
-    } else if (!is_unreadable && doubts->is_unreadable_told) {
-        tell(profiler, HARPE_LOG_INFO, "GPU %d: energy can be read again", profiler->gpu);
+    if (is_unreadable && !warnings->is_unreadable_told) {
+        harpe_log_line(&profiler->log, HARPE_LOG_WARNING,
+                       "steps are not measured while energy cannot be read: %s",
+                       reading->failure.message);
+    } else if (!is_unreadable && warnings->is_unreadable_told) {
+        harpe_log_line(&profiler->log, HARPE_LOG_INFO, "GPU %d: energy can be read again",
+                       profiler->gpu);
     }
-    doubts->is_unreadable_told = is_unreadable;
-    if (doubts->restarts > doubts->restarts_told && doubts->restarts_told == 0) {
-        tell(profiler, HARPE_LOG_WARNING,
-             "GPU %d: the energy counter restarted; steps at that moment are not measured",
-             profiler->gpu);
+    warnings->is_unreadable_told = is_unreadable;
+    if (warnings->restarts > warnings->restarts_told && warnings->restarts_told == 0) {
+        harpe_log_line(
+            &profiler->log, HARPE_LOG_WARNING,
+            "GPU %d: the energy counter restarted; steps at that moment are not measured",
+            profiler->gpu);
     }
-    doubts->restarts_told = doubts->restarts;
-    if (doubts->is_counter_still && !doubts->is_counter_still_told) {
-        tell(profiler, HARPE_LOG_WARNING,
-             "GPU %d: the energy counter does not move: its power is sampled from now on",
-             profiler->gpu);
-        doubts->is_counter_still_told = true;
+    warnings->restarts_told = warnings->restarts;
+    if (warnings->is_counter_still && !warnings->is_counter_still_told) {
+        harpe_log_line(&profiler->log, HARPE_LOG_WARNING,
+                       "GPU %d: the energy counter does not move: its power is sampled from now on",
+                       profiler->gpu);
+        warnings->is_counter_still_told = true;
     }
-    if (doubts->is_power_missing && !doubts->is_power_missing_told) {
-        tell(profiler, HARPE_LOG_WARNING,
-             "GPU %d tells no power either: energies are 0 from now on, times are measured",
-             profiler->gpu);
-        doubts->is_power_missing_told = true;
+    if (warnings->is_power_missing && !warnings->is_power_missing_told) {
+        harpe_log_line(
+            &profiler->log, HARPE_LOG_WARNING,
+            "GPU %d reports no power either: energies are 0 from now on, times are measured",
+            profiler->gpu);
+        warnings->is_power_missing_told = true;
     }
-    if (!doubts->is_no_room_told &&
+    if (!warnings->is_no_room_told &&
         atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed) > 0) {
-        tell(profiler, HARPE_LOG_WARNING,
-             "steps are not measured: their time stamps (or more than %d names of instructions) "
-             "found no room",
-             HARPE_RECORDER_NAMES);
-        doubts->is_no_room_told = true;
+        harpe_log_line(
+            &profiler->log, HARPE_LOG_WARNING,
+            "steps are not measured: their time stamps (or more than %d names of instructions) "
+            "found no room",
+            HARPE_RECORDER_NAMES);
+        warnings->is_no_room_told = true;
     }
-    if (!doubts->is_spoiled_told && profiler->builder.spoiled_steps > 0) {
-        tell(profiler, HARPE_LOG_WARNING,
-             "steps are not measured: begin and end of their instructions do not match");
-        doubts->is_spoiled_told = true;
+    if (!warnings->is_spoiled_told && profiler->builder.spoiled_steps > 0) {
+        harpe_log_line(&profiler->log, HARPE_LOG_WARNING,
+                       "steps are not measured: begin and end of their instructions do not match");
+        warnings->is_spoiled_told = true;
     }
 }
 
@@ -282,13 +268,12 @@ static int64_t real_delay_ns(harpe_instruction_profiler *profiler) {
 int64_t harpe_profiler_tick(void *user) {
     harpe_instruction_profiler *profiler = user;
     if (profiler->has_thread && !profiler->has_low_slack) {
-        (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* usually wakes 50 us late */
+        (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* with the usual slack, the thread
+                                                                * wakes up 50 us late */
         profiler->has_low_slack = true;
     }
     energy_reading reading = {.status = HARPE_OK};
-    if (profiler->has_energy) {
-        read_energy(profiler, &reading);
-    }
+    if (profiler->has_energy) read_energy(profiler, &reading);
     harpe_clock_pair now = read_clocks(&profiler->source);
     pthread_mutex_lock(&profiler->lock);
     profiler->latest = now;
@@ -301,7 +286,7 @@ int64_t harpe_profiler_tick(void *user) {
     trim(profiler);
     int64_t delay_ns = real_delay_ns(profiler);
     pthread_mutex_unlock(&profiler->lock);
-    tell_doubts(profiler, &reading);
+    log_warnings(profiler, &reading);
     delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
     return delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
 }
@@ -310,7 +295,7 @@ bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler) {
     return !profiler->ticker || harpe_ticker_is_ours(profiler->ticker);
 }
 
-/* ---- New and free ------------------------------------------------------------------------- */
+/* ---- Making and freeing ---------------------------------------------------------------------- */
 
 static harpe_status check_options(const harpe_instruction_profiler_options *options, int gpu_count,
                                   harpe_error *error) {
@@ -338,8 +323,8 @@ static harpe_status find_counter(harpe_instruction_profiler *profiler, harpe_err
     harpe_status status = source->energy_mj(source->user, profiler->gpu, &counter_mj, error);
     profiler->has_counter = status != HARPE_NOT_SUPPORTED;
     if (profiler->has_counter) return status;
-    tell(profiler, HARPE_LOG_INFO, "GPU %d has no energy counter: its power is sampled",
-         profiler->gpu);
+    harpe_log_line(&profiler->log, HARPE_LOG_INFO,
+                   "GPU %d has no energy counter: its power is sampled", profiler->gpu);
     uint32_t power_mw = 0;
     return source->power_mw(source->user, profiler->gpu, &power_mw, error);
 }
@@ -367,12 +352,9 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
     profiler->origin = profiler->latest = read_clocks(source);
     profiler->last_event_ns = INT64_MIN;
     status = harpe_recorder_open(&profiler->recorder, capacity, error);
-    if (status == HARPE_OK) {
-        status = find_counter(profiler, error);
-    }
-    if (status == HARPE_OK && has_thread) {
+    if (status == HARPE_OK) status = find_counter(profiler, error);
+    if (status == HARPE_OK && has_thread)
         status = harpe_ticker_start(harpe_profiler_tick, profiler, &profiler->ticker, error);
-    }
     if (status != HARPE_OK) {
         harpe_instruction_profiler_free(profiler);
         return status;
@@ -395,12 +377,9 @@ void harpe_instruction_profiler_free(harpe_instruction_profiler *profiler) {
     if (!profiler) return;
     bool is_ours = harpe_profiler_is_ours(profiler);
     harpe_ticker_stop(profiler->ticker);
-    if (is_ours) {
-        pthread_mutex_destroy(&profiler->lock);
-    }
-    for (size_t i = 0; i < profiler->step_count; i++) {
+    if (is_ours) pthread_mutex_destroy(&profiler->lock);
+    for (size_t i = 0; i < profiler->step_count; i++)
         free(profiler->steps[i].spans);
-    }
     free(profiler->steps);
     free(profiler->keys.items);
     harpe_step_builder_clear(&profiler->builder);

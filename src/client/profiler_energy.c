@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the time between two points of the curve went into what: the rows of the fit, and the
- * shape by which energy is shared out inside of such a stretch. */
+/* Divides the time between two points of the curve among instructions. These times are the rows of
+ * the fit. With the fitted powers, they also distribute the energy between the two points over
+ * time. */
 #include "client/profiler_energy.h"
 
 #include <math.h>
@@ -9,13 +10,13 @@
 
 #include "base/array.h"
 
-/* What runs between steps (evaluation, checkpoints) is not always the same: by so much of its time
- * a row is wrong. */
+/* The power between steps varies with the work (evaluation, checkpoints). This share of the time
+ * between steps is added to the error of a row. */
 static const double unsteady_outside_share = 0.25;
 
-/* ---- What a stretch of time went into ----------------------------------------------------- */
+/* ---- Time spent in a period ------------------------------------------------------------------ */
 
-/* Seconds per column, all columns; `touched` lists those that are not 0. */
+/* Seconds for all columns; `touched` lists the columns that are not 0. */
 typedef struct time_row {
     double *time_s;
     size_t *touched;
@@ -24,16 +25,13 @@ typedef struct time_row {
 
 static void put(time_row *into, size_t column, double time_s) {
     if (time_s <= 0) return;
-    if (into->time_s[column] == 0) {
-        into->touched[into->touched_count++] = column;
-    }
+    if (into->time_s[column] == 0) into->touched[into->touched_count++] = column;
     into->time_s[column] += time_s;
 }
 
 static void empty(time_row *row) {
-    for (size_t i = 0; i < row->touched_count; i++) {
+    for (size_t i = 0; i < row->touched_count; i++)
         row->time_s[row->touched[i]] = 0;
-    }
     row->touched_count = 0;
 }
 
@@ -55,16 +53,15 @@ static double common_s(int64_t start_ns, int64_t end_ns, int64_t from_ns, int64_
     return end > start ? (double)(end - start) * 1e-9 : 0;
 }
 
-/* The first step, or span, that ends after `time_ns`. */
+/* Return the first step, or span, that ends after `time_ns`. */
 static size_t first_step_after(const harpe_step *steps, size_t count, int64_t time_ns) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (steps[middle].end_ns <= time_ns) {
+        if (steps[middle].end_ns <= time_ns)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -73,11 +70,10 @@ static size_t first_span_after(const harpe_step *step, int64_t time_ns) {
     size_t low = 0, high = step->span_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (step->spans[middle].end_ns <= time_ns) {
+        if (step->spans[middle].end_ns <= time_ns)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -103,7 +99,7 @@ static void fill_row(time_row *into, const harpe_step *steps, size_t count, int6
     put(into, HARPE_COLUMN_OUTSIDE, outside_s);
 }
 
-/* ---- The model ---------------------------------------------------------------------------- */
+/* ---- The model ------------------------------------------------------------------------------- */
 
 static bool make_room(harpe_power_model *model, size_t key_count) {
     if (key_count <= model->key_count) return true;
@@ -129,13 +125,15 @@ static void add_times(harpe_power_model *model, const harpe_step *step) {
     }
 }
 
-/* Between point `i` and the next. */
+/* Adds the period between point `i` and the next point. */
 static bool add_stretch(harpe_power_model *model, time_row *row, const harpe_step *steps,
                         size_t count, const harpe_energy_curve *curve, size_t i) {
     const harpe_curve_point *from = &curve->points[i], *to = from + 1;
     if (to->follows_gap || to->time_ns <= from->time_ns) return true;
     fill_row(row, steps, count, from->time_ns, to->time_ns);
-    /* Each moment lies anywhere within its blur; between steps power is less steady. */
+    /* The row's length is uncertain, because the true moment of each point is anywhere within its
+     * blur. A row that contains time between steps gets more blur, because power varies more
+     * there. */
     double blur_s = hypot((double)from->blur_ns, (double)to->blur_ns) * 1e-9 / sqrt(3);
     blur_s = hypot(blur_s, unsteady_outside_share * row->time_s[HARPE_COLUMN_OUTSIDE]);
     return harpe_power_fit_add(&model->fit, row->touched, row->touched_count, row->time_s,
@@ -146,18 +144,16 @@ bool harpe_power_model_add(harpe_power_model *model, const harpe_step *steps, si
                            const harpe_energy_curve *curve, size_t key_count) {
     if (count == 0) return true;
     if (!make_room(model, key_count)) return false;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         add_times(model, &steps[i]);
-    }
     if (!curve) return true;
     time_row row;
     bool is_added = make_row(&row, key_count);
     size_t first = harpe_energy_curve_find(curve, steps[0].start_ns);
     for (size_t i = first == SIZE_MAX ? 0 : first;
          is_added && i + 1 < curve->count && curve->points[i].time_ns < steps[count - 1].end_ns;
-         i++) {
+         i++)
         is_added = add_stretch(model, &row, steps, count, curve, i);
-    }
     free_row(&row);
     return is_added;
 }
@@ -191,7 +187,7 @@ double *harpe_power_model_solve(const harpe_power_model *model, size_t key_count
     return NULL;
 }
 
-/* ---- Energies of steps -------------------------------------------------------------------- */
+/* ---- Energies of steps ----------------------------------------------------------------------- */
 
 typedef struct energy_shape {
     const harpe_step *steps;
@@ -201,18 +197,17 @@ typedef struct energy_shape {
     time_row row;
 } energy_shape;
 
-/* What the powers say of a stretch. */
+/* Returns the energy of a period according to the powers. */
 static double modelled_j(energy_shape *shape, int64_t from_ns, int64_t to_ns) {
     time_row *row = &shape->row;
     double energy_j = 0;
     fill_row(row, shape->steps, shape->count, from_ns, to_ns);
-    for (size_t i = 0; i < row->touched_count; i++) {
+    for (size_t i = 0; i < row->touched_count; i++)
         energy_j += row->time_s[row->touched[i]] * shape->power_w[row->touched[i]];
-    }
     return energy_j;
 }
 
-/* The curve at a time between its first point and its last. */
+/* Returns the energy at a time between the curve's first and last point. */
 static double energy_at_j(energy_shape *shape, int64_t time_ns) {
     const harpe_energy_curve *curve = shape->curve;
     size_t i = harpe_energy_curve_find(curve, time_ns);
@@ -220,9 +215,7 @@ static double energy_at_j(energy_shape *shape, int64_t time_ns) {
     if (i + 1 == curve->count || time_ns == from->time_ns) return from->energy_j;
     double share = (double)(time_ns - from->time_ns) / (double)(to->time_ns - from->time_ns);
     double whole_j = modelled_j(shape, from->time_ns, to->time_ns);
-    if (whole_j > 0) {
-        share = modelled_j(shape, from->time_ns, time_ns) / whole_j;
-    }
+    if (whole_j > 0) share = modelled_j(shape, from->time_ns, time_ns) / whole_j;
     return from->energy_j + share * (to->energy_j - from->energy_j);
 }
 
@@ -230,9 +223,8 @@ bool harpe_step_energies(const harpe_step *steps, size_t count, const harpe_ener
                          const double *power_w, size_t key_count, double *energy_j) {
     energy_shape shape = {.steps = steps, .count = count, .curve = curve, .power_w = power_w};
     bool has_row = make_row(&shape.row, key_count);
-    for (size_t i = 0; has_row && i < count; i++) {
+    for (size_t i = 0; has_row && i < count; i++)
         energy_j[i] = energy_at_j(&shape, steps[i].end_ns) - energy_at_j(&shape, steps[i].start_ns);
-    }
     free_row(&shape.row);
     return has_row;
 }

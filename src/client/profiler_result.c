@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an instruction profiler is asked for: results of some steps, the profile of all, the power
- * of waiting. Energies of instructions are fitted powers times durations; they are not scaled to
- * add up to what the counter showed, for the difference is noise of the counter and not theirs. */
+/* Returns the results of an instruction profiler: results of some steps, the profile of all steps,
+ * and the power while waiting. The energy of an instruction is a fitted power times its duration.
+ * These energies are not scaled to the counter's total, because the difference is noise of the
+ * counter. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +11,17 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "client/profiler_parts.h"
+#include "client/profiler_internal.h"
 #include "plan/profile_rows.h"
 
-/* ---- Which steps -------------------------------------------------------------------------- */
+/* ---- Which steps ----------------------------------------------------------------------------- */
 
 size_t harpe_instruction_profiler_step_count(harpe_instruction_profiler *profiler, int64_t series) {
     size_t count = 0;
     if (!harpe_profiler_is_ours(profiler)) return 0;
     pthread_mutex_lock(&profiler->lock);
-    for (size_t i = 0; i < profiler->known_count; i++) {
+    for (size_t i = 0; i < profiler->known_count; i++)
         count += profiler->steps[i].series == series;
-    }
     pthread_mutex_unlock(&profiler->lock);
     return count;
 }
@@ -33,7 +33,8 @@ static harpe_status check_process(const harpe_instruction_profiler *profiler, ha
                       "the parent; make a new one in this process");
 }
 
-/* The steps of a series whose energy is known; `*end` is where the series ends among all steps. */
+/* Returns the steps of a series whose energy is known. `*end` is the end of the series among all
+ * steps. */
 static harpe_step *steps_of(const harpe_instruction_profiler *profiler, int64_t series,
                             size_t *count, size_t *end) {
     harpe_step *chosen = harpe_calloc(profiler->known_count, sizeof *chosen);
@@ -42,16 +43,14 @@ static harpe_step *steps_of(const harpe_instruction_profiler *profiler, int64_t 
     for (size_t i = 0; chosen && i < profiler->step_count; i++) {
         if (profiler->steps[i].series != series) continue;
         *end = i + 1;
-        if (i < profiler->known_count) {
-            chosen[(*count)++] = profiler->steps[i];
-        }
+        if (i < profiler->known_count) chosen[(*count)++] = profiler->steps[i];
     }
     return chosen;
 }
 
-/* ---- A result ----------------------------------------------------------------------------- */
+/* ---- A result -------------------------------------------------------------------------------- */
 
-/* Energies of `steps`: of each step, and by key the power of its instructions. */
+/* The energies of `steps`, and the power of their instructions by key. */
 typedef struct step_energies {
     double *power_w; /* by column */
     double *step_j;
@@ -73,23 +72,21 @@ static bool find_energies(const harpe_instruction_profiler *profiler, const harp
     return is_found;
 }
 
-/* Both breakdowns of one result, and what they point to. */
+/* Both breakdowns of a result, and the arrays to which they point. */
 typedef struct breakdowns {
     harpe_arena arena;
     harpe_breakdown *time, *energy;
     size_t count;
 } breakdowns;
 
-/* The names of the steps' instructions, in the order in which they first ran. */
+/* Lists the names of the steps' instructions, in the order in which they first ran. */
 static size_t list_names(const harpe_instruction_profiler *profiler, const harpe_step *steps,
                          size_t count, uint8_t names[HARPE_RECORDER_NAMES]) {
     size_t name_count = 0;
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; k < steps[i].span_count; k++) {
             uint8_t name = profiler->keys.items[steps[i].spans[k].key].name;
-            if (name_count == 0 || !memchr(names, name, name_count)) {
-                names[name_count++] = name;
-            }
+            if (name_count == 0 || !memchr(names, name, name_count)) names[name_count++] = name;
         }
     }
     return name_count;
@@ -98,9 +95,8 @@ static size_t list_names(const harpe_instruction_profiler *profiler, const harpe
 static bool break_down(const harpe_instruction_profiler *profiler, const harpe_step *steps,
                        size_t count, uint8_t name, const double *power_w, breakdowns *out) {
     size_t most = 0, length = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         most += steps[i].span_count;
-    }
     size_t *counts = harpe_arena_alloc(&out->arena, count, sizeof *counts);
     size_t *offsets = harpe_arena_alloc(&out->arena, count, sizeof *offsets);
     double *time_s = harpe_arena_alloc(&out->arena, most, sizeof *time_s);
@@ -133,12 +129,10 @@ static harpe_status make_result(const harpe_instruction_profiler *profiler, cons
     parts.energy = harpe_arena_alloc(&parts.arena, name_count, sizeof *parts.energy);
     double *step_s = harpe_arena_alloc(&parts.arena, count, sizeof *step_s);
     bool is_made = parts.time && parts.energy && step_s;
-    for (size_t i = 0; is_made && i < name_count; i++) {
+    for (size_t i = 0; is_made && i < name_count; i++)
         is_made = break_down(profiler, steps, count, names[i], energies->power_w, &parts);
-    }
-    for (size_t i = 0; is_made && i < count; i++) {
+    for (size_t i = 0; is_made && i < count; i++)
         step_s[i] = (double)(steps[i].end_ns - steps[i].start_ns) * 1e-9;
-    }
     harpe_profiling_result result = {.rank = rank,
                                      .iteration_time_s = step_s,
                                      .iteration_time_count = count,
@@ -157,9 +151,8 @@ static harpe_status make_result(const harpe_instruction_profiler *profiler, cons
 harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profiler, int64_t series,
                                              size_t steps, int rank, harpe_profiling_result *out,
                                              harpe_error *error) {
-    if (steps == 0) {
+    if (steps == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a result needs at least one step");
-    }
     harpe_status status = check_process(profiler, error);
     if (status != HARPE_OK) return status;
     size_t count = 0, end = 0;
@@ -175,9 +168,7 @@ harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profile
     } else {
         status = make_result(profiler, chosen, steps, rank, &energies, out, error);
     }
-    if (status == HARPE_OK) {
-        harpe_profiler_forget(profiler, end);
-    }
+    if (status == HARPE_OK) harpe_profiler_forget(profiler, end);
     pthread_mutex_unlock(&profiler->lock);
     free(energies.power_w);
     free(energies.step_j);
@@ -185,9 +176,9 @@ harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profile
     return status;
 }
 
-/* ---- Everything so far -------------------------------------------------------------------- */
+/* ---- All steps so far ------------------------------------------------------------------------ */
 
-/* Under the lock: the steps that were forgotten and those that are here. */
+/* Adds up the removed steps and the kept steps. Call it with the lock held. */
 static bool model_everything(harpe_instruction_profiler *profiler, harpe_power_model *out) {
     harpe_power_model model = {0};
     if (!harpe_power_model_copy(&profiler->forgotten, &model)) return false;
@@ -217,7 +208,7 @@ double harpe_instruction_profiler_waiting_power_w(harpe_instruction_profiler *pr
     return waiting_w;
 }
 
-/* Adds the row of one key. An instruction too short for its energy to be known has none. */
+/* Adds the row of one key. An instruction that is too short has no known energy and gets no row. */
 static harpe_status print_row(const harpe_instruction_profiler *profiler,
                               const harpe_power_model *model, size_t key, double power_w, int stage,
                               int rank, harpe_text *text, harpe_error *error) {
@@ -237,9 +228,7 @@ static harpe_status print_row(const harpe_instruction_profiler *profiler,
                           row.instruction, row.frequency_mhz, harpe_profile_field_rule(fault));
     }
     harpe_text_printf(text, "%d,", stage);
-    if (rank >= 0) {
-        harpe_text_printf(text, "%d,", rank);
-    }
+    if (rank >= 0) harpe_text_printf(text, "%d,", rank);
     harpe_text_printf(text, "%s,%d,", row.instruction, row.frequency_mhz);
     harpe_text_number(text, row.time_s);
     harpe_text_append(text, ",", 1);
@@ -248,7 +237,7 @@ static harpe_status print_row(const harpe_instruction_profiler *profiler,
     return HARPE_OK;
 }
 
-/* Under the lock. */
+/* Writes the rows of all keys. Call it with the lock held. */
 static harpe_status print_everything(harpe_instruction_profiler *profiler, int stage, int rank,
                                      harpe_text *text, harpe_error *error) {
     harpe_power_model model = {0};
@@ -280,14 +269,10 @@ harpe_status harpe_instruction_profiler_write_csv(harpe_instruction_profiler *pr
     status = profiler->has_energy
                  ? print_everything(profiler, stage, rank, &text, error)
                  : harpe_fail(error, HARPE_NOT_SUPPORTED,
-                              "a profile needs energies, and there is no GPU here that tells any");
+                              "a profile needs energies, and no GPU here reports any");
     pthread_mutex_unlock(&profiler->lock);
-    if (status == HARPE_OK && text.failed) {
-        status = harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK) {
-        status = harpe_file_write(path, text.data, text.length, error);
-    }
+    if (status == HARPE_OK && text.failed) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);
     return status;
 }

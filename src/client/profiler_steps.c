@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From events to steps: a small state machine. What does not fit (an instruction inside another
- * one, an end without a beginning) spoils the step that it is in and no other. */
+/* Builds steps from events with a small state machine. An event that does not fit (an instruction
+ * inside another, an end without a beginning) spoils its own step and no other. */
 #include "client/profiler_steps.h"
 
 #include <stdlib.h>
 
 #include "base/array.h"
 
-/* The search begins at the end: what runs now was last added. SIZE_MAX: no room. */
+/* Finds or adds a key. Searches from the end, because the keys that are used now were added last.
+ * SIZE_MAX: no room. */
 static size_t key_of(harpe_step_keys *keys, uint8_t name, int32_t frequency_mhz) {
     for (size_t i = keys->count; i-- > 0;) {
         const harpe_step_key *key = &keys->items[i];
         if (key->name == name && key->frequency_mhz == frequency_mhz) return i;
     }
     if (keys->count == HARPE_STEP_KEYS_MAX ||
-        !HARPE_ARRAY_RESERVE(keys->items, keys->capacity, keys->count + 1)) {
+        !HARPE_ARRAY_RESERVE(keys->items, keys->capacity, keys->count + 1))
         return SIZE_MAX;
-    }
     keys->items[keys->count] = (harpe_step_key){frequency_mhz, name};
     return keys->count++;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: what the time stamps of one training step add up to. A step is a stretch of GPU time with
- * the instructions that ran in it; an instruction at a frequency is known by a key, its index in
- * one table of all that were ever seen. Stands between the recorder and the fit. */
+/* Steps made from the time stamps of a training step. A step is a period of GPU time with the
+ * instructions that ran in it. A key identifies an instruction at a frequency; it is an index into
+ * one table of all pairs seen so far. The recorder supplies events, and the fit uses steps. */
 #ifndef HARPE_CLIENT_PROFILER_STEPS_H
 #define HARPE_CLIENT_PROFILER_STEPS_H
 
@@ -27,7 +27,7 @@ typedef struct harpe_step {
 
 typedef struct harpe_step_key {
     int32_t frequency_mhz;
-    uint8_t name; /* the recorder's */
+    uint8_t name; /* index of a name in the recorder */
 } harpe_step_key;
 
 typedef struct harpe_step_keys {
@@ -35,17 +35,17 @@ typedef struct harpe_step_keys {
     size_t count, capacity;
 } harpe_step_keys;
 
-/* Zero-initialise. */
+/* Initialise with zeros. */
 typedef struct harpe_step_builder {
     harpe_step step;
-    size_t capacity; /* of its spans */
+    size_t capacity; /* capacity of `step.spans` */
     bool is_open, is_in_span;
-    bool is_spoiled;        /* its instructions make no sense, or there is no memory */
-    uint64_t spoiled_steps; /* ever */
+    bool is_spoiled;        /* the step's instructions are invalid, or there was no memory */
+    uint64_t spoiled_steps; /* number of spoiled steps since the start */
 } harpe_step_builder;
 
-/* Takes an event that happened at `time_ns`, GPU time. True: a step is whole and moved to `*out`;
- * its spans are to be freed. */
+/* Processes an event that happened at `time_ns` in GPU time. Returns true if a step is complete;
+ * it is then moved to `*out`, and the caller frees its spans. */
 bool harpe_step_builder_take(harpe_step_builder *builder, const harpe_event *event, int64_t time_ns,
                              harpe_step_keys *keys, harpe_step *out);
 void harpe_step_builder_clear(harpe_step_builder *builder);

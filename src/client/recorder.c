@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of time stamps. The writer keeps a copy of how far the reader was, and looks again only
- * when the ring seems full: otherwise each event costs one store that the other core sees. */
+/* The ring of time stamps. The writer keeps a copy of the reader's position and reads it again
+ * only when the ring seems full. So each event usually costs one store that is visible to the
+ * other core. */
 #include "client/recorder.h"
 
 #include <stdlib.h>
@@ -12,12 +13,11 @@
 
 harpe_status harpe_recorder_open(harpe_recorder *recorder, size_t capacity, harpe_error *error) {
     size_t size = 1;
-    while (size < capacity) {
+    while (size < capacity)
         size *= 2;
-    }
     recorder->events = harpe_calloc(size, sizeof *recorder->events);
     if (!recorder->events) return harpe_fail_memory(error);
-    /* Pages come into being when they are first written: now, not on the training thread. */
+    /* Writes to all pages now, so that no page fault happens on the training thread. */
     memset(recorder->events, 0xff, size * sizeof *recorder->events);
     recorder->mask = size - 1;
     return HARPE_OK;
@@ -28,7 +28,7 @@ void harpe_recorder_close(harpe_recorder *recorder) {
     recorder->events = NULL;
 }
 
-/* ---- Writer ------------------------------------------------------------------------------- */
+/* ---- Writer ---------------------------------------------------------------------------------- */
 
 static bool has_room(harpe_recorder *recorder) {
     if (recorder->written - recorder->known_read <= recorder->mask) return true;
@@ -51,11 +51,10 @@ static void put(harpe_recorder *recorder, harpe_event event) {
     atomic_store_explicit(&recorder->published, recorder->written, memory_order_release);
 }
 
-/* Longer names are cut. -1: the table is full. */
+/* Returns the index of a name. Longer names are cut. -1: the table is full. */
 static int name_index(harpe_recorder *recorder, const char *name) {
-    for (unsigned i = 0; i < recorder->name_count; i++) {
+    for (unsigned i = 0; i < recorder->name_count; i++)
         if (strncmp(recorder->names[i], name, HARPE_RECORDER_NAME_SIZE - 1) == 0) return (int)i;
-    }
     if (recorder->name_count == HARPE_RECORDER_NAMES) return -1;
     size_t length = strnlen(name, HARPE_RECORDER_NAME_SIZE - 1);
     memcpy(recorder->names[recorder->name_count], name, length);
@@ -88,7 +87,7 @@ void harpe_recorder_end(harpe_recorder *recorder) {
     put(recorder, (harpe_event){harpe_clock_ns(), 0, HARPE_EVENT_END, 0});
 }
 
-/* ---- Reader ------------------------------------------------------------------------------- */
+/* ---- Reader ---------------------------------------------------------------------------------- */
 
 bool harpe_recorder_next(harpe_recorder *recorder, harpe_event *out) {
     uint64_t read = atomic_load_explicit(&recorder->read, memory_order_relaxed);

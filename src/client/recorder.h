@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time stamps on their way from the training thread to the profiler's: a ring with one writer and
- * one reader. Writing is wait-free: no lock, no allocation, no system call (the clock is read
- * without one). It does not know what steps and energies are. */
+/* Passes time stamps from the training thread to the profiler's thread: a ring with one writer and
+ * one reader. Writing is wait-free: no lock, no allocation, no system call. Reading
+ * the clock is not a system call either. The recorder does not interpret the events. */
 #ifndef HARPE_CLIENT_RECORDER_H
 #define HARPE_CLIENT_RECORDER_H
 
@@ -25,44 +25,45 @@ typedef enum harpe_event_kind {
 
 typedef struct harpe_event {
     int64_t time_ns; /* CLOCK_MONOTONIC */
-    int64_t value;   /* the series of a step; the frequency of an instruction, MHz */
+    int64_t value;   /* step: its series; instruction: its frequency in MHz */
     uint8_t kind;
-    uint8_t name; /* of an instruction: index into `names` */
+    uint8_t name; /* instruction: index into `names` */
 } harpe_event;
 
 typedef struct harpe_recorder {
-    /* The writer's. A name is in place before the first event that has it. */
+    /* Used by the writer. A name is stored before the first event that uses it. */
     alignas(64) uint64_t written;
     uint64_t known_read;
     unsigned name_count;
-    bool is_recording; /* inside a step that has found room so far */
+    bool is_recording; /* true during a step whose events have had room so far */
     char names[HARPE_RECORDER_NAMES][HARPE_RECORDER_NAME_SIZE];
 
-    /* Written by the writer, read by both. */
+    /* Written by the writer, read by both threads. */
     alignas(64) _Atomic uint64_t published;
     _Atomic uint64_t dropped_steps;
     harpe_event *events;
     uint64_t mask;
 
-    alignas(64) _Atomic uint64_t read; /* by the reader */
+    alignas(64) _Atomic uint64_t read; /* number of events that the reader has read */
 } harpe_recorder;
 
-/* Room for at least `capacity` events. The recorder is zeroed before. */
+/* Opens a recorder, which must be all zeros. It has room for at least `capacity` events. */
 harpe_status harpe_recorder_open(harpe_recorder *recorder, size_t capacity, harpe_error *error);
 void harpe_recorder_close(harpe_recorder *recorder);
 
-/* ---- Writer ---- */
+/* ---- Writer ---------------------------------------------------------------------------------- */
 
-/* A step that finds no room gives up its place: what follows is ignored until the next step. */
+/* Begins a step. If there is no room for an event, removes the events of its step and ignores all
+ * events until the next step. */
 void harpe_recorder_begin_step(harpe_recorder *recorder, int64_t series);
 void harpe_recorder_end_step(harpe_recorder *recorder, harpe_event_kind how);
-/* `instruction` NULL: "unnamed". */
+/* Records an event. `instruction` NULL: "unnamed". */
 void harpe_recorder_begin(harpe_recorder *recorder, const char *instruction, int frequency_mhz);
 void harpe_recorder_end(harpe_recorder *recorder);
 
-/* ---- Reader ---- */
+/* ---- Reader ---------------------------------------------------------------------------------- */
 
-/* False: nothing new. */
+/* Returns false if there is no new event. */
 bool harpe_recorder_next(harpe_recorder *recorder, harpe_event *out);
 
 #endif

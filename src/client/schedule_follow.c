@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Following a schedule, instruction by instruction, and handing schedules over between two threads
- * by two atomic pointers. Sets no clock and measures nothing. */
+/* Follows a schedule instruction by instruction, and passes schedules between two threads by two
+ * atomic pointers. It sets no clock and measures nothing. */
 #include "client/schedule_follow.h"
 
 #include <stdio.h>
@@ -9,8 +9,9 @@
 
 #include "base/array.h"
 
-/* Training that never fitted tells itself soon; one that did may go on to a long evaluation. */
-enum { MISFITS_OF_STRANGERS = 3, MISFITS_OF_EVALUATIONS = 1000 };
+/* Numbers of consecutive mismatches that prove that the schedule is wrong. A few are enough if no
+ * step has ever fitted. After a step that fitted, mismatches may come from a long evaluation. */
+enum { MISMATCHES_IF_NEVER_FITTED = 3, MISMATCHES_AFTER_A_FIT = 1000 };
 
 /* ---- Handing over ---------------------------------------------------------------------------- */
 
@@ -28,8 +29,8 @@ void harpe_followed_schedule_free(harpe_followed_schedule *schedule) {
     free(schedule);
 }
 
-/* Schedules that were given back form a list. The training thread may take several schedules before
- * the other thread looks at the list again. */
+/* Schedules that were given back form a list, because the training thread may take several
+ * schedules before the other thread looks at the list. */
 void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange) {
     harpe_followed_schedule_free(
         atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel));
@@ -49,9 +50,9 @@ void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_sched
 
 /* ---- Following ------------------------------------------------------------------------------- */
 
-/* Only this thread adds to the list, and the other one takes the whole list. So at most one
- * repetition is needed. */
-static void give_back(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
+/* Gives a schedule back. Only this thread adds to the list, and the other thread takes the whole
+ * list, so the loop runs twice at most. */
+static void return_schedule(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule) {
     if (!schedule) return;
     harpe_followed_schedule *before = atomic_load_explicit(&exchange->used, memory_order_relaxed);
     do {
@@ -65,10 +66,10 @@ static void take_up(harpe_follower *follower, harpe_schedule_exchange *exchange)
     harpe_followed_schedule *next =
         atomic_exchange_explicit(&exchange->next, NULL, memory_order_acq_rel);
     if (!next) return;
-    give_back(exchange, follower->schedule);
+    return_schedule(exchange, follower->schedule);
     follower->schedule = next;
     follower->fitting_steps = 0;
-    follower->misfits_in_a_row = 0;
+    follower->mismatches_in_a_row = 0;
 }
 
 void harpe_follower_begin_step(harpe_follower *follower, harpe_schedule_exchange *exchange) {
@@ -84,22 +85,21 @@ static void copy_name(char into[HARPE_INSTRUCTION_SIZE], const char *name) {
     into[length] = '\0';
 }
 
-static void fill_misfit(const harpe_follower *follower, harpe_misfit_kind kind, const char *found,
-                        harpe_misfit *misfit) {
+static void fill_mismatch(const harpe_follower *follower, harpe_mismatch_kind kind,
+                          const char *found, harpe_mismatch *mismatch) {
     const harpe_followed_schedule *followed = follower->schedule;
     const harpe_frequency_schedule *schedule = &followed->schedule;
-    *misfit = (harpe_misfit){.kind = kind,
-                             .round = followed->round,
-                             .position = follower->position,
-                             .count = schedule->instruction_count};
-    if (found) copy_name(misfit->found, found);
-    if (follower->position < schedule->instruction_count) {
-        copy_name(misfit->scheduled, schedule->instructions[follower->position].instruction);
-    }
+    *mismatch = (harpe_mismatch){.kind = kind,
+                                 .round = followed->round,
+                                 .position = follower->position,
+                                 .count = schedule->instruction_count};
+    if (found) copy_name(mismatch->found, found);
+    if (follower->position < schedule->instruction_count)
+        copy_name(mismatch->scheduled, schedule->instructions[follower->position].instruction);
 }
 
 bool harpe_follower_next(harpe_follower *follower, const char *instruction, int *frequency_mhz,
-                         harpe_misfit *misfit) {
+                         harpe_mismatch *mismatch) {
     const harpe_followed_schedule *followed = follower->schedule;
     if (!followed) {
         *frequency_mhz = 0;
@@ -108,18 +108,17 @@ bool harpe_follower_next(harpe_follower *follower, const char *instruction, int 
     const harpe_frequency_schedule *schedule = &followed->schedule;
     *frequency_mhz = followed->highest_mhz;
     if (!follower->is_in_step || !follower->fits) return true;
-    harpe_misfit_kind kind = HARPE_MISFIT_NONE;
-    if (!instruction) {
-        kind = HARPE_MISFIT_UNNAMED;
-    } else if (schedule->instruction_count == 0) {
+    harpe_mismatch_kind kind = HARPE_MISMATCH_NONE;
+    if (!instruction)
+        kind = HARPE_MISMATCH_UNNAMED;
+    else if (schedule->instruction_count == 0)
         return true;
-    } else if (follower->position == schedule->instruction_count) {
-        kind = HARPE_MISFIT_LONGER;
-    } else if (strcmp(schedule->instructions[follower->position].instruction, instruction) != 0) {
-        kind = HARPE_MISFIT_NAME;
-    }
-    if (kind != HARPE_MISFIT_NONE) {
-        fill_misfit(follower, kind, instruction, misfit);
+    else if (follower->position == schedule->instruction_count)
+        kind = HARPE_MISMATCH_LONGER;
+    else if (strcmp(schedule->instructions[follower->position].instruction, instruction) != 0)
+        kind = HARPE_MISMATCH_NAME;
+    if (kind != HARPE_MISMATCH_NONE) {
+        fill_mismatch(follower, kind, instruction, mismatch);
         follower->fits = false;
         return false;
     }
@@ -127,52 +126,52 @@ bool harpe_follower_next(harpe_follower *follower, const char *instruction, int 
     return true;
 }
 
-bool harpe_follower_end_step(harpe_follower *follower, harpe_misfit *misfit) {
+bool harpe_follower_end_step(harpe_follower *follower, harpe_mismatch *mismatch) {
     const harpe_followed_schedule *followed = follower->schedule;
     follower->is_in_step = false;
     if (!followed) return true;
     bool is_told = !follower->fits;
     if (follower->fits && follower->position < followed->schedule.instruction_count) {
-        fill_misfit(follower, HARPE_MISFIT_SHORTER, NULL, misfit);
+        fill_mismatch(follower, HARPE_MISMATCH_SHORTER, NULL, mismatch);
         follower->fits = false;
     }
     if (!follower->fits) {
-        follower->misfits_in_a_row++;
+        follower->mismatches_in_a_row++;
         return is_told;
     }
-    follower->misfits_in_a_row = 0;
+    follower->mismatches_in_a_row = 0;
     follower->fitting_steps++;
     if (followed->schedule.instruction_count > 0) follower->has_ever_fitted = true;
     return true;
 }
 
 bool harpe_follower_is_lost(const harpe_follower *follower) {
-    size_t enough = follower->has_ever_fitted ? MISFITS_OF_EVALUATIONS : MISFITS_OF_STRANGERS;
-    return follower->misfits_in_a_row >= enough;
+    size_t enough = follower->has_ever_fitted ? MISMATCHES_AFTER_A_FIT : MISMATCHES_IF_NEVER_FITTED;
+    return follower->mismatches_in_a_row >= enough;
 }
 
 /* ---- In words -------------------------------------------------------------------------------- */
 
-void harpe_misfit_describe(const harpe_misfit *misfit, char *line, size_t size) {
+void harpe_mismatch_describe(const harpe_mismatch *mismatch, char *line, size_t size) {
     char what[3 * HARPE_INSTRUCTION_SIZE];
-    switch (misfit->kind) {
-    case HARPE_MISFIT_NAME:
+    switch (mismatch->kind) {
+    case HARPE_MISMATCH_NAME:
         (void)snprintf(what, sizeof what, "instruction %zu is '%s' where '%s' is scheduled",
-                       misfit->position, misfit->found, misfit->scheduled);
+                       mismatch->position, mismatch->found, mismatch->scheduled);
         break;
-    case HARPE_MISFIT_LONGER:
+    case HARPE_MISMATCH_LONGER:
         (void)snprintf(what, sizeof what, "instruction %zu, '%s', is one too many",
-                       misfit->position, misfit->found);
+                       mismatch->position, mismatch->found);
         break;
-    case HARPE_MISFIT_UNNAMED:
+    case HARPE_MISMATCH_UNNAMED:
         (void)snprintf(what, sizeof what, "an instruction has no name (NULL)");
         break;
     default:
         (void)snprintf(what, sizeof what, "it ended after %zu instructions, before '%s'",
-                       misfit->position, misfit->scheduled);
+                       mismatch->position, mismatch->scheduled);
         break;
     }
     (void)snprintf(line, size,
                    "a step does not fit its schedule of %zu instructions (round %lld): %s",
-                   misfit->count, (long long)misfit->round, what);
+                   mismatch->count, (long long)mismatch->round, what);
 }

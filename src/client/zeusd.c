@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests to zeusd, by libcurl over its Unix socket, on a connection that stays open. Whatever
- * answers there must not hold the controller up: time and size have limits. */
+/* Finds zeusd, and sends requests to it on a connection that stays open. Time and size are limited,
+ * so a faulty zeusd cannot block the controller. */
 #include "client/zeusd.h"
 
-#include <curl/curl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,69 +10,109 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/token.h"
+#include "http/client/connection.h"
 
-#define CONNECT_LIMIT_MS 1000L
-#define REQUEST_LIMIT_MS 5000L
+#define CONNECT_LIMIT_S 1.0
+#define REQUEST_LIMIT_S 5.0
 
-enum { ANSWER_SIZE = 512, URL_SIZE = 256 };
+enum { ANSWER_SIZE = 512, PATH_SIZE = 256 };
 
 struct harpe_zeusd {
-    CURL *curl;
+    harpe_connection *connection;
     int gpu;
-    char *socket;
-    char answer[ANSWER_SIZE]; /* its beginning; the rest is dropped */
-    size_t answer_length;
-    char reason[CURL_ERROR_SIZE];
+    harpe_zeusd_address address;
 };
 
-static size_t receive(char *bytes, size_t size, size_t count, void *user) {
-    harpe_zeusd *zeusd = user;
-    size_t length = size * count;
-    size_t room = sizeof zeusd->answer - 1 - zeusd->answer_length;
-    size_t kept = length < room ? length : room;
-    memcpy(zeusd->answer + zeusd->answer_length, bytes, kept);
-    zeusd->answer_length += kept;
-    zeusd->answer[zeusd->answer_length] = '\0';
-    return length;
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+static harpe_status check_host_port(const char *text, harpe_error *error) {
+    const char *colon = strrchr(text, ':');
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    /* An IPv6 address has colons, so it must be in brackets. */
+    bool is_one_host = colon && (strchr(text, ':') == colon || (*text == '[' && colon[-1] == ']'));
+    bool is_right = is_one_host && colon > text && digits > 0 && digits <= 5 &&
+                    colon[1 + digits] == '\0' && strtol(colon + 1, NULL, 10) <= 65535 &&
+                    !strpbrk(text, "/?#@ \t\r\n") &&
+                    strlen(text) < sizeof((harpe_zeusd_place *)NULL)->host_port;
+    if (is_right) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "ZEUSD_HOST_PORT: expected HOST:PORT, found '%.200s'", text);
 }
 
-harpe_status harpe_zeusd_open(const char *socket, int gpu, harpe_zeusd **out, harpe_error *error) {
+harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error) {
+    char *token = NULL;
+    out->token[0] = '\0';
+    harpe_status status =
+        harpe_token_take(secure_getenv("ZEUSD_TOKEN"), "ZEUSD_TOKEN", &token, error);
+    if (status != HARPE_OK) return status;
+    if (token && strlen(token) >= sizeof out->token)
+        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                            "ZEUSD_TOKEN: has more than %zu characters", sizeof out->token - 1);
+    else if (token)
+        memcpy(out->token, token, strlen(token) + 1);
+    if (token) explicit_bzero(token, strlen(token));
+    free(token);
+    return status;
+}
+
+harpe_status harpe_zeusd_find(const char *socket, harpe_zeusd_address *out, harpe_error *error) {
+    memset(out, 0, sizeof *out);
+    const char *host_port = NULL;
+    if (!socket) socket = secure_getenv("ZEUSD_SOCK_PATH");
+    if (!socket) host_port = secure_getenv("ZEUSD_HOST_PORT");
+    if (socket && strlen(socket) >= sizeof out->place.socket)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "zeusd's socket '%.200s' has too long a path for a socket", socket);
+    if (host_port && *host_port) {
+        harpe_status status = check_host_port(host_port, error);
+        if (status != HARPE_OK) return status;
+        memcpy(out->place.host_port, host_port, strlen(host_port) + 1);
+    }
+    if (socket) memcpy(out->place.socket, socket, strlen(socket) + 1);
+    return harpe_zeusd_is_given(&out->place) ? harpe_zeusd_take_token(out, error) : HARPE_OK;
+}
+
+/* ---- Connection ------------------------------------------------------------------------------ */
+
+harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, int gpu, harpe_zeusd **out,
+                              harpe_error *error) {
+    char url[sizeof address->place.host_port + 8];
+    bool is_tcp = address->place.host_port[0] != '\0';
+    (void)snprintf(url, sizeof url, "http://%s", is_tcp ? address->place.host_port : "zeusd");
+    harpe_connection_options options = {.server_url = url,
+                                        .url_name = "ZEUSD_HOST_PORT",
+                                        .unix_socket = is_tcp ? NULL : address->place.socket,
+                                        .token = address->token[0] ? address->token : NULL,
+                                        .connect_limit_s = CONNECT_LIMIT_S,
+                                        .answer_limit_s = REQUEST_LIMIT_S,
+                                        .answer_limit_bytes = ANSWER_SIZE - 1,
+                                        .cuts_answers = true};
     harpe_zeusd *zeusd = harpe_calloc(1, sizeof *zeusd);
     if (!zeusd) return harpe_fail_memory(error);
     zeusd->gpu = gpu;
-    zeusd->socket = strdup(socket);
-    zeusd->curl = curl_easy_init();
-    if (!zeusd->socket || !zeusd->curl) {
+    zeusd->address = *address;
+    harpe_status status = harpe_connection_new(&options, &zeusd->connection, error);
+    if (status != HARPE_OK) {
         harpe_zeusd_close(zeusd);
-        return harpe_fail_memory(error);
+        return status;
     }
-    CURL *curl = zeusd->curl;
-    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, zeusd->reason);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_LIMIT_MS);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, REQUEST_LIMIT_MS);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, zeusd);
     *out = zeusd;
     return HARPE_OK;
 }
 
 void harpe_zeusd_close(harpe_zeusd *zeusd) {
     if (!zeusd) return;
-    curl_easy_cleanup(zeusd->curl);
-    free(zeusd->socket);
+    harpe_connection_free(zeusd->connection);
+    explicit_bzero(zeusd->address.token, sizeof zeusd->address.token);
     free(zeusd);
 }
 
-/* zeusd answers 403 and 400 for what NVML calls no permission and invalid, and 500 for all else
- * with NVML's text. */
+/* Maps a status. zeusd answers 403 for NVML's "no permission", 400 for "invalid", and 500 with
+ * NVML's text for everything else. */
 static harpe_status status_of(long code, const char *answer) {
-    if (strcasestr(answer, "not supported") || strcasestr(answer, "NotSupported")) {
+    if (strcasestr(answer, "not supported") || strcasestr(answer, "NotSupported"))
         return HARPE_NOT_SUPPORTED;
-    }
     if (strcasestr(answer, "lost")) return HARPE_GPU_LOST;
     switch (code) {
     case 400: return HARPE_INVALID_ARGUMENT;
@@ -84,31 +123,37 @@ static harpe_status status_of(long code, const char *answer) {
     }
 }
 
+/* Returns advice for a refusal. zeusd answers 401 to a missing or wrong token, and 403 to a token
+ * without the scope. */
+static const char *advice_for(const harpe_zeusd *zeusd, long code) {
+    if (code != 401) return "";
+    return zeusd->address.token[0] ? ": the token in ZEUSD_TOKEN is not accepted"
+                                   : ": set ZEUSD_TOKEN to a token with the scope gpu-control";
+}
+
 harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char *command,
                               const char *format, ...) {
-    char url[URL_SIZE];
-    int length =
-        snprintf(url, sizeof url, "http://zeusd/gpu/%s?gpu_ids=%d&block=true", command, zeusd->gpu);
+    char path[PATH_SIZE];
+    int length = snprintf(path, sizeof path, "/gpu/%s?gpu_ids=%d&block=true", command, zeusd->gpu);
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(url + length, sizeof url - (size_t)length, format, arguments);
+    (void)vsnprintf(path + length, sizeof path - (size_t)length, format, arguments);
     va_end(arguments);
-    zeusd->answer_length = 0;
-    zeusd->answer[0] = zeusd->reason[0] = '\0';
-    curl_easy_setopt(zeusd->curl, CURLOPT_URL, url);
-    CURLcode result = curl_easy_perform(zeusd->curl);
-    if (result != CURLE_OK) {
+    harpe_request request = {.path = path, .body = ""};
+    harpe_answer answer;
+    if (harpe_connection_call(zeusd->connection, &request, &answer, NULL) != HARPE_OK) {
+        bool is_tcp = zeusd->address.place.host_port[0] != '\0';
         return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "zeusd at '%s' does not answer (%s): start it, or unset ZEUSD_SOCK_PATH",
-                          zeusd->socket,
-                          zeusd->reason[0] ? zeusd->reason : curl_easy_strerror(result));
+                          "zeusd at '%s' does not answer (%s): start it, or unset %s",
+                          is_tcp ? zeusd->address.place.host_port : zeusd->address.place.socket,
+                          harpe_connection_reason(zeusd->connection),
+                          is_tcp ? "ZEUSD_HOST_PORT" : "ZEUSD_SOCK_PATH");
     }
-    long code = 0;
-    curl_easy_getinfo(zeusd->curl, CURLINFO_RESPONSE_CODE, &code);
+    long code = answer.http_status;
     if (code >= 200 && code < 300) return HARPE_OK;
     harpe_status status =
-        harpe_fail(error, status_of(code, zeusd->answer), "GPU %d: zeusd refuses %s with %ld: %s",
-                   zeusd->gpu, command, code, zeusd->answer);
+        harpe_fail(error, status_of(code, answer.body), "GPU %d: zeusd refuses %s with %ld: %s%s",
+                   zeusd->gpu, command, code, answer.body, advice_for(zeusd, code));
     if (error) error->vendor_code = (int)code;
     return status;
 }

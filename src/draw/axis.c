@@ -17,24 +17,19 @@ bool harpe_is_drawable(double value) { return fabs(value) < 1e60; }
 harpe_ticks harpe_ticks_make(double low, double high, int wanted) {
     harpe_ticks ticks = {low, 1.0, 0, 0};
     double span = high - low;
-    if (!(span > 0.0) || !isfinite(span)) {
-        return ticks;
-    }
+    if (!(span > 0.0) || !isfinite(span)) return ticks;
     double raw = span / (wanted > 1 ? wanted : 1);
     double magnitude = pow(10.0, floor(log10(raw)));
     double ratio = raw / magnitude;
     double factor = ratio <= 1.0001 ? 1.0 : ratio <= 2.0001 ? 2.0 : ratio <= 5.0001 ? 5.0 : 10.0;
     ticks.step = factor * magnitude;
-    if (!(ticks.step > 0.0) || !isfinite(ticks.step)) {
-        return ticks;
-    }
+    if (!(ticks.step > 0.0) || !isfinite(ticks.step)) return ticks;
     double slack = span * 1e-9;
     double first = ceil((low - slack) / ticks.step);
     double last = floor((high + slack) / ticks.step);
     ticks.first = first * ticks.step;
-    if (last >= first) {
+    if (last >= first)
         ticks.count = last - first + 1.0 > MAX_TICKS ? MAX_TICKS : (int)(last - first + 1.0);
-    }
     double exponent = floor(log10(ticks.step) + 1e-9);
     ticks.decimals = exponent < 0.0 ? (int)fmin(-exponent, 9.0) : 0;
     return ticks;
@@ -46,12 +41,8 @@ double harpe_tick_at(const harpe_ticks *ticks, int index) {
 }
 
 void harpe_range_add(harpe_range *range, double value) {
-    if (!range->is_set || value < range->low) {
-        range->low = value;
-    }
-    if (!range->is_set || value > range->high) {
-        range->high = value;
-    }
+    if (!range->is_set || value < range->low) range->low = value;
+    if (!range->is_set || value > range->high) range->high = value;
     range->is_set = true;
 }
 
@@ -131,9 +122,8 @@ void harpe_draw_axes(harpe_canvas *canvas, const harpe_frame *frame, const char 
 }
 
 void harpe_label_field_add(harpe_label_field *field, harpe_area area) {
-    if (HARPE_ARRAY_RESERVE(field->taken, field->taken_capacity, field->taken_count + 1)) {
+    if (HARPE_ARRAY_RESERVE(field->taken, field->taken_capacity, field->taken_count + 1))
         field->taken[field->taken_count++] = area;
-    }
 }
 
 void harpe_label_field_free(harpe_label_field *field) {
@@ -150,9 +140,8 @@ static double shared_area(const harpe_area *a, const harpe_area *b) {
 
 static double covered(const harpe_label_field *field, const harpe_area *area) {
     double sum = 0.0;
-    for (size_t i = 0; i < field->taken_count; i++) {
+    for (size_t i = 0; i < field->taken_count; i++)
         sum += shared_area(area, &field->taken[i]);
-    }
     const harpe_area *bounds = &field->bounds;
     double outside = fmax(0.0, bounds->left - area->left) + fmax(0.0, area->right - bounds->right) +
                      fmax(0.0, bounds->top - area->top) + fmax(0.0, area->bottom - bounds->bottom);
@@ -161,7 +150,7 @@ static double covered(const harpe_label_field *field, const harpe_area *area) {
 
 harpe_area harpe_label_place(harpe_label_field *field, double x, double y, double width,
                              double height, double *overlap) {
-    /* right, left, above, below, then the corners; nearer rings first */
+    /* the sides in the order of preference: right, left, above, below, then the corners */
     static const double sides[8][2] = {{1, -0.6}, {-1, -0.6}, {0, -1}, {0, 1},
                                        {1, 1},    {-1, 1},    {1, -1}, {-1, -1}};
     static const double distances[] = {9.0, 18.0, 32.0, 50.0, 75.0};
@@ -184,8 +173,6 @@ harpe_area harpe_label_place(harpe_label_field *field, double x, double y, doubl
         }
     }
     harpe_label_field_add(field, best);
-    if (overlap) {
-        *overlap = best_covered;
-    }
+    if (overlap) *overlap = best_covered;
     return best;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plot's frame: where data lands on the picture, round tick numbers, grid lines, axis titles, and
- * a place for a label where it covers nothing. Knows nothing of what is plotted. */
+/* The frame of a plot: the mapping from data to the picture, round tick numbers, grid lines, axis
+ * titles, and free places for labels. It does not depend on the kind of data. */
 #ifndef HARPE_DRAW_AXIS_H
 #define HARPE_DRAW_AXIS_H
 
@@ -9,10 +9,10 @@
 
 #include "draw/canvas.h"
 
-/* Finite, and small enough to be scaled without overflow. */
+/* Returns true if the value is finite, and small enough to be scaled without overflow. */
 bool harpe_is_drawable(double value);
 
-/* Round numbers (1, 2 or 5 times a power of ten) within a range. */
+/* Round numbers (1, 2 or 5 times a power of ten) in a range. */
 typedef struct harpe_ticks {
     double first, step;
     int count; /* 0 .. 50 */
@@ -29,10 +29,10 @@ typedef struct harpe_range {
 } harpe_range;
 
 void harpe_range_add(harpe_range *range, double value);
-/* Adds a margin on both sides; never leaves an empty range. */
+/* Adds a margin on both sides. The range is never empty afterwards. */
 void harpe_range_pad(harpe_range *range, double fraction);
 
-/* The plot's rectangle and the data it shows, in the units that the ticks show. */
+/* The plot's rectangle, and the range of its data in the units of the ticks. */
 typedef struct harpe_frame {
     double left, top, right, bottom;
     harpe_range x, y;
@@ -41,26 +41,27 @@ typedef struct harpe_frame {
 double harpe_frame_x(const harpe_frame *frame, double value);
 double harpe_frame_y(const harpe_frame *frame, double value);
 
-/* Grid, frame lines, tick numbers and titles of the lower and the left axis. */
+/* Draws the grid, the frame, and the tick numbers and titles of the lower and the left axis. */
 void harpe_draw_axes(harpe_canvas *canvas, const harpe_frame *frame, const char *x_title,
                      const char *y_title);
 
-/* Rectangles that labels must keep off. Zero-initialise; free with harpe_label_field_free. When
- * memory runs out, an obstacle is forgotten: the worst that comes of it is an overlap. */
+/* Rectangles that labels must avoid. Initialise with zeros; free with harpe_label_field_free. A
+ * rectangle for which there is no memory is ignored, and labels may then overlap. */
 typedef struct harpe_area {
     double left, top, right, bottom;
 } harpe_area;
 
 typedef struct harpe_label_field {
-    harpe_area bounds; /* labels stay inside */
+    harpe_area bounds; /* labels stay inside of this area */
     harpe_area *taken;
     size_t taken_count, taken_capacity;
 } harpe_label_field;
 
 void harpe_label_field_add(harpe_label_field *field, harpe_area area);
 void harpe_label_field_free(harpe_label_field *field);
-/* Finds room of width x height near (x, y), and takes it. `*overlap` (may be NULL) tells how much
- * of it was taken before: 0 is a free place. */
+/* Finds the best place for a label of width x height near (x, y), and reserves it. `*overlap` (may
+ * be NULL) receives 0 if the place was free. It grows with the part of the place that was already
+ * taken or is outside of the bounds. */
 harpe_area harpe_label_place(harpe_label_field *field, double x, double y, double width,
                              double height, double *overlap);
 

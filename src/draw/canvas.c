@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common half of a canvas: making it, measuring text, cleaning what comes from outside, and
- * telling at the end whether everything worked. */
+/* The common part of all canvases: making a canvas, measuring text, removing invalid characters
+ * from texts, and reporting failures at the end. */
 #include "draw/canvas.h"
 
-#include <cairo-pdf.h>
 #include <cairo.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "draw/png.h"
 
-#define PNG_SCALE 2.0
-#define POINTS_PER_PIXEL 0.75 /* PDF counts in 1/72 inch */
-#define LABEL_SIZE 256        /* bytes of one text, more is cut */
+#define LABEL_SIZE 256 /* bytes of one text; longer texts are cut */
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -27,68 +22,24 @@
 #endif
 
 #ifdef HAS_LEAK_CHECK
-/* fontconfig keeps about 1 KiB for the life of the process, however much is drawn */
+/* fontconfig keeps about 1 KiB until the process ends, no matter how much is drawn */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libfontconfig\n"; }
 #endif
 
-static cairo_status_t write_bytes(void *closure, const unsigned char *bytes, unsigned int length) {
-    harpe_text *text = closure;
-    harpe_text_append(text, (const char *)bytes, length);
-    return text->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
-}
-
-static cairo_surface_t *make_surface(harpe_canvas *canvas) {
-    if (canvas->format == HARPE_IMAGE_PNG) {
-        return cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)ceil(canvas->width * PNG_SCALE),
-                                          (int)ceil(canvas->height * PNG_SCALE));
-    }
-    if (canvas->format != HARPE_IMAGE_PDF) {
-        return cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1);
-    }
-    cairo_surface_t *surface = cairo_pdf_surface_create_for_stream(
-        write_bytes, &canvas->body, canvas->width * POINTS_PER_PIXEL,
-        canvas->height * POINTS_PER_PIXEL);
-    /* the same picture must give the same bytes on any day */
-    cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_CREATE_DATE, "2000-01-01T00:00:00Z");
-    cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_TITLE, canvas->description);
-    return surface;
-}
-
-static void prepare_cairo(harpe_canvas *canvas) {
-    double scale = canvas->format == HARPE_IMAGE_PNG   ? PNG_SCALE
-                   : canvas->format == HARPE_IMAGE_PDF ? POINTS_PER_PIXEL
-                                                       : 1.0;
-    cairo_t *cairo = canvas->cairo;
-    cairo_scale(cairo, scale, scale);
-    cairo_font_options_t *font = cairo_font_options_create();
-    cairo_font_options_set_antialias(font, CAIRO_ANTIALIAS_GRAY);
-    cairo_font_options_set_hint_style(font, CAIRO_HINT_STYLE_NONE);
-    cairo_font_options_set_hint_metrics(font, CAIRO_HINT_METRICS_OFF);
-    cairo_set_font_options(cairo, font);
-    cairo_font_options_destroy(font);
-    cairo_set_line_join(cairo, CAIRO_LINE_JOIN_ROUND);
-}
-
 harpe_status harpe_canvas_new(harpe_image_format format, double width, double height,
                               const char *description, harpe_canvas **out, harpe_error *error) {
     harpe_canvas *canvas = harpe_calloc(1, sizeof *canvas);
-    if (!canvas) {
-        return harpe_fail_memory(error);
-    }
+    if (!canvas) return harpe_fail_memory(error);
     bool is_svg = format == HARPE_IMAGE_SVG || format == HARPE_IMAGE_HTML;
     canvas->operations = is_svg ? &harpe_canvas_svg : &harpe_canvas_cairo;
     canvas->format = format;
     canvas->width = width;
     canvas->height = height;
     harpe_clean_text(canvas->description, sizeof canvas->description, description);
-    cairo_surface_t *surface = make_surface(canvas);
-    canvas->cairo = cairo_create(surface);
-    cairo_surface_destroy(surface);
-    prepare_cairo(canvas);
-    if (format != HARPE_IMAGE_HTML) {
+    canvas->cairo = harpe_canvas_make_cairo(canvas);
+    if (format != HARPE_IMAGE_HTML)
         harpe_canvas_rect(canvas, 0, 0, width, height, HARPE_INK(HARPE_INK_PAPER), NULL);
-    }
     *out = canvas;
     return HARPE_OK;
 }
@@ -130,9 +81,7 @@ void harpe_canvas_rect(harpe_canvas *canvas, double x, double y, double width, d
 
 void harpe_canvas_path(harpe_canvas *canvas, const harpe_xy *points, size_t count, bool closed,
                        harpe_color fill, harpe_stroke stroke) {
-    if (count > 0) {
-        canvas->operations->path(canvas, points, count, closed, fill, stroke);
-    }
+    if (count > 0) canvas->operations->path(canvas, points, count, closed, fill, stroke);
 }
 
 void harpe_canvas_line(harpe_canvas *canvas, double x0, double y0, double x1, double y1,
@@ -168,13 +117,6 @@ void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width,
     canvas->operations->pixels(canvas, x, y, width, height, pixels);
 }
 
-bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out) {
-    size_t width = (size_t)pixels->width;
-    harpe_png_pixels image = {
-        .argb = pixels->argb, .width = width, .height = (size_t)pixels->height, .stride = width};
-    return harpe_png_write(&image, out);
-}
-
 void harpe_text_base64(harpe_text *text, const void *bytes, size_t length) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *from = bytes;
@@ -182,15 +124,10 @@ void harpe_text_base64(harpe_text *text, const void *bytes, size_t length) {
     for (size_t i = 0; i < length; i += 3) {
         size_t have = length - i < 3 ? length - i : 3;
         uint32_t bits = (uint32_t)from[i] << 16;
-        if (have > 1) {
-            bits |= (uint32_t)from[i + 1] << 8;
-        }
-        if (have > 2) {
-            bits |= from[i + 2];
-        }
-        for (size_t k = 0; k < 4; k++) {
+        if (have > 1) bits |= (uint32_t)from[i + 1] << 8;
+        if (have > 2) bits |= from[i + 2];
+        for (size_t k = 0; k < 4; k++)
             group[k] = k <= have ? digits[bits >> (18 - 6 * k) & 63] : '=';
-        }
         harpe_text_append(text, group, sizeof group);
     }
 }

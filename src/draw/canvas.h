@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pictures draw on: a handful of shapes and text, in points of 1/96 inch from the top left.
- * canvas_cairo.c turns them into PNG and PDF, canvas_svg.c into SVG with real text, for a file or
- * for a page. Drawing calls cannot fail; the first failure is kept and told by the finish. */
+/* The surface on which pictures are drawn: a few shapes and text, measured from the top left in
+ * points of 1/96 inch. canvas_cairo.c writes PNG and PDF. canvas_svg.c writes SVG with real text,
+ * for a file or for a page. Drawing functions return no status. The canvas stores the first
+ * failure, and _finish reports it. */
 #ifndef HARPE_DRAW_CANVAS_H
 #define HARPE_DRAW_CANVAS_H
 
@@ -28,7 +29,7 @@ typedef struct harpe_text_style {
     harpe_color color;
     harpe_anchor anchor;
     bool bold;
-    bool halo;            /* a rim in the paper's colour, where text crosses lines */
+    bool halo;            /* draw a rim in the paper's colour, for text that crosses lines */
     double angle_degrees; /* clockwise, around the anchor */
 } harpe_text_style;
 
@@ -38,40 +39,42 @@ typedef struct harpe_stroke {
     double dash; /* 0: solid */
 } harpe_stroke;
 
-/* An opaque or half transparent picture element made of pixels, premultiplied 0xAARRGGBB. */
+/* An image with transparency. Each pixel is 0xAARRGGBB, with premultiplied colours. */
 typedef struct harpe_pixels {
     uint32_t *argb;
     int width, height;
 } harpe_pixels;
 
-/* `description` says in one line what is to be seen (for readers who cannot). */
+/* Makes a canvas. `description` describes the picture in one line, for readers who cannot see
+ * it. */
 harpe_status harpe_canvas_new(harpe_image_format format, double width, double height,
                               const char *description, harpe_canvas **out, harpe_error *error);
-/* Appends the picture to `out` and frees the canvas, also on failure (then `out` is as before). */
+/* Appends the picture to `out` and frees the canvas. After a failure the canvas is also freed, and
+ * `out` is unchanged. */
 harpe_status harpe_canvas_finish(harpe_canvas *canvas, harpe_text *out, harpe_error *error);
 
-/* True where hovering can show something, so that tooltips are worth their bytes. */
+/* Returns true if the format shows tooltips when the pointer hovers over a shape. */
 bool harpe_canvas_has_tooltips(const harpe_canvas *canvas);
 
 void harpe_canvas_rect(harpe_canvas *canvas, double x, double y, double width, double height,
                        harpe_color fill, const char *tooltip);
-/* `fill` or `stroke` may be left out (HARPE_NO_COLOR). */
+/* Draws a path. The colour HARPE_NO_COLOR omits the fill or the stroke. */
 void harpe_canvas_path(harpe_canvas *canvas, const harpe_xy *points, size_t count, bool closed,
                        harpe_color fill, harpe_stroke stroke);
 void harpe_canvas_line(harpe_canvas *canvas, double x0, double y0, double x1, double y1,
                        harpe_stroke stroke);
 void harpe_canvas_circle(harpe_canvas *canvas, double x, double y, double radius, harpe_color fill,
                          harpe_stroke stroke);
-/* `y` is the baseline. Anything in `text` is safe. */
+/* Draws a text; `y` is its baseline. `text` may contain any bytes. */
 void harpe_canvas_text(harpe_canvas *canvas, double x, double y, const harpe_text_style *style,
                        const char *text);
 double harpe_canvas_text_width(harpe_canvas *canvas, const harpe_text_style *style,
                                const char *text);
-/* Stretches pixels over a rectangle without smoothing. */
+/* Draws pixels stretched over a rectangle without smoothing. */
 void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
                          const harpe_pixels *pixels);
 
-/* ---- for canvas_*.c ----------------------------------------------------------------------- */
+/* ---- for canvas_*.c -------------------------------------------------------------------------- */
 
 typedef struct harpe_canvas_operations {
     void (*rect)(harpe_canvas *, double, double, double, double, harpe_color, const char *);
@@ -79,7 +82,7 @@ typedef struct harpe_canvas_operations {
     void (*circle)(harpe_canvas *, double, double, double, harpe_color, harpe_stroke);
     void (*text)(harpe_canvas *, double, double, const harpe_text_style *, const char *);
     void (*pixels)(harpe_canvas *, double, double, double, double, const harpe_pixels *);
-    void (*finish)(harpe_canvas *, harpe_text *); /* appends everything; may set failed states */
+    void (*finish)(harpe_canvas *, harpe_text *); /* appends everything; may set failure flags */
 } harpe_canvas_operations;
 
 typedef struct _cairo cairo_t;
@@ -88,7 +91,7 @@ struct harpe_canvas {
     const harpe_canvas_operations *operations;
     harpe_image_format format;
     double width, height;
-    cairo_t *cairo;  /* draws PNG and PDF; only measures text for SVG */
+    cairo_t *cairo;  /* draws PNG and PDF; SVG uses it only to measure text */
     harpe_text body; /* bytes made so far */
     char description[400];
 };
@@ -96,7 +99,13 @@ struct harpe_canvas {
 extern const harpe_canvas_operations harpe_canvas_cairo;
 extern const harpe_canvas_operations harpe_canvas_svg;
 
-/* Pixels as a PNG file. */
+/* Makes the context on which `canvas` draws: the pixels of a PNG, the page of a PDF, or for SVG a
+ * surface that only measures text. Never returns NULL; cairo_status() of the context returns a
+ * failure. The caller destroys the context. */
+cairo_t *harpe_canvas_make_cairo(harpe_canvas *canvas);
+
+/* Appends the pixels as a PNG file. Returns false when out of memory; the length of `out` is then
+ * unchanged. The same pixels give the same bytes. */
 bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out);
 /* Appends `bytes` in base64. */
 void harpe_text_base64(harpe_text *text, const void *bytes, size_t length);

@@ -1,11 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A canvas on cairo: PNG at two device pixels per point, or PDF. Always the light shades. */
+/* A canvas that draws with cairo: PNG with two device pixels per point, or PDF. It always uses the
+ * light shades of colours. */
+#include <cairo-pdf.h>
 #include <cairo.h>
 #include <math.h>
 #include <stdint.h>
 
 #include "draw/canvas.h"
-#include "draw/png.h"
+
+#define PNG_SCALE 2.0
+#define POINTS_PER_PIXEL 0.75 /* the unit of PDF is 1/72 inch */
+
+static cairo_status_t write_bytes(void *closure, const unsigned char *bytes, unsigned int length) {
+    harpe_text *text = closure;
+    harpe_text_append(text, (const char *)bytes, length);
+    return text->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
+}
+
+static cairo_surface_t *make_surface(harpe_canvas *canvas) {
+    if (canvas->format == HARPE_IMAGE_PNG) {
+        return cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)ceil(canvas->width * PNG_SCALE),
+                                          (int)ceil(canvas->height * PNG_SCALE));
+    }
+    if (canvas->format != HARPE_IMAGE_PDF) return cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1);
+    cairo_surface_t *surface = cairo_pdf_surface_create_for_stream(
+        write_bytes, &canvas->body, canvas->width * POINTS_PER_PIXEL,
+        canvas->height * POINTS_PER_PIXEL);
+    /* The same picture always gives the same bytes. */
+    cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_CREATE_DATE, "2000-01-01T00:00:00Z");
+    cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_TITLE, canvas->description);
+    return surface;
+}
+
+cairo_t *harpe_canvas_make_cairo(harpe_canvas *canvas) {
+    double scale = canvas->format == HARPE_IMAGE_PNG   ? PNG_SCALE
+                   : canvas->format == HARPE_IMAGE_PDF ? POINTS_PER_PIXEL
+                                                       : 1.0;
+    cairo_surface_t *surface = make_surface(canvas);
+    cairo_t *cairo = cairo_create(surface);
+    cairo_surface_destroy(surface); /* the context keeps a reference to it */
+    cairo_scale(cairo, scale, scale);
+    cairo_font_options_t *font = cairo_font_options_create();
+    cairo_font_options_set_antialias(font, CAIRO_ANTIALIAS_GRAY);
+    cairo_font_options_set_hint_style(font, CAIRO_HINT_STYLE_NONE);
+    cairo_font_options_set_hint_metrics(font, CAIRO_HINT_METRICS_OFF);
+    cairo_set_font_options(cairo, font);
+    cairo_font_options_destroy(font);
+    cairo_set_line_join(cairo, CAIRO_LINE_JOIN_ROUND);
+    return cairo;
+}
+
+/* ---- Shapes ---------------------------------------------------------------------------------- */
 
 static void set_color(cairo_t *cairo, harpe_color color) {
     uint32_t rgb =
@@ -38,12 +83,9 @@ static void draw_rect(harpe_canvas *canvas, double x, double y, double width, do
 static void draw_path(harpe_canvas *canvas, const harpe_xy *points, size_t count, bool closed,
                       harpe_color fill, harpe_stroke stroke) {
     cairo_move_to(canvas->cairo, points[0].x, points[0].y);
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = 1; i < count; i++)
         cairo_line_to(canvas->cairo, points[i].x, points[i].y);
-    }
-    if (closed) {
-        cairo_close_path(canvas->cairo);
-    }
+    if (closed) cairo_close_path(canvas->cairo);
     fill_and_stroke(canvas->cairo, fill, stroke);
 }
 
@@ -78,12 +120,15 @@ static void draw_text(harpe_canvas *canvas, double x, double y, const harpe_text
     cairo_restore(cairo);
 }
 
+static cairo_surface_t *make_image(const harpe_pixels *pixels) {
+    return cairo_image_surface_create_for_data((unsigned char *)pixels->argb, CAIRO_FORMAT_ARGB32,
+                                               pixels->width, pixels->height, pixels->width * 4);
+}
+
 static void draw_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
                         const harpe_pixels *pixels) {
     cairo_t *cairo = canvas->cairo;
-    cairo_surface_t *image =
-        cairo_image_surface_create_for_data((unsigned char *)pixels->argb, CAIRO_FORMAT_ARGB32,
-                                            pixels->width, pixels->height, pixels->width * 4);
+    cairo_surface_t *image = make_image(pixels);
     cairo_save(cairo);
     cairo_translate(cairo, x, y);
     cairo_scale(cairo, width / pixels->width, height / pixels->height);
@@ -92,29 +137,29 @@ static void draw_pixels(harpe_canvas *canvas, double x, double y, double width, 
     cairo_rectangle(cairo, 0.0, 0.0, pixels->width, pixels->height);
     cairo_fill(cairo);
     cairo_restore(cairo);
-    cairo_surface_finish(image); /* takes its own copy of the caller's pixels where it needs one */
+    cairo_surface_finish(image); /* copies the caller's pixels if it needs them later */
     cairo_surface_destroy(image);
 }
 
+/* ---- Files ----------------------------------------------------------------------------------- */
+
 static bool write_png(cairo_surface_t *surface, harpe_text *out) {
-    cairo_surface_flush(surface);
-    /* Rows of 32-bit numbers, whatever the byte order: that is what CAIRO_FORMAT_RGB24 means. */
-    const void *argb = cairo_image_surface_get_data(surface);
-    harpe_png_pixels pixels = {
-        .argb = argb,
-        .width = (size_t)cairo_image_surface_get_width(surface),
-        .height = (size_t)cairo_image_surface_get_height(surface),
-        .stride = (size_t)cairo_image_surface_get_stride(surface) / sizeof(uint32_t),
-        .is_opaque = true,
-    };
-    return harpe_png_write(&pixels, out);
+    size_t before = out->length;
+    bool ok = cairo_surface_write_to_png_stream(surface, write_bytes, out) == CAIRO_STATUS_SUCCESS;
+    if (!ok && out->data) out->length = before;
+    return ok;
+}
+
+bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out) {
+    cairo_surface_t *image = make_image(pixels);
+    bool ok = write_png(image, out);
+    cairo_surface_destroy(image);
+    return ok;
 }
 
 static void finish(harpe_canvas *canvas, harpe_text *out) {
     cairo_surface_t *surface = cairo_get_target(canvas->cairo);
-    if (cairo_status(canvas->cairo) != CAIRO_STATUS_SUCCESS) {
-        return;
-    }
+    if (cairo_status(canvas->cairo) != CAIRO_STATUS_SUCCESS) return;
     if (canvas->format == HARPE_IMAGE_PNG) {
         out->failed = !write_png(surface, out) || out->failed;
         return;

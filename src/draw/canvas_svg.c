@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A canvas that writes SVG itself rather than through cairo: text stays text (small, searchable,
- * readable aloud), no element needs an id, and inside a page the roles are the page's own custom
- * properties, so that one picture serves its light and its dark side. */
+/* A canvas that writes SVG without cairo. Text is written as text, which is small, can be searched
+ * and can be read aloud. No element needs an id. Inside of a page, colours are the page's custom
+ * properties, so the same picture fits the light and the dark theme. */
 #include "base/format.h"
 #include "draw/canvas.h"
 
@@ -26,22 +26,17 @@ static void put_color(harpe_canvas *canvas, const char *name, harpe_color color)
         return;
     }
     harpe_ink ink = (harpe_ink)(color & ~HARPE_INK_FLAG);
-    if (canvas->format == HARPE_IMAGE_HTML) {
+    if (canvas->format == HARPE_IMAGE_HTML)
         harpe_text_printf(&canvas->body, " %s=\"var(--%s)\"", name, harpe_ink_name(ink));
-    } else {
+    else
         harpe_text_printf(&canvas->body, " %s=\"#%06x\"", name, harpe_ink_rgb(ink, false));
-    }
 }
 
 static void put_stroke(harpe_canvas *canvas, harpe_stroke stroke) {
-    if (stroke.color == HARPE_NO_COLOR || stroke.width <= 0.0) {
-        return;
-    }
+    if (stroke.color == HARPE_NO_COLOR || stroke.width <= 0.0) return;
     put_color(canvas, "stroke", stroke.color);
     put_attribute(&canvas->body, "stroke-width", stroke.width);
-    if (stroke.dash > 0.0) {
-        put_attribute(&canvas->body, "stroke-dasharray", stroke.dash);
-    }
+    if (stroke.dash > 0.0) put_attribute(&canvas->body, "stroke-dasharray", stroke.dash);
 }
 
 static void draw_rect(harpe_canvas *canvas, double x, double y, double width, double height,
@@ -110,12 +105,9 @@ static void draw_text(harpe_canvas *canvas, double x, double y, const harpe_text
     }
     put_attribute(body, "font-size", style->size);
     put_color(canvas, "fill", style->color);
-    if (anchors[style->anchor]) {
+    if (anchors[style->anchor])
         harpe_text_printf(body, " text-anchor=\"%s\"", anchors[style->anchor]);
-    }
-    if (style->bold) {
-        harpe_text_printf(body, " font-weight=\"bold\"");
-    }
+    if (style->bold) harpe_text_printf(body, " font-weight=\"bold\"");
     if (style->halo) {
         put_stroke(canvas, (harpe_stroke){HARPE_INK(HARPE_INK_PAPER), 3.0, 0.0});
         harpe_text_printf(body, " paint-order=\"stroke\" stroke-linejoin=\"round\"");
@@ -128,9 +120,7 @@ static void draw_text(harpe_canvas *canvas, double x, double y, const harpe_text
 static void draw_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
                         const harpe_pixels *pixels) {
     harpe_text png = {0};
-    if (!harpe_pixels_to_png(pixels, &png)) {
-        canvas->body.failed = true;
-    }
+    if (!harpe_pixels_to_png(pixels, &png)) canvas->body.failed = true;
     harpe_text *body = &canvas->body;
     harpe_text_printf(body, "<image");
     put_attribute(body, "x", x);
@@ -146,9 +136,7 @@ static void draw_pixels(harpe_canvas *canvas, double x, double y, double width, 
 
 static void finish(harpe_canvas *canvas, harpe_text *out) {
     bool in_page = canvas->format == HARPE_IMAGE_HTML;
-    if (!in_page) {
-        harpe_text_printf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    }
+    if (!in_page) harpe_text_printf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     harpe_text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\""
                            " xmlns:xlink=\"http://www.w3.org/1999/xlink\"");
     if (!in_page) {
@@ -159,7 +147,7 @@ static void finish(harpe_canvas *canvas, harpe_text *out) {
     put_number(out, canvas->width);
     harpe_text_printf(out, " ");
     put_number(out, canvas->height);
-    /* Verdana has nearly the widths of DejaVu Sans, by which the layout was made */
+    /* Verdana has nearly the same widths as DejaVu Sans, for which the layout was made */
     harpe_text_printf(out, "\" font-family=\"'DejaVu Sans',Verdana,sans-serif\" role=\"img\""
                            " aria-label=\"");
     harpe_text_html(out, canvas->description);
@@ -170,9 +158,7 @@ static void finish(harpe_canvas *canvas, harpe_text *out) {
         harpe_text_html(out, canvas->description);
         harpe_text_printf(out, "</title>\n");
     }
-    if (canvas->body.length > 0) {
-        harpe_text_append(out, canvas->body.data, canvas->body.length);
-    }
+    if (canvas->body.length > 0) harpe_text_append(out, canvas->body.data, canvas->body.length);
     harpe_text_printf(out, "</svg>\n");
 }
 

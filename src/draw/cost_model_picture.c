@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cost models as small multiples, a panel per instruction: effective energy over time, measured
- * points (filled where the planner may choose them), the relaxation's curve as a line. */
+/* Draws cost models, with one small panel for each instruction. A panel shows effective energy over
+ * time: the measured points (filled if the planner may choose them), and the relaxation's curve as
+ * a line. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #define PANEL_WIDTH 430.0
 #define PANEL_HEIGHT 320.0
 #define POINTS_MAX 100000 /* of one panel */
-#define DOTS_MAX 2000     /* of one panel that are drawn */
+#define DOTS_MAX 2000     /* points drawn in one panel */
 #define LABELS_MAX 7      /* of one panel */
 
 static harpe_status check_panel(const harpe_cost_panel *panel, size_t index, harpe_error *error) {
@@ -56,9 +57,7 @@ static harpe_status check_picture(const harpe_cost_model_picture *picture, harpe
     }
     for (size_t i = 0; i < picture->panel_count; i++) {
         harpe_status status = check_panel(&picture->panels[i], i, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
@@ -108,20 +107,14 @@ static void avoid(panel_drawing *d, double x, double y) {
 
 static harpe_status draw_curve(panel_drawing *d, harpe_error *error) {
     const harpe_cost_panel *panel = d->panel;
-    if (panel->curve_count == 0) {
-        return HARPE_OK;
-    }
+    if (panel->curve_count == 0) return HARPE_OK;
     harpe_xy *line = harpe_calloc(panel->curve_count, sizeof *line);
-    if (!line) {
-        return harpe_fail_memory(error);
-    }
+    if (!line) return harpe_fail_memory(error);
     size_t kept = 0;
     for (size_t i = 0; i < panel->curve_count; i++) {
         harpe_xy at = to_picture(d, panel->curve_time_s[i], panel->curve_effective_energy_j[i]);
         bool is_end = i == 0 || i + 1 == panel->curve_count;
-        if (!is_end && hypot(at.x - line[kept - 1].x, at.y - line[kept - 1].y) < 0.7) {
-            continue;
-        }
+        if (!is_end && hypot(at.x - line[kept - 1].x, at.y - line[kept - 1].y) < 0.7) continue;
         if (kept > 0) {
             harpe_xy before = line[kept - 1];
             int steps = (int)fmin(hypot(at.x - before.x, at.y - before.y) / 6.0, 100.0);
@@ -145,9 +138,7 @@ static void draw_dots(panel_drawing *d, bool options) {
     size_t step = panel->point_count / DOTS_MAX + 1;
     for (size_t i = 0; i < panel->point_count; i += step) {
         const harpe_cost_point *point = &panel->points[i];
-        if (point->is_option != options) {
-            continue;
-        }
+        if (point->is_option != options) continue;
         harpe_xy at = to_picture(d, point->time_s, point->effective_energy_j);
         avoid(d, at.x, at.y);
         harpe_canvas_circle(d->canvas, at.x, at.y, options ? 3.6 : 3.0,
@@ -156,11 +147,9 @@ static void draw_dots(panel_drawing *d, bool options) {
     }
 }
 
-/* Labels a point unless it would cover something. */
+/* Labels a point unless the label would cover something. */
 static void draw_frequency(panel_drawing *d, const harpe_cost_point *point, bool is_needed) {
-    if (point->frequency_mhz <= 0) {
-        return;
-    }
+    if (point->frequency_mhz <= 0) return;
     harpe_text_style style = {.size = 10.5,
                               .color =
                                   HARPE_INK(point->is_option ? HARPE_INK_TEXT : HARPE_INK_MUTED),
@@ -173,7 +162,7 @@ static void draw_frequency(panel_drawing *d, const harpe_cost_point *point, bool
     double overlap = 0.0;
     harpe_area area = harpe_label_place(&d->labels, at.x, at.y, width, 12.0, &overlap);
     if (overlap > 0.0 && !is_needed) {
-        d->labels.taken_count--; /* not drawn, so it takes no room */
+        d->labels.taken_count--; /* the label is not drawn, so its place is free */
         return;
     }
     double middle_x = (area.left + area.right) / 2.0;
@@ -187,45 +176,32 @@ static void draw_frequency(panel_drawing *d, const harpe_cost_point *point, bool
     harpe_canvas_text(d->canvas, middle_x, middle_y + 0.36 * style.size, &style, text);
 }
 
-/* The fastest and the slowest option, then highest and lowest frequency, then some in between. */
+/* Labels the fastest and the slowest option, then the highest and the lowest frequency, then some
+ * options in between. All but the first two are labelled only if there is room. */
 static void draw_frequencies(panel_drawing *d) {
     const harpe_cost_panel *panel = d->panel;
     size_t fastest = SIZE_MAX;
     size_t slowest = SIZE_MAX;
     size_t option_count = 0;
     for (size_t i = 0; i < panel->point_count; i++) {
-        if (!panel->points[i].is_option) {
-            continue;
-        }
+        if (!panel->points[i].is_option) continue;
         option_count++;
-        if (fastest == SIZE_MAX || panel->points[i].time_s < panel->points[fastest].time_s) {
+        if (fastest == SIZE_MAX || panel->points[i].time_s < panel->points[fastest].time_s)
             fastest = i;
-        }
-        if (slowest == SIZE_MAX || panel->points[i].time_s > panel->points[slowest].time_s) {
+        if (slowest == SIZE_MAX || panel->points[i].time_s > panel->points[slowest].time_s)
             slowest = i;
-        }
     }
-    if (fastest != SIZE_MAX) {
-        draw_frequency(d, &panel->points[fastest], true);
-    }
-    if (slowest != fastest) {
-        draw_frequency(d, &panel->points[slowest], true);
-    }
+    if (fastest != SIZE_MAX) draw_frequency(d, &panel->points[fastest], true);
+    if (slowest != fastest) draw_frequency(d, &panel->points[slowest], true);
     size_t last = panel->point_count > 0 ? panel->point_count - 1 : 0;
-    for (size_t i = 0; i <= last && panel->point_count > 0; i += last > 0 ? last : 1) {
-        if (i != fastest && i != slowest) {
-            draw_frequency(d, &panel->points[i], false);
-        }
-    }
+    for (size_t i = 0; i <= last && panel->point_count > 0; i += last > 0 ? last : 1)
+        if (i != fastest && i != slowest) draw_frequency(d, &panel->points[i], false);
     size_t every = option_count / (LABELS_MAX - 2) + 1;
     size_t seen = 0;
     for (size_t i = 0; i < panel->point_count; i++) {
-        if (!panel->points[i].is_option || i == 0 || i == last) {
-            continue;
-        }
-        if (++seen % every == 0 && i != fastest && i != slowest) {
+        if (!panel->points[i].is_option || i == 0 || i == last) continue;
+        if (++seen % every == 0 && i != fastest && i != slowest)
             draw_frequency(d, &panel->points[i], false);
-        }
     }
 }
 
@@ -279,13 +255,9 @@ static void draw_key(const harpe_cost_model_picture *picture, harpe_canvas *canv
 harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture,
                                    harpe_image_format format, harpe_text *out, harpe_error *error) {
     harpe_status status = check_picture(picture, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     size_t columns = picture->panel_count < 3 ? picture->panel_count : 3;
-    if (picture->panel_count == 4) {
-        columns = 2;
-    }
+    if (picture->panel_count == 4) columns = 2;
     size_t rows = (picture->panel_count + columns - 1) / columns;
     double top = picture->title ? 32.0 : 0.0;
     double width = (double)columns * PANEL_WIDTH + 8.0;
@@ -294,13 +266,9 @@ harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture,
     status = harpe_canvas_new(format, width, height,
                               picture->title ? picture->title : "Effective energy over time",
                               &canvas, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     harpe_text_style title = {.size = 15.0, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
-    if (picture->title) {
-        harpe_canvas_text(canvas, 70.0, 26.0, &title, picture->title);
-    }
+    if (picture->title) harpe_canvas_text(canvas, 70.0, 26.0, &title, picture->title);
     for (size_t i = 0; i < picture->panel_count && status == HARPE_OK; i++) {
         size_t row = i / columns;
         size_t column = i % columns;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of a frontier, of pipelines and of cost models, from plain arrays: nothing here knows
- * the planner. Times are in seconds, energies in joules, powers in watts. The caller owns all that
- * it passes; a picture is appended to a harpe_text, from where it can be written to a file.
- * The same input gives the same bytes; any thread, any number at once. All numbers must be finite.
- * Time and size are bounded whatever the input: what cannot be seen is not drawn. */
+/* Draws frontiers, pipelines and cost models from plain arrays, without the planner. Times are in
+ * seconds, energies in joules, powers in watts. The caller owns all input. A picture is appended to
+ * a harpe_text, from which it can be written to a file. The same input gives the same bytes.
+ * Several threads may draw at the same time. All numbers must be finite. Drawing time and size of
+ * the picture are limited for every input, because details that are too small to be seen are not
+ * drawn. */
 #ifndef HARPE_DRAW_DRAW_H
 #define HARPE_DRAW_DRAW_H
 
@@ -22,22 +23,23 @@ typedef enum harpe_image_format {
     HARPE_IMAGE_HTML = 3, /* an <svg> element for a page that defines the colours (report.c) */
 } harpe_image_format;
 
-/* ---- Frontier ----------------------------------------------------------------------------- */
+/* ---- Frontier -------------------------------------------------------------------------------- */
 
 typedef struct harpe_point {
     double time_s;
     double energy_j;
 } harpe_point;
 
-/* Zero-initialise, then set what there is. */
+/* Initialise with zeros, then set the members that you have. */
 typedef struct harpe_frontier_picture {
     const char *title;        /* may be NULL */
     const char *subtitle;     /* may be NULL */
     const harpe_point *bound; /* the lower bound, fastest first; a line */
     size_t bound_count;
-    const harpe_point *plans; /* fastest first; dots. The first and the least energy get labels */
+    const harpe_point *plans; /* dots, fastest first; the fastest plan and the plan with the least
+                                 energy get labels */
     size_t plan_count;
-    bool has_reference; /* every instruction at its highest frequency; savings refer to it */
+    bool has_reference; /* every instruction at its highest frequency; the reference for savings */
     harpe_point reference;
     const harpe_point *other; /* a third series, such as another tool's plans */
     size_t other_count;
@@ -45,13 +47,13 @@ typedef struct harpe_frontier_picture {
     double width, height; /* 0: 860 x 500 */
 } harpe_frontier_picture;
 
-/* At least one of bound and plans must have a point. */
+/* Draws a frontier. `bound` or `plans` must have at least one point. */
 harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, harpe_image_format format,
                                  harpe_text *out, harpe_error *error);
 
-/* ---- Pipeline ----------------------------------------------------------------------------- */
+/* ---- Pipeline -------------------------------------------------------------------------------- */
 
-/* Numbered as harpe_operation where that has the same meaning. */
+/* The kind of a box. Kinds that also exist in harpe_operation have the same numbers there. */
 typedef enum harpe_box_kind {
     HARPE_BOX_FORWARD = 0,
     HARPE_BOX_BACKWARD = 1,
@@ -60,16 +62,17 @@ typedef enum harpe_box_kind {
     HARPE_BOX_RECOMPUTATION = 4,
     HARPE_BOX_FORWARD_BACKWARD = 5,
     HARPE_BOX_STANDALONE = 6,
-    HARPE_BOX_OVERLAPPED = 7, /* a forward and a backward of two microbatches as one */
+    HARPE_BOX_OVERLAPPED = 7, /* a forward and a backward of two microbatches, run as one
+                               * instruction */
     HARPE_BOX_KIND_COUNT = 8,
 } harpe_box_kind;
 
-/* One instruction as it runs. */
+/* One instruction in time. */
 typedef struct harpe_pipeline_box {
     int rank;
     harpe_box_kind kind;
     int microbatch;    /* -1: none */
-    int frequency_mhz; /* 0: not told */
+    int frequency_mhz; /* 0: not known */
     double start_s;
     double duration_s;
     double power_w; /* energy / duration */
@@ -80,35 +83,36 @@ typedef struct harpe_pipeline_panel {
     const char *detail; /* "4.331 s, 45.2 kJ"; may be NULL */
     const harpe_pipeline_box *boxes; /* in any order */
     size_t box_count;
-    double time_s;          /* the iteration's length; 0: where the last box ends */
-    const size_t *critical; /* indices of boxes along one critical path, in time; may be NULL */
+    double time_s;          /* the iteration's length; 0: the end of the last box */
+    const size_t *critical; /* indices of the boxes of one critical path, by time; may be NULL */
     size_t critical_count;
 } harpe_pipeline_panel;
 
 typedef struct harpe_pipeline_picture {
     const char *title;       /* may be NULL */
-    int rank_count;          /* >= 1; every box's rank lies below it */
-    double blocking_power_w; /* told in the key; < 0: not told */
-    int panel_count;         /* 1 or 2, drawn below each other on one time axis and power scale */
+    int rank_count;          /* >= 1; every box has a lower rank */
+    double blocking_power_w; /* shown in the key; < 0: not shown */
+    int panel_count; /* 1 or 2, one below the other, with the same time axis and power scale */
     harpe_pipeline_panel panels[2];
 } harpe_pipeline_picture;
 
 harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, harpe_image_format format,
                                  harpe_text *out, harpe_error *error);
 
-/* One critical path of boxes placed by an earliest-first schedule: from a box that ends last, back
- * along boxes that end just when the next starts, on the same rank if possible, else with the same
- * microbatch. `*path` (free with free()) holds box indices in time. O(boxes * log boxes). */
+/* Finds one critical path of boxes placed by an earliest-first schedule. The search begins at a box
+ * that ends last, and goes back to a box that ends exactly when the current box starts. It prefers
+ * a box of the same rank, then a box with the same microbatch. `*path` contains box indices by
+ * time; free it with free(). O(boxes * log boxes). */
 harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_t box_count,
                                           size_t **path, size_t *path_count, harpe_error *error);
 
-/* ---- Cost models -------------------------------------------------------------------------- */
+/* ---- Cost models ----------------------------------------------------------------------------- */
 
 typedef struct harpe_cost_point {
-    int frequency_mhz; /* 0: the clock was left alone */
+    int frequency_mhz; /* 0: measured without a set clock */
     double time_s;
     double effective_energy_j; /* energy - blocking power * time */
-    bool is_option;            /* Pareto-optimal: the planner may choose it */
+    bool is_option;            /* Pareto-optimal, so the planner may choose it */
 } harpe_cost_point;
 
 /* One (stage, instruction). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frontier: energy per iteration over iteration time, the lower bound as a line, plans as dots,
- * labels at the fastest plan, the one of least energy and the all-maximum point; slowdown and
- * savings can be read on the upper and the right axis. Draws what it is given, judges nothing. */
+/* Draws a frontier: energy per iteration over iteration time, the lower bound as a line, and plans
+ * as dots. The fastest plan, the plan of least energy and the all-maximum point have labels. The
+ * upper and the right axis show slowdown and savings. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,19 +41,15 @@ static harpe_status check_points(const harpe_point *points, size_t count, const 
 }
 
 static harpe_status check_picture(const harpe_frontier_picture *picture, harpe_error *error) {
-    if (picture->bound_count == 0 && picture->plan_count == 0) {
+    if (picture->bound_count == 0 && picture->plan_count == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "frontier picture: nothing to draw");
-    }
     harpe_status status = check_points(picture->bound, picture->bound_count, "bound", error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = check_points(picture->plans, picture->plan_count, "plans", error);
-    }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = check_points(picture->other, picture->other_count, "other series", error);
-    }
-    if (status == HARPE_OK && picture->has_reference) {
+    if (status == HARPE_OK && picture->has_reference)
         status = check_points(&picture->reference, 1, "reference", error);
-    }
     return status;
 }
 
@@ -72,9 +68,7 @@ static void set_frame(drawing *d) {
     add_to_range(picture->bound, picture->bound_count, &time, &energy);
     add_to_range(picture->plans, picture->plan_count, &time, &energy);
     add_to_range(picture->other, picture->other_count, &time, &energy);
-    if (picture->has_reference) {
-        add_to_range(&picture->reference, 1, &time, &energy);
-    }
+    if (picture->has_reference) add_to_range(&picture->reference, 1, &time, &energy);
     d->time = harpe_time_unit(time.high);
     d->energy = harpe_energy_unit(energy.high);
     double title_rows = (picture->title ? 26.0 : 0.0) + (picture->subtitle ? 18.0 : 0.0);
@@ -103,12 +97,11 @@ static void draw_titles(drawing *d) {
         harpe_canvas_text(d->canvas, d->frame.left, y, &title, d->picture->title);
         y += 20.0;
     }
-    if (d->picture->subtitle) {
+    if (d->picture->subtitle)
         harpe_canvas_text(d->canvas, d->frame.left, y, &subtitle, d->picture->subtitle);
-    }
 }
 
-/* "+5": percent against the reference, at round percents. */
+/* Writes the label of a tick, such as "+5": the difference from the reference in percent. */
 static void format_tick_percent(char text[HARPE_NUMBER_SIZE + 4], double value, int decimals) {
     char number[HARPE_NUMBER_SIZE];
     harpe_format_fixed(number, fabs(value), decimals);
@@ -119,9 +112,7 @@ static void format_tick_percent(char text[HARPE_NUMBER_SIZE + 4], double value, 
 static void draw_slowdown_axis(drawing *d) {
     harpe_frame *frame = &d->frame;
     double reference = d->picture->reference.time_s * d->time.per_si;
-    if (reference <= 0.0) {
-        return;
-    }
+    if (reference <= 0.0) return;
     harpe_stroke axis = {HARPE_INK(HARPE_INK_AXIS), 1.0, 0.0};
     harpe_text_style number = {
         .size = 11.0, .color = HARPE_INK(HARPE_INK_MUTED), .anchor = HARPE_MIDDLE};
@@ -145,9 +136,7 @@ static void draw_slowdown_axis(drawing *d) {
 static void draw_savings_axis(drawing *d) {
     harpe_frame *frame = &d->frame;
     double reference = d->picture->reference.energy_j * d->energy.per_si;
-    if (reference <= 0.0) {
-        return;
-    }
+    if (reference <= 0.0) return;
     harpe_stroke axis = {HARPE_INK(HARPE_INK_AXIS), 1.0, 0.0};
     harpe_text_style number = {.size = 11.0, .color = HARPE_INK(HARPE_INK_MUTED)};
     double low = (frame->y.low / reference - 1.0) * 100.0;
@@ -170,7 +159,7 @@ static void draw_savings_axis(drawing *d) {
                       "energy against all-maximum (%)");
 }
 
-/* Copies the points that can be told apart on the picture; NULL when out of memory. */
+/* Copies the points that can be distinguished on the picture; NULL when out of memory. */
 static harpe_xy *visible_points(const drawing *d, const harpe_point *points, size_t count,
                                 double distance, size_t *visible_count) {
     size_t capacity = 0;
@@ -180,9 +169,8 @@ static harpe_xy *visible_points(const drawing *d, const harpe_point *points, siz
         harpe_xy at = to_picture(d, points[i]);
         bool is_end = i == 0 || i + 1 == count;
         if (!is_end && fabs(at.x - visible[kept - 1].x) < distance &&
-            fabs(at.y - visible[kept - 1].y) < distance) {
+            fabs(at.y - visible[kept - 1].y) < distance)
             continue;
-        }
         if (!HARPE_ARRAY_RESERVE(visible, capacity, kept + 1)) {
             free(visible);
             return NULL;
@@ -193,7 +181,7 @@ static harpe_xy *visible_points(const drawing *d, const harpe_point *points, siz
     return visible;
 }
 
-/* Keeps labels off a polyline. */
+/* Reserves the places along a polyline, so that labels do not cover it. */
 static void avoid_line(drawing *d, const harpe_xy *points, size_t count) {
     for (size_t i = 0; i + 1 < count; i++) {
         double length = hypot(points[i + 1].x - points[i].x, points[i + 1].y - points[i].y);
@@ -208,14 +196,10 @@ static void avoid_line(drawing *d, const harpe_xy *points, size_t count) {
 }
 
 static harpe_status draw_bound(drawing *d, harpe_error *error) {
-    if (d->picture->bound_count == 0) {
-        return HARPE_OK;
-    }
+    if (d->picture->bound_count == 0) return HARPE_OK;
     size_t count = 0;
     harpe_xy *line = visible_points(d, d->picture->bound, d->picture->bound_count, 0.7, &count);
-    if (!line) {
-        return harpe_fail_memory(error);
-    }
+    if (!line) return harpe_fail_memory(error);
     avoid_line(d, line, count);
     harpe_stroke thin = {HARPE_INK(HARPE_INK_TEXT), 1.2, 0.0};
     harpe_canvas_path(d->canvas, line, count, false, HARPE_NO_COLOR, thin);
@@ -225,14 +209,10 @@ static harpe_status draw_bound(drawing *d, harpe_error *error) {
 
 static harpe_status draw_dots(drawing *d, const harpe_point *points, size_t count, double radius,
                               harpe_color color, harpe_error *error) {
-    if (count == 0) {
-        return HARPE_OK;
-    }
+    if (count == 0) return HARPE_OK;
     size_t visible_count = 0;
     harpe_xy *dots = visible_points(d, points, count, 2.0, &visible_count);
-    if (!dots) {
-        return harpe_fail_memory(error);
-    }
+    if (!dots) return harpe_fail_memory(error);
     harpe_stroke rim = {HARPE_INK(HARPE_INK_PAPER), 0.6, 0.0};
     for (size_t i = 0; i < visible_count; i++) {
         double x = dots[i].x;
@@ -264,20 +244,18 @@ static double key_row(drawing *d, double y, int kind, const char *label) {
     return y + 18.0;
 }
 
-/* The frontier falls from upper left to lower right, so the upper right corner is free. */
+/* Draws the key in the upper right corner, which is free because the frontier falls from upper
+ * left to lower right. */
 static void draw_key(drawing *d) {
     const harpe_frontier_picture *picture = d->picture;
     bool narrow = is_narrow(d);
     double y = d->frame.top + 18.0;
-    if (picture->plan_count > 0) {
+    if (picture->plan_count > 0)
         y = key_row(d, y, 1, narrow ? "plan" : "frequency plan, at measured time and energy");
-    }
-    if (picture->bound_count > 0) {
+    if (picture->bound_count > 0)
         y = key_row(d, y, 0, narrow ? "lower bound" : "lower bound: no plan can be below");
-    }
-    if (picture->other_count > 0) {
+    if (picture->other_count > 0)
         key_row(d, y, 2, picture->other_label ? picture->other_label : "other");
-    }
 }
 
 static void draw_label(drawing *d, harpe_xy at, const char *name, const char *detail) {
@@ -304,7 +282,7 @@ static void draw_label(drawing *d, harpe_xy at, const char *name, const char *de
     harpe_canvas_text(d->canvas, x, area.top + 25.0, &plain, detail);
 }
 
-/* "4.331 s, 45.2 kJ" or, against the reference, "4.331 s (+1.0 %), 45.2 kJ (-13.1 %)". */
+/* Writes "4.331 s, 45.2 kJ" or, against the reference, "4.331 s (+1.0 %), 45.2 kJ (-13.1 %)". */
 static void describe(const drawing *d, harpe_point point, harpe_text *text) {
     char number[HARPE_NUMBER_SIZE];
     const harpe_point *reference = &d->picture->reference;
@@ -340,11 +318,8 @@ static void draw_marks(drawing *d) {
     const harpe_point *points = has_plans ? picture->plans : picture->bound;
     size_t count = has_plans ? picture->plan_count : picture->bound_count;
     size_t least = 0;
-    for (size_t i = 1; i < count; i++) {
-        if (points[i].energy_j < points[least].energy_j) {
-            least = i;
-        }
-    }
+    for (size_t i = 1; i < count; i++)
+        if (points[i].energy_j < points[least].energy_j) least = i;
     if (picture->has_reference) {
         harpe_xy at = to_picture(d, picture->reference);
         harpe_label_field_add(&d->labels,
@@ -354,12 +329,9 @@ static void draw_marks(drawing *d) {
     const char *least_name = has_plans ? "least energy" : "least energy (bound)";
     draw_mark(d, points[0], HARPE_INK(HARPE_INK_BLUE),
               least == 0 ? "fastest, least energy" : first_name);
-    if (least != 0) {
-        draw_mark(d, points[least], HARPE_INK(HARPE_INK_GREEN), least_name);
-    }
-    if (picture->has_reference) {
+    if (least != 0) draw_mark(d, points[least], HARPE_INK(HARPE_INK_GREEN), least_name);
+    if (picture->has_reference)
         draw_mark(d, picture->reference, HARPE_INK(HARPE_INK_ORANGE), "all at maximum frequency");
-    }
 }
 
 static harpe_status draw_all(drawing *d, harpe_error *error) {
@@ -383,9 +355,7 @@ static harpe_status draw_all(drawing *d, harpe_error *error) {
         status = draw_dots(d, picture->plans, picture->plan_count, 2.7, HARPE_INK(HARPE_INK_BLUE),
                            error);
     }
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     draw_key(d);
     draw_marks(d);
     return HARPE_OK;
@@ -394,24 +364,18 @@ static harpe_status draw_all(drawing *d, harpe_error *error) {
 harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, harpe_image_format format,
                                  harpe_text *out, harpe_error *error) {
     harpe_status status = check_picture(picture, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     drawing d = {.picture = picture};
     d.width = picture->width > 0.0 ? fmin(fmax(picture->width, 320.0), 4000.0) : 860.0;
     d.height = picture->height > 0.0 ? fmin(fmax(picture->height, 240.0), 4000.0) : 500.0;
     set_frame(&d);
     const char *description = picture->title ? picture->title : "Energy over iteration time";
     status = harpe_canvas_new(format, d.width, d.height, description, &d.canvas, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     status = draw_all(&d, error);
     harpe_label_field_free(&d.labels);
     harpe_text ignored = {0};
-    if (status == HARPE_OK) {
-        return harpe_canvas_finish(d.canvas, out, error);
-    }
+    if (status == HARPE_OK) return harpe_canvas_finish(d.canvas, out, error);
     harpe_canvas_finish(d.canvas, &ignored, NULL);
     harpe_text_free(&ignored);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shades behind the roles, and the heat scale: straight lines through hand-chosen anchors in
- * OKLCH (B. Ottosson, "A perceptual color space for image processing", 2020), where equal steps
- * look equal. Knows nothing of what is drawn. */
+/* The colours of the roles, and the heat scale. The heat scale is a linear interpolation between
+ * chosen colours in OKLCH (B. Ottosson, "A perceptual color space for image processing", 2020).
+ * Equal steps in OKLCH look equal. */
 #include "draw/palette.h"
 
 #include <math.h>
@@ -32,12 +32,8 @@ uint32_t harpe_ink_rgb(harpe_ink ink, bool dark) { return dark ? inks[ink].dark 
 const char *harpe_ink_name(harpe_ink ink) { return inks[ink].name; }
 
 static uint32_t channel(double linear) {
-    if (linear <= 0.0) {
-        return 0;
-    }
-    if (linear >= 1.0) {
-        return 255;
-    }
+    if (linear <= 0.0) return 0;
+    if (linear >= 1.0) return 255;
     double encoded = linear <= 0.0031308 ? 12.92 * linear : 1.055 * pow(linear, 1.0 / 2.4) - 0.055;
     return (uint32_t)lround(encoded * 255.0);
 }
@@ -65,22 +61,15 @@ uint32_t harpe_heat_rgb(double fraction) {
         {0.630, 0.185, 38},  {0.525, 0.190, 20}, {0.420, 0.165, 4},
     };
     const size_t last = sizeof anchors / sizeof anchors[0] - 1;
-    if (!(fraction > 0.0)) {
-        fraction = 0.0;
-    }
-    if (fraction > 1.0) {
-        fraction = 1.0;
-    }
+    if (!(fraction > 0.0)) fraction = 0.0;
+    if (fraction > 1.0) fraction = 1.0;
     double place = fraction * (double)last;
     size_t index = (size_t)place;
-    if (index >= last) {
-        index = last - 1;
-    }
+    if (index >= last) index = last - 1;
     double t = place - (double)index;
     double mixed[3];
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         mixed[i] = anchors[index][i] * (1.0 - t) + anchors[index + 1][i] * t;
-    }
     return oklch_to_rgb(mixed[0], mixed[1], mixed[2]);
 }
 
@@ -92,6 +81,6 @@ static double linear(uint32_t encoded) {
 uint32_t harpe_contrast_rgb(uint32_t rgb) {
     double luminance = 0.2126 * linear(rgb >> 16 & 255) + 0.7152 * linear(rgb >> 8 & 255) +
                        0.0722 * linear(rgb & 255);
-    /* where black and white have the same contrast ratio, as WCAG 2 defines it */
+    /* at this luminance black and white text have the same contrast ratio as defined by WCAG 2 */
     return luminance > 0.179 ? 0x000000 : 0xffffff;
 }

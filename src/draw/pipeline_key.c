@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row below a pipeline that says what its colours mean. */
+/* Draws the row below a pipeline that explains the colours. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,10 +10,10 @@
 
 static const harpe_text_style key_text = {.size = 11.0, .color = HARPE_INK(HARPE_INK_TEXT)};
 
-/* Where the next entry goes; moves to a second row when the first is full. */
+/* The place of the next entry. It moves to a second row when the first is full. */
 typedef struct key_pen {
     double x, y;
-    double right; /* entries end before this */
+    double right; /* right end of all entries */
 } key_pen;
 
 static harpe_xy key_entry(harpe_pipeline_drawing *d, key_pen *pen, const char *name) {
@@ -31,9 +31,7 @@ static harpe_xy key_entry(harpe_pipeline_drawing *d, key_pen *pen, const char *n
 static void draw_kinds(harpe_pipeline_drawing *d, key_pen *pen) {
     uint32_t body = harpe_heat_rgb(0.25);
     for (int kind = 0; kind < HARPE_BOX_KIND_COUNT; kind++) {
-        if (!d->kind_is_present[kind]) {
-            continue;
-        }
+        if (!d->kind_is_present[kind]) continue;
         const harpe_box_style *style = &harpe_box_styles[kind];
         char name[64];
         snprintf(name, sizeof name, "%s%s%s", style->letter, style->letter[0] ? "  " : "",
@@ -55,9 +53,7 @@ static void draw_idle_and_path(harpe_pipeline_drawing *d, key_pen *pen) {
     harpe_canvas_rect(d->canvas, at.x, at.y - 7.0, 17.0, 14.0, HARPE_INK(HARPE_INK_IDLE), NULL);
     bool has_path = d->picture->panels[0].critical_count > 0 ||
                     (d->picture->panel_count == 2 && d->picture->panels[1].critical_count > 0);
-    if (!has_path) {
-        return;
-    }
+    if (!has_path) return;
     harpe_stroke ink = {HARPE_INK(HARPE_INK_CRITICAL), 2.0, 0.0};
     at = key_entry(d, pen, "a critical path");
     harpe_canvas_line(d->canvas, at.x, at.y, at.x + 17.0, at.y, ink);
@@ -70,7 +66,7 @@ static void draw_scale(harpe_pipeline_drawing *d, double x, double y) {
     harpe_stroke mark = {HARPE_INK(HARPE_INK_AXIS), 1.0, 0.0};
     double step = SCALE_WIDTH / SCALE_STEPS;
     for (int i = 0; i < SCALE_STEPS; i++) {
-        double overlap = i + 1 < SCALE_STEPS ? 0.5 : 0.0; /* no seams between the steps */
+        double overlap = i + 1 < SCALE_STEPS ? 0.5 : 0.0; /* no visible gap between steps */
         harpe_canvas_rect(d->canvas, x + i * step, y - 7.0, step + overlap, 14.0,
                           harpe_heat_rgb((i + 0.5) / SCALE_STEPS), NULL);
     }
@@ -88,9 +84,7 @@ static void draw_scale(harpe_pipeline_drawing *d, double x, double y) {
 
 void harpe_pipeline_draw_key(harpe_pipeline_drawing *d, double y) {
     key_pen pen = {d->left, y, d->right - SCALE_WIDTH - 80.0};
-    if (d->has_strips) {
-        draw_kinds(d, &pen);
-    }
+    if (d->has_strips) draw_kinds(d, &pen);
     draw_idle_and_path(d, &pen);
     if (d->lane_step > 1) {
         char text[64];

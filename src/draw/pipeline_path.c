@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A critical path read off the boxes of a pipeline picture. The boxes do not say what waits for
- * what; but in an earliest-first schedule an instruction that waited starts exactly when one of
- * those that it waits for ends, and those are its rank's previous one or one of its microbatch. */
+/* Finds a critical path among the boxes of a pipeline picture. The boxes do not contain the
+ * dependencies. But if all instructions start as early as possible, each instruction starts exactly
+ * when an instruction for which it waited ends. It waits for the instruction before it on its rank,
+ * or for an instruction of its microbatch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,9 +18,7 @@ typedef struct ending {
 static int compare_endings(const void *left, const void *right) {
     const ending *a = left;
     const ending *b = right;
-    if (a->end_s != b->end_s) {
-        return a->end_s < b->end_s ? -1 : 1;
-    }
+    if (a->end_s != b->end_s) return a->end_s < b->end_s ? -1 : 1;
     return a->box < b->box ? -1 : a->box > b->box;
 }
 
@@ -28,16 +27,16 @@ static size_t first_at_or_after(const ending *endings, size_t count, double time
     size_t high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (endings[middle].end_s < time_s) {
+        if (endings[middle].end_s < time_s)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
 
-/* The box that ends where `box` starts and that it most likely waited for; `box` if none. */
+/* Returns the box that ends when `box` starts and for which `box` most likely waited. Returns `box`
+ * if there is no such box. */
 static size_t predecessor(const harpe_pipeline_box *boxes, const ending *endings, size_t count,
                           size_t box, double tolerance_s) {
     const harpe_pipeline_box *here = &boxes[box];
@@ -46,7 +45,8 @@ static size_t predecessor(const harpe_pipeline_box *boxes, const ending *endings
     size_t from = first_at_or_after(endings, count, here->start_s - tolerance_s);
     for (size_t i = from; i < count && endings[i].end_s <= here->start_s + tolerance_s; i++) {
         const harpe_pipeline_box *there = &boxes[endings[i].box];
-        if (there->start_s >= here->start_s) { /* of no length: would go round in circles */
+        if (there->start_s >= here->start_s) { /* a box without length would lead to an endless
+                                                * loop */
             continue;
         }
         int likeness = there->rank == here->rank               ? 2
@@ -56,9 +56,7 @@ static size_t predecessor(const harpe_pipeline_box *boxes, const ending *endings
             best = endings[i].box;
             best_likeness = likeness;
         }
-        if (likeness == 2) {
-            break;
-        }
+        if (likeness == 2) break;
     }
     return best;
 }
@@ -72,9 +70,8 @@ harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_
         free(found);
         return harpe_fail_memory(error);
     }
-    for (size_t i = 0; i < box_count; i++) {
+    for (size_t i = 0; i < box_count; i++)
         endings[i] = (ending){boxes[i].start_s + boxes[i].duration_s, i};
-    }
     qsort(endings, box_count, sizeof *endings, compare_endings);
     size_t length = 0;
     if (box_count > 0) {
@@ -83,9 +80,7 @@ harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_
         found[length++] = box;
         while (length < box_count) {
             size_t before = predecessor(boxes, endings, box_count, box, tolerance_s);
-            if (before == box) {
-                break;
-            }
+            if (before == box) break;
             found[length++] = box = before;
         }
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pipeline: a lane per rank, a box per instruction from its start to its end, coloured by its
- * power, waiting left grey, one critical path as a line through the boxes. Two panels compare two
- * plans on one time axis. What is too small to see is merged (pipeline_pixels.c) or left out. */
+/* Draws a pipeline: a lane for each rank, and a box for each instruction from its start to its
+ * end, coloured by its power. Waiting is grey, and a line through the boxes shows one critical
+ * path. Two panels compare two plans on one time axis. Details too small to be seen are merged
+ * (pipeline_pixels.c) or left out. */
 #include "draw/pipeline_picture.h"
 
 #include <math.h>
@@ -19,8 +20,8 @@
 #define PANEL_TITLE_HEIGHT 30.0
 #define AXIS_HEIGHT 46.0
 #define KEY_HEIGHT 50.0
-#define BOXES_DRAWN_MAX 4500 /* more become pixels */
-#define TOOLTIPS_MAX 1500    /* boxes that explain themselves when hovered */
+#define BOXES_DRAWN_MAX 4500 /* if there are more boxes, they are drawn as pixels */
+#define TOOLTIPS_MAX 1500    /* limit for the number of boxes with a tooltip */
 #define BOXES_MAX 20000000
 
 const harpe_box_style harpe_box_styles[HARPE_BOX_KIND_COUNT] = {
@@ -60,9 +61,8 @@ static harpe_status check_panel(const harpe_pipeline_panel *panel, int rank_coun
                               panel->critical[i], panel->box_count);
         }
     }
-    if (!harpe_is_drawable(panel->time_s)) {
+    if (!harpe_is_drawable(panel->time_s))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "pipeline picture: no usable time");
-    }
     return HARPE_OK;
 }
 
@@ -74,22 +74,19 @@ static harpe_status check_picture(const harpe_pipeline_picture *picture, harpe_e
     }
     for (int i = 0; i < picture->panel_count; i++) {
         harpe_status status = check_panel(&picture->panels[i], picture->rank_count, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
 
 static double panel_end(const harpe_pipeline_panel *panel) {
     double end = panel->time_s;
-    for (size_t i = 0; i < panel->box_count; i++) {
+    for (size_t i = 0; i < panel->box_count; i++)
         end = fmax(end, panel->boxes[i].start_s + panel->boxes[i].duration_s);
-    }
     return end;
 }
 
-/* Boxes in the fullest lane: what decides how wide the picture should be. */
+/* Returns the number of boxes in the fullest lane, which determines the width of the picture. */
 static size_t longest_lane(const harpe_pipeline_picture *picture) {
     size_t longest = 1;
     for (int p = 0; p < picture->panel_count; p++) {
@@ -114,23 +111,17 @@ static void set_scales(harpe_pipeline_drawing *d) {
         }
     }
     d->end_s = end_s > 0.0 ? end_s : 1.0;
-    if (!power.is_set) {
-        harpe_range_add(&power, 0.0);
-    }
-    if (power.high - power.low < fabs(power.high) * 1e-3) {
-        harpe_range_pad(&power, 0.05);
-    }
+    if (!power.is_set) harpe_range_add(&power, 0.0);
+    if (power.high - power.low < fabs(power.high) * 1e-3) harpe_range_pad(&power, 0.05);
     d->power = power;
     d->box_count = box_count;
 }
 
 static double narrowest_box(const harpe_pipeline_drawing *d) {
     double narrowest = INFINITY;
-    for (int p = 0; p < d->picture->panel_count; p++) {
-        for (size_t i = 0; i < d->picture->panels[p].box_count; i++) {
+    for (int p = 0; p < d->picture->panel_count; p++)
+        for (size_t i = 0; i < d->picture->panels[p].box_count; i++)
             narrowest = fmin(narrowest, d->picture->panels[p].boxes[i].duration_s);
-        }
-    }
     return narrowest / d->end_s * (d->right - d->left);
 }
 
@@ -140,9 +131,7 @@ static void set_layout(harpe_pipeline_drawing *d) {
     double per_panel = PANEL_HEIGHT_MAX / picture->panel_count;
     d->lane_step = 1;
     d->pitch = ranks <= 4 ? 38.0 : ranks <= 8 ? 32.0 : ranks <= 16 ? 25.0 : 18.0;
-    if (d->pitch * ranks > per_panel) {
-        d->pitch = per_panel / ranks;
-    }
+    if (d->pitch * ranks > per_panel) d->pitch = per_panel / ranks;
     if (d->pitch < 2.0) {
         d->lane_step = (int)ceil(2.0 * ranks / per_panel);
         d->pitch = 2.0;
@@ -154,13 +143,10 @@ static void set_layout(harpe_pipeline_drawing *d) {
     d->width = LEFT_MARGIN + plot + RIGHT_MARGIN;
     d->top = picture->title ? 40.0 : 14.0;
     double panels = picture->panel_count * (d->panel_height + PANEL_TITLE_HEIGHT);
-    if (picture->panel_count == 2) {
-        panels += 10.0;
-    }
+    if (picture->panel_count == 2) panels += 10.0;
     int kind_count = 0;
-    for (int kind = 0; kind < HARPE_BOX_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < HARPE_BOX_KIND_COUNT; kind++)
         kind_count += d->kind_is_present[kind];
-    }
     double more_key_rows = kind_count > 4 ? 22.0 : 0.0;
     d->height = d->top + panels + AXIS_HEIGHT + KEY_HEIGHT + more_key_rows;
     d->time = harpe_time_unit(d->end_s);
@@ -197,26 +183,20 @@ static void describe_box(const harpe_pipeline_box *box, char *text, size_t size)
     char power[HARPE_NUMBER_SIZE];
     char clock[32] = "";
     char microbatch[32] = "";
-    if (box->frequency_mhz > 0) {
-        snprintf(clock, sizeof clock, ", %d MHz", box->frequency_mhz);
-    }
-    if (box->microbatch >= 0) {
-        snprintf(microbatch, sizeof microbatch, " %d", box->microbatch);
-    }
+    if (box->frequency_mhz > 0) snprintf(clock, sizeof clock, ", %d MHz", box->frequency_mhz);
+    if (box->microbatch >= 0) snprintf(microbatch, sizeof microbatch, " %d", box->microbatch);
     snprintf(text, size, "%s%s on rank %d: %s from %s%s, %s W", harpe_box_styles[box->kind].name,
              microbatch, box->rank, harpe_format_time(time, box->duration_s),
              harpe_format_time(start, box->start_s), clock,
              harpe_format_fixed(power, box->power_w, 0));
 }
 
-/* What fits into every box of a kind, so that boxes alike are labelled alike. */
+/* The form of the labels. All boxes of a kind use the longest form that fits into each of them. */
 typedef enum label_mode { LABEL_NONE = 0, LABEL_NUMBER, LABEL_LETTER_AND_NUMBER } label_mode;
 
 static void box_label(const harpe_pipeline_box *box, label_mode mode, char text[32]) {
     text[0] = '\0';
-    if (mode == LABEL_NONE || box->microbatch < 0) {
-        return;
-    }
+    if (mode == LABEL_NONE || box->microbatch < 0) return;
     snprintf(text, 32, "%s%d",
              mode == LABEL_LETTER_AND_NUMBER ? harpe_box_styles[box->kind].letter : "",
              box->microbatch);
@@ -229,7 +209,8 @@ static harpe_text_style label_style(const harpe_pipeline_drawing *d) {
                               .anchor = HARPE_MIDDLE};
 }
 
-/* Width of a label, digits taken as equally wide: measuring every box would be slow. */
+/* Returns the width of a label. All digits count as equally wide, because measuring every box
+ * would be slow. */
 static double label_width(harpe_pipeline_drawing *d, const char *text) {
     harpe_text_style style = label_style(d);
     if (d->digit_width <= 0.0) {
@@ -237,16 +218,14 @@ static double label_width(harpe_pipeline_drawing *d, const char *text) {
         d->letter_width = harpe_canvas_text_width(d->canvas, &style, "W");
     }
     double width = 0.0;
-    for (; *text; text++) {
+    for (; *text; text++)
         width += *text >= '0' && *text <= '9' ? d->digit_width : d->letter_width;
-    }
     return width;
 }
 
 static void choose_labels(harpe_pipeline_drawing *d, label_mode modes[HARPE_BOX_KIND_COUNT]) {
-    for (int kind = 0; kind < HARPE_BOX_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < HARPE_BOX_KIND_COUNT; kind++)
         modes[kind] = d->pitch >= 15.0 ? LABEL_LETTER_AND_NUMBER : LABEL_NONE;
-    }
     for (int p = 0; p < d->picture->panel_count; p++) {
         const harpe_pipeline_panel *panel = &d->picture->panels[p];
         for (size_t i = 0; i < panel->box_count; i++) {
@@ -271,9 +250,7 @@ static void draw_box(harpe_pipeline_drawing *d, const harpe_pipeline_box *box, d
     double seam = width >= 5.0 ? 0.8 : width >= 2.0 ? 0.4 : 0.0;
     uint32_t fill = harpe_pipeline_heat(d, box->power_w);
     char text[200];
-    if (explains) {
-        describe_box(box, text, sizeof text);
-    }
+    if (explains) describe_box(box, text, sizeof text);
     harpe_canvas_rect(d->canvas, left, top, width - seam, height, fill, explains ? text : NULL);
     if (d->has_strips) {
         double strip = d->pitch >= 22.0 ? 4.0 : 3.0;
@@ -282,25 +259,19 @@ static void draw_box(harpe_pipeline_drawing *d, const harpe_pipeline_box *box, d
     }
     char label[32];
     box_label(box, mode, label);
-    if (!label[0]) {
-        return;
-    }
+    if (!label[0]) return;
     harpe_text_style style = label_style(d);
     style.color = harpe_contrast_rgb(fill);
     harpe_canvas_text(d->canvas, left + (width - seam) / 2.0,
                       top + height * 0.45 + 0.45 * style.size, &style, label);
 }
 
-/* A line along the foot of the boxes, so that it strikes no number through. */
+/* Draws a line along the lower edge of the boxes, so that it does not cross the numbers. */
 static harpe_status draw_critical_path(harpe_pipeline_drawing *d, const harpe_pipeline_panel *panel,
                                        double panel_top, harpe_error *error) {
-    if (panel->critical_count == 0) {
-        return HARPE_OK;
-    }
+    if (panel->critical_count == 0) return HARPE_OK;
     harpe_xy *line = harpe_calloc(panel->critical_count, 2 * sizeof *line);
-    if (!line) {
-        return harpe_fail_memory(error);
-    }
+    if (!line) return harpe_fail_memory(error);
     double foot = (d->pitch - lane_gap(d)) * (d->pitch >= 12.0 ? 0.84 : 0.5);
     size_t count = 0;
     for (size_t i = 0; i < panel->critical_count; i++) {
@@ -342,9 +313,7 @@ static void draw_lanes(harpe_pipeline_drawing *d, double panel_top, double end_s
             harpe_canvas_rect(d->canvas, d->left, top, width, height, HARPE_INK(HARPE_INK_IDLE),
                               NULL);
         }
-        if (lane % name_step != 0) {
-            continue;
-        }
+        if (lane % name_step != 0) continue;
         char text[40];
         snprintf(text, sizeof text, "rank %d", lane * d->lane_step);
         harpe_canvas_text(d->canvas, d->left - 9.0, top + height / 2.0 + 0.36 * name.size, &name,
@@ -361,9 +330,7 @@ static void draw_panel_title(harpe_pipeline_drawing *d, const harpe_pipeline_pan
         harpe_canvas_text(d->canvas, x, y, &title, panel->title);
         x += harpe_canvas_text_width(d->canvas, &title, panel->title) + 12.0;
     }
-    if (panel->detail) {
-        harpe_canvas_text(d->canvas, x, y, &detail, panel->detail);
-    }
+    if (panel->detail) harpe_canvas_text(d->canvas, x, y, &detail, panel->detail);
 }
 
 static harpe_status draw_panel(harpe_pipeline_drawing *d, const harpe_pipeline_panel *panel,
@@ -378,15 +345,11 @@ static harpe_status draw_panel(harpe_pipeline_drawing *d, const harpe_pipeline_p
         status = harpe_pipeline_draw_pixels(d, panel, panel_top, error);
     } else {
         bool explains = harpe_canvas_has_tooltips(d->canvas) && d->box_count <= TOOLTIPS_MAX;
-        for (size_t i = 0; i < panel->box_count; i++) {
-            if (panel->boxes[i].rank % d->lane_step == 0) {
+        for (size_t i = 0; i < panel->box_count; i++)
+            if (panel->boxes[i].rank % d->lane_step == 0)
                 draw_box(d, &panel->boxes[i], panel_top, modes[panel->boxes[i].kind], explains);
-            }
-        }
     }
-    if (status == HARPE_OK) {
-        status = draw_critical_path(d, panel, panel_top, error);
-    }
+    if (status == HARPE_OK) status = draw_critical_path(d, panel, panel_top, error);
     harpe_stroke finish = {HARPE_INK(HARPE_INK_TEXT), 1.0, 3.0};
     double x = harpe_pipeline_x(d, end_s);
     harpe_canvas_line(d->canvas, x, panel_top - 4.0, x, panel_top + d->panel_height, finish);
@@ -419,20 +382,15 @@ static harpe_status draw_all(harpe_pipeline_drawing *d, harpe_error *error) {
     const harpe_pipeline_picture *picture = d->picture;
     harpe_text_style title = {.size = 15.0, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
     label_mode modes[HARPE_BOX_KIND_COUNT];
-    if (picture->title) {
-        harpe_canvas_text(d->canvas, d->left, 27.0, &title, picture->title);
-    }
-    if (d->as_pixels) {
+    if (picture->title) harpe_canvas_text(d->canvas, d->left, 27.0, &title, picture->title);
+    if (d->as_pixels)
         memset(modes, 0, sizeof modes);
-    } else {
+    else
         choose_labels(d, modes);
-    }
     double y = d->top;
     for (int p = 0; p < picture->panel_count; p++) {
         harpe_status status = draw_panel(d, &picture->panels[p], y, modes, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
         y += PANEL_TITLE_HEIGHT + d->panel_height + (p + 1 < picture->panel_count ? 10.0 : 0.0);
     }
     draw_time_axis(d, y + 3.0);
@@ -443,23 +401,17 @@ static harpe_status draw_all(harpe_pipeline_drawing *d, harpe_error *error) {
 harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, harpe_image_format format,
                                  harpe_text *out, harpe_error *error) {
     harpe_status status = check_picture(picture, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     harpe_pipeline_drawing d = {.picture = picture};
     set_scales(&d);
     set_layout(&d);
     const char *description =
         picture->title ? picture->title : "What each rank runs over the time of one iteration";
     status = harpe_canvas_new(format, d.width, d.height, description, &d.canvas, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     status = draw_all(&d, error);
     harpe_text ignored = {0};
-    if (status == HARPE_OK) {
-        return harpe_canvas_finish(d.canvas, out, error);
-    }
+    if (status == HARPE_OK) return harpe_canvas_finish(d.canvas, out, error);
     harpe_canvas_finish(d.canvas, &ignored, NULL);
     harpe_text_free(&ignored);
     return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pipeline with more boxes than anyone can tell apart, as pixels: time and size then depend on
- * the picture, not on the number of microbatches. */
+/* Draws a pipeline as pixels if it has too many boxes to distinguish them. Drawing time and size
+ * then depend on the size of the picture, and not on the number of microbatches. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 typedef struct lane_sums {
     int columns, lane_count;
-    float *covered; /* lane_count * columns: the part of the pixel in which something runs */
-    float *power;   /* the same, weighted with watts */
+    float *covered; /* [lane_count * columns]: share of the pixel with an instruction */
+    float *power;   /* [lane_count * columns]: the same share times the power in watts */
 } lane_sums;
 
 static void add_box(const harpe_pipeline_drawing *d, lane_sums *lanes,
@@ -22,10 +22,8 @@ static void add_box(const harpe_pipeline_drawing *d, lane_sums *lanes,
     double per_second = lanes->columns / d->end_s;
     double from = box->start_s * per_second;
     double to = fmin((box->start_s + box->duration_s) * per_second, lanes->columns);
-    /* a seam between neighbours where there is room for one */
-    if (to - from >= 6.0) {
-        to -= 1.0;
-    }
+    /* leaves a gap between neighbours if there is room */
+    if (to - from >= 6.0) to -= 1.0;
     size_t row = (size_t)(box->rank / d->lane_step) * (size_t)lanes->columns;
     for (int column = (int)from; column < lanes->columns && column < to; column++) {
         double part = fmin(to, column + 1.0) - fmax(from, column);
@@ -42,7 +40,7 @@ static uint32_t premultiplied(uint32_t rgb, double alpha) {
     return a << 24 | red << 16 | green << 8 | blue;
 }
 
-/* `rows_per_lane` equal rows, of which the last `gap_rows` stay empty. */
+/* Paints each lane as `rows_per_lane` equal rows. The last `gap_rows` of them stay empty. */
 static void paint(const harpe_pipeline_drawing *d, const lane_sums *lanes, harpe_pixels *pixels,
                   int rows_per_lane, int gap_rows) {
     size_t columns = (size_t)lanes->columns;
@@ -51,15 +49,12 @@ static void paint(const harpe_pipeline_drawing *d, const lane_sums *lanes, harpe
         const float *power = lanes->power + (size_t)lane * columns;
         uint32_t *first = pixels->argb + (size_t)(lane * rows_per_lane) * columns;
         for (size_t column = 0; column < columns; column++) {
-            if (covered[column] <= 0.0f) {
-                continue;
-            }
+            if (covered[column] <= 0.0f) continue;
             uint32_t rgb = harpe_pipeline_heat(d, (double)(power[column] / covered[column]));
             first[column] = premultiplied(rgb, fmin((double)covered[column], 1.0));
         }
-        for (int row = 1; row < rows_per_lane - gap_rows; row++) {
+        for (int row = 1; row < rows_per_lane - gap_rows; row++)
             memcpy(first + (size_t)row * columns, first, columns * sizeof *first);
-        }
     }
 }
 
@@ -80,11 +75,8 @@ harpe_status harpe_pipeline_draw_pixels(harpe_pipeline_drawing *d,
         status = harpe_fail_memory(error);
         goto done;
     }
-    for (size_t i = 0; i < panel->box_count; i++) {
-        if (panel->boxes[i].rank % d->lane_step == 0) {
-            add_box(d, &lanes, &panel->boxes[i]);
-        }
-    }
+    for (size_t i = 0; i < panel->box_count; i++)
+        if (panel->boxes[i].rank % d->lane_step == 0) add_box(d, &lanes, &panel->boxes[i]);
     paint(d, &lanes, &pixels, rows_per_lane, gap_rows);
     harpe_canvas_pixels(d->canvas, d->left, panel_top, d->right - d->left, d->panel_height,
                         &pixels);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page's frame and its sections, top to bottom. Tables are in report_tables.c, data for the
- * script in report_data.c, looks in report_style.c. The page is complete without its script. */
+/* Writes the page and its sections, from top to bottom. report_tables.c writes tables,
+ * report_data.c writes the data for the script, and report_style.c contains the style. The page
+ * contains all information even if scripts do not run. */
 #include "draw/report.h"
 
 #include <math.h>
@@ -13,9 +14,9 @@
 #include "draw/axis.h"
 #include "draw/palette.h"
 
-#define COST_PANELS_MAX 24 /* in the page; the rest is in files beside it */
+#define COST_PANELS_MAX 24 /* panels in the page; more panels are only in separate files */
 #define POINTS_MAX 1000000
-/* Where the script puts what takes the place of a section's pictures. */
+/* The place where the script puts the elements that replace a section's pictures. */
 #define INTERACTIVE "<div class=\"interactive\"></div>\n"
 
 void harpe_report_put_text(harpe_text *out, const char *text) {
@@ -33,34 +34,26 @@ static void put(harpe_text *out, const char *html) { harpe_text_append(out, html
 
 size_t harpe_report_best_within(const harpe_report *report, double time_s) {
     size_t best = report->plan_count;
-    for (size_t i = 0; i < report->plan_count; i++) {
+    for (size_t i = 0; i < report->plan_count; i++)
         if (report->plans[i].time_s <= time_s * (1.0 + 1e-9) &&
             (best == report->plan_count ||
-             report->plans[i].energy_j < report->plans[best].energy_j)) {
+             report->plans[i].energy_j < report->plans[best].energy_j))
             best = i;
-        }
-    }
     return best;
 }
 
 double harpe_report_savings(const harpe_report *report, const harpe_report_plan *plan) {
-    if (!report->has_reference || report->reference.energy_j <= 0.0) {
-        return 0.0;
-    }
+    if (!report->has_reference || report->reference.energy_j <= 0.0) return 0.0;
     return (1.0 - plan->energy_j / report->reference.energy_j) * 100.0;
 }
 
 double harpe_report_slowdown(const harpe_report *report, const harpe_report_plan *plan) {
-    if (!report->has_reference || report->reference.time_s <= 0.0) {
-        return 0.0;
-    }
+    if (!report->has_reference || report->reference.time_s <= 0.0) return 0.0;
     return (plan->time_s / report->reference.time_s - 1.0) * 100.0;
 }
 
 double harpe_report_gap(const harpe_report_plan *plan) {
-    if (plan->lower_bound_j <= 0.0) {
-        return 0.0;
-    }
+    if (plan->lower_bound_j <= 0.0) return 0.0;
     return (plan->energy_j / plan->lower_bound_j - 1.0) * 100.0;
 }
 
@@ -125,19 +118,15 @@ static void put_headlines(const harpe_report *report, harpe_text *out) {
     size_t least = harpe_report_best_within(report, INFINITY);
     size_t same_time = harpe_report_best_within(report, reference_s);
     size_t within = harpe_report_best_within(report, reference_s * 1.05);
-    if (same_time < report->plan_count && same_time != least) {
+    if (same_time < report->plan_count && same_time != least)
         put_headline(report, out, "Without any slowdown", same_time);
-    } else if (same_time != least) {
+    else if (same_time != least)
         put_headline(report, out, "Fastest plan", 0);
-    }
-    if (within < report->plan_count && within != least && within != same_time) {
+    if (within < report->plan_count && within != least && within != same_time)
         put_headline(report, out, "At most 5 % slower", within);
-    }
     put_headline(report, out, "Least energy", least);
     put(out, "</section>\n");
-    if (!report->has_reference) {
-        return;
-    }
+    if (!report->has_reference) return;
     char number[HARPE_NUMBER_SIZE];
     harpe_text_printf(out,
                       "<p class=\"note\">Compared with every instruction at its highest "
@@ -149,12 +138,9 @@ static void put_headlines(const harpe_report *report, harpe_text *out) {
 
 static harpe_status put_frontier(const harpe_report *report, harpe_text *out, harpe_error *error) {
     harpe_point *points = harpe_calloc(report->plan_count, sizeof *points);
-    if (!points) {
-        return harpe_fail_memory(error);
-    }
-    for (size_t i = 0; i < report->plan_count; i++) {
+    if (!points) return harpe_fail_memory(error);
+    for (size_t i = 0; i < report->plan_count; i++)
         points[i] = (harpe_point){report->plans[i].time_s, report->plans[i].energy_j};
-    }
     harpe_frontier_picture picture = {.bound = report->bound,
                                       .bound_count = report->bound_count,
                                       .plans = points,
@@ -168,9 +154,7 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
     picture.width = 400.0;
     picture.height = 380.0;
     put(out, "</figure>\n<figure class=\"frontier narrow\">\n");
-    if (status == HARPE_OK) {
-        status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
-    }
+    if (status == HARPE_OK) status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
     put(out, "</figure>\n");
     free(points);
     put(out, INTERACTIVE);
@@ -181,9 +165,7 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
 
 static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    if (report->pipeline_count == 0) {
-        return status;
-    }
+    if (report->pipeline_count == 0) return status;
     put(out,
         "<section id=\"pipeline\">\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an "
         "instruction, its colour the power it draws. Instructions beside the critical path run "
@@ -197,7 +179,7 @@ static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, h
     return status;
 }
 
-/* A picture per panel, so that the page can flow them. */
+/* Writes a picture per panel, so that the page can arrange them. */
 static harpe_status put_cost_model(const harpe_cost_model_picture *model, size_t *room,
                                    harpe_text *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -223,18 +205,15 @@ static harpe_status put_cost_model(const harpe_cost_model_picture *model, size_t
 
 static harpe_status put_cost_models(const harpe_report *report, harpe_text *out,
                                     harpe_error *error) {
-    if (report->cost_model_count == 0) {
-        return HARPE_OK;
-    }
-    put(out, "<section>\n<h2>Cost models</h2>\n<p>What one run of an instruction takes and spends "
-             "at each frequency, beyond what waiting as long would spend. The plans use the filled "
-             "points; the line is what the lower bound rests on.</p>\n");
+    if (report->cost_model_count == 0) return HARPE_OK;
+    put(out, "<section>\n<h2>Cost models</h2>\n<p>The time of one run of an instruction at each "
+             "frequency, and its energy minus the energy of waiting for the same time. The plans "
+             "use the filled points, and the lower bound uses the line.</p>\n");
     size_t room = COST_PANELS_MAX;
     size_t shown = 0;
     harpe_status status = HARPE_OK;
-    while (shown < report->cost_model_count && room > 0 && status == HARPE_OK) {
+    while (shown < report->cost_model_count && room > 0 && status == HARPE_OK)
         status = put_cost_model(&report->cost_models[shown++], &room, out, error);
-    }
     if (shown < report->cost_model_count) {
         put(out, "<p class=\"note\">The other stages are in the cost_model files beside this "
                  "page.</p>\n");
@@ -249,7 +228,7 @@ static bool needs_quotes(const char *argument) {
                             "0123456789_-./=:,+@%") != strlen(argument);
 }
 
-/* As one would type it into a shell. */
+/* Writes an argument in the form in which a shell accepts it. */
 static void put_argument(harpe_text *out, const char *argument) {
     if (!needs_quotes(argument)) {
         harpe_report_put_text(out, argument);
@@ -257,19 +236,16 @@ static void put_argument(harpe_text *out, const char *argument) {
     }
     harpe_text quoted = {0};
     harpe_text_append(&quoted, "'", 1);
-    for (; *argument; argument++) {
-        if (*argument == '\'') {
+    for (; *argument; argument++)
+        if (*argument == '\'')
             harpe_text_append(&quoted, "'\\''", 4);
-        } else {
+        else
             harpe_text_append(&quoted, argument, 1);
-        }
-    }
     harpe_text_append(&quoted, "'", 1);
-    if (quoted.failed) {
+    if (quoted.failed)
         out->failed = true;
-    } else {
+    else
         harpe_report_put_text(out, quoted.data);
-    }
     harpe_text_free(&quoted);
 }
 
@@ -282,14 +258,13 @@ static void put_use(const harpe_report *report, harpe_text *out) {
     put(out,
         " --max-slowdown 1.05</pre>\n<p>or have <code>harpe serve</code> hand one to a training "
         "job, with a plan's file as its <code>solution_path</code>, for example</p>\n<pre>");
-    /* the directory and the name in one argument */
+    /* the directory and the name form one argument */
     harpe_text path = {0};
     harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory, report->plans[best].number);
-    if (path.failed) {
+    if (path.failed)
         out->failed = true;
-    } else {
+    else
         put_argument(out, path.data);
-    }
     harpe_text_free(&path);
     put(out, "</pre>\n<p>A larger number is a faster plan. All plans are in frontier.csv, every "
              "vertex of the lower bound in bound.csv.</p>\n</section>\n");
@@ -297,17 +272,16 @@ static void put_use(const harpe_report *report, harpe_text *out) {
 
 static void put_reading(harpe_text *out) {
     put(out,
-        "<section>\n<h2>How to read this</h2>\n<ul>\n"
-        "<li>A plan gives every instruction of every rank its own GPU frequency. Its time and "
-        "energy are those of the measured profile: longest path over measured times, measured "
-        "energies plus what waiting costs.</li>\n"
-        "<li>The lower bound is the exact optimum when an instruction may take any duration along "
-        "its cost model's curve. With the hull cost model no plan that takes the same time can "
-        "need less; the gap says how far a plan is from it at most.</li>\n"
-        "<li>Left of the frontier nothing is possible; right of the plan of least energy an "
-        "iteration is slower and costs more, because waiting costs power too.</li>\n"
-        "<li>When another part of the job is slower anyway, choose the slowest plan that it does "
-        "not have to wait for: <code>harpe choose --straggler</code>.</li>\n</ul>\n</section>\n");
+        "<section>\n<h2>How to read this</h2>\n<ul>\n<li>A plan gives every instruction of every "
+        "rank its own GPU frequency. Its time and energy come from the measured profile: the "
+        "longest path over measured times, and the measured energies plus the energy of "
+        "waiting.</li>\n<li>The lower bound is the exact optimum when an instruction may take any "
+        "duration along its cost model's curve. With the hull cost model no plan that takes the "
+        "same time can need less; the gap is the largest possible distance of a plan from "
+        "it.</li>\n<li>No plan exists to the left of the frontier. To the right of the plan of "
+        "least energy, an iteration is slower and needs more energy, because waiting costs power "
+        "too.</li>\n<li>If another part of the job is slower anyway, choose the slowest plan that "
+        "does not delay it: <code>harpe choose --straggler</code>.</li>\n</ul>\n</section>\n");
 }
 
 static void put_facts(const harpe_report *report, harpe_text *out) {
@@ -334,9 +308,8 @@ static void put_facts(const harpe_report *report, harpe_text *out) {
 }
 
 static harpe_status check_report(const harpe_report *report, harpe_error *error) {
-    if (report->plan_count == 0) {
+    if (report->plan_count == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "report: there is no plan to report");
-    }
     if (report->plan_count > POINTS_MAX) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "report: %zu plans, at most %d fit",
                           report->plan_count, POINTS_MAX);
@@ -363,17 +336,11 @@ static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_
     put(out, "</h1></header>\n");
     put_headlines(report, out);
     harpe_status status = put_frontier(report, out, error);
-    if (status == HARPE_OK) {
-        status = put_pipelines(report, out, error);
-    }
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status == HARPE_OK) status = put_pipelines(report, out, error);
+    if (status != HARPE_OK) return status;
     put_use(report, out);
     status = put_cost_models(report, out, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     put_reading(out);
     put_facts(report, out);
     put(out, "</main>\n");
@@ -386,14 +353,10 @@ static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_
 
 harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error) {
     harpe_status status = check_report(report, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     harpe_text page = {0};
     status = put_page(report, &page, error);
-    if (status == HARPE_OK && page.failed) {
-        status = harpe_fail_memory(error);
-    }
+    if (status == HARPE_OK && page.failed) status = harpe_fail_memory(error);
     if (status == HARPE_OK) {
         size_t before = out->length;
         harpe_text_append(out, page.data, page.length);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.html: one file with everything a reader wants to know of a frontier, to be opened from a
- * disk without a network. Takes plain data and the pictures of draw.h; computes only percents.
- * Where scripts run, the dashboard's components (web/) take the place of frontier and pipeline
- * pictures. */
+/* report.html: one file with the information about a frontier. A browser can open it from a disk
+ * without a network. The file is made from plain data and the pictures of draw.h. Only percentages
+ * are computed here. If scripts run, the dashboard's components (web/) replace the pictures of
+ * frontier and pipelines. */
 #ifndef HARPE_DRAW_REPORT_H
 #define HARPE_DRAW_REPORT_H
 
@@ -16,14 +16,14 @@ typedef struct harpe_report_fact {
 
 /* One written plan: a row of frontier.csv. */
 typedef struct harpe_report_plan {
-    int number; /* in its file's name, freqs_pipeline_%05d.py */
+    int number; /* number in the file's name, freqs_pipeline_%05d.py */
     double time_s;
     double energy_j;
     double lower_bound_j;
     double compute_energy_j;
     double blocking_energy_j;
     double average_power_w;
-    const int *frequency_mhz; /* of every instruction of the timeline; NULL: not told */
+    const int *frequency_mhz; /* frequency of every instruction of the timeline; NULL: not shown */
 } harpe_report_plan;
 
 typedef struct harpe_report_point {
@@ -32,24 +32,24 @@ typedef struct harpe_report_point {
     double energy_j;
 } harpe_report_point;
 
-/* A (stage, instruction) and what one run of it takes. */
+/* A (stage, instruction) with the time and energy of one run. */
 typedef struct harpe_report_entry {
     int stage;
     const char *instruction;
     const harpe_report_point *points; /* highest frequency first, at least one */
     size_t point_count;
-    int gpu_count; /* whose energy the points add up; 0 stands for 1 */
+    int gpu_count; /* number of GPUs whose energy is summed in the points; 0 means 1 */
 } harpe_report_entry;
 
 typedef struct harpe_report_instruction {
     size_t entry;
     int microbatch;           /* -1: none */
-    const int32_t *waits_for; /* instructions that must end before it starts, whatever their rank */
+    const int32_t *waits_for; /* instructions of any rank that must end before */
     size_t wait_count;
 } harpe_report_instruction;
 
-/* One iteration, from which the page lays out any plan in time. Instructions are numbered rank 0's
- * in the order of running, then rank 1's, and so on. */
+/* One iteration, from which the page computes the timeline of any plan. Instructions are numbered:
+ * first those of rank 0 in the order in which they run, then those of rank 1, and so on. */
 typedef struct harpe_report_timeline {
     const harpe_report_entry *entries;
     size_t entry_count;
@@ -59,14 +59,14 @@ typedef struct harpe_report_timeline {
     int rank_count;
 } harpe_report_timeline;
 
-/* Zero-initialise, then set what there is. Any text may hold anything. */
+/* Initialise with zeros, then set the members that you have. A text may contain any bytes. */
 typedef struct harpe_report {
     const char *title;     /* "gpt3-175b_a100.csv, 8 stages, 12 microbatches" */
-    const char *version;   /* of Harpe */
-    const char *directory; /* where the plan files are, as the user named it; shown in commands */
+    const char *version;   /* version of Harpe */
+    const char *directory; /* directory of the plan files as the user wrote it; shown in commands */
     const harpe_report_fact *facts; /* schedule, blocking power, cost model, solver time ... */
     size_t fact_count;
-    const char *const *arguments; /* the command line, program first */
+    const char *const *arguments; /* the command line, beginning with the program's name */
     size_t argument_count;
     const harpe_report_plan *plans; /* fastest first, at least one */
     size_t plan_count;
@@ -77,32 +77,35 @@ typedef struct harpe_report {
     const harpe_pipeline_picture *pipelines; /* may be empty */
     size_t pipeline_count;
     const harpe_report_timeline *timeline;       /* may be NULL; needs a pipeline picture */
-    const harpe_cost_model_picture *cost_models; /* one per stage that differs; may be empty */
+    const harpe_cost_model_picture *cost_models; /* one for each different stage; may be empty */
     size_t cost_model_count;
 } harpe_report;
 
 /* Appends the page to `out`. */
 harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error);
 
-/* ---- for report*.c ------------------------------------------------------------------------ */
+/* ---- for report*.c --------------------------------------------------------------------------- */
 
-/* Index of the plan of least energy that takes at most `time_s`, or plan_count. */
+/* Returns the index of the plan with the least energy among those that take at most `time_s`, or
+ * plan_count if no plan does. */
 size_t harpe_report_best_within(const harpe_report *report, double time_s);
-/* Energy saved and time lost against the reference, in percent (0 without a reference). */
+/* Return how much less energy and how much more time a plan needs than the reference, in percent.
+ * Without a reference they return 0. */
 double harpe_report_savings(const harpe_report *report, const harpe_report_plan *plan);
 double harpe_report_slowdown(const harpe_report *report, const harpe_report_plan *plan);
-double harpe_report_gap(const harpe_report_plan *plan); /* above the lower bound, in percent */
+double harpe_report_gap(const harpe_report_plan *plan); /* energy above the lower bound, in
+                                                         * percent */
 
 void harpe_report_put_tables(const harpe_report *report, harpe_text *out);
-/* Whether what the timeline names is there. */
+/* Checks that everything to which the timeline refers exists. */
 harpe_status harpe_report_check_timeline(const harpe_report_timeline *timeline, harpe_error *error);
-/* JSON for the script. */
+/* Writes JSON for the script. */
 harpe_status harpe_report_put_data(const harpe_report *report, harpe_text *out, harpe_error *error);
-/* Escaped text, with what no page may hold replaced. */
+/* Writes escaped text, and replaces characters that a page must not contain. */
 void harpe_report_put_text(harpe_text *out, const char *text);
 
 extern const char *const harpe_report_style; /* CSS, without the colours */
-/* Made from web/ by the build: CSS of the dashboard's components, JavaScript. */
+/* JavaScript, and CSS of the dashboard's components. The build makes them from web/. */
 extern const unsigned char harpe_report_chart_style[];
 extern const size_t harpe_report_chart_style_size;
 extern const unsigned char harpe_report_script[];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the page's script draws from, as JSON that no text can break out of. Small whatever the
- * input: a plan is only what it changes against the one before it, too fine a bound and too many
- * plans are thinned. web/report/ reads it. */
+/* Writes the data for the page's script as JSON. Texts are escaped, so that they cannot end the
+ * script element. The size is limited for every input: a plan contains only its differences from
+ * the plan before it, and if there are too many points or plans, some are left out. web/report/
+ * reads the data. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +15,17 @@
 
 #define PLANS_MAX 2000
 #define VERTICES_MAX 1000
-#define INSTRUCTIONS_MAX 20000 /* more: the pipeline stays a picture */
+#define INSTRUCTIONS_MAX 20000 /* with more, the page shows only a picture */
 #define CHANGES_SIZE_MAX 1000000
 
 static void put(harpe_text *out, const char *text) { harpe_text_append(out, text, strlen(text)); }
 
-/* A comma before all but a list's first. */
+/* Writes a comma before every element except the first. */
 static void put_comma(harpe_text *out, bool is_first) {
     if (!is_first) put(out, ",");
 }
 
-/* [a,b,...] */
+/* Writes numbers as [a,b,...]. */
 static void put_numbers(harpe_text *out, const double *numbers, size_t count) {
     for (size_t i = 0; i < count; i++) {
         put(out, i == 0 ? "[" : ",");
@@ -33,7 +34,7 @@ static void put_numbers(harpe_text *out, const double *numbers, size_t count) {
     put(out, "]");
 }
 
-/* In quotes; '<' would end the script element. */
+/* Writes a string in quotes. '<' is escaped, because "</script" would end the script element. */
 static void put_string(harpe_text *out, const char *text) {
     size_t size = strlen(text) + 4;
     char *clean = harpe_calloc(size, 1);
@@ -42,21 +43,18 @@ static void put_string(harpe_text *out, const char *text) {
         return;
     }
     put(out, "\"");
-    for (const char *at = harpe_clean_text(clean, size, text); *at; at++) {
-        if (*at == '"' || *at == '\\' || *at == '<') {
+    for (const char *at = harpe_clean_text(clean, size, text); *at; at++)
+        if (*at == '"' || *at == '\\' || *at == '<')
             harpe_text_printf(out, "\\u%04x", (unsigned)*at);
-        } else {
+        else
             harpe_text_append(out, at, 1);
-        }
-    }
     put(out, "\"");
     free(clean);
 }
 
-/* ---- Plans -------------------------------------------------------------------------------- */
+/* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* The plans that the page tells of, fastest first, by index; some of them stand in its headlines.
- */
+/* The indices of the plans on the page, fastest first, and whether each is in a headline. */
 typedef struct plan_list {
     size_t *index;
     bool *is_headline;
@@ -117,15 +115,13 @@ static void put_bound(const harpe_report *report, harpe_text *out) {
     put(out, "]");
 }
 
-/* ---- Timeline ----------------------------------------------------------------------------- */
+/* ---- Timeline -------------------------------------------------------------------------------- */
 
 static bool is_entry_usable(const harpe_report_entry *entry) {
-    for (size_t i = 0; i < entry->point_count; i++) {
+    for (size_t i = 0; i < entry->point_count; i++)
         if (!harpe_is_drawable(entry->points[i].time_s) || entry->points[i].time_s <= 0.0 ||
-            !harpe_is_drawable(entry->points[i].energy_j)) {
+            !harpe_is_drawable(entry->points[i].energy_j))
             return false;
-        }
-    }
     return entry->point_count > 0 && entry->instruction;
 }
 
@@ -140,9 +136,8 @@ static bool is_instruction_usable(const harpe_report_timeline *timeline, size_t 
 
 static bool are_ranks_usable(const harpe_report_timeline *timeline) {
     if (timeline->rank_count < 1 || timeline->rank_offset[0] != 0) return false;
-    for (int r = 0; r < timeline->rank_count; r++) {
+    for (int r = 0; r < timeline->rank_count; r++)
         if (timeline->rank_offset[r] > timeline->rank_offset[r + 1]) return false;
-    }
     return timeline->rank_offset[timeline->rank_count] == timeline->instruction_count;
 }
 
@@ -160,8 +155,10 @@ harpe_status harpe_report_check_timeline(const harpe_report_timeline *timeline,
     }
     for (size_t i = 0; i < timeline->instruction_count; i++) {
         if (!is_instruction_usable(timeline, i)) {
-            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                              "report: instruction %zu of the timeline names what is not there", i);
+            return harpe_fail(
+                error, HARPE_INVALID_ARGUMENT,
+                "report: instruction %zu of the timeline refers to an entry that does not exist",
+                i);
         }
     }
     return HARPE_OK;
@@ -207,8 +204,9 @@ static void put_ranks(const harpe_report_timeline *timeline, harpe_text *out) {
     put(out, "]");
 }
 
-/* What is waited for besides the one before it on the same rank: how many instructions further on,
- * and for which. */
+/* Writes the instructions that wait for other instructions. The instruction before it on the same
+ * rank does not count as another instruction. Each wait is a pair of numbers: the distance from the
+ * previous waiting instruction to this one, and the index of the instruction for which it waits. */
 static void put_waits(const harpe_report_timeline *timeline, harpe_text *out) {
     size_t last = 0;
     bool is_first = true;
@@ -233,14 +231,14 @@ static void put_waits(const harpe_report_timeline *timeline, harpe_text *out) {
 
 static size_t point_of(const harpe_report_timeline *timeline, size_t instruction, int mhz) {
     const harpe_report_entry *entry = &timeline->entries[timeline->instructions[instruction].entry];
-    for (size_t i = 0; i < entry->point_count; i++) {
+    for (size_t i = 0; i < entry->point_count; i++)
         if (entry->points[i].frequency_mhz == mhz) return i;
-    }
-    return 0; /* the clock is left alone */
+    return 0; /* the frequency is not among the points */
 }
 
-/* One plan against the one before it, `before` (NULL: all at their highest frequencies): how many
- * instructions further on, and which of its entry's points. */
+/* Writes a plan as differences from `before`, the plan written before. If `before` is NULL, writes
+ * the differences from the highest frequencies. Each difference is a pair of numbers: the distance
+ * from the previous changed instruction to this one, and the index of its new point. */
 static void put_changes(const harpe_report_timeline *timeline, const int *before, const int *now,
                         harpe_text *out) {
     size_t last = 0;
@@ -258,8 +256,8 @@ static void put_changes(const harpe_report_timeline *timeline, const int *before
     put(out, "]");
 }
 
-/* All plans of the page; of those outside of its headlines only every `step`-th, null stands for
- * the others. Ends early where that becomes too long. */
+/* Writes the plans of the page: the headline plans and every `step`-th plan, and null for the
+ * others. Stops early if the text becomes too long. */
 static void put_all_changes(const harpe_report *report, const plan_list *list, size_t step,
                             harpe_text *out) {
     const int *before = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the report looks. The colours come from palette.c as custom properties; what the script puts
- * into .interactive looks as in the dashboard, by web/style.css. */
+/* The style of the report. Colours come from palette.c as custom properties. Elements that the
+ * script puts into .interactive use web/style.css and look as in the dashboard. */
 #include "draw/report.h"
 
 const char *const harpe_report_style =

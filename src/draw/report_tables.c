@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report's numbers: a short table of the plans one would choose among, and a folded one of
- * all. */
+/* Writes the tables of the report: a short table of the most useful plans, and a folded table of
+ * all plans. */
 #include <math.h>
 #include <string.h>
 
 #include "base/format.h"
 #include "draw/report.h"
 
-#define ROWS_MAX 400 /* of the folded table */
+#define ROWS_MAX 400 /* rows of the folded table */
 
 static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
 
 static void put_cell(harpe_text *out, double value, int decimals) {
     char number[HARPE_NUMBER_SIZE];
     harpe_format_fixed(number, fabs(value), decimals);
-    bool is_negative = value < 0.0 && strpbrk(number, "123456789"); /* no minus before 0.00 */
+    bool is_negative = value < 0.0 && strpbrk(number, "123456789"); /* no minus sign before 0.00 */
     harpe_text_printf(out, "<td>%s%s</td>", is_negative ? "\xe2\x88\x92" : "", number);
 }
 
-/* A region that the keyboard can scroll. */
+/* Begins a table in a region that the keyboard can scroll. */
 static void put_table_head(const harpe_report *report, harpe_text *out, bool has_names) {
     harpe_text_printf(out,
                       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"
                       "<table>\n<thead><tr>%s",
                       has_names ? "Plans to choose from" : "Plans", has_names ? "<td></td>" : "");
     put(out, "<th>plan</th>");
-    if (report->has_reference) { /* what a narrow screen shows first */
+    if (report->has_reference) /* columns that a narrow screen shows first */
         put(out, "<th>saved<br><small>%</small></th><th>slower<br><small>%</small></th>");
-    }
     put(out, "<th>time<br><small>s</small></th><th>energy<br><small>J</small></th>"
              "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
              "<th>waiting<br><small>J</small></th><th>per GPU<br><small>W</small></th></tr>"
@@ -38,9 +37,7 @@ static void put_row(const harpe_report *report, harpe_text *out, const char *nam
                     const harpe_report_plan *plan) {
     int energy_decimals = plan->energy_j < 100.0 ? 3 : plan->energy_j < 1e5 ? 1 : 0;
     put(out, "<tr>");
-    if (name) {
-        harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
-    }
+    if (name) harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
     harpe_text_printf(out, "<td>%d</td>", plan->number);
     if (report->has_reference) {
         put_cell(out, harpe_report_savings(report, plan), 2);
@@ -75,9 +72,7 @@ static void put_key_rows(const harpe_report *report, harpe_text *out) {
             is_last
                 ? least
                 : harpe_report_best_within(report, reference_s * (1.0 + rows[i].slowdown / 100.0));
-        if (best == report->plan_count || best == before || (best == least && !is_last)) {
-            continue;
-        }
+        if (best == report->plan_count || best == before || (best == least && !is_last)) continue;
         put_row(report, out, rows[i].name, &report->plans[best]);
         before = best;
     }
@@ -95,15 +90,12 @@ static void put_all_rows(const harpe_report *report, harpe_text *out) {
                           step, report->plan_count);
     }
     put_table_head(report, out, false);
-    for (size_t i = 0; i < report->plan_count; i += step) {
+    for (size_t i = 0; i < report->plan_count; i += step)
         put_row(report, out, NULL, &report->plans[i]);
-    }
     put(out, "</tbody></table></div>\n</details>\n");
 }
 
 void harpe_report_put_tables(const harpe_report *report, harpe_text *out) {
     put_key_rows(report, out);
-    if (report->plan_count > 1) {
-        put_all_rows(report, out);
-    }
+    if (report->plan_count > 1) put_all_rows(report, out);
 }

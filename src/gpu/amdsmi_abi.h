@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of AMD SMI's binary interface that Harpe uses, written from its public documentation:
- * amdsmi.h of versions 25 (ROCm 6.4) and 26 (ROCm 7). Names, values and layouts are AMD's.
+/* Declares the part of AMD SMI's binary interface that Harpe uses, written from its public
+ * documentation: amdsmi.h of versions 25 (ROCm 6.4) and 26 (ROCm 7). Names, values and layouts are
+ * AMD's.
  *
- * Only what is the same in both versions is declared. Structures that AMD extends at their end, or
- * whose tail Harpe does not read, are declared up to what is read and have room for the rest, so
- * that the library never writes past them. Version 24 and older have another amdsmi_power_info_t
- * and are refused. */
+ * Only the parts that are the same in both versions are declared. Some structures are longer in the
+ * library, because AMD extends them or Harpe does not need their end. This file declares such a
+ * structure up to the last member that Harpe reads, followed by spare room, so the library never
+ * writes past its end. Version 24 and older versions have a different amdsmi_power_info_t and are
+ * refused. */
 #ifndef HARPE_GPU_AMDSMI_ABI_H
 #define HARPE_GPU_AMDSMI_ABI_H
 
@@ -14,7 +16,7 @@
 
 enum { AMDSMI_VERSION_OLDEST = 25, AMDSMI_VERSION_NEWEST = 26 };
 
-typedef uint32_t amdsmi_status_t; /* an enum whose values need 32 bits without a sign */
+typedef uint32_t amdsmi_status_t; /* an enum whose values need 32 unsigned bits */
 
 enum {
     AMDSMI_STATUS_SUCCESS = 0,
@@ -91,7 +93,7 @@ typedef struct amdsmi_asic_info_t {
 
 typedef struct amdsmi_enumeration_info_t {
     uint32_t drm_render, drm_card;
-    uint32_t hsa_id, hip_id; /* how ROCm and HIP count the GPU */
+    uint32_t hsa_id, hip_id; /* the GPU's numbers in ROCm and HIP */
     char hip_uuid[256];      /* "GPU-" and 16 hexadecimal digits */
     uint64_t room[64];
 } amdsmi_enumeration_info_t;
@@ -104,7 +106,7 @@ typedef struct amdsmi_power_cap_info_t {
     uint64_t room[32];
 } amdsmi_power_cap_info_t;
 
-/* W; 0xffff or 0xffffffff where the GPU does not tell. */
+/* In W; 0xffff or 0xffffffff if the GPU does not report the value. */
 typedef struct amdsmi_power_info_t {
     uint64_t socket_power;
     uint32_t current_socket_power; /* MI300 and newer */
@@ -121,10 +123,11 @@ typedef struct amdsmi_clk_info_t {
 enum { AMDSMI_MAX_NUM_FREQUENCIES = 33 };
 
 typedef struct amdsmi_frequencies_t {
-    bool has_deep_sleep; /* then the first frequency is that of deep sleep */
+    bool has_deep_sleep; /* if true, the first frequency is that of deep sleep */
     uint32_t num_supported;
     uint32_t current;
-    uint64_t frequency[AMDSMI_MAX_NUM_FREQUENCIES]; /* Hz in the library, MHz in its documents */
+    uint64_t frequency[AMDSMI_MAX_NUM_FREQUENCIES]; /* Hz in the library, although its documents
+                                                     * say MHz */
     uint64_t room[32];
 } amdsmi_frequencies_t;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AMD's way to lock a clock: two limits, written one after the other, and one call that frees all
- * clocks at once. Harpe's way, a lock per clock that is reset alone, is made of these. */
+/* Locks the clocks of AMD GPUs. In AMD's interface each clock has two limits, written by two calls,
+ * and one call frees all clocks. From these calls this file makes one lock for each clock. Each
+ * lock can be reset on its own. */
 #include "gpu/amdsmi_clocks.h"
 
 #include <stdlib.h>
@@ -8,20 +9,21 @@
 
 #include "base/array.h"
 
-/* Since MI200 the graphics clock takes any frequency of a range: see harpe_amdsmi_read_clocks. */
+/* Since MI200 the graphics clock accepts any frequency of a range; see harpe_amdsmi_read_clocks. */
 enum { RANGE_STEP_MHZ = 25, RANGE_LEVELS = 3, CLOCK_MAX_MHZ = 100000 };
 
 static const amdsmi_clk_type_t types[HARPE_AMDSMI_CLOCKS] = {AMDSMI_CLK_TYPE_SYS,
                                                              AMDSMI_CLK_TYPE_MEM};
 
-/* ---- Lists -------------------------------------------------------------------------------- */
+/* ---- Lists ----------------------------------------------------------------------------------- */
 
 static uint32_t megahertz(uint64_t frequency) {
     return (uint32_t)(frequency >= 1000000 ? frequency / 1000000 : frequency);
 }
 
-/* Where the graphics clock takes any frequency of a range, the driver lists only its two ends and,
- * in between, the current clock: then the list is the range in steps. */
+/* Reads the list of clocks. If the graphics clock accepts any frequency of a range, the driver
+ * lists only the two ends and the current clock between them. In this case, the returned list
+ * contains the range in steps. */
 int harpe_amdsmi_read_clocks(const harpe_amdsmi_gpu *gpu, amdsmi_clk_type_t type, uint32_t **out,
                              size_t *out_count) {
     amdsmi_frequencies_t listed;
@@ -56,9 +58,9 @@ int harpe_amdsmi_read_clocks(const harpe_amdsmi_gpu *gpu, amdsmi_clk_type_t type
     return AMDSMI_STATUS_SUCCESS;
 }
 
-/* ---- Locks -------------------------------------------------------------------------------- */
+/* ---- Locks ----------------------------------------------------------------------------------- */
 
-/* Frees all clocks of the GPU: AMD has no call that frees one. */
+/* Frees all clocks of the GPU, because AMD has no call that frees a single clock. */
 static int free_clocks(harpe_amdsmi_gpu *gpu) {
     int code = 0;
     HARPE_AMDSMI_CALL(&code, gpu->amdsmi, set_level, gpu->processor, AMDSMI_DEV_PERF_LEVEL_AUTO);
@@ -67,8 +69,9 @@ static int free_clocks(harpe_amdsmi_gpu *gpu) {
     return code;
 }
 
-/* Two writes, in the order that never has the minimum above the maximum: the maximum first when the
- * new range is above the old one, else the minimum. Harpe must therefore know the old one. */
+/* Writes the two limits in an order that never puts the minimum above the maximum: first the
+ * maximum if the new range is above the old one, and first the minimum otherwise. For this, Harpe
+ * must know the old range. */
 static int write_limits(harpe_amdsmi_gpu *gpu, harpe_amdsmi_clock clock, uint32_t minimum_mhz,
                         uint32_t maximum_mhz) {
     harpe_amdsmi_limits *limits = &gpu->limits[clock];
@@ -88,7 +91,7 @@ static int write_limits(harpe_amdsmi_gpu *gpu, harpe_amdsmi_clock clock, uint32_
     return AMDSMI_STATUS_SUCCESS;
 }
 
-/* Frees all clocks, then puts the other clock's lock back, if there was one. */
+/* Frees all clocks, then locks the other clock again if it was locked. */
 int harpe_amdsmi_reset_clocks(harpe_amdsmi_gpu *gpu, harpe_amdsmi_clock clock) {
     harpe_amdsmi_clock other =
         clock == HARPE_AMDSMI_GRAPHICS ? HARPE_AMDSMI_MEMORY : HARPE_AMDSMI_GRAPHICS;
@@ -98,7 +101,8 @@ int harpe_amdsmi_reset_clocks(harpe_amdsmi_gpu *gpu, harpe_amdsmi_clock clock) {
     return write_limits(gpu, other, kept.minimum_mhz, kept.maximum_mhz);
 }
 
-/* Limits that somebody else set are freed first. A lock of which one half was refused is none. */
+/* Locks a clock. First frees limits that another program has set. If one of the two limits is
+ * refused, there is no lock. */
 int harpe_amdsmi_lock_clocks(harpe_amdsmi_gpu *gpu, harpe_amdsmi_clock clock, uint32_t minimum_mhz,
                              uint32_t maximum_mhz) {
     int code =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clocks of an AMD GPU: which there are, and locking them with AMD's pair of limits. Functions
- * return AMD SMI's codes. */
+/* Lists the clocks of an AMD GPU and locks them with AMD's pair of limits. Functions return AMD
+ * SMI's codes. */
 #ifndef HARPE_GPU_AMDSMI_CLOCKS_H
 #define HARPE_GPU_AMDSMI_CLOCKS_H
 
@@ -16,21 +16,21 @@ typedef enum harpe_amdsmi_clock {
     HARPE_AMDSMI_CLOCKS,
 } harpe_amdsmi_clock;
 
-/* Limits of one clock that Harpe has set. */
+/* The two limits of one clock as Harpe has set them. */
 typedef struct harpe_amdsmi_limits {
     bool is_set;
     uint32_t minimum_mhz, maximum_mhz;
 } harpe_amdsmi_limits;
 
-/* What a back-end's handle points to. Its limits are guarded by settings.c's mutex of the GPU. */
+/* The struct behind a back-end's handle. The GPU's mutex in settings.c guards its limits. */
 typedef struct harpe_amdsmi_gpu {
     const harpe_amdsmi *amdsmi;
     amdsmi_processor_handle processor;
-    bool are_limits_known; /* no limits hold but these: */
+    bool are_limits_known; /* true: only these limits hold */
     harpe_amdsmi_limits limits[HARPE_AMDSMI_CLOCKS];
 } harpe_amdsmi_gpu;
 
-/* The list is allocated; any order. */
+/* Reads the clocks into an allocated list, in any order. */
 int harpe_amdsmi_read_clocks(const harpe_amdsmi_gpu *gpu, amdsmi_clk_type_t type, uint32_t **out,
                              size_t *out_count);
 

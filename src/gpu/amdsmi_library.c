@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds and opens AMD SMI, looks up its functions from one table, and explains its error codes from
- * another. Everything that is called on a GPU is in backend_amdsmi.c. */
+/* Finds and opens AMD SMI, and looks up its functions with a table. Another table explains its
+ * error codes. backend_amdsmi.c calls the functions that act on a GPU. */
 #include "gpu/amdsmi_library.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 
 pthread_mutex_t harpe_amdsmi_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- Functions ---------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------- */
 
 typedef struct amdsmi_symbol {
     const char *name;
@@ -53,18 +53,18 @@ static harpe_status look_up(void *library, harpe_amdsmi *amdsmi, harpe_error *er
         if (!address && symbols[i].is_required)
             return harpe_fail(
                 error, HARPE_UNAVAILABLE,
-                "the driver library lacks %s: it is no AMD SMI library, or older than "
+                "the driver library lacks %s: it is not an AMD SMI library, or is older than "
                 "ROCm 6.4",
                 symbols[i].name);
-        /* Copied, since ISO C does not convert between object and function pointers. */
+        /* Copied as bytes, because ISO C does not convert between object and function pointers. */
         memcpy((char *)amdsmi + symbols[i].offset, &address, sizeof address);
     }
     return HARPE_OK;
 }
 
-/* ---- The library -------------------------------------------------------------------------- */
+/* ---- The library ----------------------------------------------------------------------------- */
 
-/* ROCm's folder is often not one that the loader searches. */
+/* The loader often does not search ROCm's folder. */
 static const char *const library_names[] = {"libamd_smi.so.26", "libamd_smi.so.25", "libamd_smi.so",
                                             "/opt/rocm/lib/libamd_smi.so", NULL};
 
@@ -103,7 +103,7 @@ void harpe_amdsmi_close(harpe_amdsmi *amdsmi) {
     amdsmi->library = NULL;
 }
 
-/* ---- Error codes -------------------------------------------------------------------------- */
+/* ---- Error codes ----------------------------------------------------------------------------- */
 
 typedef struct amdsmi_error {
     int code;

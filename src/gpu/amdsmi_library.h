@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The AMD SMI library as a table of functions, opened at run time, and its error codes in Harpe's
- * terms. */
+/* The AMD SMI library as a table of functions, opened at run time, and the mapping of its error
+ * codes to Harpe's. */
 #ifndef HARPE_GPU_AMDSMI_LIBRARY_H
 #define HARPE_GPU_AMDSMI_LIBRARY_H
 
@@ -11,7 +11,7 @@
 
 #include "gpu/amdsmi_abi.h"
 
-/* What is required is never null; see amdsmi_library.c for which that is. */
+/* Required functions are never NULL; the table in amdsmi_library.c lists them. */
 typedef struct harpe_amdsmi {
     void *library;
     amdsmi_status_t (*init)(uint64_t flags);
@@ -41,15 +41,16 @@ typedef struct harpe_amdsmi {
                                    amdsmi_temperature_metric_t metric, int64_t *celsius);
 } harpe_amdsmi;
 
-/* Opens the library (NULL: $HARPE_AMDSMI_LIBRARY, else where it is usually found) and looks its
- * functions up; it does not call amdsmi_init. HARPE_NOT_FOUND: there is no AMD SMI library. */
+/* Opens the library (NULL: $HARPE_AMDSMI_LIBRARY, or else the usual places) and looks up its
+ * functions. Does not call amdsmi_init. HARPE_NOT_FOUND: there is no AMD SMI library. */
 harpe_status harpe_amdsmi_open(const char *path, harpe_amdsmi *out, harpe_error *error);
 void harpe_amdsmi_close(harpe_amdsmi *amdsmi);
 
-/* The library is not thread-safe before ROCm 7.2: all calls of the process are made under this. */
+/* Guards all calls of the process, because the library is not thread-safe before ROCm 7.2. */
 extern pthread_mutex_t harpe_amdsmi_mutex;
 
-/* Calls a function that may be missing; then `*code` is AMDSMI_STATUS_FAIL_LOAD_SYMBOL. */
+/* Calls a function that the library may lack. If the library lacks it, `*code` becomes
+ * AMDSMI_STATUS_FAIL_LOAD_SYMBOL. */
 #define HARPE_AMDSMI_CALL(code, amdsmi, function, ...) \
     do { \
         *(code) = AMDSMI_STATUS_FAIL_LOAD_SYMBOL; \
@@ -60,7 +61,7 @@ extern pthread_mutex_t harpe_amdsmi_mutex;
         } \
     } while (0)
 
-/* As harpe_backend's `explain`. */
+/* Explains an error code, as `explain` of a harpe_backend does. */
 void harpe_amdsmi_explain(int code, harpe_status *status, const char **name, const char **advice);
 
 #endif

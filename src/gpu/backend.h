@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU vendor must provide: one const table of functions per vendor, in one file, and a row
- * in harpe_backends (backends.c). Everything above (skipping, counting, restoring, index mapping)
- * is vendor-independent and lives in gpus.c. */
+/* The interface that a GPU vendor implements: one const table of functions per vendor, in one file,
+ * and a row in harpe_backends (backends.c). gpus.c and settings.c do the work that does not depend
+ * on the vendor: they map indices, skip and count calls, and restore settings. */
 #ifndef HARPE_GPU_BACKEND_H
 #define HARPE_GPU_BACKEND_H
 
@@ -14,43 +14,55 @@
 
 #include "gpu/visible.h"
 
-/* A GPU as the driver has it. `handle` is the back-end's own and lives as long as its state. */
+/* A GPU as the driver reports it. The back-end owns `handle`, which lives as long as the back-end's
+ * state. */
 typedef struct harpe_backend_device {
     void *handle;
     int driver_index;
     char name[96];
     char uuid[96];
-    uint32_t rank; /* place in the vendor's own order; where all have one, PCI addresses decide */
+    uint32_t rank; /* position in the vendor's order; if all are equal, PCI addresses decide */
     harpe_pci_address pci;
     bool is_mig_enabled;
-    bool is_module; /* of GPU and CPU: what total_energy covers */
+    bool is_module; /* true if total_energy covers a module of GPU and CPU */
 } harpe_backend_device;
 
-/* An environment variable that chooses GPUs, and the one that is read when it is not set. */
+/* An environment variable that chooses GPUs, and a second variable that is read if the first is not
+ * set. */
 typedef struct harpe_visible_variable {
     const char *name;
     const char *other_name; /* NULL: none */
 } harpe_visible_variable;
 
-/* Device functions return the vendor's own code, 0 for success, and leave outputs untouched
- * otherwise; explain turns a code into a status, a name and advice. They may be called from several
- * threads at once: a vendor library that cannot stand that is locked inside its back-end. */
+/* The MIG instances of a GPU. They have no power, clocks or energy of their own. */
+enum { HARPE_MIG_DEVICES_MAX = 8 }; /* GPUs have at most 7 */
+typedef struct harpe_mig_devices {
+    int count;
+    char uuids[HARPE_MIG_DEVICES_MAX][96];
+} harpe_mig_devices;
+
+/* Device functions return the vendor's own code, 0 for success, and leave outputs unchanged on
+ * failure. `explain` maps a code to a status, a name and advice. Several threads may call the
+ * functions at once. If a vendor's library is not thread-safe, its back-end locks it. */
 typedef struct harpe_backend {
     const char *name;
-    /* What decides which GPUs a process sees: each chooses among those that the one before left. */
-    harpe_visible_variable visible_devices[3]; /* a name of NULL ends them */
-    const char *device_order_variable;         /* NULL: there is none */
-    const char *library_variable;              /* names the library to open */
-    bool needs_root;                           /* sets need the user root, not CAP_SYS_ADMIN */
+    /* The variables that decide which GPUs a process sees. Each variable chooses among the GPUs
+     * that the previous variable has left. */
+    harpe_visible_variable visible_devices[3]; /* a NULL name marks the end */
+    const char *device_order_variable;         /* NULL: this vendor has no such variable */
+    const char *library_variable;              /* names the library file to open */
+    bool needs_root;                           /* changes need the user root; CAP_SYS_ADMIN is not
+                                                * enough */
 
-    /* Opens the vendor's library (NULL: where it is usually found) and starts it. HARPE_NOT_FOUND:
-     * there is no such library, or it is not this vendor's. */
+    /* Opens the vendor's library (NULL: in its usual places) and initialises it. HARPE_NOT_FOUND:
+     * there is no such library, or it is another vendor's. */
     harpe_status (*open)(const char *library_path, void **state, harpe_error *error);
     void (*close)(void *state);
-    void *(*library)(const void *state);              /* as dlopen gave it */
+    void *(*library)(const void *state);              /* handle from dlopen */
     const char *(*driver_version)(const void *state); /* "" when unknown */
     bool (*is_emulated)(const void *state);
-    /* Which cluster of emulated GPUs this is. False, or NULL: not known. */
+    /* Writes the identity of the cluster of emulated GPUs. Returns false if it is not known. NULL:
+     * never known. */
     bool (*emulated_identity)(const void *state, char *text, size_t size);
     int64_t (*clock_ns)(const void *state);
     void (*explain)(int code, harpe_status *status, const char **name, const char **advice);
@@ -63,17 +75,19 @@ typedef struct harpe_backend {
     int (*default_power_limit)(void *handle, uint32_t *limit_mw);
     int (*enforced_power_limit)(void *handle, uint32_t *limit_mw); /* NULL: power_limit */
     int (*persistence_mode)(void *handle, bool *is_enabled);
-    /* Lists are allocated; any order. */
+    /* These two functions allocate the lists. The clocks are in any order. */
     int (*memory_clocks)(void *handle, uint32_t **clocks_mhz, size_t *count);
     int (*graphics_clocks)(void *handle, uint32_t memory_mhz, uint32_t **clocks_mhz, size_t *count);
     int (*current_graphics_clock)(void *handle, uint32_t *mhz);
     int (*current_memory_clock)(void *handle, uint32_t *mhz);
     int (*instant_power)(void *handle, uint32_t *power_mw);
     int (*average_power)(void *handle, uint32_t *power_mw);
-    int (*module_power)(void *handle, uint32_t *power_mw); /* NULL: there are no modules */
+    int (*module_power)(void *handle, uint32_t *power_mw); /* NULL: this vendor has no modules */
     int (*total_energy)(void *handle, uint64_t *energy_mj);
     int (*temperature)(void *handle, uint32_t *celsius);
     int (*throttle_reasons)(void *handle, uint64_t *reasons);
+    int (*mig_mode)(void *handle, bool *is_enabled);          /* NULL: this vendor has no MIG */
+    int (*mig_devices)(void *handle, harpe_mig_devices *out); /* NULL: the same */
 
     int (*set_power_limit)(void *handle, uint32_t limit_mw);
     int (*set_persistence_mode)(void *handle, bool is_enabled);
@@ -86,7 +100,7 @@ typedef struct harpe_backend {
 extern const harpe_backend harpe_backend_nvml;
 extern const harpe_backend harpe_backend_amdsmi;
 
-/* All back-ends, NULL at the end, tried in order. */
+/* All back-ends in the order in which they are tried, with NULL at the end. */
 extern const harpe_backend *const harpe_backends[];
 
 #endif

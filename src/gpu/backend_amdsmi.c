@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AMD GPUs through AMD SMI, whose functions amdsmi_library.c finds at run time. Here AMD's units
- * (uW, energy counts) become Harpe's; clocks are amdsmi_clocks.c's. It skips and counts nothing;
- * gpus.c does. Tested against a scripted library, not yet on a GPU. */
+/* AMD GPUs through AMD SMI. amdsmi_library.c finds its functions at run time, and this file
+ * converts AMD's units (uW, energy counts) to Harpe's. amdsmi_clocks.c handles clocks, and
+ * settings.c skips and counts writes. Tested against a scripted library, not yet on a GPU. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { GPUS_MAX = 1024, SENSOR = 0 };
 
-/* ---- State -------------------------------------------------------------------------------- */
+/* ---- State ----------------------------------------------------------------------------------- */
 
 typedef struct amdsmi_state {
     harpe_amdsmi amdsmi;
@@ -24,7 +24,7 @@ typedef struct amdsmi_state {
     harpe_amdsmi_gpu *gpus;
 } amdsmi_state;
 
-/* ---- Opening ------------------------------------------------------------------------------ */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static harpe_status fail_start(const char *what, int code, harpe_error *error) {
     harpe_status status = HARPE_DRIVER_ERROR;
@@ -50,7 +50,7 @@ static harpe_status check_version(const harpe_amdsmi *amdsmi, harpe_error *error
                       version.first, AMDSMI_VERSION_OLDEST, AMDSMI_VERSION_NEWEST);
 }
 
-/* Appends a socket's GPUs. */
+/* Appends the GPUs of a socket. */
 static int list_socket(amdsmi_state *state, amdsmi_socket_handle socket) {
     amdsmi_processor_handle processors[64];
     uint32_t count = sizeof processors / sizeof processors[0];
@@ -68,9 +68,8 @@ static int list_gpus(amdsmi_state *state, amdsmi_socket_handle *sockets) {
     uint32_t count = GPUS_MAX;
     int code = 0;
     HARPE_AMDSMI_CALL(&code, &state->amdsmi, sockets, &count, sockets);
-    for (uint32_t i = 0; i < count && i < GPUS_MAX && !code; i++) {
+    for (uint32_t i = 0; i < count && i < GPUS_MAX && !code; i++)
         code = list_socket(state, sockets[i]);
-    }
     return code;
 }
 
@@ -140,14 +139,15 @@ static int64_t clock_ns(const void *state) {
     return harpe_clock_ns();
 }
 
-/* ---- Devices ------------------------------------------------------------------------------ */
+/* ---- Devices --------------------------------------------------------------------------------- */
 
 static int device_count(void *state, int *count) {
     *count = ((amdsmi_state *)state)->gpu_count;
     return AMDSMI_STATUS_SUCCESS;
 }
 
-/* UUID and order as HIP has them, where the library tells: ROCR_VISIBLE_DEVICES means those. */
+/* Reads UUID and order as HIP reports them, if the library provides them, because
+ * ROCR_VISIBLE_DEVICES uses these. */
 static int identify(const harpe_amdsmi_gpu *gpu, harpe_backend_device *out) {
     amdsmi_enumeration_info_t info;
     memset(&info, 0, sizeof info);
@@ -186,9 +186,10 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     return AMDSMI_STATUS_SUCCESS;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* The second half of a two-die GPU has no cap of its own: all values are 0. */
+/* Reads the power cap. The second half of a two-die GPU has no cap of its own: all its values are
+ * 0. */
 static int read_cap(void *handle, amdsmi_power_cap_info_t *info) {
     const harpe_amdsmi_gpu *gpu = handle;
     memset(info, 0, sizeof *info);
@@ -226,7 +227,7 @@ static int default_power_limit(void *handle, uint32_t *limit_mw) {
     return code;
 }
 
-/* AMD's driver has no persistence mode: it stays loaded. */
+/* Reports persistence mode as on, because AMD's driver has no such mode and stays loaded. */
 static int persistence_mode(void *handle, bool *is_enabled) {
     (void)handle;
     (void)is_enabled;
@@ -237,7 +238,7 @@ static int memory_clocks(void *handle, uint32_t **clocks_mhz, size_t *count) {
     return harpe_amdsmi_read_clocks(handle, AMDSMI_CLK_TYPE_MEM, clocks_mhz, count);
 }
 
-/* The same at every memory clock. */
+/* Lists the graphics clocks, which are the same for every memory clock. */
 static int graphics_clocks(void *handle, uint32_t memory_mhz, uint32_t **clocks_mhz,
                            size_t *count) {
     (void)memory_mhz;
@@ -280,7 +281,7 @@ static int average_power(void *handle, uint32_t *power_mw) {
     return code;
 }
 
-/* GPUs before MI300 tell only an average; then that is the best there is. */
+/* Reads the power. GPUs before MI300 report only an average; for them, returns the average. */
 static int instant_power(void *handle, uint32_t *power_mw) {
     amdsmi_power_info_t info;
     int code = read_power(handle, &info);
@@ -306,7 +307,8 @@ static int total_energy(void *handle, uint64_t *energy_mj) {
     return code;
 }
 
-/* Data-centre GPUs have no sensor at their edge, older ones none at their hottest spot. */
+/* Reads the temperature. Data-centre GPUs have no edge sensor, and older GPUs have no hot-spot
+ * sensor. */
 static int temperature(void *handle, uint32_t *celsius) {
     const harpe_amdsmi_gpu *gpu = handle;
     int64_t value = 0;
@@ -328,7 +330,7 @@ static int throttle_reasons(void *handle, uint64_t *reasons) {
     return AMDSMI_STATUS_NOT_SUPPORTED;
 }
 
-/* ---- Setting ------------------------------------------------------------------------------ */
+/* ---- Setting --------------------------------------------------------------------------------- */
 
 static int set_power_limit(void *handle, uint32_t limit_mw) {
     const harpe_amdsmi_gpu *gpu = handle;
@@ -344,7 +346,7 @@ static int set_persistence_mode(void *handle, bool is_enabled) {
     return AMDSMI_STATUS_NOT_SUPPORTED;
 }
 
-/* Here a planned frequency reaches the GPU. */
+/* Writes a planned frequency to the GPU. */
 static int lock_graphics_clocks(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz) {
     return harpe_amdsmi_lock_clocks(handle, HARPE_AMDSMI_GRAPHICS, minimum_mhz, maximum_mhz);
 }
@@ -361,11 +363,11 @@ static int reset_memory_clocks(void *handle) {
     return harpe_amdsmi_reset_clocks(handle, HARPE_AMDSMI_MEMORY);
 }
 
-/* ---- The table ---------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 const harpe_backend harpe_backend_amdsmi = {
     .name = "amdsmi",
-    /* The runtime hides GPUs first, then HIP counts among the rest. */
+    /* The runtime hides GPUs first. HIP then counts the remaining GPUs. */
     .visible_devices = {{"ROCR_VISIBLE_DEVICES", NULL},
                         {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}},
     .library_variable = "HARPE_AMDSMI_LIBRARY",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA GPUs through NVML, whose functions nvml_library.c finds at run time. The last stop of a
- * plan and the first of a measurement: here a frequency is written to a GPU and its energy counter
- * read. It skips, counts and remembers nothing; gpus.c does. */
+/* NVIDIA GPUs through NVML, whose functions nvml_library.c finds at run time. This file writes
+ * frequencies to a GPU and reads its energy counter. settings.c skips, counts and remembers
+ * writes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,15 +14,16 @@
 
 enum { DEVICES_MAX = 1024, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
 
-/* ---- State -------------------------------------------------------------------------------- */
+/* ---- State ----------------------------------------------------------------------------------- */
 
-/* What a handle points to. */
+/* The struct behind a handle. */
 typedef struct nvml_device {
     const harpe_nvml *nvml;
     nvmlDevice_t device;
-    bool usage_is_average;    /* nvmlDeviceGetPowerUsage is a 1 s average on this GPU */
-    bool is_module;           /* with a CPU: what the energy counter covers */
-    bool tells_module_energy; /* by the field of that name and scope */
+    bool usage_is_average;    /* nvmlDeviceGetPowerUsage returns a 1 s average on this GPU */
+    bool is_module;           /* part of a module with a CPU; the energy counter covers the
+                               * module */
+    bool tells_module_energy; /* NVML_FI_DEV_ENERGY has a value for the module */
 } nvml_device;
 
 typedef struct nvml_state {
@@ -65,9 +66,8 @@ static harpe_status start(nvml_state *state, harpe_error *error) {
     }
     state->device_count = (int)count;
     if (!state->nvml.driver_version ||
-        state->nvml.driver_version(state->driver_version, sizeof state->driver_version)) {
+        state->nvml.driver_version(state->driver_version, sizeof state->driver_version))
         state->driver_version[0] = '\0';
-    }
     state->driver_version[sizeof state->driver_version - 1] = '\0';
     return HARPE_OK;
 }
@@ -112,15 +112,16 @@ static void explain(int code, harpe_status *status, const char **name, const cha
     *advice = harpe_nvml_error_advice(code);
 }
 
-/* ---- Devices ------------------------------------------------------------------------------ */
+/* ---- Devices --------------------------------------------------------------------------------- */
 
 static int device_count(void *state, int *count) {
     *count = ((nvml_state *)state)->device_count;
     return NVML_SUCCESS;
 }
 
-/* nvmlDeviceGetPowerUsage averages over 1 s from Ampere on, except GA100 (A100, A30, A800), whose
- * PCI device ids are 0x20xx; elsewhere it is the momentary power. Source: NVML's documentation. */
+/* Returns true if nvmlDeviceGetPowerUsage returns an average over 1 s. According to NVML's
+ * documentation this is so from Ampere on, except on GA100 (A100, A30, A800), whose PCI device ids
+ * are 0x20xx. On other GPUs it is the current power. */
 static bool usage_is_average(const harpe_nvml *nvml, nvmlDevice_t device,
                              const nvmlPciInfo_t *pci) {
     unsigned int architecture = 0;
@@ -129,12 +130,13 @@ static bool usage_is_average(const harpe_nvml *nvml, nvmlDevice_t device,
     return architecture >= NVML_DEVICE_ARCH_AMPERE && architecture < 0x10000 && !is_ga100;
 }
 
-/* Calls an optional function: NVML_ERROR_FUNCTION_NOT_FOUND when the library lacks it. */
+/* Calls an optional function. The code is NVML_ERROR_FUNCTION_NOT_FOUND if the library lacks it. */
 #define CALL(handle, function, ...) \
     ((handle)->nvml->function ? (int)(handle)->nvml->function((handle)->device, __VA_ARGS__) \
                               : NVML_ERROR_FUNCTION_NOT_FOUND)
 
-/* One field value: the call's code, else the value's own. */
+/* Reads one field value. Returns the code of the call if the call failed, and otherwise the code of
+ * the value. */
 static int read_field(const nvml_device *gpu, unsigned int field, unsigned int scope,
                       nvmlFieldValue_t *out) {
     nvmlFieldValue_t value;
@@ -147,7 +149,7 @@ static int read_field(const nvml_device *gpu, unsigned int field, unsigned int s
     return code;
 }
 
-/* A field that holds a power. */
+/* Reads a field that contains a power. */
 static int power_field(const nvml_device *gpu, unsigned int field, unsigned int scope,
                        uint32_t *power_mw) {
     nvmlFieldValue_t value;
@@ -167,10 +169,10 @@ static int module_energy_field(const nvml_device *gpu, uint64_t *energy_mj) {
     return NVML_SUCCESS;
 }
 
-/* GPU and CPU may be one module (Grace Hopper). Its driver answers in the module's scope, and
- * nvmlDeviceGetTotalEnergyConsumption counts the module there (ml-energy/zeus pull request 172).
- * An active link between the chips is not sufficient: a DGX Spark has one, but answers only for the
- * GPU (pull request 242 there). */
+/* Detects whether GPU and CPU are one module (Grace Hopper). On such a module the driver answers
+ * in the module's scope, and nvmlDeviceGetTotalEnergyConsumption counts the energy of the module
+ * (ml-energy/zeus pull request 172). An active link between the chips is not sufficient: a DGX
+ * Spark has one, but answers only for the GPU (pull request 242 there). */
 static void find_module(nvml_device *gpu) {
     uint32_t power_mw = 0;
     uint64_t energy_mj = 0;
@@ -196,9 +198,8 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     if (code) return (int)code;
     unsigned int mig_mode = NVML_DEVICE_MIG_DISABLE;
     unsigned int pending_mode = NVML_DEVICE_MIG_DISABLE;
-    if (nvml->mig_mode && !nvml->mig_mode(device, &mig_mode, &pending_mode)) {
+    if (nvml->mig_mode && !nvml->mig_mode(device, &mig_mode, &pending_mode))
         found.is_mig_enabled = mig_mode == NVML_DEVICE_MIG_ENABLE;
-    }
     found.name[sizeof found.name - 1] = '\0';
     found.uuid[sizeof found.uuid - 1] = '\0';
     found.pci = (harpe_pci_address){pci.domain, pci.bus, pci.device};
@@ -212,9 +213,9 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     return NVML_SUCCESS;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* True if the driver does not know the request; drivers report this with several codes. */
+/* Returns true if the driver does not know the request; drivers report this with several codes. */
 static bool is_unknown(int code) {
     return code == NVML_ERROR_NOT_SUPPORTED || code == NVML_ERROR_INVALID_ARGUMENT ||
            code == NVML_ERROR_FUNCTION_NOT_FOUND || code == NVML_ERROR_NOT_FOUND ||
@@ -242,7 +243,7 @@ static int default_power_limit(void *handle, uint32_t *limit_mw) {
     return CALL(gpu, default_limit, limit_mw);
 }
 
-/* If the driver does not report it, the limit that was set is the only known limit. */
+/* Reads the enforced limit. If the driver does not report it, reads the limit that was set. */
 static int enforced_power_limit(void *handle, uint32_t *limit_mw) {
     const nvml_device *gpu = handle;
     int code = CALL(gpu, enforced_limit, limit_mw);
@@ -258,7 +259,7 @@ static int persistence_mode(void *handle, bool *is_enabled) {
     return NVML_SUCCESS;
 }
 
-/* One list by NVML's two-call protocol: the first call tells how many there are. */
+/* Reads a list by NVML's two-call protocol: the first call returns the number of elements. */
 typedef int (*list_function)(const nvml_device *gpu, uint32_t memory_mhz, unsigned int *count,
                              unsigned int *clocks);
 
@@ -314,15 +315,17 @@ static int current_memory_clock(void *handle, uint32_t *mhz) {
     return CALL(gpu, clock, NVML_CLOCK_MEM, mhz);
 }
 
-/* Drivers before 530 do not know the field. Then nvmlDeviceGetPowerUsage is the best there is: the
- * momentary power before Ampere and on GA100, but an average over 1 s elsewhere. */
+/* Reads the current power. Drivers before 530 do not know the field NVML_FI_DEV_POWER_INSTANT. With
+ * such a driver, reads nvmlDeviceGetPowerUsage. This is the current power on GPUs before Ampere and
+ * on GA100, and an average over 1 s on other GPUs. */
 static int instant_power(void *handle, uint32_t *power_mw) {
     const nvml_device *gpu = handle;
     int code = power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_GPU, power_mw);
     return is_unknown(code) ? CALL(gpu, power, power_mw) : code;
 }
 
-/* Falls back to nvmlDeviceGetPowerUsage only where that is an average too. */
+/* Reads the average power. If this fails, reads nvmlDeviceGetPowerUsage, but only if its value is
+ * an average too. */
 static int average_power(void *handle, uint32_t *power_mw) {
     const nvml_device *gpu = handle;
     int code = power_field(gpu, NVML_FI_DEV_POWER_AVERAGE, NVML_POWER_SCOPE_GPU, power_mw);
@@ -335,7 +338,8 @@ static int module_power(void *handle, uint32_t *power_mw) {
     return power_field(gpu, NVML_FI_DEV_POWER_INSTANT, NVML_POWER_SCOPE_MODULE, power_mw);
 }
 
-/* Always reads the same one of a module's two counters, so that two readings can be subtracted. */
+/* Reads the energy. A module may have two counters. This function always reads the same counter, so
+ * that two readings can be subtracted. */
 static int total_energy(void *handle, uint64_t *energy_mj) {
     const nvml_device *gpu = handle;
     if (gpu->tells_module_energy) return module_energy_field(gpu, energy_mj);
@@ -363,7 +367,34 @@ static int throttle_reasons(void *handle, uint64_t *reasons) {
     return code;
 }
 
-/* ---- Setting ------------------------------------------------------------------------------ */
+static int mig_mode(void *handle, bool *is_enabled) {
+    const nvml_device *gpu = handle;
+    unsigned int mode = NVML_DEVICE_MIG_DISABLE;
+    unsigned int pending_mode = NVML_DEVICE_MIG_DISABLE;
+    int code = CALL(gpu, mig_mode, &mode, &pending_mode);
+    if (!code) *is_enabled = mode == NVML_DEVICE_MIG_ENABLE;
+    return code;
+}
+
+/* Lists the MIG instances. Instances of an index can be missing. */
+static int mig_devices(void *handle, harpe_mig_devices *out) {
+    const nvml_device *gpu = handle;
+    harpe_mig_devices found = {.count = 0};
+    unsigned int maximum = 0;
+    int code = CALL(gpu, mig_count, &maximum);
+    for (unsigned int i = 0; !code && i < maximum && found.count < HARPE_MIG_DEVICES_MAX; i++) {
+        char *uuid = found.uuids[found.count];
+        nvmlDevice_t device = NULL;
+        if (CALL(gpu, mig_device, i, &device) != NVML_SUCCESS) continue;
+        if (gpu->nvml->uuid(device, uuid, sizeof found.uuids[0]) != NVML_SUCCESS) continue;
+        uuid[sizeof found.uuids[0] - 1] = '\0';
+        found.count++;
+    }
+    if (!code) *out = found;
+    return code;
+}
+
+/* ---- Setting --------------------------------------------------------------------------------- */
 
 static int set_power_limit(void *handle, uint32_t limit_mw) {
     const nvml_device *gpu = handle;
@@ -375,7 +406,7 @@ static int set_persistence_mode(void *handle, bool is_enabled) {
     return CALL(gpu, set_persistence, is_enabled ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
 }
 
-/* Here a planned frequency reaches the GPU. */
+/* Writes a planned frequency to the GPU. */
 static int lock_graphics_clocks(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz) {
     const nvml_device *gpu = handle;
     return CALL(gpu, lock_graphics, minimum_mhz, maximum_mhz);
@@ -398,7 +429,7 @@ static int reset_memory_clocks(void *handle) {
     return (int)gpu->nvml->reset_memory(gpu->device);
 }
 
-/* ---- The table ---------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 const harpe_backend harpe_backend_nvml = {
     .name = "nvml",
@@ -430,6 +461,8 @@ const harpe_backend harpe_backend_nvml = {
     .total_energy = total_energy,
     .temperature = temperature,
     .throttle_reasons = throttle_reasons,
+    .mig_mode = mig_mode,
+    .mig_devices = mig_devices,
     .set_power_limit = set_power_limit,
     .set_persistence_mode = set_persistence_mode,
     .lock_graphics_clocks = lock_graphics_clocks,

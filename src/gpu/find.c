@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which GPUs there are, in which order, and which of them this process sees. Runs once, when a
- * back-end is opened (gpus.c).
+/* Finds the GPUs of the machine, their order, and the GPUs that this process sees. Runs once, when
+ * gpus.c opens a back-end.
  *
- * Order: the driver's own order may change between boots (NVML's documentation), so GPUs are sorted
- * by PCI address first, or by the vendor's own rank where it tells one. CUDA's default,
- * FASTEST_FIRST, is a heuristic that is not documented; it is taken to be PCI order as well, which
- * holds when all GPUs are one model. For a mixture where an index decides, the caller's log gets a
- * warning. */
+ * The driver's order may change between boots (NVML's documentation). So GPUs are sorted by PCI
+ * address, or by the vendor's own rank if the driver reports one. CUDA's default order,
+ * FASTEST_FIRST, is an undocumented heuristic. Harpe treats this order as PCI order, which is
+ * correct if all GPUs are the same model. On a machine with different models, a warning is logged
+ * if an index chooses a GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "gpu/gpus.h"
 
-static void warn(const harpe_log *log, const char *line) {
-    if (log->write) log->write(log->user, HARPE_LOG_WARNING, line);
-}
-
-/* ---- Listing ------------------------------------------------------------------------------ */
+/* ---- Listing --------------------------------------------------------------------------------- */
 
 static int compare_devices(const void *a, const void *b) {
     const harpe_backend_device *one = a;
@@ -31,8 +28,8 @@ static int compare_devices(const void *a, const void *b) {
                        (one->driver_index < other->driver_index);
 }
 
-/* All GPUs of the machine in their order. One that cannot be reached (lost, or closed to this
- * process by a cgroup) is left out with a warning, as CUDA leaves it out. */
+/* Lists all GPUs of the machine in their order. A GPU that cannot be reached (lost, or closed to
+ * this process by a cgroup) is left out with a warning, as CUDA does. */
 static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, size_t *out_count,
                                  harpe_error *error) {
     const harpe_backend *backend = gpus->backend;
@@ -53,7 +50,7 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
         char what[64];
         snprintf(what, sizeof what, "the driver's GPU %d cannot be used", i);
         status = harpe_backend_fail(backend, code, what, &reason);
-        warn(&gpus->log, reason.message);
+        harpe_log_line(&gpus->log, HARPE_LOG_WARNING, "%s", reason.message);
     }
     if (count == 0) {
         free(devices);
@@ -68,9 +65,10 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
     return HARPE_OK;
 }
 
-/* ---- Choosing ----------------------------------------------------------------------------- */
+/* ---- Choosing -------------------------------------------------------------------------------- */
 
-/* The text that a variable or its stand-in holds; `*name` is the one that holds it. */
+/* Returns the text of a variable or of its substitute. `*name` receives the name of the variable
+ * that was used. */
 static const char *read_variable(const harpe_visible_variable *variable, const char **name) {
     *name = variable->name;
     const char *text = getenv(variable->name);
@@ -79,7 +77,7 @@ static const char *read_variable(const harpe_visible_variable *variable, const c
     return getenv(variable->other_name);
 }
 
-/* Keeps those of `devices` that `text` chooses, in its order. */
+/* Keeps the devices that `text` chooses, in the order of the text. */
 static harpe_status choose(const char *name, const char *text, harpe_backend_device *devices,
                            size_t *count, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -91,9 +89,8 @@ static harpe_status choose(const char *name, const char *text, harpe_backend_dev
         status = harpe_fail_memory(error);
         goto done;
     }
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; i < *count; i++)
         uuids[i] = devices[i].uuid;
-    }
     status = harpe_visible_parse(text, uuids, *count, indices, &found, error);
     if (status != HARPE_OK) goto done;
     if (found == 0) {
@@ -101,9 +98,8 @@ static harpe_status choose(const char *name, const char *text, harpe_backend_dev
                             "%s='%.80s' hides all of the machine's %zu GPUs", name, text, *count);
         goto done;
     }
-    for (size_t i = 0; i < found; i++) {
+    for (size_t i = 0; i < found; i++)
         chosen[i] = devices[indices[i]];
-    }
     memcpy(devices, chosen, found * sizeof *devices);
     *count = found;
 done:
@@ -127,19 +123,20 @@ static harpe_status choose_all(const harpe_backend *backend, const harpe_gpus_op
     return status;
 }
 
-/* ---- Order -------------------------------------------------------------------------------- */
+/* ---- Order ----------------------------------------------------------------------------------- */
 
 static void warn_about_order(const harpe_gpus *gpus, const harpe_backend_device *devices,
                              size_t count) {
     for (size_t i = 1; i < count; i++) {
         if (strcmp(devices[i].name, devices[0].name) == 0) continue;
-        warn(&gpus->log, "GPUs of several models: which one is index 0 depends on CUDA's own idea "
-                         "of speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID");
+        harpe_log_line(&gpus->log, HARPE_LOG_WARNING,
+                       "the GPUs are of several models, and CUDA orders them by an estimate "
+                       "of their speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID");
         return;
     }
 }
 
-/* Warns when an index decides and which GPU it means is not certain. */
+/* Warns if an index chooses a GPU and the order of the GPUs is uncertain. */
 static harpe_status check_order(const harpe_gpus *gpus, const harpe_gpus_options *options,
                                 const harpe_backend_device *devices, size_t count,
                                 harpe_error *error) {

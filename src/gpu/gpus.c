@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine's GPUs as a training process counts them: opening a back-end, reading. Stands between
- * the vendors' tables of functions and everything that measures. Which GPUs those are is find.c's;
- * it changes nothing on a GPU, settings.c does. */
+/* Opens a back-end and reads from its GPUs, numbered as the training process counts them.
+ * Everything that measures uses this file instead of a vendor's table of functions. find.c finds
+ * the GPUs, and settings.c changes them. */
 #include "gpu/gpus.h"
 
 #include <dlfcn.h>
@@ -13,10 +13,11 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/trust.h"
 
-/* ---- Telling ------------------------------------------------------------------------------ */
+/* ---- Telling --------------------------------------------------------------------------------- */
 
 harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,
                                 harpe_error *error) {
@@ -24,7 +25,7 @@ harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const ch
     const char *name = "";
     const char *advice = "";
     backend->explain(code, &status, &name, &advice);
-    if (status == HARPE_OK) status = HARPE_DRIVER_ERROR; /* a code that failed is no success */
+    if (status == HARPE_OK) status = HARPE_DRIVER_ERROR; /* a failed code must not become success */
     (void)harpe_fail(error, status, "%s: %s (%d): %s", what, name, code, advice);
     if (error) error->vendor_code = code;
     return status;
@@ -45,7 +46,7 @@ harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, h
     return HARPE_OK;
 }
 
-/* ---- Opening ------------------------------------------------------------------------------ */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device) {
     gpu->info.index = index;
@@ -71,15 +72,14 @@ static harpe_status adopt_visible(harpe_gpus *gpus, const harpe_gpus_options *op
         free(devices);
         return harpe_fail_memory(error);
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         adopt(&gpus->gpus[i], (int)i, &devices[i]);
-    }
     gpus->count = (int)count;
     free(devices);
     return HARPE_OK;
 }
 
-/* Absolute: the process may change its directory. */
+/* Returns an absolute path, because the process may change its directory. */
 static char *path_of(void *library) {
     struct link_map *map = NULL;
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !map) return NULL;
@@ -105,26 +105,26 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
     return HARPE_OK;
 }
 
-/* A library that was asked for by name is the only one that will do. */
+/* Returns true if a variable names the library. No other library is then used. */
 static bool is_asked_for(const harpe_backend *backend) {
     return harpe_trusted_file_variable(backend->library_variable, NULL) != NULL;
 }
 
 static void tell_ignored_variables(const harpe_gpus_options *options) {
-    if (options->library_path || !options->log.write) return;
+    if (options->library_path) return;
     for (size_t i = 0; harpe_backends[i]; i++) {
         bool is_ignored = false;
         (void)harpe_trusted_file_variable(harpe_backends[i]->library_variable, &is_ignored);
         if (!is_ignored) continue;
-        char line[160];
-        snprintf(line, sizeof line,
-                 "%s is ignored: its file belongs to another user, or everybody may write to it",
-                 harpe_backends[i]->library_variable);
-        options->log.write(options->log.user, HARPE_LOG_WARNING, line);
+        harpe_log_line(
+            &options->log, HARPE_LOG_WARNING,
+            "%s is ignored: its file belongs to another user, or everybody may write to it",
+            harpe_backends[i]->library_variable);
     }
 }
 
-/* Of several failures, that of a library which is there is told, else all of them. */
+/* Chooses which failures to report. If one of the libraries exists, only the failure of that
+ * library is reported. If none exists, the failures of all libraries are reported. */
 static void tell(const harpe_error *failure, harpe_error *told) {
     if (told->status == HARPE_OK ||
         (told->status == HARPE_NOT_FOUND && failure->status != HARPE_NOT_FOUND)) {
@@ -158,18 +158,15 @@ harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out
 
 void harpe_gpus_close(harpe_gpus *gpus) {
     if (!gpus) return;
-    for (int i = 0; i < gpus->count; i++) {
+    for (int i = 0; i < gpus->count; i++)
         pthread_mutex_destroy(&gpus->gpus[i].mutex);
-    }
-    if (gpus->state) {
-        gpus->backend->close(gpus->state);
-    }
+    if (gpus->state) gpus->backend->close(gpus->state);
     free(gpus->gpus);
     free(gpus->library_path);
     free(gpus);
 }
 
-/* ---- What is there ------------------------------------------------------------------------ */
+/* ---- Facts about the GPUs -------------------------------------------------------------------- */
 
 int harpe_gpus_count(const harpe_gpus *gpus) { return gpus->count; }
 
@@ -208,14 +205,12 @@ int64_t harpe_gpus_clock_ns(const harpe_gpus *gpus) { return gpus->backend->cloc
 
 harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *error) {
     const harpe_gpu *other = NULL;
-    for (int i = 1; i < gpus->count && !other; i++) {
+    for (int i = 1; i < gpus->count && !other; i++)
         if (strcmp(gpus->gpus[i].info.name, gpus->gpus[0].info.name) != 0) other = &gpus->gpus[i];
-    }
     if (!other) return HARPE_OK;
     harpe_text names = {0};
-    for (int i = 0; i < gpus->count; i++) {
+    for (int i = 0; i < gpus->count; i++)
         harpe_text_printf(&names, "%s%d %s", i ? ", " : "", i, gpus->gpus[i].info.name);
-    }
     harpe_status status =
         harpe_fail(error, HARPE_INVALID_INPUT,
                    "the GPUs are not all one model (%.700s): choose those of one model with %s",
@@ -225,10 +220,10 @@ harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *er
     return status;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Outputs stay untouched on failure because back-ends leave them so; a driver might not, so values
- * pass through locals here. */
+/* On failure, outputs stay unchanged. A driver might change a value before it fails, so these
+ * functions read into local variables first. */
 
 #define READ_ONE(type, function, output, what) \
     do { \
@@ -300,7 +295,7 @@ harpe_status harpe_gpu_module_power(harpe_gpus *gpus, int gpu, uint32_t *power_m
     if (found_one != HARPE_OK) return found_one;
     if (!one->is_module)
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "GPU %d (%s) is not part of a module whose power the driver tells", gpu,
+                          "GPU %d (%s) is not part of a module whose power the driver reports", gpu,
                           one->info.name);
     READ_ONE(uint32_t, module_power, power_mw, "reading the module's power");
 }
@@ -320,6 +315,24 @@ harpe_status harpe_gpu_throttle_reasons(harpe_gpus *gpus, int gpu, uint64_t *rea
     READ_ONE(uint64_t, throttle_reasons, reasons, "reading why clocks are throttled");
 }
 
+harpe_status harpe_gpu_mig_mode(harpe_gpus *gpus, int gpu, bool *is_enabled, harpe_error *error) {
+    if (!gpus->backend->mig_mode)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d has no MIG", gpu);
+    READ_ONE(bool, mig_mode, is_enabled, "reading the MIG mode");
+}
+
+harpe_status harpe_gpu_mig_devices(harpe_gpus *gpus, int gpu, harpe_mig_devices *out,
+                                   harpe_error *error) {
+    harpe_gpu *found = NULL;
+    harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
+    if (status != HARPE_OK) return status;
+    if (!gpus->backend->mig_devices)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d has no MIG", gpu);
+    int code = gpus->backend->mig_devices(found->handle, out);
+    if (code) return harpe_gpus_fail(gpus, found, code, "listing the MIG instances", error);
+    return HARPE_OK;
+}
+
 harpe_status harpe_gpu_current_clocks(harpe_gpus *gpus, int gpu, uint32_t *graphics_mhz,
                                       uint32_t *memory_mhz, harpe_error *error) {
     harpe_gpu *found = NULL;
@@ -336,7 +349,7 @@ harpe_status harpe_gpu_current_clocks(harpe_gpus *gpus, int gpu, uint32_t *graph
     return HARPE_OK;
 }
 
-/* ---- Lists of clocks ---------------------------------------------------------------------- */
+/* ---- Lists of clocks ------------------------------------------------------------------------- */
 
 static int compare_descending(const void *a, const void *b) {
     uint32_t one = *(const uint32_t *)a;
@@ -344,15 +357,12 @@ static int compare_descending(const void *a, const void *b) {
     return (one < other) - (one > other);
 }
 
-/* Highest first, each once. */
+/* Sorts the clocks, highest first, and removes duplicates. */
 static size_t sort_clocks(uint32_t *clocks, size_t count) {
     qsort(clocks, count, sizeof *clocks, compare_descending);
     size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (kept == 0 || clocks[i] != clocks[kept - 1]) {
-            clocks[kept++] = clocks[i];
-        }
-    }
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || clocks[i] != clocks[kept - 1]) clocks[kept++] = clocks[i];
     return kept;
 }
 

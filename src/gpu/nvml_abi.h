@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of NVIDIA's management library (NVML) that Harpe speaks: types, constants and struct
- * layouts as its public documentation gives them, under the names it gives them, so that both can
- * be read side by side. Only what crosses the library's boundary is here; no function is declared,
- * since they are looked up at run time (backend_nvml.c) or provided by the emulator. */
+/* Declares the part of NVIDIA's management library (NVML) that Harpe uses: types, constants and
+ * struct layouts with the names of its public documentation, so that both can be read side by
+ * side. No function is declared, because functions are looked up at run time (nvml_library.c) or
+ * provided by the emulator. */
 #ifndef HARPE_GPU_NVML_ABI_H
 #define HARPE_GPU_NVML_ABI_H
 
@@ -19,7 +19,7 @@ typedef enum nvmlReturn_t {
     NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_ALREADY_INITIALIZED = 5,
     NVML_ERROR_NOT_FOUND = 6,
-    NVML_ERROR_INSUFFICIENT_SIZE = 7, /* the answer to the first call of the two-call lists */
+    NVML_ERROR_INSUFFICIENT_SIZE = 7, /* returned by the first call of the two-call lists */
     NVML_ERROR_INSUFFICIENT_POWER = 8,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
     NVML_ERROR_TIMEOUT = 10,
@@ -45,7 +45,7 @@ typedef enum nvmlReturn_t {
     NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
 
-/* ---- Texts -------------------------------------------------------------------------------- */
+/* ---- Texts ----------------------------------------------------------------------------------- */
 
 enum {
     NVML_DEVICE_NAME_BUFFER_SIZE = 64,
@@ -60,7 +60,7 @@ enum {
     NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE = 16,
 };
 
-/* ---- Switches and kinds ------------------------------------------------------------------- */
+/* ---- Switches and kinds ---------------------------------------------------------------------- */
 
 typedef enum nvmlEnableState_t {
     NVML_FEATURE_DISABLED = 0,
@@ -93,7 +93,7 @@ typedef enum nvmlTemperatureThresholds_t {
 } nvmlTemperatureThresholds_t;
 
 typedef enum nvmlPstates_t {
-    NVML_PSTATE_0 = 0, /* the fastest; the slowest is 15 */
+    NVML_PSTATE_0 = 0, /* the fastest state; the slowest is 15 */
     NVML_PSTATE_15 = 15,
     NVML_PSTATE_UNKNOWN = 32,
 } nvmlPstates_t;
@@ -123,7 +123,7 @@ enum {
     NVML_DEVICE_MIG_ENABLE = 1,
 };
 
-/* ---- Clock event (throttle) reasons, a bit set of unsigned long long ---------------------- */
+/* ---- Clock event (throttle) reasons, a bit set of unsigned long long ------------------------- */
 
 #define nvmlClocksEventReasonNone 0x0000000000000000ULL
 #define nvmlClocksEventReasonGpuIdle 0x0000000000000001ULL
@@ -136,7 +136,7 @@ enum {
 #define nvmlClocksThrottleReasonHwPowerBrakeSlowdown 0x0000000000000080ULL
 #define nvmlClocksEventReasonDisplayClockSetting 0x0000000000000100ULL
 
-/* ---- Structs ------------------------------------------------------------------------------ */
+/* ---- Structs --------------------------------------------------------------------------------- */
 
 /* nvmlDeviceGetPciInfo_v3. */
 typedef struct nvmlPciInfo_t {
@@ -201,24 +201,24 @@ typedef struct nvmlC2cModeInfo_v1_t {
 } nvmlC2cModeInfo_v1_t;
 #define nvmlC2cModeInfo_v1 NVML_STRUCT_VERSION(nvmlC2cModeInfo_v1_t, 1)
 
-/* ---- Field values (nvmlDeviceGetFieldValues) ---------------------------------------------- */
+/* ---- Field values (nvmlDeviceGetFieldValues) ------------------------------------------------- */
 
 enum {
     NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 83, /* mJ since the driver was loaded */
     NVML_FI_DEV_POWER_AVERAGE = 185,           /* mW over the last second */
     NVML_FI_DEV_POWER_INSTANT = 186,           /* mW */
-    NVML_FI_DEV_POWER_MIN_LIMIT = 187,         /* mW, as the next three */
+    NVML_FI_DEV_POWER_MIN_LIMIT = 187,         /* mW, like the next three */
     NVML_FI_DEV_POWER_MAX_LIMIT = 188,
     NVML_FI_DEV_POWER_DEFAULT_LIMIT = 189,
-    NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,   /* enforced, whoever set it */
+    NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,   /* mW; the enforced limit, from any source */
     NVML_FI_DEV_ENERGY = 191,                /* mJ since the driver was loaded */
-    NVML_FI_DEV_POWER_REQUESTED_LIMIT = 192, /* by nvmlDeviceSetPowerManagementLimit */
+    NVML_FI_DEV_POWER_REQUESTED_LIMIT = 192, /* mW, as set by nvmlDeviceSetPowerManagementLimit */
 };
 
 /* scopeId of the fields from POWER_AVERAGE to POWER_REQUESTED_LIMIT. */
 enum {
     NVML_POWER_SCOPE_GPU = 0,
-    NVML_POWER_SCOPE_MODULE = 1, /* GPU and CPU of a superchip */
+    NVML_POWER_SCOPE_MODULE = 1, /* GPU and CPU of a superchip together */
     NVML_POWER_SCOPE_MEMORY = 2,
 };
 
@@ -242,7 +242,7 @@ typedef union nvmlValue_t {
     unsigned short usVal;
 } nvmlValue_t;
 
-/* The caller sets fieldId and scopeId; each value answers with its own nvmlReturn. */
+/* The caller sets fieldId and scopeId. Each value has its own nvmlReturn. */
 typedef struct nvmlFieldValue_t {
     unsigned int fieldId;
     unsigned int scopeId;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML's error codes in Harpe's terms: one table of status, name and advice. The back-end asks it
- * whenever a call fails; it calls nothing and knows no GPU. */
+/* Maps NVML's error codes to Harpe's with one table of status, name and advice. The back-end uses
+ * it for every failed call. */
 #include "gpu/nvml_errors.h"
 
 #include <stddef.h>
@@ -70,9 +70,8 @@ static const nvml_error errors[] = {
 };
 
 static const nvml_error *find(int code) {
-    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i].code == code) return &errors[i];
-    }
     return NULL;
 }
 

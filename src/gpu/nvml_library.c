@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds and opens NVML, and looks up its functions from one table. Everything that is called on a
- * GPU is in backend_nvml.c. */
+/* Finds and opens NVML, and looks up its functions with a table. backend_nvml.c calls the functions
+ * that act on a GPU. */
 #include "gpu/nvml_library.h"
 
 #include <dlfcn.h>
@@ -12,11 +12,12 @@
 #include "base/error.h"
 #include "base/trust.h"
 
-/* ---- Functions ---------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------- */
 
 typedef struct nvml_symbol {
     const char *name;
-    const char *older_name; /* tried when the first is missing; same arguments as far as used */
+    const char *older_name; /* tried if the first is missing; the arguments that Harpe uses are the
+                             * same */
     bool is_required;
     size_t offset; /* in harpe_nvml */
 } nvml_symbol;
@@ -33,10 +34,12 @@ static const nvml_symbol symbols[] = {
     REQUIRED(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
     REQUIRED(name, "nvmlDeviceGetName", NULL),
     REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
-    /* The older struct is shorter; domain, bus and device are at the same places. */
+    /* The older struct is shorter, but domain, bus and device are at the same offsets. */
     REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
     OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
     OPTIONAL(mig_mode, "nvmlDeviceGetMigMode", NULL),
+    OPTIONAL(mig_count, "nvmlDeviceGetMaxMigDeviceCount", NULL),
+    OPTIONAL(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex", NULL),
     OPTIONAL(architecture, "nvmlDeviceGetArchitecture", NULL),
     OPTIONAL(limit_range, "nvmlDeviceGetPowerManagementLimitConstraints", NULL),
     OPTIONAL(limit, "nvmlDeviceGetPowerManagementLimit", NULL),
@@ -56,10 +59,10 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(fields, "nvmlDeviceGetFieldValues", NULL),
     OPTIONAL(energy, "nvmlDeviceGetTotalEnergyConsumption", NULL),
     OPTIONAL(temperature_v, "nvmlDeviceGetTemperatureV", NULL),
-    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL), /* deprecated; older drivers' */
+    OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL), /* deprecated; for older drivers */
     OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
              "nvmlDeviceGetCurrentClocksThrottleReasons"),
-    /* Only Harpe's emulator has these. */
+    /* Only Harpe's emulator has these functions. */
     OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL),
     OPTIONAL(emulator_identity, "harpe_emulator_identity", NULL),
 };
@@ -67,21 +70,19 @@ static const nvml_symbol symbols[] = {
 static harpe_status look_up(void *library, harpe_nvml *nvml, harpe_error *error) {
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *address = dlsym(library, symbols[i].name);
-        if (!address && symbols[i].older_name) {
-            address = dlsym(library, symbols[i].older_name);
-        }
+        if (!address && symbols[i].older_name) address = dlsym(library, symbols[i].older_name);
         if (!address && symbols[i].is_required)
             return harpe_fail(error, HARPE_NOT_FOUND,
-                              "the driver library lacks %s: it is no NVML library, or too old a "
-                              "driver",
+                              "the driver library lacks %s: it is not an NVML library, or the "
+                              "driver is too old",
                               symbols[i].name);
-        /* Copied, since ISO C does not convert between object and function pointers. */
+        /* Copied as bytes, because ISO C does not convert between object and function pointers. */
         memcpy((char *)nvml + symbols[i].offset, &address, sizeof address);
     }
     return HARPE_OK;
 }
 
-/* ---- The library -------------------------------------------------------------------------- */
+/* ---- The library ----------------------------------------------------------------------------- */
 
 static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVML library as a table of functions, opened at run time: nothing of NVIDIA's is needed to
- * build, and what an older driver lacks is a null pointer. */
+/* The NVML library as a table of functions, opened at run time. The build needs nothing from
+ * NVIDIA. A function that an older driver lacks is NULL. */
 #ifndef HARPE_GPU_NVML_LIBRARY_H
 #define HARPE_GPU_NVML_LIBRARY_H
 
@@ -10,7 +10,7 @@
 
 #include "gpu/nvml_abi.h"
 
-/* What is required is never null; see nvml_library.c for which that is. */
+/* Required functions are never NULL; the table in nvml_library.c lists them. */
 typedef struct harpe_nvml {
     void *library;
     nvmlReturn_t (*init)(void);
@@ -22,6 +22,8 @@ typedef struct harpe_nvml {
     nvmlReturn_t (*uuid)(nvmlDevice_t device, char *text, unsigned int length);
     nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
     nvmlReturn_t (*mig_mode)(nvmlDevice_t device, unsigned int *current, unsigned int *pending);
+    nvmlReturn_t (*mig_count)(nvmlDevice_t device, unsigned int *maximum);
+    nvmlReturn_t (*mig_device)(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig_device);
     nvmlReturn_t (*architecture)(nvmlDevice_t device, unsigned int *architecture);
     nvmlReturn_t (*limit_range)(nvmlDevice_t device, unsigned int *minimum, unsigned int *maximum);
     nvmlReturn_t (*limit)(nvmlDevice_t device, unsigned int *limit);
@@ -49,8 +51,8 @@ typedef struct harpe_nvml {
     int (*emulator_identity)(char *text, unsigned int size);
 } harpe_nvml;
 
-/* Opens the library (NULL: $HARPE_NVML_LIBRARY, else where it is usually found) and looks its
- * functions up; it does not call nvmlInit. HARPE_NOT_FOUND: there is no NVML library. Close with
+/* Opens the library (NULL: $HARPE_NVML_LIBRARY, or else the usual places) and looks up its
+ * functions. Does not call nvmlInit. HARPE_NOT_FOUND: there is no NVML library. Close with
  * harpe_nvml_close. */
 harpe_status harpe_nvml_open(const char *path, harpe_nvml *out, harpe_error *error);
 void harpe_nvml_close(harpe_nvml *nvml);

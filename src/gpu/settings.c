@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changing a GPU: power limit, persistence mode, clock locks. Skips what would change nothing (a
- * set takes 10 to 20 ms, and frequent ones were seen to stall collectives), counts what is written,
- * and remembers what was found so that it can be put back. Reads are in gpus.c. */
+/* Changes a GPU's power limit, persistence mode and clock locks. Skips calls that would change
+ * nothing, because a call takes 10 to 20 ms, and frequent calls can stall collectives. Counts the
+ * calls, and remembers the original settings so that they can be restored. gpus.c reads
+ * settings. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "gpu/gpus.h"
 
-/* Calls of one GPU's settings exclude each other; different GPUs can be set at the same time. */
+/* Calls that change one GPU exclude each other; different GPUs can be changed at the same time. */
 
-/* Counts a write by its outcome. */
+/* Counts a write according to its result. */
 static int counted(harpe_gpu *gpu, int code) {
-    if (code) {
+    if (code)
         gpu->writes.failed++;
-    } else {
+    else
         gpu->writes.written++;
-    }
     return code;
 }
 
-/* ---- Power limit -------------------------------------------------------------------------- */
+/* ---- Power limit ----------------------------------------------------------------------------- */
 
 static harpe_status fail_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, int code, uint32_t limit_mw,
                                      harpe_error *error) {
@@ -42,7 +42,8 @@ static harpe_status fail_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, int code,
     return harpe_gpus_fail(gpus, gpu, code, what, error);
 }
 
-/* A driver may round: then what it made of the limit that was asked for counts as that limit. */
+/* Returns true if the limit is the requested one. If a driver rounds a limit, the rounded limit
+ * counts as the requested one. */
 static bool is_limit(const harpe_gpu *gpu, uint32_t current_mw, uint32_t limit_mw) {
     return current_mw == limit_mw || (limit_mw == gpu->asked_power_limit_mw && limit_mw != 0 &&
                                       current_mw == gpu->made_power_limit_mw);
@@ -61,7 +62,7 @@ static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t l
         return HARPE_OK;
     }
     if (!gpu->power_limit_changed) {
-        /* Before the call: one that fails (a timeout) may still have had its effect. */
+        /* Set before the call, because a call that fails (a timeout) may still take effect. */
         gpu->power_limit_changed = true;
         gpu->found_power_limit_mw = current_mw;
     }
@@ -84,7 +85,7 @@ harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t lim
     return status;
 }
 
-/* ---- Persistence mode --------------------------------------------------------------------- */
+/* ---- Persistence mode ------------------------------------------------------------------------ */
 
 static harpe_status set_persistence(harpe_gpus *gpus, harpe_gpu *gpu, bool is_enabled,
                                     harpe_error *error) {
@@ -119,9 +120,9 @@ harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is
     return status;
 }
 
-/* ---- Clock locks -------------------------------------------------------------------------- */
+/* ---- Clock locks ----------------------------------------------------------------------------- */
 
-/* The two kinds of lock differ only in these. */
+/* The differences between the two kinds of lock. */
 typedef struct lock_kind {
     const char *name;
     int (*lock)(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz);
@@ -138,7 +139,7 @@ static lock_kind memory_kind(const harpe_gpus *gpus) {
                        gpus->backend->reset_memory_clocks};
 }
 
-/* The driver declined before doing anything. */
+/* Returns true if the driver refused before doing anything. */
 static bool is_refusal(harpe_status status) {
     return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
            status == HARPE_INVALID_ARGUMENT;
@@ -158,7 +159,7 @@ static harpe_status lock_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lo
         snprintf(what, sizeof what, "locking %s clocks to %" PRIu32 "-%" PRIu32 " MHz", kind.name,
                  minimum_mhz, maximum_mhz);
         harpe_status status = harpe_gpus_fail(gpus, gpu, code, what, error);
-        /* Which lock holds now is not known; after anything but a refusal it may be this one. */
+        /* After any failure except a refusal, either the old or the new lock may hold. */
         lock->state = HARPE_LOCK_UNKNOWN;
         lock->must_reset = lock->must_reset || !is_refusal(status);
         return status;
@@ -239,9 +240,17 @@ harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_er
     return status;
 }
 
-/* ---- Restoring ---------------------------------------------------------------------------- */
+void harpe_gpu_forget_clock_locks(harpe_gpus *gpus, int gpu) {
+    harpe_gpu *found = NULL;
+    if (harpe_gpus_find(gpus, gpu, &found, NULL) != HARPE_OK) return;
+    pthread_mutex_lock(&found->mutex);
+    found->graphics.state = found->memory.state = HARPE_LOCK_UNKNOWN;
+    pthread_mutex_unlock(&found->mutex);
+}
 
-/* Keeps the first failure, with its text. */
+/* ---- Restoring ------------------------------------------------------------------------------- */
+
+/* Keeps the first failure and its text. */
 static void note(harpe_status status, const harpe_error *told, harpe_status *first,
                  harpe_error *error) {
     if (status == HARPE_OK || *first != HARPE_OK) return;
@@ -249,7 +258,8 @@ static void note(harpe_status status, const harpe_error *told, harpe_status *fir
     if (error) *error = *told;
 }
 
-/* What cannot be put back stays remembered, so that a later call tries again. */
+/* Restores one GPU. If a setting cannot be restored, it stays recorded, so a later call tries
+ * again. */
 static void restore(harpe_gpus *gpus, harpe_gpu *gpu, harpe_status *first, harpe_error *error) {
     harpe_error told;
     harpe_status status = HARPE_OK;

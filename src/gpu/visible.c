@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, read as CUDA reads them, so that Harpe's GPU 0 is the
- * training process's GPU 0. First stop of a plan on its way to a GPU. It opens no driver library.
+/* Reads CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as CUDA does, so that Harpe's GPU 0 is the
+ * training process's GPU 0. It opens no driver library.
  *
- * Sources: CUDA C++ Programming Guide, "CUDA Environment Variables" (indices, abbreviated UUIDs, an
- * invalid entry ends the list). That a repeated entry hides all devices, that indices are read like
- * strtoul and that the first entry decides the kind is what PyTorch found and relies on
+ * Sources: CUDA C++ Programming Guide, "CUDA Environment Variables" (indices, abbreviated UUIDs,
+ * an invalid entry ends the list). PyTorch relies on three more rules: a repeated entry hides all
+ * devices, indices are read like strtoul, and the first entry decides the kind
  * (torch/cuda/__init__.py, _parse_visible_devices and its tests). */
 #include "gpu/visible.h"
 
@@ -30,7 +30,7 @@ bool harpe_device_order_parse(const char *text, bool *is_pci_order) {
     return true;
 }
 
-/* ---- One entry ---------------------------------------------------------------------------- */
+/* ---- One entry ------------------------------------------------------------------------------- */
 
 typedef struct entry {
     const char *text;
@@ -46,21 +46,20 @@ static bool starts_with(const entry *given, const char *prefix) {
     return given->length >= length && memcmp(given->text, prefix, length) == 0;
 }
 
-/* The entry that starts at `text`, without white space around it. */
+/* Returns the entry that starts at `text`, without white space around it. */
 static entry entry_at(const char *text) {
     entry found = {text, strcspn(text, ",")};
     while (found.length > 0 && is_space(found.text[0])) {
         found.text++;
         found.length--;
     }
-    while (found.length > 0 && is_space(found.text[found.length - 1])) {
+    while (found.length > 0 && is_space(found.text[found.length - 1]))
         found.length--;
-    }
     return found;
 }
 
-/* "2", "+2", "-0" and "2gpu" are all indices; -1, a larger one than there is, or no digit is not.
- */
+/* Returns the index of an entry. "2", "+2", "-0" and "2gpu" are valid indices. -1, an index that
+ * is too large, and an entry without digits are invalid. */
 static int find_index(const entry *given, size_t device_count) {
     size_t i = given->length > 0 && (given->text[0] == '+' || given->text[0] == '-') ? 1 : 0;
     if (i >= given->length || !is_digit(given->text[i])) return INVALID_ENTRY;
@@ -72,7 +71,7 @@ static int find_index(const entry *given, size_t device_count) {
     return given->text[0] == '-' && index != 0 ? INVALID_ENTRY : (int)index;
 }
 
-/* The one GPU whose UUID begins with the entry. */
+/* Finds the only GPU whose UUID begins with the entry. */
 static int find_uuid(const entry *given, const char *const *uuids, size_t device_count) {
     if (!starts_with(given, "GPU-")) return INVALID_ENTRY;
     int found = INVALID_ENTRY;
@@ -84,12 +83,11 @@ static int find_uuid(const entry *given, const char *const *uuids, size_t device
     return found;
 }
 
-/* ---- The list ----------------------------------------------------------------------------- */
+/* ---- The list -------------------------------------------------------------------------------- */
 
 static bool contains(const int *indices, size_t count, int index) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (indices[i] == index) return true;
-    }
     return false;
 }
 
@@ -113,7 +111,7 @@ harpe_status harpe_visible_parse(const char *text, const char *const *uuids, siz
     size_t found_count = 0;
     bool is_uuid_list = false;
     for (const char *cursor = text; cursor; cursor = strchr(cursor, ',')) {
-        cursor += cursor != text; /* the comma */
+        cursor += cursor != text; /* skips the comma */
         entry given = entry_at(cursor);
         if (starts_with(&given, "MIG-")) {
             status = fail_mig(&given, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CSV log of ended windows, in the layout that the field's tools read. The last stop of a
- * measurement; what is read back from it (power limit replay) lives elsewhere. */
+/* Writes the CSV log of ended windows, in the layout that other tools read. src/powerlimit/replay.c
+ * reads the log back. */
 #include "monitor/log.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ struct harpe_window_log {
     pthread_mutex_t lock;
     int descriptor;
     char *path;
-    harpe_text line; /* kept from line to line */
+    harpe_text line; /* buffer reused for every line */
 };
 
 static bool needs_quotes(const char *name) {
@@ -33,9 +33,8 @@ static void append_name(harpe_text *line, const char *name) {
         return;
     }
     harpe_text_append(line, "\"", 1);
-    for (const char *c = name; *c; c++) {
+    for (const char *c = name; *c; c++)
         harpe_text_append(line, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
-    }
     harpe_text_append(line, "\"", 1);
 }
 
@@ -44,7 +43,7 @@ static void append_value(harpe_text *line, double value) {
     harpe_text_number(line, value);
 }
 
-/* One write per line: whoever follows the file never sees half of one. */
+/* Writes a line with one call, so a process that follows the file never sees half a line. */
 static harpe_status write_line(harpe_window_log *log, harpe_error *error) {
     harpe_text_append(&log->line, "\n", 1);
     if (log->line.failed) return harpe_fail_memory(error);
@@ -60,17 +59,12 @@ static harpe_status write_line(harpe_window_log *log, harpe_error *error) {
 static harpe_status write_header(harpe_window_log *log, const int *gpus, size_t gpu_count,
                                  const harpe_rapl *rapl, harpe_error *error) {
     harpe_text_printf(&log->line, "start_time,window_name,elapsed_time");
-    for (size_t i = 0; i < gpu_count; i++) {
+    for (size_t i = 0; i < gpu_count; i++)
         harpe_text_printf(&log->line, ",gpu%d_energy", gpus[i]);
-    }
-    for (size_t i = 0; i < harpe_rapl_package_count(rapl); i++) {
+    for (size_t i = 0; i < harpe_rapl_package_count(rapl); i++)
         harpe_text_printf(&log->line, ",cpu%zu_energy", i);
-    }
-    for (size_t i = 0; i < harpe_rapl_package_count(rapl); i++) {
-        if (harpe_rapl_has_dram(rapl, i)) {
-            harpe_text_printf(&log->line, ",dram%zu_energy", i);
-        }
-    }
+    for (size_t i = 0; i < harpe_rapl_package_count(rapl); i++)
+        if (harpe_rapl_has_dram(rapl, i)) harpe_text_printf(&log->line, ",dram%zu_energy", i);
     return write_line(log, error);
 }
 
@@ -87,7 +81,7 @@ harpe_status harpe_window_log_open(const char *path, const int *gpus, size_t gpu
         status = harpe_fail_memory(error);
         goto done;
     }
-    /* /dev/stdout may be a file that somebody appends to. */
+    /* /dev/stdout may be a file to which another process appends. */
     int truncate = strncmp(path, "/dev/", strlen("/dev/")) == 0 ? 0 : O_TRUNC;
     log->descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | truncate, 0666);
     if (log->descriptor < 0) {
@@ -106,9 +100,7 @@ done:
 
 void harpe_window_log_close(harpe_window_log *log) {
     if (!log) return;
-    if (log->descriptor >= 0) {
-        close(log->descriptor);
-    }
+    if (log->descriptor >= 0) close(log->descriptor);
     pthread_mutex_destroy(&log->lock);
     harpe_text_free(&log->line);
     free(log->path);
@@ -125,17 +117,13 @@ harpe_status harpe_window_log_write(harpe_window_log *log, double start_time_s, 
     harpe_text_append(line, ",", 1);
     append_name(line, name);
     append_value(line, measurement->time_s);
-    for (size_t i = 0; i < measurement->gpu_count; i++) {
+    for (size_t i = 0; i < measurement->gpu_count; i++)
         append_value(line, measurement->gpu_energy_j[i]);
-    }
-    for (size_t i = 0; i < measurement->cpu_count; i++) {
+    for (size_t i = 0; i < measurement->cpu_count; i++)
         append_value(line, measurement->cpu_energy_j[i]);
-    }
-    for (size_t i = 0; i < measurement->cpu_count; i++) {
-        if (!isnan(measurement->dram_energy_j[i])) {
+    for (size_t i = 0; i < measurement->cpu_count; i++)
+        if (!isnan(measurement->dram_energy_j[i]))
             append_value(line, measurement->dram_energy_j[i]);
-        }
-    }
     harpe_status status = write_line(log, error);
     line->failed = false;
     pthread_mutex_unlock(&log->lock);

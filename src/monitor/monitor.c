@@ -1,34 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and freeing a monitor: which GPUs, who has a counter and who must be sampled, whether the
- * CPUs can be read, where windows are logged. What happens in windows is windows.c's. */
-#include <stdarg.h>
-#include <stdio.h>
+/* Makes and frees a monitor: selects the GPUs, finds out which of them have a counter and which
+ * must be sampled, checks whether the CPUs can be read, and opens the log. windows.c handles
+ * windows. */
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "monitor/monitor_state.h"
 #include "monitor/windows.h"
 
 static const double default_sample_period_s = 0.02;
 
-void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, const char *format,
-                        ...) {
-    if (!monitor->log.write) return;
-    char text[HARPE_ERROR_MESSAGE_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    monitor->log.write(monitor->log.user, level, text);
-}
-
-/* ---- Which GPUs --------------------------------------------------------------------------- */
+/* ---- Which GPUs ------------------------------------------------------------------------------ */
 
 static bool is_listed_before(const int *indices, size_t i) {
-    for (size_t k = 0; k < i; k++) {
+    for (size_t k = 0; k < i; k++)
         if (indices[k] == indices[i]) return true;
-    }
     return false;
 }
 
@@ -49,9 +37,8 @@ static harpe_status check_options(const harpe_monitor_options *options, int avai
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "there is no GPU %d to monitor: %d visible here", index, available);
         }
-        if (is_listed_before(options->gpu_indices, i)) {
+        if (is_listed_before(options->gpu_indices, i))
             return harpe_fail(error, HARPE_INVALID_ARGUMENT, "GPU %d is listed twice", index);
-        }
     }
     return HARPE_OK;
 }
@@ -73,7 +60,7 @@ static harpe_status choose_gpus(harpe_monitor *monitor, const harpe_monitor_opti
     return HARPE_OK;
 }
 
-/* ---- Who must be sampled ------------------------------------------------------------------ */
+/* ---- Which GPUs must be sampled -------------------------------------------------------------- */
 
 static harpe_status start_sampler(harpe_monitor *monitor, double period_s, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -93,9 +80,9 @@ static harpe_status start_sampler(harpe_monitor *monitor, double period_s, harpe
         sampled[sampled_count++] = gpu->index;
     }
     if (sampled_count > 0) {
-        harpe_monitor_tell(monitor, HARPE_LOG_INFO,
-                           "%zu of %zu GPUs have no energy counter: their power is sampled",
-                           sampled_count, monitor->gpu_count);
+        harpe_log_line(&monitor->log, HARPE_LOG_INFO,
+                       "%zu of %zu GPUs have no energy counter: their power is sampled",
+                       sampled_count, monitor->gpu_count);
         status = harpe_sampler_new(&monitor->source, sampled, sampled_count,
                                    period_s > 0 ? period_s : default_sample_period_s,
                                    &monitor->sampler, error);
@@ -105,19 +92,19 @@ done:
     return status;
 }
 
-/* CPUs are measured where they can be: what stands in the way is told, and is no failure. */
+/* Opens the CPU counters. If they cannot be read, logs the reason and returns success. */
 static harpe_status open_cpus(harpe_monitor *monitor, const char *path, harpe_error *error) {
     harpe_error reason;
     harpe_status status = harpe_rapl_open(path, &monitor->rapl, &reason);
     if (status == HARPE_OUT_OF_MEMORY) return harpe_fail_memory(error);
     if (status != HARPE_OK) {
         harpe_log_level level = status == HARPE_UNAVAILABLE ? HARPE_LOG_INFO : HARPE_LOG_WARNING;
-        harpe_monitor_tell(monitor, level, "CPU energy is not measured: %s", reason.message);
+        harpe_log_line(&monitor->log, level, "CPU energy is not measured: %s", reason.message);
     }
     return HARPE_OK;
 }
 
-/* ---- New and free ------------------------------------------------------------------------- */
+/* ---- Making and freeing ---------------------------------------------------------------------- */
 
 harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
                                   const harpe_energy_source *source, harpe_monitor **out,
@@ -132,12 +119,9 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
     pthread_mutex_init(&monitor->lock, NULL);
     pthread_mutex_init(&monitor->counter_lock, NULL);
     harpe_status status = choose_gpus(monitor, options, error);
-    if (status == HARPE_OK) {
-        status = start_sampler(monitor, options->sample_period_s, error);
-    }
-    if (status == HARPE_OK && options->with_cpu) {
+    if (status == HARPE_OK) status = start_sampler(monitor, options->sample_period_s, error);
+    if (status == HARPE_OK && options->with_cpu)
         status = open_cpus(monitor, options->rapl_path, error);
-    }
     if (status == HARPE_OK && options->log_path) {
         status = harpe_window_log_open(options->log_path, monitor->gpu_indices, monitor->gpu_count,
                                        monitor->rapl, &monitor->window_log, error);
@@ -155,9 +139,8 @@ void harpe_monitor_free(harpe_monitor *monitor) {
     harpe_sampler_free(monitor->sampler);
     harpe_rapl_close(monitor->rapl);
     harpe_window_log_close(monitor->window_log);
-    for (size_t i = 0; i < monitor->window_count; i++) {
+    for (size_t i = 0; i < monitor->window_count; i++)
         harpe_window_free(monitor->windows[i]);
-    }
     free(monitor->windows);
     free(monitor->gpus);
     free(monitor->gpu_indices);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A monitor from inside: which GPUs, from which source, what is read at a window's edge. Shared by
- * monitor.c (making one), edge.c (reading the counters), windows.c (the windows) and doubts.c (what
- * a measurement is worth). */
+/* The inside of a monitor: its GPUs, its source, and the values read at a window's beginning or
+ * end. Shared by monitor.c (making), window_reading.c (reading counters), windows.c (windows) and
+ * plausibility.c (plausibility checks). */
 #ifndef HARPE_MONITOR_MONITOR_STATE_H
 #define HARPE_MONITOR_MONITOR_STATE_H
 
@@ -12,42 +12,42 @@
 #include "monitor/sampler.h"
 #include "monitor/source.h"
 
-/* One GPU's energy at an edge: a counter, or the sampler's curve where there is none. */
+/* One GPU's energy at a reading: a counter, or the sampler's curve for a GPU without a counter. */
 typedef struct harpe_gpu_reading {
     uint64_t counter_mj;
-    unsigned restarts; /* of the counter, as far as known, before this value */
+    unsigned restarts; /* number of restarts of the counter before this value */
     harpe_power_point sampled;
 } harpe_gpu_reading;
 
-/* All that is read at one edge of a window. */
-typedef struct harpe_edge {
+/* All values read at the beginning or the end of a window. */
+typedef struct harpe_window_reading {
     int64_t time_ns;
-    int64_t reading_ns; /* how long reading took; all of it lies inside the window */
+    int64_t reading_ns; /* time that the reading took, which lies inside the window */
     harpe_gpu_reading *gpus;
     harpe_rapl_reading *cpus; /* NULL without RAPL */
-} harpe_edge;
+} harpe_window_reading;
 
 typedef enum harpe_window_state {
     HARPE_WINDOW_CLOSED = 0,
     HARPE_WINDOW_OPEN,
-    HARPE_WINDOW_BUSY, /* some thread is reading its counters, without holding the lock */
+    HARPE_WINDOW_BUSY, /* a thread is reading the counters without the lock */
 } harpe_window_state;
 
-/* A name that is or was in use. Kept after the window has closed, so that opening it again
- * allocates nothing. */
+/* The window of a name. It is kept after it has closed, so opening the same name again allocates
+ * nothing. */
 typedef struct harpe_window {
     char *name;
     uint64_t hash;
     harpe_window_state state;
     bool zero_energy_told;
     double start_time_s; /* Unix time, for the log */
-    harpe_edge start, end;
+    harpe_window_reading start, end;
 } harpe_window;
 
 typedef struct harpe_monitor_gpu {
-    int index; /* as the training process counts */
+    int index; /* the GPU's index in the training process */
     bool is_sampled;
-    size_t place; /* in the sampler */
+    size_t place; /* the GPU's place in the sampler */
     /* The last reading of the counter by any window; guarded by the monitor's counter_lock. If a
      * counter restarts and then passes the value at which a long window began, that window alone
      * cannot detect the restart, but shorter windows within it can. */
@@ -65,38 +65,41 @@ struct harpe_monitor {
     harpe_monitor_gpu *gpus;
     int *gpu_indices;
     harpe_sampler *sampler; /* NULL: every GPU has a counter */
-    harpe_rapl *rapl;       /* NULL: not asked for, or not readable */
+    harpe_rapl *rapl;       /* NULL: not requested or not readable */
     harpe_window_log *window_log;
 
-    pthread_mutex_t counter_lock; /* what is known of the GPUs' counters; never held for long */
+    pthread_mutex_t counter_lock; /* guards the known values of the GPUs' counters; never held for
+                                   * long */
 
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all members below */
     harpe_window **windows;
     size_t window_count, window_capacity;
-    size_t recycle_next;     /* where the search for a closed window to give up begins */
-    size_t zero_energy_told; /* warnings so far */
+    size_t recycle_next;     /* start of the search for a closed window to reuse */
+    size_t zero_energy_told; /* number of warnings so far */
     bool log_failure_told, sparse_samples_told, slow_reading_told;
 };
 
-/* begin: clock, GPUs, CPUs. end: the same reversed, so that the clock is nearest to the work. */
-harpe_status harpe_edge_read_start(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error);
-harpe_status harpe_edge_read_end(harpe_monitor *monitor, harpe_edge *edge, harpe_error *error);
-
-/* Energy between two edges. */
-harpe_status harpe_edge_difference(harpe_monitor *monitor, const harpe_edge *start,
-                                   const harpe_edge *end, harpe_window_measurement *measurement,
+/* Takes a reading. The start reads the clock, the GPUs and the CPUs, in this order. The end reads
+ * them in reverse order. So the window's time includes both readings. */
+harpe_status harpe_window_read_start(harpe_monitor *monitor, harpe_window_reading *reading,
+                                     harpe_error *error);
+harpe_status harpe_window_read_end(harpe_monitor *monitor, harpe_window_reading *reading,
                                    harpe_error *error);
-/* One allocation for all arrays of a measurement. */
+
+/* Computes the energy between two readings. */
+harpe_status harpe_window_reading_difference(harpe_monitor *monitor,
+                                             const harpe_window_reading *start,
+                                             const harpe_window_reading *end,
+                                             harpe_window_measurement *measurement,
+                                             harpe_error *error);
+/* Makes a measurement with one allocation for all arrays. */
 harpe_status harpe_measurement_new(const harpe_monitor *monitor,
                                    harpe_window_measurement *measurement, harpe_error *error);
 
-void harpe_monitor_tell(const harpe_monitor *monitor, harpe_log_level level, const char *format,
-                        ...) HARPE_PRINTF(3, 4);
-
-/* Mends a window of zero energy where power is to stand in, and warns of what its numbers are not
- * good for: a counter that did not move, sparse samples, a slow driver. */
-void harpe_window_doubts(harpe_monitor *monitor, harpe_window *window,
-                         harpe_window_measurement *measurement);
+/* Replaces a zero energy by power times time if the caller has asked for this. Warns about a
+ * counter that did not move, sparse samples and a slow driver. */
+void harpe_window_check_plausibility(harpe_monitor *monitor, harpe_window *window,
+                                     harpe_window_measurement *measurement);
 
 void harpe_window_free(harpe_window *window);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trapezoids over power samples. Stands between the sampler, which adds points, and the windows,
- * which ask for the energy at their edges. It does not know where samples come from. */
+/* Integrates power samples by trapezoids. The sampler adds points, and the windows ask for the
+ * energy at their beginning and end. */
 #include "monitor/power_curve.h"
 
-/* `age` 0: the latest point. */
+/* Returns a point; `age` 0 is the latest. */
 static const harpe_power_point *point_at(const harpe_power_curve *curve, size_t age) {
     size_t capacity = HARPE_POWER_CURVE_POINTS;
     return &curve->points[(curve->next + 2 * capacity - 1 - age) % capacity];
@@ -25,9 +25,7 @@ void harpe_power_curve_add(harpe_power_curve *curve, int64_t time_ns, double pow
     }
     curve->points[curve->next] = point;
     curve->next = (curve->next + 1) % HARPE_POWER_CURVE_POINTS;
-    if (curve->count < HARPE_POWER_CURVE_POINTS) {
-        curve->count++;
-    }
+    if (curve->count < HARPE_POWER_CURVE_POINTS) curve->count++;
 }
 
 static harpe_power_point between(const harpe_power_point *before, const harpe_power_point *after,
@@ -53,7 +51,7 @@ bool harpe_power_curve_at(const harpe_power_curve *curve, int64_t time_ns, harpe
         out->energy_j += after->power_w * seconds(after->time_ns, time_ns);
         return true;
     }
-    /* Edges are asked for at once, so the wanted stretch is among the latest. */
+    /* Windows ask for a reading at once, so the point is among the latest. */
     for (size_t age = 1; age < curve->count; age++) {
         const harpe_power_point *before = point_at(curve, age);
         if (before->time_ns <= time_ns) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RAPL through powercap sysfs: finds packages and their DRAM, reads energy_uj, and turns a counter
- * that wraps at max_energy_range_uj into one that does not. Zones below a package other than DRAM
- * (cores, uncore) are part of it already; psys is the whole board and no package. */
+/* RAPL through powercap sysfs. Finds packages and their DRAM, and reads energy_uj. The counter
+ * wraps at max_energy_range_uj; this file extends it to a counter that does not wrap. Apart from
+ * DRAM, the zones below a package (cores, uncore) are part of the package. The zone psys is the
+ * whole board and not a package. */
 #include "monitor/rapl.h"
 
 #include <errno.h>
@@ -19,14 +20,15 @@
 
 enum { PATH_SIZE = 512, ZONES_MAX = 64 };
 
-/* No package draws more: it bounds how soon a counter can wrap. */
+/* No package draws more power. The value limits how soon a counter can wrap. */
 static const double highest_package_power_w = 1000;
 
 typedef struct rapl_zone {
-    int descriptor; /* of energy_uj; -1: no such zone */
+    int descriptor; /* descriptor of energy_uj; -1: no such zone */
     uint64_t range_uj;
     uint64_t last_uj;
     uint64_t total_uj;
+    unsigned restarts;
     char name[HARPE_RAPL_NAME_SIZE];
 } rapl_zone;
 
@@ -39,9 +41,10 @@ struct harpe_rapl {
     rapl_zone dram[HARPE_RAPL_PACKAGES_MAX];
 };
 
-/* ---- Small files -------------------------------------------------------------------------- */
+/* ---- Small files ----------------------------------------------------------------------------- */
 
-/* The first line of an open file, without white space at its end; false: errno says why. */
+/* Reads the first line of an open file, without white space at its end. On failure returns false
+ * and sets errno. */
 static bool read_line(int descriptor, char *line, size_t size) {
     ssize_t length = pread(descriptor, line, size - 1, 0);
     if (length < 0) return false;
@@ -76,7 +79,7 @@ static bool read_text_file(const char *directory, const char *name, char *line, 
     return is_read;
 }
 
-/* ---- Zones -------------------------------------------------------------------------------- */
+/* ---- Zones ----------------------------------------------------------------------------------- */
 
 static void close_zone(rapl_zone *zone) {
     if (zone->descriptor >= 0) {
@@ -86,9 +89,8 @@ static void close_zone(rapl_zone *zone) {
 }
 
 static harpe_status fail_zone(const char *path, int errno_value, harpe_error *error) {
-    if (errno_value != EACCES && errno_value != EPERM) {
+    if (errno_value != EACCES && errno_value != EPERM)
         return harpe_fail_errno(error, errno_value, "reading CPU energy from %s", path);
-    }
     return harpe_fail(error, HARPE_PERMISSION_DENIED,
                       "%s may be read only by root (Linux 5.10 and later); run as root, or let an "
                       "administrator run: chmod a+r %s",
@@ -99,9 +101,8 @@ static harpe_status open_zone(const char *directory, rapl_zone *zone, harpe_erro
     char path[PATH_SIZE];
     char line[32];
     int64_t range_uj = 0;
-    if (!join(path, directory, "energy_uj")) {
+    if (!join(path, directory, "energy_uj"))
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%.200s...: path too long", directory);
-    }
     zone->descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (zone->descriptor < 0 || !read_number(zone->descriptor, &zone->last_uj)) {
         harpe_status status = fail_zone(path, errno, error);
@@ -110,27 +111,21 @@ static harpe_status open_zone(const char *directory, rapl_zone *zone, harpe_erro
     }
     zone->total_uj = 0;
     if (read_text_file(directory, "max_energy_range_uj", line, sizeof line) &&
-        harpe_parse_int(line, strlen(line), &range_uj) && range_uj > 0) {
-        zone->range_uj = (uint64_t)range_uj; /* else a wrap is told as a failure */
-    }
+        harpe_parse_int(line, strlen(line), &range_uj) && range_uj > 0)
+        zone->range_uj = (uint64_t)range_uj; /* otherwise a wrap counts as a restart */
     return HARPE_OK;
 }
 
-/* Reads the counter and adds what it moved, a wrap included. */
+/* Reads the counter and adds its increase, including a wrap. The energy lost in a restart is
+ * unknown, so a restart adds no energy. Restarts are counted in `restarts`. */
 static harpe_status update_zone(rapl_zone *zone, harpe_error *error) {
     uint64_t now_uj = 0;
-    if (!read_number(zone->descriptor, &now_uj)) {
-        return fail_zone(zone->name, errno, error);
-    }
+    if (!read_number(zone->descriptor, &now_uj)) return fail_zone(zone->name, errno, error);
     uint64_t moved_uj = now_uj - zone->last_uj;
     if (now_uj < zone->last_uj) {
-        if (zone->range_uj < zone->last_uj) {
-            return harpe_fail(error, HARPE_DRIVER_ERROR,
-                              "CPU %s: its energy counter ran backwards and max_energy_range_uj "
-                              "does not say where it wraps",
-                              zone->name);
-        }
-        moved_uj = zone->range_uj - zone->last_uj + now_uj;
+        bool has_wrapped = zone->range_uj >= zone->last_uj;
+        moved_uj = has_wrapped ? zone->range_uj - zone->last_uj + now_uj : 0;
+        zone->restarts += !has_wrapped;
     }
     zone->total_uj += moved_uj;
     zone->last_uj = now_uj;
@@ -141,16 +136,16 @@ static harpe_status update_all(harpe_rapl *rapl, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
         status = update_zone(&rapl->packages[i], error);
-        if (status == HARPE_OK && rapl->dram[i].descriptor >= 0) {
+        if (status == HARPE_OK && rapl->dram[i].descriptor >= 0)
             status = update_zone(&rapl->dram[i], error);
-        }
     }
     return status;
 }
 
-/* ---- Finding them ------------------------------------------------------------------------- */
+/* ---- Finding the zones ----------------------------------------------------------------------- */
 
-/* DRAM that cannot be read is DRAM that is not there: the package itself still counts. */
+/* Finds the DRAM zone of a package. A DRAM zone that cannot be read is treated as missing; the
+ * package itself still counts. */
 static void find_dram(const char *package_directory, int package, rapl_zone *dram) {
     for (int child = 0; child < ZONES_MAX && dram->descriptor < 0; child++) {
         char directory[PATH_SIZE];
@@ -158,9 +153,7 @@ static void find_dram(const char *package_directory, int package, rapl_zone *dra
         snprintf(zone, sizeof zone, "intel-rapl:%d:%d", package, child);
         if (!join(directory, package_directory, zone)) return;
         if (!read_text_file(directory, "name", dram->name, sizeof dram->name)) continue;
-        if (strcmp(dram->name, "dram") == 0) {
-            (void)open_zone(directory, dram, NULL);
-        }
+        if (strcmp(dram->name, "dram") == 0) (void)open_zone(directory, dram, NULL);
     }
 }
 
@@ -170,9 +163,8 @@ static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
     char zone[32];
     char name[HARPE_RAPL_NAME_SIZE];
     snprintf(zone, sizeof zone, "intel-rapl:%d", number);
-    if (!join(directory, root, zone) || !read_text_file(directory, "name", name, sizeof name)) {
+    if (!join(directory, root, zone) || !read_text_file(directory, "name", name, sizeof name))
         return HARPE_OK;
-    }
     if (strncmp(name, "package", strlen("package")) != 0) return HARPE_OK;
     size_t place = rapl->package_count;
     rapl_zone *package = &rapl->packages[place];
@@ -184,16 +176,15 @@ static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
     return HARPE_OK;
 }
 
-/* Half the time that the counter with the shortest range needs at the highest power. */
+/* Returns half the time in which the counter with the shortest range can wrap at the highest
+ * power. */
 static int64_t tick_ns_of(const harpe_rapl *rapl) {
     double range_j = 1e6;
     for (size_t i = 0; i < rapl->package_count; i++) {
         const rapl_zone *zones[] = {&rapl->packages[i], &rapl->dram[i]};
         for (size_t z = 0; z < 2; z++) {
             double zone_j = (double)zones[z]->range_uj * 1e-6;
-            if (zones[z]->descriptor >= 0 && zone_j > 0 && zone_j < range_j) {
-                range_j = zone_j;
-            }
+            if (zones[z]->descriptor >= 0 && zone_j > 0 && zone_j < range_j) range_j = zone_j;
         }
     }
     double tick_s = 0.5 * range_j / highest_package_power_w;
@@ -208,7 +199,7 @@ static int64_t watch_wraps(void *user) {
     return rapl->tick_ns;
 }
 
-/* ---- Open, read, close -------------------------------------------------------------------- */
+/* ---- Open, read, close ----------------------------------------------------------------------- */
 
 static harpe_status fail_no_package(const char *root, harpe_error *error) {
     return harpe_fail(
@@ -228,12 +219,9 @@ harpe_status harpe_rapl_open(const char *path, harpe_rapl **out, harpe_error *er
         rapl->dram[i].descriptor = -1;
     }
     harpe_status status = HARPE_OK;
-    for (int i = 0; i < HARPE_RAPL_PACKAGES_MAX && status == HARPE_OK; i++) {
+    for (int i = 0; i < HARPE_RAPL_PACKAGES_MAX && status == HARPE_OK; i++)
         status = find_package(rapl, root, i, error);
-    }
-    if (status == HARPE_OK && rapl->package_count == 0) {
-        status = fail_no_package(root, error);
-    }
+    if (status == HARPE_OK && rapl->package_count == 0) status = fail_no_package(root, error);
     if (status == HARPE_OK) {
         rapl->tick_ns = tick_ns_of(rapl);
         status = harpe_ticker_start(watch_wraps, rapl, &rapl->ticker, error);
@@ -277,6 +265,8 @@ harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harp
     for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
         reading->package_uj[i] = rapl->packages[i].total_uj;
         reading->dram_uj[i] = rapl->dram[i].total_uj;
+        reading->package_restarts[i] = rapl->packages[i].restarts;
+        reading->dram_restarts[i] = rapl->dram[i].restarts;
     }
     pthread_mutex_unlock(&rapl->lock);
     return status;

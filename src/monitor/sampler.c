@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background sampler: reads power, feeds one power curve per GPU, answers with energy at a
- * time. It stands between the source and the windows, and exists only for GPUs that have no energy
- * counter. It does not survive a fork: in the child it refuses. */
+/* The background sampler reads power, fills one power curve per GPU, and returns the energy at a
+ * time. It exists only for GPUs without an energy counter. It does not survive a fork: in the
+ * child its functions fail. */
 #include "monitor/sampler.h"
 
 #include <math.h>
@@ -15,39 +15,40 @@
 
 static const int64_t minimum_delay_ns = 1000000;
 
-/* What a machine under load may miss of a period, in the clock on the wall. */
+/* The usual delay of a sample on a machine under load, in real time. */
 static const double usual_period_ns = 20e6;
 
-/* Its multiples, without their whole parts, fill 0 to 1 evenly (Weyl). */
+/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
 static const double golden_ratio = 0.6180339887498949;
 
 enum { SPARSE_PERIODS = 5, UNKNOWN_PERIODS = 50 };
 
-/* Of a window: no more than sampling is off anyway. */
+/* The share of a window in which the power may be unknown. Sampling itself has an error of this
+ * size. */
 static const double bearable_unknown_share = 0.01;
 
 typedef struct sampled_gpu {
     int index;
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all members below */
     harpe_power_curve curve;
-    bool has_failed;     /* since the last sample */
-    harpe_error failure; /* the last one; its status is HARPE_OK before any */
+    bool has_failed;     /* true if a read has failed since the last sample */
+    harpe_error failure; /* the last failure; its status is HARPE_OK before the first failure */
 } sampled_gpu;
 
 struct harpe_sampler {
     harpe_energy_source source;
     int64_t period_ns;
-    int64_t origin_real_ns, origin_source_ns; /* how fast the source's time runs since */
-    uint64_t rounds;                          /* the thread's own */
+    int64_t origin_real_ns, origin_source_ns; /* origin for the speed of the source's time */
+    uint64_t rounds;                          /* used only by the thread */
     harpe_ticker *ticker;
     size_t gpu_count;
     sampled_gpu gpus[];
 };
 
-/* ---- Time --------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
-/* How many times faster than the wall's clock the source's time runs, which an emulator may scale.
- * Never below 1: sampling a slow emulator more often does no harm. */
+/* Returns how many times faster the source's time runs than real time, because an emulator may
+ * scale it. Never below 1, because sampling a slow emulator more often does no harm. */
 static double speed_of_time(const harpe_sampler *sampler) {
     int64_t real_ns = harpe_clock_ns() - sampler->origin_real_ns;
     int64_t source_ns = sampler->source.clock_ns(sampler->source.user) - sampler->origin_source_ns;
@@ -61,7 +62,7 @@ static int64_t sparse_limit_ns(const harpe_sampler *sampler) {
     return (int64_t)(SPARSE_PERIODS * (period_ns > usual_ns ? period_ns : usual_ns));
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void remember_failure(sampled_gpu *gpu, const harpe_error *failure) {
     pthread_mutex_lock(&gpu->lock);
@@ -83,7 +84,7 @@ harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_er
     }
     int64_t sparse_ns = sparse_limit_ns(sampler);
     int64_t unknown_ns = sparse_ns * (UNKNOWN_PERIODS / SPARSE_PERIODS);
-    /* The clock is read inside the lock: points then come in the order of their times. */
+    /* The clock is read with the lock held, so points are added in the order of their times. */
     pthread_mutex_lock(&gpu->lock);
     harpe_power_curve_add(&gpu->curve, source->clock_ns(source->user), power_mw / 1e3, sparse_ns,
                           gpu->has_failed ? sparse_ns : unknown_ns);
@@ -111,7 +112,7 @@ harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place,
     sampled_gpu *gpu = &sampler->gpus[place];
     double unknown_s = end->unknown_s - start->unknown_s;
     double time_s = (double)(end->time_ns - start->time_ns) * 1e-9;
-    /* A window may begin at a gap's very end, while its own first sample is being read. */
+    /* A window may begin exactly at the end of a gap, while its own first sample is being read. */
     if (unknown_s <= (double)sparse_limit_ns(sampler) * 1e-9 ||
         unknown_s <= bearable_unknown_share * time_s) {
         *energy_j = end->energy_j - start->energy_j;
@@ -135,14 +136,14 @@ harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *erro
                       "parent; make a new monitor in this process");
 }
 
-/* ---- The thread --------------------------------------------------------------------------- */
+/* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Sleeps between half a period and one and a half, evenly spread and never in a rhythm: training
- * steps have one, and samples in step with it would always meet the same part of a step. */
+/* Reads all GPUs, and returns a random sleep between 0.5 and 1.5 periods, spread evenly. Training
+ * steps are periodic, and samples with a fixed period could always hit the same part of a step. */
 static int64_t sample_all(void *user) {
     harpe_sampler *sampler = user;
     for (size_t i = 0; i < sampler->gpu_count; i++) {
-        /* A read that fails leaves a gap, which the windows that overlap it tell. */
+        /* A failed read leaves a gap. Windows that overlap the gap report the failure. */
         (void)harpe_sampler_sample(sampler, i, NULL);
     }
     sampler->rounds++;
@@ -154,9 +155,8 @@ static int64_t sample_all(void *user) {
 harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpus, size_t gpu_count,
                                double period_s, harpe_sampler **out, harpe_error *error) {
     harpe_sampler *sampler = NULL;
-    if (gpu_count < (SIZE_MAX - sizeof *sampler) / sizeof sampler->gpus[0]) {
+    if (gpu_count < (SIZE_MAX - sizeof *sampler) / sizeof sampler->gpus[0])
         sampler = calloc(1, sizeof *sampler + gpu_count * sizeof sampler->gpus[0]);
-    }
     if (!sampler) return harpe_fail_memory(error);
     sampler->source = *source;
     sampler->period_ns = (int64_t)(period_s * 1e9);
@@ -168,12 +168,10 @@ harpe_status harpe_sampler_new(const harpe_energy_source *source, const int *gpu
         pthread_mutex_init(&sampler->gpus[i].lock, NULL);
     }
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < gpu_count && status == HARPE_OK; i++) {
+    for (size_t i = 0; i < gpu_count && status == HARPE_OK; i++)
         status = harpe_sampler_sample(sampler, i, error);
-    }
-    if (status == HARPE_OK && sampler->period_ns > 0) {
+    if (status == HARPE_OK && sampler->period_ns > 0)
         status = harpe_ticker_start(sample_all, sampler, &sampler->ticker, error);
-    }
     if (status != HARPE_OK) {
         harpe_sampler_free(sampler);
         return status;
@@ -186,8 +184,7 @@ void harpe_sampler_free(harpe_sampler *sampler) {
     if (!sampler) return;
     bool is_ours = !sampler->ticker || harpe_ticker_is_ours(sampler->ticker);
     harpe_ticker_stop(sampler->ticker);
-    for (size_t i = 0; is_ours && i < sampler->gpu_count; i++) {
+    for (size_t i = 0; is_ours && i < sampler->gpu_count; i++)
         pthread_mutex_destroy(&sampler->gpus[i].lock);
-    }
     free(sampler);
 }

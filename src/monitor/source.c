@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The energy source that real monitors use: a thin shell around harpe_gpus, and the monotonic clock
- * where there are no GPUs. Scripted sources for tests have the same shape and live in the tests. */
+/* The energy source of real monitors: a thin layer over harpe_gpus, or the monotonic clock if
+ * there are no GPUs. The tests contain scripted sources with the same interface. */
 #include "monitor/source.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@ static harpe_status gpus_energy_mj(void *user, int gpu, uint64_t *energy_mj, har
     return harpe_gpu_total_energy(user, gpu, energy_mj, error);
 }
 
-/* The power of what the energy counter covers, because it replaces the counter. */
+/* Reads the power of the parts that the energy counter covers, because it replaces the counter. */
 static harpe_status gpus_power_mw(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     if (harpe_gpu_energy_scope(user, gpu) == HARPE_ENERGY_OF_MODULE)
         return harpe_gpu_module_power(user, gpu, power_mw, error);
@@ -32,9 +32,7 @@ static int64_t system_clock_ns(void *user) {
 }
 
 harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
-    if (!gpus) {
-        return (harpe_energy_source){.count = no_gpus, .clock_ns = system_clock_ns};
-    }
+    if (!gpus) return (harpe_energy_source){.count = no_gpus, .clock_ns = system_clock_ns};
     return (harpe_energy_source){
         .user = gpus,
         .count = gpus_count,
@@ -46,9 +44,8 @@ harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
 
 harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
                                harpe_error *error) {
-    if (!options || !out) {
+    if (!options || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a monitor needs options and a place");
-    }
     harpe_energy_source source = harpe_energy_source_of_gpus(options->gpus);
     return harpe_monitor_new_on(options, &source, out, error);
 }

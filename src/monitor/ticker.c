@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A background thread with a heartbeat, started only where something must be read between a
- * window's edges. It sleeps on a condition so that stopping is immediate. It does no work itself.
- */
+/* A background thread that calls a function regularly. It starts only if something must be read
+ * between a window's beginning and end. It sleeps on a condition variable, so it stops at once. */
 #include "monitor/ticker.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 struct harpe_ticker {
     int64_t (*tick)(void *user);
@@ -40,22 +39,11 @@ static void *run(void *user) {
         struct timespec wake = later(delay_ns);
         pthread_mutex_lock(&ticker->lock);
         int result = 0;
-        while (!ticker->stopping && result == 0) {
+        while (!ticker->stopping && result == 0)
             result = pthread_cond_timedwait(&ticker->stop_asked, &ticker->lock, &wake);
-        }
     }
     pthread_mutex_unlock(&ticker->lock);
     return NULL;
-}
-
-static int start_thread(harpe_ticker *ticker) {
-    /* Signals are for the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int result = pthread_create(&ticker->thread, NULL, run, ticker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return result;
 }
 
 harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_ticker **out,
@@ -71,7 +59,7 @@ harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_t
     pthread_mutex_init(&ticker->lock, NULL);
     pthread_cond_init(&ticker->stop_asked, &attributes);
     pthread_condattr_destroy(&attributes);
-    int result = start_thread(ticker);
+    int result = harpe_thread_start(&ticker->thread, "harpe-monitor", run, ticker);
     if (result != 0) {
         pthread_cond_destroy(&ticker->stop_asked);
         pthread_mutex_destroy(&ticker->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Energy windows by name: begin, end, restart, cancel. A name is found under the lock; counters are
- * read outside it, so that a slow driver holds up nobody else. Reading the counters is edge.c's,
- * doubting them doubts.c's. */
+/* Energy windows by name: begin, end, restart, cancel. A name is looked up with the lock held, and
+ * counters are read without it, so a slow driver does not delay other threads. window_reading.c
+ * reads the counters, and plausibility.c checks them. */
 #include "monitor/windows.h"
 
 #include <stdlib.h>
@@ -10,22 +10,22 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "monitor/monitor_state.h"
 
 enum {
     NAME_LENGTH_MAX = 1024,
     OPEN_MAX = 4096,       /* windows open at the same time */
-    CLOSED_KEPT_MAX = 256, /* beyond these many, names that are closed are given up */
+    CLOSED_KEPT_MAX = 256, /* if more names are kept, closed names are discarded */
 };
 
-/* ---- Names -------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
-/* FNV-1a: names are short and few; equality is checked all the same. */
+/* Hashes a name with FNV-1a. Equal hashes do not prove equal names, so names are compared too. */
 static uint64_t hash_of(const char *name) {
     uint64_t hash = 14695981039346656037U;
-    for (const char *c = name; *c; c++) {
+    for (const char *c = name; *c; c++)
         hash = (hash ^ (unsigned char)*c) * 1099511628211U;
-    }
     return hash;
 }
 
@@ -48,13 +48,13 @@ void harpe_window_free(harpe_window *window) {
     free(window);
 }
 
-static bool allocate_edge(const harpe_monitor *monitor, harpe_edge *edge) {
-    edge->gpus = harpe_calloc(monitor->gpu_count, sizeof *edge->gpus);
-    edge->cpus = monitor->rapl ? calloc(1, sizeof *edge->cpus) : NULL;
-    return edge->gpus && (edge->cpus || !monitor->rapl);
+static bool allocate_reading(const harpe_monitor *monitor, harpe_window_reading *reading) {
+    reading->gpus = harpe_calloc(monitor->gpu_count, sizeof *reading->gpus);
+    reading->cpus = monitor->rapl ? calloc(1, sizeof *reading->cpus) : NULL;
+    return reading->gpus && (reading->cpus || !monitor->rapl);
 }
 
-/* A closed window whose name is given up for another one, or NULL while names may still be kept. */
+/* Returns a closed window to reuse for another name, or NULL while more names may be kept. */
 static harpe_window *recycle(harpe_monitor *monitor) {
     if (monitor->window_count < CLOSED_KEPT_MAX) return NULL;
     for (size_t tried = 0; tried < monitor->window_count; tried++) {
@@ -88,8 +88,8 @@ static harpe_status add(harpe_monitor *monitor, const char *name, harpe_window *
                           OPEN_MAX);
     }
     window = calloc(1, sizeof *window);
-    if (!window || !allocate_edge(monitor, &window->start) ||
-        !allocate_edge(monitor, &window->end) ||
+    if (!window || !allocate_reading(monitor, &window->start) ||
+        !allocate_reading(monitor, &window->end) ||
         !HARPE_ARRAY_RESERVE(monitor->windows, monitor->window_capacity,
                              monitor->window_count + 1)) {
         harpe_window_free(window);
@@ -105,14 +105,14 @@ static harpe_status add(harpe_monitor *monitor, const char *name, harpe_window *
     return HARPE_OK;
 }
 
-/* ---- Taking and leaving a window ---------------------------------------------------------- */
+/* ---- Taking and releasing a window ----------------------------------------------------------- */
 
 static harpe_status fail_busy(const char *name, harpe_error *error) {
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
                       "window '%.100s': another thread is just beginning or ending it", name);
 }
 
-/* Makes the window busy: it is then this thread's alone. */
+/* Marks the window as busy, so that no other thread uses it. */
 static harpe_status take_for_begin(harpe_monitor *monitor, const char *name, bool restart,
                                    harpe_window **out, harpe_error *error) {
     harpe_window *window = find(monitor, name);
@@ -151,9 +151,8 @@ static void leave(harpe_monitor *monitor, harpe_window *window, harpe_window_sta
 }
 
 static harpe_status check_call(const harpe_monitor *monitor, const char *name, harpe_error *error) {
-    if (!monitor || !name) {
+    if (!monitor || !name)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a window needs a monitor and a name");
-    }
     if (strnlen(name, NAME_LENGTH_MAX + 1) > NAME_LENGTH_MAX) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "window '%.40s...': its name is longer than %d bytes", name,
@@ -162,24 +161,21 @@ static harpe_status check_call(const harpe_monitor *monitor, const char *name, h
     return HARPE_OK;
 }
 
-/* Puts the window's name before the reason. */
+/* Adds the window's name before the reason. */
 static harpe_status fail_window(const char *name, const harpe_error *reason, harpe_error *error) {
     int vendor_code = reason->vendor_code;
     harpe_status status =
         harpe_fail(error, reason->status, "window '%.100s': %.800s", name, reason->message);
-    if (error) {
-        error->vendor_code = vendor_code;
-    }
+    if (error) error->vendor_code = vendor_code;
     return status;
 }
 
 static void synchronize(harpe_monitor *monitor) {
-    if (monitor->synchronize) {
+    if (monitor->synchronize)
         monitor->synchronize(monitor->synchronize_user, monitor->gpu_indices, monitor->gpu_count);
-    }
 }
 
-/* ---- Begin -------------------------------------------------------------------------------- */
+/* ---- Begin ----------------------------------------------------------------------------------- */
 
 static double unix_time_s(void) {
     struct timespec now;
@@ -202,23 +198,24 @@ harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool 
     synchronize(monitor);
     harpe_error reason;
     window->start_time_s = unix_time_s();
-    status = harpe_edge_read_start(monitor, &window->start, &reason);
+    status = harpe_window_read_start(monitor, &window->start, &reason);
     leave(monitor, window, status == HARPE_OK ? HARPE_WINDOW_OPEN : HARPE_WINDOW_CLOSED);
     return status == HARPE_OK ? HARPE_OK : fail_window(name, &reason, error);
 }
 
-/* ---- End ---------------------------------------------------------------------------------- */
+/* ---- End ------------------------------------------------------------------------------------- */
 
 static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
                             harpe_window_measurement *measurement, harpe_error *error) {
     harpe_status status = harpe_sampler_check(monitor->sampler, error);
     if (status != HARPE_OK) return status;
     synchronize(monitor);
-    status = harpe_edge_read_end(monitor, &window->end, error);
+    status = harpe_window_read_end(monitor, &window->end, error);
     if (status != HARPE_OK) return status;
     status = harpe_measurement_new(monitor, measurement, error);
     if (status != HARPE_OK) return status;
-    status = harpe_edge_difference(monitor, &window->start, &window->end, measurement, error);
+    status =
+        harpe_window_reading_difference(monitor, &window->start, &window->end, measurement, error);
     if (status != HARPE_OK) {
         harpe_window_measurement_clear(measurement);
         return status;
@@ -226,42 +223,41 @@ static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
     return HARPE_OK;
 }
 
-/* The measurement is good also when the disk is full: that is told once, and training goes on. */
+/* Writes the log line. The measurement is valid even if the disk is full, so a failure is logged
+ * once and training continues. */
 static void write_log(harpe_monitor *monitor, const harpe_window *window,
                       const harpe_window_measurement *measurement) {
     harpe_error error;
     if (!monitor->window_log ||
         harpe_window_log_write(monitor->window_log, window->start_time_s, window->name, measurement,
-                               &error) == HARPE_OK) {
+                               &error) == HARPE_OK)
         return;
-    }
     pthread_mutex_lock(&monitor->lock);
     bool is_told = monitor->log_failure_told;
     monitor->log_failure_told = true;
     pthread_mutex_unlock(&monitor->lock);
     if (!is_told) {
-        harpe_monitor_tell(monitor, HARPE_LOG_ERROR, "window '%.100s' is missing in the log: %s",
-                           window->name, error.message);
+        harpe_log_line(&monitor->log, HARPE_LOG_ERROR, "window '%.100s' is missing in the log: %s",
+                       window->name, error.message);
     }
 }
 
-/* Reads a window that this thread has taken, and leaves it. */
+/* Reads a window that this thread has taken, and releases it. */
 static harpe_status finish(harpe_monitor *monitor, harpe_window *window, const char *name,
                            bool closes, harpe_window_measurement *out, harpe_error *error) {
     harpe_error reason;
     harpe_window_measurement measurement = {0};
     harpe_status status = measure(monitor, window, &measurement, &reason);
     if (status == HARPE_OK && closes) {
-        harpe_window_doubts(monitor, window, &measurement);
+        harpe_window_check_plausibility(monitor, window, &measurement);
         write_log(monitor, window, &measurement);
     }
     leave(monitor, window, closes ? HARPE_WINDOW_CLOSED : HARPE_WINDOW_OPEN);
     if (status != HARPE_OK) return fail_window(name, &reason, error);
-    if (out) {
+    if (out)
         *out = measurement;
-    } else {
+    else
         harpe_window_measurement_clear(&measurement);
-    }
     return HARPE_OK;
 }
 
@@ -272,9 +268,7 @@ harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool ca
     harpe_window *window = NULL;
     pthread_mutex_lock(&monitor->lock);
     status = take_open(monitor, name, &window, error);
-    if (status == HARPE_OK && cancel) {
-        window->state = HARPE_WINDOW_CLOSED;
-    }
+    if (status == HARPE_OK && cancel) window->state = HARPE_WINDOW_CLOSED;
     pthread_mutex_unlock(&monitor->lock);
     if (status != HARPE_OK || cancel) return status;
     return finish(monitor, window, name, true, out, error);

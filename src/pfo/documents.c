@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a text to one model: reads the document, checks that it is an object, lets the model read
- * its fields. Says what is wrong with a text that is no JSON as FastAPI does. */
+/* Decodes a text into one model. This file reads the document and checks that it is an object, and
+ * the model reads the fields. If the text is not JSON, the error has the form that FastAPI uses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { SHOWN_DOCUMENT_BYTES = 4096, SUMMARY_SIZE = 256 };
 
-/* Positions count characters, as Python's do. */
+/* A position in characters, as in Python. */
 typedef struct position {
     json_int_t character, line, column;
 } position;
@@ -18,7 +18,7 @@ typedef struct position {
 static position position_of(const char *text, size_t byte) {
     position where = {0, 1, 1};
     for (size_t i = 0; i < byte; i++) {
-        if (((unsigned char)text[i] & 0xC0) == 0x80) continue; /* inside a character */
+        if (((unsigned char)text[i] & 0xC0) == 0x80) continue; /* not a character's first byte */
         where.character++;
         where.column++;
         if (text[i] == '\n') {
@@ -29,7 +29,8 @@ static position position_of(const char *text, size_t byte) {
     return where;
 }
 
-/* The beginning of the document, as much as is valid text and bearable in an answer. */
+/* Returns the beginning of the document that is valid UTF-8, cut to a length that suits an answer.
+ */
 static json_t *shown_document(const char *text, size_t length) {
     size_t shown = length < SHOWN_DOCUMENT_BYTES ? length : SHOWN_DOCUMENT_BYTES;
     return json_stringn(text, harpe_utf8_span(text, shown));
@@ -52,14 +53,13 @@ void harpe_problems_add_failure(harpe_problems *problems, const harpe_place *pla
     json_t *context = json_pack("{s:s, s:o, s:I, s:I, s:I}", "msg", failure->message, "doc",
                                 shown_document(text, length), "pos", where.character, "lineno",
                                 where.line, "colno", where.column);
-    if (!context) {
-        problems->out_of_memory = true;
-    }
+    if (!context) problems->out_of_memory = true;
     harpe_fields_problem_context(&fields, place ? &character : NULL, "value_error.jsondecode",
                                  summary, context);
 }
 
-/* `body` is the place "body", or NULL for texts that are no request. */
+/* Decodes a text. `body` is the location "body", or NULL if the text is not the body of a request.
+ */
 static bool decode(const char *text, size_t length, const harpe_place *body, harpe_model_read *read,
                    void *out, harpe_problems *problems) {
     harpe_json json;
@@ -73,11 +73,10 @@ static bool decode(const char *text, size_t length, const harpe_place *body, har
         harpe_problems_add_failure(problems, body, text, length, &failure);
         return false;
     }
-    if (body && harpe_json_kind_of(&json, 0) == HARPE_JSON_NULL) {
+    if (body && harpe_json_kind_of(&json, 0) == HARPE_JSON_NULL)
         harpe_fields_problem(&fields, body, "value_error.missing", "field required");
-    } else if (harpe_value_is(&fields, 0, body, HARPE_JSON_OBJECT)) {
+    else if (harpe_value_is(&fields, 0, body, HARPE_JSON_OBJECT))
         read(&fields, 0, body, out);
-    }
     harpe_json_free(&json);
     return !fields.has_failed && !problems->out_of_memory;
 }
@@ -92,9 +91,8 @@ harpe_status harpe_text_decode(const char *text, size_t length, harpe_model_read
                                harpe_error *error) {
     harpe_problems problems = {0};
     harpe_status status = HARPE_OK;
-    if (!decode(text, length, NULL, read, out, &problems)) {
+    if (!decode(text, length, NULL, read, out, &problems))
         status = harpe_problems_status(&problems, error);
-    }
     harpe_problems_free(&problems);
     return status;
 }

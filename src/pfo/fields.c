@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Typed fields with pydantic 1's conversions and words. It is stricter where that loses data
- * without a word: true is no number, 4.9 no integer, and no number is infinite. */
+/* Reads typed fields with the conversions and error texts of pydantic 1. This file is stricter than
+ * pydantic where a conversion would lose data silently: true is not a number, 4.9 is not an
+ * integer, and no number is infinite. */
 #include "pfo/fields.h"
 
 #include <limits.h>
@@ -12,7 +13,7 @@
 
 enum { MESSAGE_SIZE = 128 };
 
-/* ---- Problems ----------------------------------------------------------------------------- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 static json_t *location_of(const harpe_place *place) {
     json_t *location = json_array();
@@ -54,18 +55,17 @@ static bool is_number(const harpe_fields *fields, size_t node) {
     return kind == HARPE_JSON_INTEGER || kind == HARPE_JSON_REAL;
 }
 
-/* ---- Values ------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
-/* Without the white space that Python's int() and float() ignore. */
+/* Removes the white space that Python's int() and float() ignore. */
 static harpe_slice stripped(const char *text, size_t length) {
     static const char space[] = " \t\n\v\f\r\x1c\x1d\x1e\x1f";
     while (length > 0 && memchr(space, text[0], sizeof space - 1)) {
         text++;
         length--;
     }
-    while (length > 0 && memchr(space, text[length - 1], sizeof space - 1)) {
+    while (length > 0 && memchr(space, text[length - 1], sizeof space - 1))
         length--;
-    }
     return (harpe_slice){text, length};
 }
 
@@ -82,7 +82,7 @@ static bool to_int64(const harpe_fields *fields, size_t node, int64_t *out) {
     return harpe_text_to_int(text, length, out);
 }
 
-/* `limit_name` is "ge" or "le". */
+/* Adds the problem that a number is beyond a limit. `limit_name` is "ge" or "le". */
 static bool add_limit(harpe_fields *fields, const harpe_place *place, bool is_minimum, int limit) {
     char message[MESSAGE_SIZE];
     (void)snprintf(message, sizeof message, "ensure this value is %s than or equal to %d",
@@ -97,9 +97,8 @@ bool harpe_value_int(harpe_fields *fields, size_t node, const harpe_place *place
                      int *out) {
     int64_t value;
     if (is_null(fields, node, place)) return false;
-    if (!to_int64(fields, node, &value)) {
+    if (!to_int64(fields, node, &value))
         return add(fields, place, "type_error.integer", "value is not a valid integer");
-    }
     if (value < minimum) return add_limit(fields, place, true, minimum);
     if (value > INT_MAX) return add_limit(fields, place, false, INT_MAX);
     *out = (int)value;
@@ -117,9 +116,8 @@ bool harpe_value_double(harpe_fields *fields, size_t node, const harpe_place *pl
         harpe_slice number = stripped(text, length);
         (void)harpe_parse_double(number.bytes, number.length, &value);
     }
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return add(fields, place, "type_error.float", "value is not a valid float");
-    }
     *out = value;
     return true;
 }
@@ -133,9 +131,8 @@ bool harpe_value_text(harpe_fields *fields, size_t node, const harpe_place *plac
         return true;
     }
     if (kind >= HARPE_JSON_LIST ||
-        (is_number(fields, node) && !isfinite(fields->json->nodes[node].number))) {
+        (is_number(fields, node) && !isfinite(fields->json->nodes[node].number)))
         return add(fields, place, "type_error.str", "str type expected");
-    }
     out->bytes = harpe_json_bytes(fields->json, node, &out->length);
     return true;
 }
@@ -158,14 +155,12 @@ const char *harpe_slice_put(harpe_slice slice, char **room) {
     return copy;
 }
 
-/* ---- Members ------------------------------------------------------------------------------ */
+/* ---- Members --------------------------------------------------------------------------------- */
 
 static size_t find(harpe_fields *fields, size_t object, const harpe_place *place,
                    bool is_required) {
     size_t node = harpe_json_member(fields->json, object, place->name);
-    if (node == 0 && is_required) {
-        (void)add(fields, place, "value_error.missing", "field required");
-    }
+    if (node == 0 && is_required) (void)add(fields, place, "value_error.missing", "field required");
     return node;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading typed fields out of a JSON tree, as pydantic 1 reads them: 4, 4.0 and "4" are integers,
- * every bad field is added to the problems with its place, and reading goes on. What a model's
- * fields are, the models say (job_info.c ...). */
+/* Reads typed fields from a JSON tree as pydantic 1 does: 4, 4.0 and "4" are integers. For every
+ * invalid field, a problem with the field's location is added, and reading continues. The models
+ * (job_info.c ...) define their fields. */
 #ifndef HARPE_PFO_FIELDS_H
 #define HARPE_PFO_FIELDS_H
 
@@ -12,15 +12,15 @@
 #include "pfo/json_tree.h"
 #include "pfo/validation.h"
 
-/* A document being read into models. */
+/* A document that is being read into models. */
 typedef struct harpe_fields {
     const harpe_json *json;
     harpe_problems *problems;
-    bool has_failed; /* a problem was added */
+    bool has_failed; /* true after a problem was added */
 } harpe_fields;
 
-/* Where a value stands, from the inside out, kept on the stack: a member's name or, when `name` is
- * NULL, an item's index. A NULL pointer is the root. */
+/* The location of a value, as a chain on the stack from the innermost element outwards. An element
+ * is a member's name, or an item's index if `name` is NULL. A NULL pointer is the root. */
 typedef struct harpe_place {
     const struct harpe_place *parent;
     const char *name;
@@ -37,61 +37,66 @@ static inline harpe_place harpe_place_item(const harpe_place *parent, size_t ind
     return (harpe_place){parent, NULL, 0, index};
 }
 
-/* A text inside the document (or a static one): not NUL-terminated. NULL bytes: null. */
+/* A text in the document, or a static text. It is not NUL-terminated. If `bytes` is NULL, the value
+ * is null. */
 typedef struct harpe_slice {
     const char *bytes;
     size_t length;
 } harpe_slice;
 
-/* Copies a slice to `*room`, NUL-terminated, and moves `*room` behind it. NULL for null. */
+/* Copies a slice to `*room`, appends a NUL, and moves `*room` behind the copy. Returns NULL for
+ * null. */
 const char *harpe_slice_put(harpe_slice slice, char **room);
 
 void harpe_fields_problem(harpe_fields *fields, const harpe_place *place, const char *type,
                           const char *message);
-/* With "ctx": taken over. */
+/* Adds a problem whose "ctx" is `context`. Takes `context` over. */
 void harpe_fields_problem_context(harpe_fields *fields, const harpe_place *place, const char *type,
                                   const char *message, json_t *context);
 
-/* ---- Values: false when a problem was added, and then the output is untouched ---------------- */
+/* ---- Values: return false if a problem was added; the output is then unchanged --------------- */
 
 bool harpe_value_int(harpe_fields *fields, size_t node, const harpe_place *place, int minimum,
                      int *out);
 bool harpe_value_double(harpe_fields *fields, size_t node, const harpe_place *place, double *out);
 bool harpe_value_text(harpe_fields *fields, size_t node, const harpe_place *place,
                       harpe_slice *out);
-/* Is the node of that kind (LIST or OBJECT)? */
+/* Returns true if the node has the kind `kind` (LIST or OBJECT). */
 bool harpe_value_is(harpe_fields *fields, size_t node, const harpe_place *place,
                     harpe_json_kind kind);
 
-/* [+-]digits with white space around, as Python's int() takes them; within int64. */
+/* Reads [+-]digits within the range of int64. Like Python's int(), it ignores white space around
+ * them. */
 bool harpe_text_to_int(const char *text, size_t length, int64_t *out);
 
 /* ---- Members of an object at `place` --------------------------------------------------------- */
 
-/* A required integer of at least `minimum`. */
+/* Reads a required integer of at least `minimum`. */
 bool harpe_member_int(harpe_fields *fields, size_t object, const harpe_place *place,
                       const char *name, int minimum, int *out);
-/* Left alone when absent. */
+/* Reads an optional text. If it is absent, the output is unchanged. */
 bool harpe_member_text(harpe_fields *fields, size_t object, const harpe_place *place,
                        const char *name, bool may_be_null, harpe_slice *out);
-/* A list or an object: its node; 0 when absent or bad (a problem, unless absent and optional). */
+/* Returns the node of a member that is a list or an object. Returns 0 if the member is missing or
+ * invalid. Adds a problem if the member is invalid, or if it is required and missing. */
 size_t harpe_member_container(harpe_fields *fields, size_t object, const harpe_place *place,
                               const char *name, harpe_json_kind kind, bool is_required);
 
 /* ---- Documents ------------------------------------------------------------------------------- */
 
-/* Reads one model from an object. Fills `*out` only when it adds no problem. */
+/* Reads one model from an object. Fills `*out` only if the object has no problem. */
 typedef void harpe_model_read(harpe_fields *fields, size_t object, const harpe_place *place,
                               void *out);
 
-/* A request's body: problems stand under "body". */
+/* Decodes a request's body. The locations of problems begin with "body". */
 bool harpe_body_decode(const char *body, size_t length, harpe_model_read *read, void *out,
                        harpe_problems *problems);
-/* One model, with the first problem as the error. */
+/* Decodes one model. The first problem becomes the error. */
 harpe_status harpe_text_decode(const char *text, size_t length, harpe_model_read *read, void *out,
                                harpe_error *error);
 
-/* Adds why a document cannot be read, at ["body", character] or, without `place`, at the root. */
+/* Adds the reason why a document cannot be read, at ["body", character], or at the root if `place`
+ * is NULL. */
 void harpe_problems_add_failure(harpe_problems *problems, const harpe_place *place,
                                 const char *text, size_t length, const harpe_json_failure *failure);
 

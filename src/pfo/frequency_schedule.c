@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FrequencySchedule: the instructions of one rank's iteration, each with the clock that it is to
- * run at, as [name, MHz] pairs. */
+/* FrequencySchedule: the instructions of one rank's iteration, each with its requested clock, as
+ * [name, MHz] pairs. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,22 +12,21 @@
 #include "pfo/models.h"
 #include "pfo/writing.h"
 
-/* One allocation: the instructions, and behind them `name_bytes` for their names. */
+/* Allocates the instructions and, after them, `name_bytes` for their names. */
 static harpe_scheduled_instruction *make_block(size_t count, size_t name_bytes, char **names) {
     size_t bytes;
     if (__builtin_mul_overflow(count, sizeof(harpe_scheduled_instruction), &bytes) ||
-        __builtin_add_overflow(bytes, name_bytes, &bytes)) {
+        __builtin_add_overflow(bytes, name_bytes, &bytes))
         return NULL;
-    }
     char *block = malloc(bytes > 0 ? bytes : 1);
     if (!block) return NULL;
     *names = block + count * sizeof(harpe_scheduled_instruction);
     return (harpe_scheduled_instruction *)(void *)block;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Whatever each name turns out to be, it is not longer than this. */
+/* Returns an upper limit for the length of all names. */
 static size_t name_bytes_at_most(const harpe_json *json, size_t list) {
     size_t bytes = 0;
     for (size_t node = list + 1; node < json->nodes[list].held.end; node++) {
@@ -44,9 +43,8 @@ static size_t name_bytes_at_most(const harpe_json *json, size_t list) {
 
 static bool is_pair(harpe_fields *fields, size_t node, const harpe_place *place) {
     const harpe_json *json = fields->json;
-    if (harpe_json_kind_of(json, node) == HARPE_JSON_NULL) {
+    if (harpe_json_kind_of(json, node) == HARPE_JSON_NULL)
         return harpe_value_is(fields, node, place, HARPE_JSON_LIST);
-    }
     if (harpe_json_kind_of(json, node) != HARPE_JSON_LIST) {
         harpe_fields_problem(fields, place, "type_error.tuple", "value is not a valid tuple");
         return false;
@@ -112,9 +110,7 @@ void harpe_frequency_schedule_read(harpe_fields *fields, size_t object, const ha
     (void)harpe_member_int(fields, object, place, "rank", 0, &schedule.rank);
     size_t list =
         harpe_member_container(fields, object, place, "frequencies", HARPE_JSON_LIST, true);
-    if (list != 0) {
-        read_instructions(fields, list, place, &schedule);
-    }
+    if (list != 0) read_instructions(fields, list, place, &schedule);
     schedule.is_trial = read_trial(fields, object, place);
     if (fields->has_failed || fields->problems->out_of_memory) {
         harpe_frequency_schedule_free(&schedule);
@@ -128,7 +124,7 @@ harpe_status harpe_frequency_schedule_parse(const char *json, size_t length,
     return harpe_text_decode(json, length, harpe_frequency_schedule_read, out, error);
 }
 
-/* ---- The rest ----------------------------------------------------------------------------- */
+/* ---- The rest -------------------------------------------------------------------------------- */
 
 void harpe_frequency_schedule_write(harpe_text *text, const void *model) {
     const harpe_frequency_schedule *schedule = model;
@@ -154,9 +150,8 @@ harpe_status harpe_frequency_schedule_copy(const harpe_frequency_schedule *from,
                                            harpe_frequency_schedule *to, harpe_error *error) {
     size_t name_bytes = 0;
     char *names = NULL;
-    for (size_t i = 0; i < from->instruction_count; i++) {
+    for (size_t i = 0; i < from->instruction_count; i++)
         name_bytes += strlen(from->instructions[i].instruction) + 1;
-    }
     harpe_scheduled_instruction *instructions =
         make_block(from->instruction_count, name_bytes, &names);
     if (!instructions) return harpe_fail_memory(error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's id: readable, sortable by time, and safe as a URL segment and a directory name whatever
- * its metadata says. Whether an id is taken, the server knows. */
+/* Makes a job's id. The id is readable and sortable by time. For any metadata it is safe as a
+ * segment of a URL and as a directory name. The server checks whether an id is in use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool is_allowed(char c) {
     return is_letter_or_digit(c) || (c != '\0' && strchr("._:=,@-", c));
 }
 
-/* One '_' for each character, however many bytes it has. */
+/* Appends one '_' for each unsafe character, no matter how many bytes it has. */
 static void append_safe(harpe_text *text, const char *part) {
     size_t kept = 0;
     for (; *part != '\0' && kept < LONGEST_PART; part++) {
@@ -34,31 +34,25 @@ char *harpe_job_id_make(const harpe_job_info *job, const char *scheduler, time_t
                         int repetition) {
     struct tm local;
     harpe_text text = {0};
-    if (!localtime_r(&when, &local)) {
-        local = (struct tm){.tm_year = 70, .tm_mday = 1}; /* a year that no int holds */
-    }
+    if (!localtime_r(&when, &local))
+        local = (struct tm){.tm_year = 70, .tm_mday = 1}; /* the year does not fit an int */
     harpe_text_printf(&text, "%04d-%02d-%02d-%02d-%02d-%02d", local.tm_year + 1900,
                       local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec);
-    if (repetition > 1) {
-        harpe_text_printf(&text, ".%d", repetition);
-    }
+    if (repetition > 1) harpe_text_printf(&text, ".%d", repetition);
     harpe_text_printf(&text, "+dp%d+pp%d+tp%d+", job->dp_degree, job->pp_degree, job->tp_degree);
     append_safe(&text, scheduler);
     if (job->job_metadata && job->job_metadata[0] != '\0') {
         harpe_text_append(&text, "+", 1);
         append_safe(&text, job->job_metadata);
     }
-    if (text.failed) {
-        harpe_text_free(&text);
-    }
+    if (text.failed) harpe_text_free(&text);
     return text.data;
 }
 
 bool harpe_job_id_is_valid(const char *id) {
     size_t length = 0;
     if (id[0] == '.') return false;
-    for (; id[length] != '\0'; length++) {
+    for (; id[length] != '\0'; length++)
         if (length == LONGEST_ID || !(is_allowed(id[length]) || id[length] == '+')) return false;
-    }
     return length > 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JobInfo: a job as its first rank registers it, and as it is stored once it has an id. */
+/* JobInfo: a job as its first rank registers it, and as the server stores it with its id. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { JOB_KEY_BYTES = 256 };
 
-/* All texts in one allocation, that of job_id. */
+/* Copies all texts into one allocation, which begins with job_id. */
 static bool put_texts(harpe_job_info *job, harpe_slice id, harpe_slice metadata, harpe_slice key) {
     char *room = malloc(id.length + 1 + metadata.length + 1 + key.length + 1);
     if (!room) return false;
@@ -24,16 +24,15 @@ static harpe_slice slice_of(const char *text) {
     return text ? (harpe_slice){text, strlen(text)} : (harpe_slice){0};
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void check_product(harpe_fields *fields, const harpe_place *place,
                           const harpe_job_info *job) {
     int64_t product;
     if (!__builtin_mul_overflow((int64_t)job->pp_degree * job->dp_degree, job->tp_degree,
                                 &product) &&
-        product == job->world_size) {
+        product == job->world_size)
         return;
-    }
     harpe_place here = harpe_place_member(place, "world_size", strlen("world_size"));
     harpe_fields_problem(fields, &here, "assertion_error",
                          "world_size must be pp_degree * dp_degree * tp_degree");
@@ -62,9 +61,7 @@ static void read_job(harpe_fields *fields, size_t object, const harpe_place *pla
     has_degrees &= harpe_member_int(fields, object, place, "dp_degree", 1, &job.dp_degree);
     has_degrees &= harpe_member_int(fields, object, place, "tp_degree", 1, &job.tp_degree);
     has_degrees &= harpe_member_int(fields, object, place, "world_size", 1, &job.world_size);
-    if (has_degrees) {
-        check_product(fields, place, &job);
-    }
+    if (has_degrees) check_product(fields, place, &job);
     (void)harpe_member_text(fields, object, place, "job_metadata", true, &metadata);
     read_key(fields, object, place, &key);
     if (fields->has_failed) return;
@@ -93,7 +90,7 @@ harpe_status harpe_job_info_parse(const char *json, size_t length, harpe_job_inf
     return harpe_text_decode(json, length, read_any_job, out, error);
 }
 
-/* ---- The rest ----------------------------------------------------------------------------- */
+/* ---- The rest -------------------------------------------------------------------------------- */
 
 harpe_status harpe_job_info_format(const harpe_job_info *job, char **json, harpe_error *error) {
     harpe_text text = {0};
@@ -112,9 +109,8 @@ harpe_status harpe_job_info_copy(const harpe_job_info *from, harpe_job_info *to,
                                  harpe_error *error) {
     harpe_job_info job = *from;
     if (!put_texts(&job, slice_of(from->job_id ? from->job_id : ""), slice_of(from->job_metadata),
-                   slice_of(from->job_key))) {
+                   slice_of(from->job_key)))
         return harpe_fail_memory(error);
-    }
     *to = job;
     return HARPE_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking into a JSON tree that was read (json_tree.c): texts, integers, members by name. */
+/* Reads values from a JSON tree (json_tree.c): texts, integers, members by name. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ bool harpe_json_int64(const harpe_json *json, size_t node, int64_t *value) {
     return true;
 }
 
-/* ---- Members ------------------------------------------------------------------------------ */
+/* ---- Members --------------------------------------------------------------------------------- */
 
 size_t harpe_json_member(const harpe_json *json, size_t object, const char *name) {
     size_t name_length = strlen(name);
@@ -53,9 +53,7 @@ size_t harpe_json_member(const harpe_json *json, size_t object, const char *name
     for (size_t key = object + 1; key < end; key = harpe_json_next(json, key + 1)) {
         size_t length;
         const char *bytes = harpe_json_bytes(json, key, &length);
-        if (length == name_length && memcmp(bytes, name, length) == 0) {
-            found = key + 1;
-        }
+        if (length == name_length && memcmp(bytes, name, length) == 0) found = key + 1;
     }
     return found;
 }
@@ -94,13 +92,11 @@ bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **p
     }
     qsort_r(list, all, sizeof *list, by_key, (void *)json);
     size_t distinct = 0;
-    for (uint32_t i = 0; i < all; i++) {
-        if (distinct > 0 && compare_keys(json, list[distinct - 1].key, list[i].key) == 0) {
+    for (uint32_t i = 0; i < all; i++)
+        if (distinct > 0 && compare_keys(json, list[distinct - 1].key, list[i].key) == 0)
             list[distinct - 1].value = list[i].value;
-        } else {
+        else
             list[distinct++] = list[i];
-        }
-    }
     qsort(list, distinct, sizeof *list, by_order);
     *pairs = list;
     *count = distinct;

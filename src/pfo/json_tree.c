@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads JSON into a flat list of nodes. Results of ranks are mostly numbers: they are converted
- * while they are scanned, and nothing is allocated for each value. What the values must be is for
- * the models to say. */
+/* Reads JSON into a flat list of nodes. The results of ranks consist mostly of numbers. The scan
+ * converts these numbers without an allocation for each value. The models check the values. */
 #include "pfo/json_tree.h"
 
 #include <math.h>
@@ -15,7 +14,7 @@ typedef struct reader {
     const char *text, *at, *end;
     harpe_json_node *nodes;
     size_t count, capacity;
-    char *decoded; /* room for all texts that have escapes; NULL: none met yet */
+    char *decoded; /* room for all texts with escapes; NULL: none so far */
     size_t decoded_length;
     const char *message;
     const char *failed_at;
@@ -29,24 +28,21 @@ static bool fail_at(reader *r, const char *at, const char *message) {
 
 /* Adds a node without its value. */
 static bool push(reader *r, harpe_json_kind kind, const char *start) {
-    if (r->count == r->capacity && !HARPE_ARRAY_RESERVE(r->nodes, r->capacity, r->count + 1)) {
+    if (r->count == r->capacity && !HARPE_ARRAY_RESERVE(r->nodes, r->capacity, r->count + 1))
         return fail_at(r, r->at, NULL);
-    }
     r->nodes[r->count++] =
         (harpe_json_node){.start = (uint32_t)(start - r->text), .kind = (uint32_t)kind};
     return true;
 }
 
 static void skip_space(reader *r) {
-    while (r->at < r->end &&
-           (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t')) {
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t'))
         r->at++;
-    }
 }
 
 static bool next_is(const reader *r, char c) { return r->at < r->end && *r->at == c; }
 
-/* ---- Texts -------------------------------------------------------------------------------- */
+/* ---- Texts ----------------------------------------------------------------------------------- */
 
 static int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -55,7 +51,8 @@ static int hex_value(char c) {
     return -1;
 }
 
-/* Four hexadecimal digits; like Python, there must be something behind them. */
+/* Reads four hexadecimal digits. As in Python, at least one more character must follow the digits.
+ */
 static bool read_code_unit(reader *r, const char *digits, uint32_t *unit) {
     uint32_t value = 0;
     if (r->end - digits <= 4) return fail_at(r, digits - 1, "Invalid \\uXXXX escape");
@@ -88,8 +85,8 @@ static void put_code_point(reader *r, uint32_t code) {
     r->decoded_length = (size_t)(out - r->decoded);
 }
 
-/* `at` is behind "\u". What neither UTF-8 nor a C string can hold, a lone half of a surrogate pair
- * or NUL, becomes U+FFFD. */
+/* Reads an escape; `*at` points after "\u". A lone surrogate becomes U+FFFD, because UTF-8 cannot
+ * contain it, and so does NUL, because a C string cannot contain it. */
 static bool read_unicode_escape(reader *r, const char **at) {
     uint32_t code;
     uint32_t low;
@@ -120,9 +117,9 @@ static bool read_escape(reader *r, const char *opening, const char **at) {
     return true;
 }
 
-/* The rest of a text with escapes, from the first one at `at` on. */
+/* Reads the rest of a text with escapes, starting with the first escape at `at`. */
 static bool read_escaped_text(reader *r, const char *opening, const char *at) {
-    if (!r->decoded) { /* once for all: no text grows by decoding */
+    if (!r->decoded) { /* allocated once, because decoding makes no text longer */
         r->decoded = malloc((size_t)(r->end - opening));
         if (!r->decoded) return fail_at(r, at, NULL);
     }
@@ -134,9 +131,8 @@ static bool read_escaped_text(reader *r, const char *opening, const char *at) {
         if (*at == '"') break;
         if (!read_escape(r, opening, &at)) return false;
         plain = at;
-        while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) {
+        while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20)
             at++;
-        }
         if (at == r->end) return fail_at(r, opening, "Unterminated string starting at");
         if ((unsigned char)*at < 0x20) return fail_at(r, at, "Invalid control character at");
     }
@@ -149,9 +145,8 @@ static bool read_escaped_text(reader *r, const char *opening, const char *at) {
 static bool read_text(reader *r) {
     const char *opening = r->at;
     const char *at = opening + 1;
-    while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) {
+    while (at < r->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20)
         at++;
-    }
     if (at == r->end) return fail_at(r, opening, "Unterminated string starting at");
     if ((unsigned char)*at < 0x20) return fail_at(r, at, "Invalid control character at");
     if (*at == '\\') return read_escaped_text(r, opening, at);
@@ -161,7 +156,7 @@ static bool read_text(reader *r) {
     return true;
 }
 
-/* ---- Values ------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static bool read_value(reader *r, int depth);
 
@@ -227,9 +222,8 @@ static bool read_list(reader *r, int depth) {
 }
 
 static bool read_pair(reader *r, int depth) {
-    if (!next_is(r, '"')) {
+    if (!next_is(r, '"'))
         return fail_at(r, r->at, "Expecting property name enclosed in double quotes");
-    }
     if (!read_text(r)) return false;
     skip_space(r);
     if (!next_is(r, ':')) return fail_at(r, r->at, "Expecting ':' delimiter");
@@ -260,9 +254,8 @@ static bool read_object(reader *r, int depth) {
 static bool read_value(reader *r, int depth) {
     if (r->at == r->end) return fail_at(r, r->at, "Expecting value");
     char c = *r->at;
-    if ((c >= '0' && c <= '9') || (c == '-' && r->end - r->at > 1 && r->at[1] != 'I')) {
+    if ((c >= '0' && c <= '9') || (c == '-' && r->end - r->at > 1 && r->at[1] != 'I'))
         return read_number(r);
-    }
     if (c == '"') return read_text(r);
     if (c != '[' && c != '{') return read_word(r);
     if (depth == HARPE_JSON_DEPTH) return fail_at(r, r->at, "Nested deeper than 64 levels");
@@ -274,10 +267,8 @@ static bool read_document(reader *r) {
     size_t valid = harpe_utf8_span(r->text, length);
     if (length > UINT32_MAX - 1) return fail_at(r, r->text, "Document of more than 4 GiB");
     if (valid < length) return fail_at(r, r->text + valid, "Invalid UTF-8");
-    if (length >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0) {
-        r->at += 3; /* a byte order mark */
-    }
-    /* Numbers as training code prints them take 18 bytes each. */
+    if (length >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0) r->at += 3; /* a byte order mark */
+    /* A number that training code prints has about 18 bytes. */
     if (!HARPE_ARRAY_RESERVE(r->nodes, r->capacity, length / 16 + 8))
         return fail_at(r, r->at, NULL);
     skip_space(r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files that the server dumps, and what a profiler gathered: JSON lists of models, written
- * whole and read again. One way for all models; a table of functions says how each is read. */
+/* Reads and writes the files that the server dumps, and the results of a profiler: JSON lists of
+ * models, written completely or not at all. The code is the same for all models. A table of
+ * functions handles the parts that differ. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 #define FILE_LIMIT_BYTES ((size_t)1 << 30)
 
-/* How one model is read, written and freed. */
+/* The functions that read, write and free one model. */
 typedef struct model {
     size_t size;
     harpe_model_read *read;
@@ -38,7 +39,7 @@ static const model offline_result_model = {
     sizeof(harpe_offline_profiling_result), harpe_offline_profiling_result_read,
     harpe_offline_profiling_result_write, free_offline_result};
 
-/* ---- Any list ----------------------------------------------------------------------------- */
+/* ---- Any list -------------------------------------------------------------------------------- */
 
 static harpe_status save(const model *kind, const char *path, const void *items, size_t count,
                          harpe_error *error) {
@@ -56,13 +57,12 @@ static harpe_status save(const model *kind, const char *path, const void *items,
 }
 
 static void free_list(const model *kind, void *items, size_t count) {
-    for (size_t i = 0; i < count && items; i++) {
+    for (size_t i = 0; i < count && items; i++)
         kind->free_item((char *)items + i * kind->size);
-    }
     free(items);
 }
 
-/* The root, or what an object has under "__root__". */
+/* Finds the list: the root, or the value of "__root__" in an object. */
 static bool find_list(harpe_fields *fields, size_t *list) {
     size_t wrapped = harpe_json_kind_of(fields->json, 0) == HARPE_JSON_OBJECT
                          ? harpe_json_member(fields->json, 0, "__root__")
@@ -83,9 +83,8 @@ static void *read_items(const model *kind, harpe_fields *fields, size_t *count) 
     size_t node = list + 1;
     for (size_t i = 0; i < length; i++) {
         harpe_place place = harpe_place_item(NULL, i);
-        if (harpe_value_is(fields, node, &place, HARPE_JSON_OBJECT)) {
+        if (harpe_value_is(fields, node, &place, HARPE_JSON_OBJECT))
             kind->read(fields, node, &place, items + i * kind->size);
-        }
         node = harpe_json_next(fields->json, node);
     }
     if (fields->has_failed || fields->problems->out_of_memory) {
@@ -96,7 +95,7 @@ static void *read_items(const model *kind, harpe_fields *fields, size_t *count) 
     return items;
 }
 
-/* Errors stand behind the file's name. */
+/* Parses a list. Errors begin with the file's name. */
 static harpe_status parse(const model *kind, const char *path, const char *text, size_t length,
                           void **items, size_t *count, harpe_error *error) {
     harpe_problems problems = {0};
@@ -129,7 +128,7 @@ static harpe_status load(const model *kind, const char *path, void **items, size
     return status;
 }
 
-/* ---- Each list ---------------------------------------------------------------------------- */
+/* ---- Each list ------------------------------------------------------------------------------- */
 
 harpe_status harpe_ranks_save(const char *path, const harpe_rank_info *ranks, size_t count,
                               harpe_error *error) {
@@ -140,9 +139,7 @@ harpe_status harpe_ranks_load(const char *path, harpe_rank_info **ranks, size_t 
                               harpe_error *error) {
     void *items = NULL;
     harpe_status status = load(&rank_model, path, &items, count, error);
-    if (status == HARPE_OK) {
-        *ranks = items;
-    }
+    if (status == HARPE_OK) *ranks = items;
     return status;
 }
 
@@ -159,9 +156,7 @@ harpe_status harpe_schedules_load(const char *path, harpe_frequency_schedule **s
                                   size_t *count, harpe_error *error) {
     void *items = NULL;
     harpe_status status = load(&schedule_model, path, &items, count, error);
-    if (status == HARPE_OK) {
-        *schedules = items;
-    }
+    if (status == HARPE_OK) *schedules = items;
     return status;
 }
 
@@ -178,9 +173,7 @@ harpe_status harpe_profiling_results_load(const char *path, harpe_profiling_resu
                                           size_t *count, harpe_error *error) {
     void *items = NULL;
     harpe_status status = load(&result_model, path, &items, count, error);
-    if (status == HARPE_OK) {
-        *results = items;
-    }
+    if (status == HARPE_OK) *results = items;
     return status;
 }
 
@@ -199,9 +192,7 @@ harpe_status harpe_offline_profiling_results_load(const char *path,
                                                   size_t *count, harpe_error *error) {
     void *items = NULL;
     harpe_status status = load(&offline_result_model, path, &items, count, error);
-    if (status == HARPE_OK) {
-        *results = items;
-    }
+    if (status == HARPE_OK) *results = items;
     return status;
 }
 

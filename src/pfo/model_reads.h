@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How each model is read from an object of a JSON tree and appended to a text: what single models
- * and the lists in files share. Private to src/pfo. */
+/* Functions that read a model from an object of a JSON tree, and functions that append a model to a
+ * text. The code for single models and for the lists in files uses them. Private to src/pfo. */
 #ifndef HARPE_PFO_MODEL_READS_H
 #define HARPE_PFO_MODEL_READS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models as they arrive in requests: decoded from a body with every bad field listed, and checked
- * against the job they belong to. The public side is harpe/pfo.h. Any thread. */
+/* Decodes models from request bodies, lists every invalid field, and checks that models fit their
+ * job. harpe/pfo.h is the public part. May be called on any thread. */
 #ifndef HARPE_PFO_MODELS_H
 #define HARPE_PFO_MODELS_H
 
@@ -13,8 +13,9 @@
 
 #include "pfo/validation.h"
 
-/* Each decodes a request body (at most 64 levels deep). True and `*out` filled; or false, `*out`
- * untouched, and problems (locations begin with "body") added. */
+/* Each function decodes a request body with at most 64 levels. On success it fills `*out` and
+ * returns true. On failure it returns false, leaves `*out` unchanged, and adds problems whose
+ * locations begin with "body". */
 bool harpe_job_info_decode(const char *body, size_t length, harpe_job_info *out,
                            harpe_problems *problems);
 bool harpe_rank_info_decode(const char *body, size_t length, harpe_rank_info *out,
@@ -22,40 +23,42 @@ bool harpe_rank_info_decode(const char *body, size_t length, harpe_rank_info *ou
 bool harpe_profiling_result_decode(const char *body, size_t length, harpe_profiling_result *out,
                                    harpe_problems *problems);
 
-/* True: harpe_profiling_result_decode would accept it, and `*rank` is its rank. False: that one
- * must be asked. Takes a tenth of its time and nothing of the heap. */
+/* Returns true if it is certain that harpe_profiling_result_decode would accept the body. `*rank`
+ * is then the rank. If it returns false, only harpe_profiling_result_decode can decide. The scan
+ * takes less than half as long as decoding and allocates nothing. */
 bool harpe_profiling_result_scan(const char *body, size_t length, int *rank);
 
-/* What one rank's iterations took together; values that make no sense are left out. */
+/* The sums over the iterations of one rank. Implausible values are left out. */
 typedef struct harpe_result_totals {
-    size_t iterations; /* for which a time was reported */
+    size_t iterations; /* number of iterations for which a time was reported */
     double time_s, energy_j;
 } harpe_result_totals;
 
-/* The same, and what its iter_time and iter_energy come to. */
+/* Does the same, and adds up iter_time and iter_energy. */
 bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *rank,
                                         harpe_result_totals *totals);
 harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *result);
 
-/* A query value such as "3" for `name` (location ["query", name]); `text` NULL: missing. */
+/* Decodes a query value such as "3" for `name` (location ["query", name]). `text` NULL: missing. */
 bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,
                             harpe_problems *problems);
 
-/* Is `rank` possible in `job`: rank < world_size, each coordinate within its degree? Adds to
- * `problems` (assertion_error) where not. */
+/* Returns true if `rank` is possible in `job`: the rank is below the world size, and each
+ * coordinate is below its degree. Otherwise adds a problem of type assertion_error. */
 bool harpe_rank_info_fits(const harpe_rank_info *rank, const harpe_job_info *job,
                           harpe_problems *problems);
-/* The same data, order of frequencies included. */
+/* Returns true if `a` and `b` are equal, including the order of their frequencies. */
 bool harpe_rank_info_equal(const harpe_rank_info *a, const harpe_rank_info *b);
 
-/* The id of a job registered at local time `when` with `scheduler`:
- * YYYY-MM-DD-HH-MM-SS+dpD+ppP+tpT+SCHEDULER[+METADATA]. `repetition` 1 gives none, 2 gives ".2"
+/* Makes the id of a job that registered at local time `when` with `scheduler`:
+ * YYYY-MM-DD-HH-MM-SS+dpD+ppP+tpT+SCHEDULER[+METADATA]. `repetition` 1 adds nothing, 2 adds ".2"
  * after the time, and so on. Characters of scheduler and metadata outside [A-Za-z0-9._:=,@-] become
- * '_', at most 128 of the metadata are kept. To be freed with free(); NULL when out of memory. */
+ * '_', and at most 128 characters of each of the two are kept. The caller frees the id with free();
+ * NULL when out of memory. */
 char *harpe_job_id_make(const harpe_job_info *job, const char *scheduler, time_t when,
                         int repetition);
-/* Could be an id of ours: 1 to 512 of [A-Za-z0-9._:=,@+-], does not begin with '.'. Nothing else
- * may become a path. */
+/* Returns true if `id` has the form of Harpe's ids: 1 to 512 characters of [A-Za-z0-9._:=,@+-], of
+ * which the first is not '.'. Only such an id may become a path. */
 bool harpe_job_id_is_valid(const char *id);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OfflineProfilingResult: what a rank's forward and backward take at each frequency, and the
- * profile CSV that the planner reads. */
+/* OfflineProfilingResult: the time and energy of a rank's forward and backward at each frequency,
+ * and the profile CSV that the planner reads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 enum { TABLE_COUNT = 4 };
 
-/* In the model's order. */
+/* The names of the tables, in the order of the model's fields. */
 static const char *const table_names[TABLE_COUNT] = {"forward_time", "forward_energy",
                                                      "backward_time", "backward_energy"};
 
@@ -41,9 +41,9 @@ static void set_tables(harpe_offline_profiling_result *result, const table table
     result->backward_energy_count = tables[3].count;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Keys are frequencies in text. */
+/* Reads a pair. The key is a frequency as text. */
 static void read_pair(harpe_fields *fields, const harpe_json_pair *pair, const harpe_place *place,
                       harpe_frequency_value *out) {
     size_t length;
@@ -67,9 +67,8 @@ static void read_table(harpe_fields *fields, size_t object, const harpe_place *p
     harpe_place here = harpe_place_member(place, name, strlen(name));
     out->values = *room;
     if (harpe_member_container(fields, object, place, name, HARPE_JSON_OBJECT, true) == 0) return;
-    for (size_t i = 0; i < out->count; i++) {
+    for (size_t i = 0; i < out->count; i++)
         read_pair(fields, &pairs[i], &here, (*room)++);
-    }
 }
 
 void harpe_offline_profiling_result_read(harpe_fields *fields, size_t object,
@@ -84,21 +83,19 @@ void harpe_offline_profiling_result_read(harpe_fields *fields, size_t object,
         total += tables[i].count;
     }
     harpe_frequency_value *room = has_memory ? harpe_calloc(total, sizeof *room) : NULL;
-    if (room) { /* freed by forward_time_s, which comes first */
+    if (room) { /* the first table, forward_time_s, begins the block and frees it */
         (void)harpe_member_int(fields, object, place, "rank", 0, &result.rank);
         (void)harpe_member_int(fields, object, place, "dp_rank", 0, &result.dp_rank);
         (void)harpe_member_int(fields, object, place, "pp_rank", 0, &result.pp_rank);
         (void)harpe_member_int(fields, object, place, "tp_rank", 0, &result.tp_rank);
-        for (int i = 0; i < TABLE_COUNT; i++) {
+        for (int i = 0; i < TABLE_COUNT; i++)
             read_table(fields, object, place, table_names[i], pairs[i], &tables[i], &room);
-        }
         set_tables(&result, tables);
     } else {
         fields->problems->out_of_memory = true;
     }
-    for (int i = 0; i < TABLE_COUNT; i++) {
+    for (int i = 0; i < TABLE_COUNT; i++)
         free(pairs[i]);
-    }
     if (fields->has_failed || fields->problems->out_of_memory) {
         harpe_offline_profiling_result_free(&result);
         return;
@@ -111,7 +108,7 @@ void harpe_offline_profiling_result_free(harpe_offline_profiling_result *result)
     *result = (harpe_offline_profiling_result){0};
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 void harpe_offline_profiling_result_write(harpe_text *text, const void *model) {
     const harpe_offline_profiling_result *result = model;
@@ -134,7 +131,7 @@ void harpe_offline_profiling_result_write(harpe_text *text, const void *model) {
     harpe_write_raw(text, "}");
 }
 
-/* ---- The profile CSV ---------------------------------------------------------------------- */
+/* ---- The profile CSV ------------------------------------------------------------------------- */
 
 static int highest_first(const void *a, const void *b) {
     const harpe_frequency_value *first = a;
@@ -143,7 +140,7 @@ static int highest_first(const void *a, const void *b) {
            (second->frequency_mhz < first->frequency_mhz);
 }
 
-/* A copy, highest frequency first; NULL when out of memory. */
+/* Returns a copy of the table with the highest frequency first, or NULL when out of memory. */
 static harpe_frequency_value *sorted(const table *from) {
     harpe_frequency_value *copy = harpe_calloc(from->count, sizeof *copy);
     if (copy && from->count > 0) {
@@ -202,9 +199,8 @@ harpe_offline_profiling_results_write_csv(const char *path,
                                           const harpe_offline_profiling_result *results,
                                           size_t count, harpe_error *error) {
     size_t path_length = strlen(path);
-    if (path_length < 4 || strcmp(path + path_length - 4, ".csv") != 0) {
+    if (path_length < 4 || strcmp(path + path_length - 4, ".csv") != 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s: the name must end in .csv", path);
-    }
     harpe_text text = {0};
     harpe_status status = HARPE_OK;
     harpe_write_raw(&text,

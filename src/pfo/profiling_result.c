@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ProfilingResult: what one rank measured in one round. Thousands arrive each second, so a result
- * is counted first and then filled into one allocation. */
+/* ProfilingResult: the measurements of one rank in one round. Thousands arrive each second, so the
+ * size of a result is computed first, and then one allocation is filled. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +10,16 @@
 #include "pfo/models.h"
 #include "pfo/writing.h"
 
-/* ---- One allocation ----------------------------------------------------------------------- */
+/* ---- One allocation -------------------------------------------------------------------------- */
 
-/* How much of each a result holds. Every count is at most the number of its JSON nodes, or of
- * bytes that are already in memory: sums do not overflow. */
+/* The number of elements of each kind in a result. No count is greater than the number of JSON
+ * nodes or bytes that are already in memory, so sums do not overflow. */
 typedef struct extent {
     size_t doubles, breakdowns, iterations, name_bytes;
 } extent;
 
-/* The block, and in it the first free one of each. It begins with the doubles of
- * iteration_time_s, by which the result is freed. */
+/* The first free element of each kind in the allocation. The allocation begins with the doubles of
+ * iteration_time_s, so freeing these frees the whole result. */
 typedef struct block {
     double *doubles;
     harpe_breakdown *breakdowns;
@@ -38,9 +38,9 @@ static bool make_block(const extent *needed, block *out) {
     return true;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* The instructions of a breakdown, each name once. */
+/* The instructions of a breakdown, without repeated names. */
 typedef struct instructions {
     harpe_json_pair *pairs;
     size_t count;
@@ -51,8 +51,8 @@ static size_t count_items(const harpe_json *json, size_t node) {
     return node != 0 && is_list ? json->nodes[node].held.count : 0;
 }
 
-/* Finds a breakdown's instructions and adds what they need. Says nothing of what is wrong: that
- * comes in the order of the fields. */
+/* Finds a breakdown's instructions, and adds the memory that they need to the extent. Adds no
+ * problems, because problems must come in the order of the fields. */
 static bool measure_breakdown(const harpe_json *json, size_t object, const char *name,
                               instructions *out, extent *needed) {
     size_t node = harpe_json_member(json, object, name);
@@ -75,7 +75,7 @@ static bool measure_breakdown(const harpe_json *json, size_t object, const char 
     return true;
 }
 
-/* The items of a list of numbers. */
+/* Reads the items of a list of numbers. */
 static void read_doubles(harpe_fields *fields, size_t list, const harpe_place *place,
                          double **doubles) {
     size_t count = fields->json->nodes[list].held.count;
@@ -119,9 +119,8 @@ static void read_breakdowns(harpe_fields *fields, size_t object, const harpe_pla
         harpe_place item = harpe_place_member(&here, key.bytes, key.length);
         harpe_breakdown *out = room->breakdowns++;
         *out = (harpe_breakdown){.instruction = harpe_slice_put(key, &room->names)};
-        if (harpe_value_is(fields, found->pairs[i].value, &item, HARPE_JSON_LIST)) {
+        if (harpe_value_is(fields, found->pairs[i].value, &item, HARPE_JSON_LIST))
             read_iterations(fields, found->pairs[i].value, &item, room, out);
-        }
     }
 }
 
@@ -134,7 +133,7 @@ static size_t read_list(harpe_fields *fields, size_t object, const harpe_place *
     return fields->json->nodes[list].held.count;
 }
 
-/* In the order of the model: so do the problems stand. */
+/* Reads the members in the order of the model, which is also the order of problems. */
 static void read_members(harpe_fields *fields, size_t object, const harpe_place *place,
                          const instructions *times, const instructions *energies, block *room,
                          harpe_profiling_result *out) {
@@ -163,11 +162,10 @@ void harpe_profiling_result_read(harpe_fields *fields, size_t object, const harp
                      count_items(json, harpe_json_member(json, object, "iter_energy"));
     if (measure_breakdown(json, object, "time_breakdown", &times, &needed) &&
         measure_breakdown(json, object, "energy_breakdown", &energies, &needed) &&
-        make_block(&needed, &room)) {
+        make_block(&needed, &room))
         read_members(fields, object, place, &times, &energies, &room, &result);
-    } else {
+    else
         fields->problems->out_of_memory = true;
-    }
     free(times.pairs);
     free(energies.pairs);
     if (fields->has_failed || fields->problems->out_of_memory) {
@@ -187,13 +185,12 @@ harpe_status harpe_profiling_result_parse(const char *json, size_t length,
     return harpe_text_decode(json, length, harpe_profiling_result_read, out, error);
 }
 
-/* ---- Copying ------------------------------------------------------------------------------ */
+/* ---- Copying --------------------------------------------------------------------------------- */
 
 static size_t value_count(const harpe_breakdown *breakdown) {
     size_t count = 0;
-    for (size_t i = 0; i < breakdown->iteration_count; i++) {
+    for (size_t i = 0; i < breakdown->iteration_count; i++)
         count += breakdown->counts[i];
-    }
     return count;
 }
 
@@ -208,9 +205,7 @@ static void measure_breakdowns(const harpe_breakdown *from, size_t count, extent
 
 static const double *copy_doubles(const double *from, size_t count, block *room) {
     double *copy = room->doubles;
-    if (count > 0) {
-        memcpy(copy, from, count * sizeof *copy);
-    }
+    if (count > 0) memcpy(copy, from, count * sizeof *copy);
     room->doubles += count;
     return copy;
 }
@@ -261,7 +256,7 @@ void harpe_profiling_result_free(harpe_profiling_result *result) {
     *result = (harpe_profiling_result){0};
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static void write_doubles(harpe_text *text, const char *literal, const double *values,
                           size_t count) {
@@ -282,9 +277,8 @@ static void write_breakdowns(harpe_text *text, const char *literal,
         const harpe_breakdown *one = &breakdowns[i];
         harpe_write_text_member(text, i > 0 ? "," : "", one->instruction);
         harpe_write_raw(text, ":[");
-        for (size_t k = 0; k < one->iteration_count; k++) {
+        for (size_t k = 0; k < one->iteration_count; k++)
             write_doubles(text, k > 0 ? "," : "", one->values + one->offsets[k], one->counts[k]);
-        }
         harpe_write_raw(text, "]");
     }
     harpe_write_raw(text, "}");

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fast scan of a ProfilingResult: it checks that the text is valid, and finds the rank and the
- * reported time and energy. It builds no objects and converts no numbers of the breakdowns, so
- * thousands of results a second cost little. Whatever is unusual
- * (other members, escapes, texts for numbers, anything wrong) is left to the whole reader, which
- * knows what to say of it. */
+ * reported time and energy. It leaves unusual documents (with other members, escapes, texts in
+ * place of numbers, or errors) to the full reader, which makes the error messages. The server scans
+ * each result on the thread of its loop. A scan takes less than half of the full reader's time (7
+ * us instead of 17 us for 640 numbers), because it builds no objects and does not convert the
+ * numbers of the breakdowns. Without the scan, the server needs a quarter more processor time for
+ * each result (122 us instead of 98 us, bench/bench_server). */
 #include <stdint.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "pfo/models.h"
 
-/* Values outside of these limits are not those of an iteration. */
+/* A value above these limits is not plausible for an iteration. */
 #define TIME_MAX_S 1e6
 #define ENERGY_MAX_J 1e9
 
@@ -23,16 +25,14 @@ typedef struct name {
 
 typedef struct scan {
     const char *at, *end;
-    name names[NAMES_MAX]; /* of the breakdown's instructions so far */
+    name names[NAMES_MAX]; /* names of the breakdown's instructions so far */
     size_t name_count;
     harpe_result_totals totals;
 } scan;
 
 static inline void skip_space(scan *s) {
-    while (s->at < s->end &&
-           (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) {
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
         s->at++;
-    }
 }
 
 static inline bool take(scan *s, char c) {
@@ -41,14 +41,17 @@ static inline bool take(scan *s, char c) {
     return true;
 }
 
-/* ---- Numbers ------------------------------------------------------------------------------ */
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 static inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static inline size_t take_digits(scan *s) {
     const char *start = s->at;
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    while (s->end - s->at >= 8) { /* eight at a time: a byte's high bit says that it is no digit */
+    /* Examines eight bytes at a time. In `others`, the high bit of a byte is set if the byte is not
+     * a digit.
+     */
+    while (s->end - s->at >= 8) {
         uint64_t block;
         memcpy(&block, s->at, sizeof block);
         uint64_t others =
@@ -60,13 +63,13 @@ static inline size_t take_digits(scan *s) {
         s->at += sizeof block;
     }
 #endif
-    while (s->at < s->end && is_digit(*s->at)) {
+    while (s->at < s->end && is_digit(*s->at))
         s->at++;
-    }
     return (size_t)(s->at - start);
 }
 
-/* One of so few bytes and so small an exponent is finite, and short enough for every reader. */
+/* Reads a number that has few bytes and a small exponent. Such a number is finite and short enough
+ * for every reader. */
 static inline bool take_number(scan *s) {
     const char *start = s->at;
     (void)take(s, '-');
@@ -88,15 +91,14 @@ static bool take_rank(scan *s, int *rank) {
     size_t digits = take_digits(s);
     if (digits == 0 || digits > RANK_DIGITS_MAX || (digits > 1 && *first == '0')) return false;
     *rank = 0;
-    for (size_t i = 0; i < digits; i++) {
+    for (size_t i = 0; i < digits; i++)
         *rank = *rank * 10 + (first[i] - '0');
-    }
     return s->at < s->end && *s->at != '.' && *s->at != 'e' && *s->at != 'E';
 }
 
-/* ---- Lists, names, members ---------------------------------------------------------------- */
+/* ---- Lists, names, members ------------------------------------------------------------------- */
 
-/* `item`s between `open` and `close`, separated by commas. */
+/* Reads `item`s between `open` and `close`, separated by commas. */
 static inline __attribute__((always_inline)) bool take_all(scan *s, char open, char close,
                                                            bool (*item)(scan *s)) {
     if (!take(s, open)) return false;
@@ -111,13 +113,12 @@ static inline __attribute__((always_inline)) bool take_all(scan *s, char open, c
     }
 }
 
-/* A text of plain ASCII and the colon behind it. */
+/* Reads a text of plain ASCII and the colon after it. */
 static bool take_name(scan *s, name *out) {
     if (!take(s, '"')) return false;
     out->bytes = s->at;
-    while (s->at < s->end && *s->at >= ' ' && *s->at <= '~' && *s->at != '"' && *s->at != '\\') {
+    while (s->at < s->end && *s->at >= ' ' && *s->at <= '~' && *s->at != '"' && *s->at != '\\')
         s->at++;
-    }
     out->length = (size_t)(s->at - out->bytes);
     if (!take(s, '"')) return false;
     skip_space(s);
@@ -128,9 +129,9 @@ static bool take_name(scan *s, name *out) {
 
 static bool take_numbers(scan *s) { return take_all(s, '[', ']', take_number); }
 
-/* ---- Totals ------------------------------------------------------------------------------- */
+/* ---- Totals ---------------------------------------------------------------------------------- */
 
-/* Of a list that was found to be one of numbers. */
+/* Adds up a list that is known to contain only numbers. */
 static size_t add_up(const char *text, const char *end, double maximum, double *sum) {
     size_t count = 0;
     while (text < end) {
@@ -177,9 +178,10 @@ harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *
     return totals;
 }
 
-/* ---- Breakdowns and members --------------------------------------------------------------- */
+/* ---- Breakdowns and members ------------------------------------------------------------------ */
 
-/* Of repeated names the last would count: then the whole reader decides. */
+/* Returns true if the name is new. A name that occurs again replaces the earlier name's value, so
+ * the scan leaves such breakdowns to the full reader. */
 static bool is_new(const scan *s, const name *candidate) {
     for (size_t i = 0; i < s->name_count; i++) {
         const name *known = &s->names[i];
@@ -214,14 +216,14 @@ typedef enum member {
 static member member_of(const name *own) {
     static const char *const names[MEMBER_COUNT] = {"rank", "iter_time", "iter_energy",
                                                     "time_breakdown", "energy_breakdown"};
-    for (int i = 0; i < MEMBER_COUNT; i++) {
+    for (int i = 0; i < MEMBER_COUNT; i++)
         if (strlen(names[i]) == own->length && memcmp(names[i], own->bytes, own->length) == 0)
             return (member)i;
-    }
     return MEMBER_COUNT;
 }
 
-/* Each at most once, for the same reason. */
+/* Reads a member. Each member may occur at most once. The full reader handles repeated members, of
+ * which the last counts. */
 static bool take_member(scan *s, unsigned *seen, int *rank) {
     name own;
     if (!take_name(s, &own)) return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RankInfo: a rank's place in its job and the clocks that its GPU can be locked to. */
+/* RankInfo: a rank's place in its job, and the clocks to which its GPU can be locked. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "pfo/models.h"
 #include "pfo/writing.h"
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void read_frequencies(harpe_fields *fields, size_t list, const harpe_place *place,
                              harpe_rank_info *rank) {
@@ -42,9 +42,7 @@ void harpe_rank_info_read(harpe_fields *fields, size_t object, const harpe_place
     (void)harpe_member_int(fields, object, place, "tp_rank", 0, &rank.tp_rank);
     size_t list = harpe_member_container(fields, object, place, "available_frequencies",
                                          HARPE_JSON_LIST, true);
-    if (list != 0) {
-        read_frequencies(fields, list, place, &rank);
-    }
+    if (list != 0) read_frequencies(fields, list, place, &rank);
     if (fields->has_failed || fields->problems->out_of_memory) {
         harpe_rank_info_free(&rank);
         return;
@@ -62,7 +60,7 @@ harpe_status harpe_rank_info_parse(const char *json, size_t length, harpe_rank_i
     return harpe_text_decode(json, length, harpe_rank_info_read, out, error);
 }
 
-/* ---- Against the job and another ------------------------------------------------------------ */
+/* ---- Comparison with the job and with another rank ------------------------------------------- */
 
 bool harpe_rank_info_fits(const harpe_rank_info *rank, const harpe_job_info *job,
                           harpe_problems *problems) {
@@ -96,7 +94,7 @@ bool harpe_rank_info_equal(const harpe_rank_info *a, const harpe_rank_info *b) {
                    a->available_frequency_count * sizeof(int)) == 0);
 }
 
-/* ---- The rest ----------------------------------------------------------------------------- */
+/* ---- The rest -------------------------------------------------------------------------------- */
 
 void harpe_rank_info_write(harpe_text *text, const void *model) {
     const harpe_rank_info *rank = model;
@@ -105,9 +103,8 @@ void harpe_rank_info_write(harpe_text *text, const void *model) {
     harpe_write_int_member(text, ",\"pp_rank\":", rank->pp_rank);
     harpe_write_int_member(text, ",\"tp_rank\":", rank->tp_rank);
     harpe_write_raw(text, ",\"available_frequencies\":[");
-    for (size_t i = 0; i < rank->available_frequency_count; i++) {
+    for (size_t i = 0; i < rank->available_frequency_count; i++)
         harpe_write_int_member(text, i > 0 ? "," : "", rank->available_frequencies_mhz[i]);
-    }
     harpe_write_raw(text, "]}");
 }
 
@@ -122,9 +119,8 @@ harpe_status harpe_rank_info_copy(const harpe_rank_info *from, harpe_rank_info *
     size_t count = from->available_frequency_count;
     int *frequencies = harpe_calloc(count, sizeof *frequencies);
     if (!frequencies) return harpe_fail_memory(error);
-    if (count > 0) {
+    if (count > 0)
         memcpy(frequencies, from->available_frequencies_mhz, count * sizeof *frequencies);
-    }
     *to = *from;
     to->available_frequencies_mhz = frequencies;
     return HARPE_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of settings, and reading one value strictly. Sources of values (environment, files) are
- * in settings_sources.c. */
+/* The table of settings, and strict reading of one value. settings_sources.c reads the sources of
+ * values (environment, files). */
 #include "pfo/settings.h"
 
 #include <jansson.h>
@@ -15,7 +15,7 @@ typedef enum setting_type {
     TEXT,
     SWITCH,
     LEVEL,
-    FORMAT,  /* bool: is it json? */
+    FORMAT,  /* a bool, which is true for "json" */
     INTEGER, /* int */
     LONG,    /* int64_t */
 } setting_type;
@@ -43,7 +43,7 @@ static const setting SETTINGS[] = {
     {"dump_dir", TEXT, AT(dump_dir), "", 0, 0,
      "below it a directory for each job; dump in state_dir"},
     {"max_job_idle_time", LONG, AT(max_job_idle_time_s), "604800", 1, 3650 * DAY_S,
-     "s without a word from a job until it is evicted"},
+     "s without a request from a job until it is evicted"},
     {"listen", TEXT, AT(listen), "127.0.0.1", 0, 0, "numeric address to listen on"},
     {"port", INTEGER, AT(port), "7787", 0, 65535, "0: any free one"},
     {"state_dir", TEXT, AT(state_dir), "", 0, 0,
@@ -58,7 +58,8 @@ static const setting SETTINGS[] = {
     {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
      "names by which clients and proxies call a server without a token; .DOMAIN: all below it"},
     {"insecure", SWITCH, AT(insecure), "false", 0, 0,
-     "without a token, serve everyone who reaches the address, also other users of this machine"},
+     "without a token, serve every client that reaches the address, including other users of this "
+     "machine"},
     {"scheduler_timeout", LONG, AT(scheduler_timeout_s), "60", 1, DAY_S,
      "s for one answer of a scheduler program"},
     {"max_body", LONG, AT(max_body_bytes), "67108864", 1024, GIB, "bytes of a request's body"},
@@ -71,13 +72,14 @@ static const setting SETTINGS[] = {
     {"request_timeout", LONG, AT(request_timeout_s), "30", 1, DAY_S, "s to send a whole request"},
     {"keep_alive_timeout", LONG, AT(keep_alive_timeout_s), "300", 1, DAY_S,
      "s without a request until a connection is closed"},
-    {"worker_threads", INTEGER, AT(worker_threads), "0", 0, 1024, "0: one a processor, at least 2"},
+    {"worker_threads", INTEGER, AT(worker_threads), "0", 0, 1024,
+     "0: one per processor, at least 2"},
     {"scheduler_threads", INTEGER, AT(scheduler_threads), "64", 1, 1024,
      "schedulers that run at a time; others wait"},
     {"work_deadline", LONG, AT(work_deadline_s), "30", 1, DAY_S,
-     "s that decoding, a read or a dump may take until /healthz says 503"},
+     "s that decoding, a read or a dump may take until /healthz answers 503"},
     {"log_format", FORMAT, AT(log_is_json), "text", 0, 0,
-     "text, or json: one object a line, with time, level and message"},
+     "text, or json: one object per line, with time, level and message"},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof SETTINGS[0] };
 _Static_assert((int)SETTING_COUNT <= (int)HARPE_SETTINGS_MAX, "origins has too few places");
@@ -85,8 +87,7 @@ _Static_assert((int)SETTING_COUNT <= (int)HARPE_SETTINGS_MAX, "origins has too f
 static const char *const LEVELS[] = {"debug", "info", "warning", "error", "critical"};
 static const char *const ORIGINS[] = {"default", "environment", "file", "flag"};
 
-/* ---- Values -----------------------------------------------------------------------------------
- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static void *member(harpe_settings *settings, const setting *which) {
     return (char *)settings + which->offset;
@@ -136,7 +137,7 @@ static harpe_status set_number(void *out, const setting *which, const char *valu
     if (!harpe_parse_int(value, strlen(value), &number) || number < which->minimum ||
         number > which->maximum)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%s: '%.64s' is no whole number from %lld to %lld", where, value,
+                          "%s: '%.64s' is not a whole number from %lld to %lld", where, value,
                           (long long)which->minimum, (long long)which->maximum);
     if (which->type == INTEGER) *(int *)out = (int)number;
     if (which->type == LONG) *(int64_t *)out = number;
@@ -167,8 +168,7 @@ static harpe_status set_value(harpe_settings *settings, const setting *which, co
     return set_number(out, which, value, where, error);
 }
 
-/* ---- The settings -----------------------------------------------------------------------------
- */
+/* ---- The settings ---------------------------------------------------------------------------- */
 
 const char *harpe_settings_name_at(int index) {
     return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].name : NULL;
@@ -188,16 +188,15 @@ harpe_status harpe_settings_init(harpe_settings *settings, harpe_error *error) {
     for (int i = 0; i < SETTING_COUNT; i++) {
         harpe_status status =
             set_value(&fresh, &SETTINGS[i], SETTINGS[i].initial, SETTINGS[i].name, error);
-        if (status) return harpe_settings_free(&fresh), status;
+        if (status != HARPE_OK) return harpe_settings_free(&fresh), status;
     }
     *settings = fresh;
     return HARPE_OK;
 }
 
 void harpe_settings_free(harpe_settings *settings) {
-    for (int i = 0; i < SETTING_COUNT; i++) {
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (SETTINGS[i].type == TEXT) free(*(char **)member(settings, &SETTINGS[i]));
-    }
     memset(settings, 0, sizeof *settings);
 }
 
@@ -207,7 +206,7 @@ harpe_status harpe_settings_set(harpe_settings *settings, const char *name, cons
     for (int i = 0; i < SETTING_COUNT; i++) {
         if (strcasecmp(name, SETTINGS[i].name) != 0) continue;
         harpe_status status = set_value(settings, &SETTINGS[i], value, where, error);
-        if (!status) settings->origins[i] = origin;
+        if (status == HARPE_OK) settings->origins[i] = origin;
         return status;
     }
     return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.*s'", where,
@@ -219,7 +218,7 @@ static harpe_status check_args(const harpe_settings *settings, harpe_error *erro
     json_t *args = json_loads(settings->scheduler_args, JSON_REJECT_DUPLICATES, &problem);
     if (!args)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: no JSON (%s, at character %d): give an object such as "
+                          "scheduler_args: not JSON (%s, at character %d): give an object such as "
                           "{\"solution_path\": \"plan.py\"}",
                           problem.text, problem.position);
     bool is_object = json_is_object(args);
@@ -261,17 +260,16 @@ harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *e
     return check_args(settings, error);
 }
 
-/* ---- Defaults that depend on others -----------------------------------------------------------
- */
+/* ---- Defaults that depend on others ---------------------------------------------------------- */
 
 static harpe_settings_origin origin_of(const harpe_settings *settings, const char *name) {
-    for (int i = 0; i < SETTING_COUNT; i++) {
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (strcmp(SETTINGS[i].name, name) == 0) return settings->origins[i];
-    }
     return HARPE_FROM_DEFAULT;
 }
 
-/* A file of settings that were printed names the paths below it. */
+/* Returns true if a setting has its default or is a path below state_dir. A file of printed
+ * settings contains such paths, so the origin of the value alone does not decide. */
 static bool is_in_state_dir(const harpe_settings *settings, const char *name, const char *path) {
     size_t length = strlen(settings->state_dir);
     if (origin_of(settings, name) == HARPE_FROM_DEFAULT) return true;
@@ -283,13 +281,12 @@ bool harpe_settings_use_state_dir(const harpe_settings *settings) {
            (settings->dump_data && is_in_state_dir(settings, "dump_dir", settings->dump_dir));
 }
 
-/* The value of an absolute path in the environment; NULL: there is none. */
+/* Returns the variable's value if it is an absolute path, or NULL. */
 static const char *path_from(const char *const *environment, const char *name) {
     size_t length = strlen(name);
-    for (const char *const *variable = environment; *variable; variable++) {
+    for (const char *const *variable = environment; *variable; variable++)
         if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
             return (*variable)[length + 1] == '/' ? *variable + length + 1 : NULL;
-    }
     return NULL;
 }
 
@@ -313,7 +310,8 @@ static harpe_status set_path(char **out, const char *directory, size_t length, c
 static harpe_status find_state_dir(harpe_settings *settings, const char *const *environment,
                                    bool is_root, harpe_error *error) {
     char **out = &settings->state_dir;
-    const char *service = path_from(environment, "STATE_DIRECTORY"); /* systemd: a list with ':' */
+    const char *service = path_from(environment, "STATE_DIRECTORY"); /* systemd separates several
+                                                                      * directories with ':' */
     if (service) return set_path(out, service, strcspn(service, ":"), "", error);
     const char *state = path_from(environment, "XDG_STATE_HOME");
     if (state) return set_path(out, state, strlen(state), "/harpe", error);
@@ -334,23 +332,22 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
     harpe_status status = HARPE_OK;
     const char *directory = NULL;
     if (!*settings->state_dir) status = find_state_dir(settings, environment, is_root, error);
-    if (!status) directory = settings->state_dir;
+    if (status == HARPE_OK) directory = settings->state_dir;
     size_t length = directory ? strlen(directory) : 0;
     if (length > 0 && origin_of(settings, "store") == HARPE_FROM_DEFAULT)
         status = set_path(&settings->store, directory, length, "/harpe.db", error);
-    if (!status && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
+    if (status == HARPE_OK && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
         status = set_path(&settings->dump_dir, directory, length, "/dump", error);
-    if (!status && origin_of(settings, "scheduler") == HARPE_FROM_DEFAULT &&
+    if (status == HARPE_OK && origin_of(settings, "scheduler") == HARPE_FROM_DEFAULT &&
         args_name_a_plan(settings))
         status = set_text(&settings->scheduler, "PointSolution", "scheduler", error);
     return status;
 }
 
-/* ---- Printing ---------------------------------------------------------------------------------
- */
+/* ---- Printing -------------------------------------------------------------------------------- */
 
-/* A connection string may contain a password. Without the function that finds it, only the scheme
- * is shown. */
+/* Appends `store`. A connection string may contain a password. If the function that masks the
+ * password is not set, only the scheme is shown. */
 static void append_store(harpe_text *text, const harpe_settings *settings) {
     const char *scheme = strstr(settings->store, "://");
     char *shown = settings->show_store ? settings->show_store(settings->store) : NULL;
@@ -365,16 +362,15 @@ static void append_store(harpe_text *text, const harpe_settings *settings) {
     free(shown);
 }
 
-/* The value as text, unquoted; appended to `text`. */
+/* Appends the value to `text`, without quotes. */
 static void append_value(harpe_text *text, const harpe_settings *settings, const setting *which) {
     const char *at = (const char *)settings + which->offset;
     switch (which->type) {
     case TEXT:
-        if (strcmp(which->name, "store") == 0) {
+        if (strcmp(which->name, "store") == 0)
             append_store(text, settings);
-        } else {
+        else
             harpe_text_printf(text, "%s", *(const char *const *)(const void *)at);
-        }
         return;
     case SWITCH: harpe_text_printf(text, "%s", *(const bool *)at ? "true" : "false"); return;
     case LEVEL:
@@ -433,7 +429,7 @@ static json_t *json_value(const harpe_settings *settings, const setting *which) 
     harpe_text value = {0};
     append_value(&value, settings, which);
     json_t *result = value.failed ? NULL : json_string(value.data ? value.data : "");
-    /* Bytes that are no UTF-8 cannot stand in JSON. */
+    /* JSON cannot contain bytes that are not UTF-8. */
     if (!result && !value.failed) result = json_string("?");
     harpe_text_free(&value);
     return result;

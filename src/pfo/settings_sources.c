@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where settings come from: the environment, and a file of NAME=value lines. What a name means and
- * what its value may be is settings.c's. */
+/* Reads settings from the environment and from a file of NAME=value lines. settings.c checks names
+ * and values. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "pfo/settings.h"
 
@@ -18,31 +19,26 @@ enum {
     WHERE_SIZE = 512,
 };
 
-/* In the order of precedence: the later wins. */
+/* In the order of precedence: a later prefix overrides an earlier one. */
 static const char *const PREFIXES[] = {"PERSEUS_", "ZEUS_PFO_", "HARPE_PFO_"};
 enum { PREFIX_COUNT = sizeof PREFIXES / sizeof PREFIXES[0] };
 
-/* ---- Environment ------------------------------------------------------------------------------
- */
+/* ---- Environment ----------------------------------------------------------------------------- */
 
 static bool is_setting(const char *name) {
-    for (int i = 0; harpe_settings_name_at(i); i++) {
+    for (int i = 0; harpe_settings_name_at(i); i++)
         if (strcasecmp(harpe_settings_name_at(i), name) == 0) return true;
-    }
     return false;
 }
 
 static void warn_unknown(const char *variable, harpe_log log) {
-    if (!log.write) return;
-    char line[256];
-    snprintf(line, sizeof line,
-             "environment: %.100s is no setting of the server and is ignored (see harpe serve "
-             "--print-settings)",
-             variable);
-    log.write(log.user, HARPE_LOG_WARNING, line);
+    harpe_log_line(&log, HARPE_LOG_WARNING,
+                   "environment: %.100s is not a setting of the server and is ignored (see harpe "
+                   "serve --print-settings)",
+                   variable);
 }
 
-/* One variable, if it has `prefix`. */
+/* Reads one variable if it has `prefix`. */
 static harpe_status take_variable(harpe_settings *settings, const char *variable,
                                   const char *prefix, harpe_log log, harpe_error *error) {
     const char *equals = strchr(variable, '=');
@@ -68,14 +64,13 @@ harpe_status harpe_settings_from_environment(harpe_settings *settings,
     for (int p = 0; p < PREFIX_COUNT; p++) {
         for (const char *const *variable = environment; *variable; variable++) {
             harpe_status status = take_variable(settings, *variable, PREFIXES[p], log, error);
-            if (status) return status;
+            if (status != HARPE_OK) return status;
         }
     }
     return HARPE_OK;
 }
 
-/* ---- Files ------------------------------------------------------------------------------------
- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static char *trim(char *text) {
     while (isspace((unsigned char)*text))
@@ -86,8 +81,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Takes quotes off, in place; false when the closing one is missing or something follows it. In
- * double quotes a backslash takes the next character as it is. */
+/* Removes quotes in place. Returns false if the closing quote is missing or text follows it. In
+ * double quotes, a backslash is removed and the character after it is kept. */
 static bool unquote(char **value) {
     char quote = **value;
     if (quote != '"' && quote != '\'') return true;
@@ -134,7 +129,7 @@ harpe_status harpe_settings_from_text(harpe_settings *settings, const char *text
     if (!copy) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     int line_number = 0;
-    for (char *line = copy; line && !status;) {
+    for (char *line = copy; line && status == HARPE_OK;) {
         char *end = strchr(line, '\n');
         if (end) *end = '\0';
         char where[WHERE_SIZE / 2];
@@ -150,9 +145,16 @@ harpe_status harpe_settings_from_file(harpe_settings *settings, const char *path
                                       harpe_error *error) {
     char *text;
     size_t length;
-    harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
-    if (status) return status;
+    harpe_status status = harpe_file_read_promptly(path, FILE_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK) return status;
     status = harpe_settings_from_text(settings, text, length, path, error);
     free(text);
     return status;
+}
+
+harpe_status harpe_settings_from_config(harpe_settings *settings, const char *path,
+                                        harpe_error *error) {
+    bool may_be_missing = *path == '-';
+    harpe_status status = harpe_settings_from_file(settings, path + may_be_missing, error);
+    return may_be_missing && status == HARPE_NOT_FOUND ? HARPE_OK : status;
 }

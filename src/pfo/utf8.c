@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is a text UTF-8? The one check that every text from outside passes before anything reads it. */
+/* Checks whether a text is UTF-8. Every text from outside passes this check before it is read. */
 #include <string.h>
 
 #include "pfo/json_tree.h"
 
-/* Bytes of the character that `text` begins with: 1 to 4; 0 when it is not valid (also overlong
- * forms, surrogates and what lies beyond U+10FFFF). */
+/* Returns the number of bytes of the first character of `text`, 1 to 4. Returns 0 if the character
+ * is invalid. Overlong forms, surrogates, and code points above U+10FFFF are invalid too. */
 static size_t character_length(const unsigned char *text, size_t length) {
     unsigned char first = text[0];
     if (first < 0x80) return 1;
     size_t needed = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
     if (first < 0xC2 || first > 0xF4 || length < needed) return 0;
-    for (size_t i = 1; i < needed; i++) {
+    for (size_t i = 1; i < needed; i++)
         if ((text[i] & 0xC0) != 0x80) return 0;
-    }
     bool is_overlong = (first == 0xE0 && text[1] < 0xA0) || (first == 0xF0 && text[1] < 0x90);
     bool is_surrogate = first == 0xED && text[1] > 0x9F;
     bool is_too_large = first == 0xF4 && text[1] > 0x8F;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of what is wrong with a request, as the ecosystem's clients know it. It only collects
- * and prints; what is wrong, the readers of fields say (fields.c). */
+/* The list of problems of a request, in the form that existing clients know. This file collects and
+ * prints problems, and the readers of fields (fields.c) find them. */
 #include "pfo/validation.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-/* A hostile body could have millions of bad fields. */
+/* A hostile body could contain millions of invalid fields. */
 enum { PROBLEM_LIMIT = 1000, SHOWN_NAME_BYTES = 64 };
 
 void harpe_problems_add_context(harpe_problems *problems, json_t *location, const char *type,
@@ -19,18 +19,15 @@ void harpe_problems_add_context(harpe_problems *problems, json_t *location, cons
         json_decref(context);
         return;
     }
-    if (!problems->list) {
-        problems->list = json_array();
-    }
-    if (location) { /* packing takes over both, also when it fails */
+    if (!problems->list) problems->list = json_array();
+    if (location) { /* json_pack takes both references over, also if it fails */
         problem = json_pack("{s:o, s:s, s:s, s:o*}", "loc", location, "msg", message, "type", type,
                             "ctx", context);
     } else {
         json_decref(context);
     }
-    if (!problem || json_array_append_new(problems->list, problem) != 0) {
+    if (!problem || json_array_append_new(problems->list, problem) != 0)
         problems->out_of_memory = true;
-    }
 }
 
 void harpe_problems_add(harpe_problems *problems, json_t *location, const char *type,
@@ -41,9 +38,7 @@ void harpe_problems_add(harpe_problems *problems, json_t *location, const char *
 void harpe_problems_add_limit(harpe_problems *problems, json_t *location, const char *type,
                               const char *message, json_int_t limit) {
     json_t *context = json_pack("{s:I}", "limit_value", limit);
-    if (!context) {
-        problems->out_of_memory = true;
-    }
+    if (!context) problems->out_of_memory = true;
     harpe_problems_add_context(problems, location, type, message, context);
 }
 
@@ -59,7 +54,8 @@ char *harpe_problems_format(const harpe_problems *problems) {
     return text;
 }
 
-/* ["body", "frequencies", 3] as "body.frequencies[3]: ". Names from outside are shown cleaned. */
+/* Appends ["body", "frequencies", 3] as "body.frequencies[3]: ". Names from outside are cleaned
+ * first. */
 static void append_location(harpe_text *text, const json_t *location) {
     size_t i;
     const json_t *part;
@@ -71,9 +67,8 @@ static void append_location(harpe_text *text, const json_t *location) {
         harpe_text_append(text, ".", i > 0 ? 1 : 0);
         const char *name = json_string_value(part);
         size_t length = json_string_length(part);
-        for (size_t k = 0; name && k < length && k < SHOWN_NAME_BYTES; k++) {
+        for (size_t k = 0; name && k < length && k < SHOWN_NAME_BYTES; k++)
             harpe_text_append(text, name[k] >= ' ' && name[k] <= '~' ? &name[k] : "?", 1);
-        }
     }
     harpe_text_append(text, ": ", json_array_size(location) > 0 ? 2 : 0);
 }
@@ -87,9 +82,7 @@ harpe_status harpe_problems_status(const harpe_problems *problems, harpe_error *
     append_location(&where, json_object_get(first, "loc"));
     const char *message = json_string_value(json_object_get(first, "msg"));
     char others[64] = "";
-    if (count > 1) {
-        (void)snprintf(others, sizeof others, " (and %zu more)", count - 1);
-    }
+    if (count > 1) (void)snprintf(others, sizeof others, " (and %zu more)", count - 1);
     harpe_status status =
         where.failed ? harpe_fail_memory(error)
                      : harpe_fail(error, HARPE_INVALID_INPUT, "%s%s%s",

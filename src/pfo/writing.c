@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces that compact JSON is made of. */
+/* Writes the pieces of compact JSON. */
 #include "pfo/writing.h"
 
 #include <stdio.h>
@@ -12,7 +12,9 @@ void harpe_write_raw(harpe_text *text, const char *literal) {
     harpe_text_append(text, literal, strlen(literal));
 }
 
-/* By hand: the ranks of a large job have a million of them. */
+/* Does not use snprintf, which would be slow: the messages of a large job contain a million
+ * integers.
+ */
 void harpe_write_int_member(harpe_text *text, const char *literal, int value) {
     char digits[16];
     char *first = digits + sizeof digits;
@@ -28,17 +30,16 @@ void harpe_write_int_member(harpe_text *text, const char *literal, int value) {
 
 static bool is_plain(char c) { return (unsigned char)c >= 0x20 && c != '"' && c != '\\'; }
 
-/* One character that cannot stand for itself. */
+/* Writes one character that must be escaped. */
 static void write_escaped(harpe_text *text, char c) {
     char escape[8];
     int length;
-    if (c == '"' || c == '\\') {
+    if (c == '"' || c == '\\')
         length = snprintf(escape, sizeof escape, "\\%c", c);
-    } else if ((unsigned char)c < 0x20) {
+    else if ((unsigned char)c < 0x20)
         length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
-    } else {
+    else
         length = snprintf(escape, sizeof escape, "\xEF\xBF\xBD");
-    }
     harpe_text_append(text, escape, (size_t)length);
 }
 
@@ -55,17 +56,12 @@ void harpe_write_text_member(harpe_text *text, const char *literal, const char *
         size_t valid_end = at + harpe_utf8_span(value + at, length - at);
         while (at < valid_end) {
             size_t start = at;
-            while (at < valid_end && is_plain(value[at])) {
+            while (at < valid_end && is_plain(value[at]))
                 at++;
-            }
             harpe_text_append(text, value + start, at - start);
-            if (at < valid_end) {
-                write_escaped(text, value[at++]);
-            }
+            if (at < valid_end) write_escaped(text, value[at++]);
         }
-        if (at < length) {
-            write_escaped(text, value[at++]);
-        }
+        if (at < length) write_escaped(text, value[at++]);
     }
     harpe_write_raw(text, "\"");
 }

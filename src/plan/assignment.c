@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounding, slack spending and local search; see assignment.h. All three rest on one small engine:
- * set_option changes one instruction and repairs earliest ends and latest starts only where they
- * really change, and can be taken back. */
+/* Rounding, slack spending and local search; see assignment.h. All three use the function
+ * set_option. It changes the option of one instruction, and updates earliest ends and latest starts
+ * only at positions where they change. A change can be undone. */
 #include "plan/assignment.h"
 
 #include <math.h>
@@ -12,21 +12,21 @@
 #include "plan/network.h"
 
 #define PS_PER_S HARPE_PS_PER_S
-/* Energy differences below this are noise of floating point. */
+/* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-9
-/* How many options faster a trial of the local search goes. */
+/* Largest number of options by which a trial of the local search makes an instruction faster. */
 #define LARGEST_STEP 3
 
 typedef enum change_kind { CHANGED_OPTION, CHANGED_END, CHANGED_LAST_START } change_kind;
 
-/* One value that a trial has overwritten. */
+/* A value that a trial has overwritten. */
 typedef struct harpe_assignment_change {
     change_kind what;
     int32_t position;
     int64_t old_value;
 } change;
 
-/* ---- Making ------------------------------------------------------------------------------ */
+/* ---- Making ---------------------------------------------------------------------------------- */
 
 static harpe_status index_neighbours(harpe_assignment *a, const int32_t *position_of,
                                      harpe_error *error) {
@@ -36,9 +36,8 @@ static harpe_status index_neighbours(harpe_assignment *a, const int32_t *positio
     a->first_after = harpe_arena_alloc(&a->arena, n + 2, sizeof(int32_t));
     a->before = harpe_arena_alloc(&a->arena, arcs, sizeof(int32_t));
     a->after = harpe_arena_alloc(&a->arena, arcs, sizeof(int32_t));
-    if (!a->first_before || !a->first_after || !a->before || !a->after) {
+    if (!a->first_before || !a->first_after || !a->before || !a->after)
         return harpe_fail_memory(error);
-    }
     for (size_t k = 0; k < arcs; k++) {
         a->first_after[position_of[dag->arc_from[k]] + 2]++;
         a->first_before[position_of[dag->arc_to[k]] + 2]++;
@@ -58,9 +57,8 @@ static harpe_status index_neighbours(harpe_assignment *a, const int32_t *positio
 static harpe_status copy_options(harpe_assignment *a, harpe_error *error) {
     const harpe_problem *problem = a->problem;
     size_t total = 0;
-    for (size_t c = 0; c < problem->choice_count; c++) {
+    for (size_t c = 0; c < problem->choice_count; c++)
         total += problem->choices[c].list.option_count;
-    }
     int32_t *first = harpe_calloc(problem->choice_count, sizeof *first);
     a->option_time_ps = harpe_arena_alloc(&a->arena, total, sizeof(int64_t));
     a->option_energy_j = harpe_arena_alloc(&a->arena, total, sizeof(double));
@@ -76,7 +74,8 @@ static harpe_status copy_options(harpe_assignment *a, harpe_error *error) {
         const harpe_option_list *list = &problem->choices[c].list;
         first[c] = at;
         for (size_t o = 0; o < list->option_count; o++, at++) {
-            /* Uses the rounding of the network, so that its durations are those of options. */
+            /* Rounds like the network, so that a duration in the network equals the time of an
+             * option. */
             a->option_time_ps[at] = harpe_round_down(list->options[o].time_s * PS_PER_S);
             a->option_energy_j[at] = list->options[o].effective_energy_j;
         }
@@ -110,9 +109,8 @@ harpe_status harpe_assignment_init(harpe_assignment *assignment, const harpe_pro
     a.instruction_at = problem->dag.topological_order;
     int32_t *position_of = harpe_calloc((size_t)a.count, sizeof *position_of);
     if (!position_of) return harpe_fail_memory(error);
-    for (int32_t i = 0; i < a.count; i++) {
+    for (int32_t i = 0; i < a.count; i++)
         position_of[a.instruction_at[i]] = i;
-    }
     harpe_status status = index_neighbours(&a, position_of, error);
     if (status == HARPE_OK) status = copy_options(&a, error);
     if (status == HARPE_OK) status = allocate_state(&a, error);
@@ -131,7 +129,7 @@ void harpe_assignment_clear(harpe_assignment *assignment) {
     memset(assignment, 0, sizeof *assignment);
 }
 
-/* ---- Times ------------------------------------------------------------------------------- */
+/* ---- Times ----------------------------------------------------------------------------------- */
 
 static int64_t duration_ps(const harpe_assignment *a, int32_t i) {
     return a->option_time_ps[a->first_option[i] + a->option[i]];
@@ -159,7 +157,7 @@ static int64_t last_end_ps(const harpe_assignment *a, int32_t i) {
     return last;
 }
 
-/* The longest that position i may take with everything else as it is. */
+/* Returns the longest time that position i may take if nothing else changes. */
 static int64_t room_ps(const harpe_assignment *a, int32_t i) {
     return last_end_ps(a, i) - start_ps(a, i);
 }
@@ -170,24 +168,23 @@ static void compute_times(harpe_assignment *a) {
         a->end_ps[i] = start_ps(a, i) + duration_ps(a, i);
         a->energy_j += option_energy_j(a, i, a->option[i]);
     }
-    for (int32_t i = a->count - 1; i >= 0; i--) {
+    for (int32_t i = a->count - 1; i >= 0; i--)
         a->last_start_ps[i] = last_end_ps(a, i) - duration_ps(a, i);
-    }
     a->visits += 2 * (uint64_t)a->count;
 }
 
-/* The slowest option that takes at most `most_ps`, not faster than `fastest`. */
+/* Returns the slowest option that takes at most `most_ps`. Never returns an option faster than
+ * `fastest`. */
 static int32_t slowest_within(const harpe_assignment *a, int32_t i, int32_t fastest,
                               int64_t most_ps) {
     const int64_t *times = a->option_time_ps + a->first_option[i];
     int32_t option = fastest;
-    while (option + 1 < a->option_count[i] && times[option + 1] <= most_ps) {
+    while (option + 1 < a->option_count[i] && times[option + 1] <= most_ps)
         option++;
-    }
     return option;
 }
 
-/* ---- The engine: change one option, repair what it touches, undo ------------------------- */
+/* ---- Changing one option, updating its neighbours, undoing ----------------------------------- */
 
 static bool log_change(harpe_assignment *a, change_kind what, int32_t position, int64_t old_value) {
     if (!HARPE_ARRAY_RESERVE(a->changes, a->change_capacity, a->change_count + 1)) return false;
@@ -198,7 +195,7 @@ static bool log_change(harpe_assignment *a, change_kind what, int32_t position, 
     return true;
 }
 
-/* A heap of positions; `sign` 1: smallest first, -1: largest first. */
+/* Adds to a heap of positions; `sign` 1: smallest first, -1: largest first. */
 static void enqueue(harpe_assignment *a, int32_t position, int32_t sign) {
     if (a->queued[position]) return;
     a->queued[position] = 1;
@@ -215,9 +212,8 @@ static int32_t dequeue(harpe_assignment *a, int32_t sign) {
     for (;;) {
         int32_t below = 2 * at + 1;
         if (below >= a->queue_size) break;
-        if (below + 1 < a->queue_size && sign * a->queue[below + 1] < sign * a->queue[below]) {
+        if (below + 1 < a->queue_size && sign * a->queue[below + 1] < sign * a->queue[below])
             below++;
-        }
         if (sign * a->queue[below] >= sign * moved) break;
         a->queue[at] = a->queue[below];
         at = below;
@@ -237,9 +233,8 @@ static bool repair_ends(harpe_assignment *a, int32_t position) {
         if (end == a->end_ps[i]) continue;
         logged = logged && log_change(a, CHANGED_END, i, a->end_ps[i]);
         a->end_ps[i] = end;
-        for (int32_t k = a->first_after[i]; k < a->first_after[i + 1]; k++) {
+        for (int32_t k = a->first_after[i]; k < a->first_after[i + 1]; k++)
             enqueue(a, a->after[k], 1);
-        }
     }
     return logged;
 }
@@ -254,14 +249,14 @@ static bool repair_last_starts(harpe_assignment *a, int32_t position) {
         if (last == a->last_start_ps[i]) continue;
         logged = logged && log_change(a, CHANGED_LAST_START, i, a->last_start_ps[i]);
         a->last_start_ps[i] = last;
-        for (int32_t k = a->first_before[i]; k < a->first_before[i + 1]; k++) {
+        for (int32_t k = a->first_before[i]; k < a->first_before[i + 1]; k++)
             enqueue(a, a->before[k], -1);
-        }
     }
     return logged;
 }
 
-/* False when out of memory for the log; the assignment is then consistent but cannot be undone. */
+/* Changes an option. Returns false when there is no memory for the log; the assignment is then
+ * consistent, but the change cannot be undone. */
 static bool set_option(harpe_assignment *a, int32_t position, int32_t option) {
     if (!log_change(a, CHANGED_OPTION, position, a->option[position])) return false;
     a->energy_j +=
@@ -274,18 +269,17 @@ static bool set_option(harpe_assignment *a, int32_t position, int32_t option) {
 static void undo(harpe_assignment *a, double energy_j) {
     while (a->change_count > 0) {
         const change *entry = &a->changes[--a->change_count];
-        if (entry->what == CHANGED_OPTION) {
+        if (entry->what == CHANGED_OPTION)
             a->option[entry->position] = (int32_t)entry->old_value;
-        } else if (entry->what == CHANGED_END) {
+        else if (entry->what == CHANGED_END)
             a->end_ps[entry->position] = entry->old_value;
-        } else {
+        else
             a->last_start_ps[entry->position] = entry->old_value;
-        }
     }
     a->energy_j = energy_j;
 }
 
-/* ---- Rounding ---------------------------------------------------------------------------- */
+/* ---- Rounding -------------------------------------------------------------------------------- */
 
 static int compare_descending(const void *a, const void *b, void *keys) {
     double x = ((const double *)keys)[*(const int32_t *)a];
@@ -294,8 +288,9 @@ static int compare_descending(const void *a, const void *b, void *keys) {
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
-/* Watts saved by the step to the next slower option, over the instruction's price: which slack to
- * spend first. Below zero when there is no slower option. */
+/* Returns the watts that the step to the next slower option saves, divided by the instruction's
+ * price plus 1 W. Slack is spent in the order of these values, the highest first. Returns a
+ * negative value if there is no slower option. */
 static double saving_rank(const harpe_assignment *a, int32_t i, int64_t price_uw) {
     int32_t option = a->option[i];
     if (option + 1 >= a->option_count[i]) return -1;
@@ -305,8 +300,9 @@ static double saving_rank(const harpe_assignment *a, int32_t i, int64_t price_uw
     return saved_j / step_s / ((double)price_uw * 1e-6 + 1);
 }
 
-/* Goes through all instructions, best savings first, and slows each as far as its room allows,
- * until a pass finds nothing. Without a relaxed solution savings alone decide. */
+/* Goes through all instructions in the order of saving_rank, and slows each as far as its room
+ * allows. Repeats this until a pass changes nothing. Without a relaxed solution the prices do not
+ * affect the order. */
 static bool spend_all_slack(harpe_assignment *a, const harpe_relaxed *relaxed) {
     bool found = true;
     while (found) {
@@ -337,9 +333,8 @@ harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_re
                                     harpe_error *error) {
     harpe_assignment *a = assignment;
     a->deadline_ps = relaxed->time_ps;
-    for (int32_t i = 0; i < a->count; i++) {
+    for (int32_t i = 0; i < a->count; i++)
         a->option[i] = slowest_within(a, i, 0, relaxed->duration_ps[a->instruction_at[i]]);
-    }
     compute_times(a);
     return spend_all_slack(a, relaxed) ? HARPE_OK : harpe_fail_memory(error);
 }
@@ -369,10 +364,11 @@ void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *optio
     compute_times(assignment);
 }
 
-/* ---- Local search ------------------------------------------------------------------------ */
+/* ---- Local search ---------------------------------------------------------------------------- */
 
-/* Of the positions that the trial has touched, the one whose slowest option within its room saves
- * most; -1 when nothing fits. */
+/* Looks at the positions that the trial has changed, and at the slowest option of each that fits
+ * into its room. Returns the position whose option saves the most energy, or -1 if no option saves
+ * energy. `*option` receives the option. */
 static int32_t best_touched(const harpe_assignment *a, int32_t *option) {
     double best = SMALLEST_SAVING_J;
     int32_t found = -1;
@@ -391,7 +387,8 @@ static int32_t best_touched(const harpe_assignment *a, int32_t *option) {
 
 typedef enum trial_outcome { TRIAL_KEPT, TRIAL_UNDONE, TRIAL_NO_MEMORY } trial_outcome;
 
-/* Spends the slack that a trial has freed where it saves most; keeps the trial if it pays. */
+/* Spends the slack that a trial has freed, at the positions where this saves the most energy. Keeps
+ * the trial if it saves energy in total, otherwise undoes it. */
 static trial_outcome spend_touched(harpe_assignment *a, double energy_before_j) {
     int32_t option = 0;
     for (;;) {
@@ -405,7 +402,7 @@ static trial_outcome spend_touched(harpe_assignment *a, double energy_before_j) 
     return TRIAL_UNDONE;
 }
 
-/* Speeds one instruction up and spends the slack that this frees. */
+/* Makes one instruction faster and spends the slack that this frees. */
 static trial_outcome try_faster(harpe_assignment *a, int32_t position, int32_t faster) {
     double before = a->energy_j;
     a->change_count = 0;
@@ -433,13 +430,12 @@ harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t vis
     return HARPE_OK;
 }
 
-/* ---- Reading off ------------------------------------------------------------------------- */
+/* ---- Reading the result ---------------------------------------------------------------------- */
 
 int64_t harpe_assignment_time_ps(const harpe_assignment *assignment) {
     int64_t time = 0;
-    for (int32_t i = 0; i < assignment->count; i++) {
+    for (int32_t i = 0; i < assignment->count; i++)
         if (assignment->end_ps[i] > time) time = assignment->end_ps[i];
-    }
     return time;
 }
 

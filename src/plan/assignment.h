@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a relaxed solution to real frequencies: rounds every duration to a measured option, spends
- * the slack that rounding leaves where it saves most, then improves by local search. Works in the
- * order of time on whole picoseconds; never leaves the deadline, never looks at the frontier. */
+/* Computes real frequencies from a relaxed solution: rounds every duration to a measured option,
+ * spends the remaining slack where it saves most, then improves the result by local search. It
+ * works on whole picoseconds and never exceeds the deadline. */
 #ifndef HARPE_PLAN_ASSIGNMENT_H
 #define HARPE_PLAN_ASSIGNMENT_H
 
@@ -12,12 +12,12 @@
 /* An optimal solution of the relaxation at one iteration time, by instruction. */
 typedef struct harpe_relaxed {
     int64_t time_ps;      /* the deadline */
-    int64_t *duration_ps; /* from its start event to its end event */
-    int64_t *price_uw;    /* flow through it: what a second of its time is worth */
+    int64_t *duration_ps; /* time from the start event to the end event */
+    int64_t *price_uw; /* flow through the instruction: the price of one second of its duration */
 } harpe_relaxed;
 
-/* Working memory for one problem, and the assignment it currently holds. Arrays are indexed by
- * position: instructions in topological order, so that every pass reads memory forwards. */
+/* Working memory for one problem, and its present assignment. Arrays are indexed by position, which
+ * is the instruction's place in topological order. Every pass therefore reads memory forwards. */
 typedef struct harpe_assignment {
     const harpe_problem *problem;
     harpe_arena arena;
@@ -33,50 +33,52 @@ typedef struct harpe_assignment {
     int64_t deadline_ps;
     int32_t *option;        /* [count] */
     int64_t *end_ps;        /* earliest end */
-    int64_t *last_start_ps; /* latest start that still meets the deadline */
-    double energy_j;        /* effective, sum */
+    int64_t *last_start_ps; /* latest start that meets the deadline */
+    double energy_j;        /* sum of the effective energies */
     /* Scratch. */
-    struct harpe_assignment_change *changes; /* undo log of the trial under way */
+    struct harpe_assignment_change *changes; /* log for undoing the present trial */
     size_t change_count, change_capacity;
-    int32_t *queue; /* heap of positions to look at again */
+    int32_t *queue; /* heap of positions to be updated */
     uint8_t *queued;
     int32_t queue_size;
     int32_t *order;
     double *rank_key;
-    uint64_t visits; /* positions recomputed: the work done */
+    uint64_t visits; /* number of positions recomputed so far, as a measure of work */
 } harpe_assignment;
 
 harpe_status harpe_assignment_init(harpe_assignment *assignment, const harpe_problem *problem,
                                    harpe_error *error);
 void harpe_assignment_clear(harpe_assignment *assignment);
 
-/* The slowest measured option within each relaxed duration, then all slack spent, best savings per
- * second first. O(n log n) beside the slack spent. */
+/* Chooses for each instruction the slowest measured option that fits into its relaxed duration.
+ * Then spends all slack, beginning where a second saves the most energy. O(n log n) plus the time
+ * to spend slack. */
 harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_relaxed *relaxed,
                                     harpe_error *error);
 
-/* Takes up an assignment that was made before. */
+/* Restores an earlier assignment. */
 void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *option,
                               int64_t deadline_ps);
 
-/* Earliest ends of `option` (by position) into end_ps; returns the length of the iteration. Leaves
- * everything else as it is, so that other functions need the assignment settled again. */
+/* Computes the earliest ends of `option` (by position) into end_ps, and returns the length of the
+ * iteration. Changes nothing else, so harpe_assignment_settle must be called before other
+ * functions. */
 int64_t harpe_assignment_run(harpe_assignment *assignment, const int32_t *option);
 
-/* Takes the options as they are, for a deadline that they meet, and spends all slack. */
+/* Spends all slack. The present options must meet the deadline. */
 harpe_status harpe_assignment_settle(harpe_assignment *assignment, int64_t deadline_ps,
                                      harpe_error *error);
 
-/* Local search from there: speeds one instruction up by a step or two and spends the slack that
- * this frees around it, keeps what saves energy; stops when a whole pass brings nothing or after
- * `visit_budget` recomputed positions. */
+/* Runs the local search. Each trial makes one instruction faster by one to three options and spends
+ * the slack that this frees near the instruction. Trials that save energy are kept. Stops when a
+ * whole pass saves nothing, or after `visit_budget` recomputed positions. */
 harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t visit_budget,
                                       harpe_error *error);
 
-/* Length of the iteration as assigned. */
+/* Returns the length of the iteration with the present options. */
 int64_t harpe_assignment_time_ps(const harpe_assignment *assignment);
 
-/* Frequencies in the problem's order. */
+/* Writes the frequencies in the problem's order. */
 void harpe_assignment_frequencies(const harpe_assignment *assignment, int *frequency_mhz);
 
 #endif

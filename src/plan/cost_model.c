@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lower convex hull of an instruction's options: the curve along which the relaxation may
- * choose any duration, and the default cost model. Takes options as they come from options.c and
- * fits nothing (cost_model_exponential.c does). */
+/* Computes the lower convex hull of an instruction's options. It is the default cost model: the
+ * relaxation may choose any duration along this curve. options.c makes the options, and
+ * cost_model_exponential.c fits curves. */
 #include "plan/cost_model.h"
 
 #include <math.h>
@@ -10,9 +10,9 @@
 #include "base/array.h"
 #include "base/error.h"
 
-/* Rounding moves a point by about 1e-16 of the energies it was computed from. A point this much
- * below its neighbours' chord is a real corner, and then the slopes on its two sides differ by
- * more than their own rounding. */
+/* Rounding moves a point by about 1e-16 of the energies from which it was computed. A point that
+ * lies below the chord of its neighbours by more than this share of the energies is a real corner:
+ * the slopes on its two sides differ by more than their rounding errors. */
 #define COLLINEAR_SHARE 1e-12
 
 static double slope(const harpe_option *from, const harpe_option *to) {
@@ -36,15 +36,14 @@ static double collinear_tolerance_j(const harpe_option *options, size_t option_c
     return COLLINEAR_SHARE * largest_j;
 }
 
-/* Andrew's monotone chain, lower half. */
+/* Finds the corners with the lower half of Andrew's monotone chain. */
 size_t harpe_hull_corners(const harpe_option *options, size_t option_count, size_t *corners) {
     double tolerance_j = collinear_tolerance_j(options, option_count);
     size_t count = 0;
     for (size_t i = 0; i < option_count; i++) {
         while (count >= 2 && !is_corner(&options[corners[count - 2]], &options[corners[count - 1]],
-                                        &options[i], tolerance_j)) {
+                                        &options[i], tolerance_j))
             count--;
-        }
         corners[count++] = i;
     }
     return count;
@@ -56,11 +55,11 @@ harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_co
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a curve needs at least one option");
     harpe_curve curve = {0};
     size_t *corners = harpe_calloc(option_count, sizeof *corners);
-    if (corners == NULL) return harpe_fail_memory(error);
+    if (!corners) return harpe_fail_memory(error);
     curve.count = harpe_hull_corners(options, option_count, corners);
     curve.time_s = harpe_calloc(curve.count, sizeof *curve.time_s);
     curve.effective_energy_j = harpe_calloc(curve.count, sizeof *curve.effective_energy_j);
-    if (curve.time_s == NULL || curve.effective_energy_j == NULL) {
+    if (!curve.time_s || !curve.effective_energy_j) {
         harpe_curve_clear(&curve);
         free(corners);
         return harpe_fail_memory(error);
@@ -75,7 +74,7 @@ harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_co
 }
 
 void harpe_curve_clear(harpe_curve *curve) {
-    if (curve == NULL) return;
+    if (!curve) return;
     free(curve->time_s);
     free(curve->effective_energy_j);
     *curve = (harpe_curve){0};

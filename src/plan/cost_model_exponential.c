@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exponential cost model: a*exp(b*t)+c fitted by least squares to an instruction's energies,
- * made effective and sampled as a convex curve. It smooths noise at the price of model error; what
- * cannot be fitted keeps its hull. Real plans never report its numbers. */
+/* The exponential cost model: a*exp(b*t)+c is fitted by least squares to an instruction's
+ * energies, converted to effective energy and sampled as a convex curve. It reduces noise but adds
+ * model error. If no curve can be fitted, the hull is used. The numbers of real plans never come
+ * from this model. */
 #include <cminpack.h>
 #include <math.h>
 #include <stdbool.h>
@@ -14,19 +15,22 @@
 
 #define DEFAULT_UNIT_TIME_S 0.001
 #define DEFAULT_NOISE_FACTOR 0.95
-#define ENOUGH_POINTS 4 /* fewer on the Pareto front: relax the filter */
-#define GRID_MAX 20000  /* steps of unit time along one curve */
+#define ENOUGH_POINTS 4 /* if the Pareto front has fewer points, the filter is relaxed */
+#define GRID_MAX 20000  /* steps of unit time in one curve */
 #define FIT_TOLERANCE 1e-12
 
 /* Times and energies are scaled to 0..1, where the curve is written as
+ *
  *     y(x) = start - fall * (1 - exp(-bend * x)) / bend,    fall > 0, bend > 0
- * `fall` is how steeply it begins; bend -> 0 is a straight line, so that exactly linear points need
- * no huge a. The unknowns are start, log(fall), log(bend): the signs hold by themselves. */
+ *
+ * `fall` is the steepness at the start. As bend approaches 0, the curve becomes a straight line, so
+ * points that lie on a line do not need a very large a. The unknowns are start, log(fall) and
+ * log(bend), so fall and bend are always positive. */
 enum { START, LOG_FALL, LOG_BEND, UNKNOWNS };
 
 #define LOG_FALL_LIMIT 30.0
-static const double log_bend_min = -9.2; /* a straight line to 1e-5 of the range */
-static const double log_bend_max = 4.2;  /* over within a twentieth of the range */
+static const double log_bend_min = -9.2; /* straight within 1e-5 of the range */
+static const double log_bend_max = 4.2;  /* the curve falls within a twentieth of the range */
 static const double first_bends[] = {0.05, 0.3, 1, 2, 4, 8, 16, 40};
 
 typedef struct sample {
@@ -34,8 +38,8 @@ typedef struct sample {
 } sample;
 
 typedef struct scale {
-    double time_s, time_range_s;     /* x = 0, and its unit */
-    double energy_j, energy_range_j; /* y = 0, and its unit */
+    double time_s, time_range_s;     /* time of x = 0, and the unit of x */
+    double energy_j, energy_range_j; /* energy of y = 0, and the unit of y */
 } scale;
 
 typedef struct sample_set {
@@ -43,7 +47,7 @@ typedef struct sample_set {
     size_t count;
 } sample_set;
 
-/* ---- Choosing the points to fit ----------------------------------------------------------- */
+/* ---- Choosing the points to fit -------------------------------------------------------------- */
 
 static int compare_points(const void *left, const void *right) {
     const harpe_profile_point *a = left, *b = right;
@@ -52,9 +56,9 @@ static int compare_points(const void *left, const void *right) {
     return (a->frequency_mhz > b->frequency_mhz) - (a->frequency_mhz < b->frequency_mhz);
 }
 
-/* Drops every point for which a strictly faster one costs less than `factor` times its energy;
- * among equally fast ones keeps the first, which is the cheapest. `sorted` and `kept` may be the
- * same array. With factor 1 this is the Pareto front, but for ties. */
+/* Drops a point p if a strictly faster point needs less than `factor` times the energy of p. If
+ * points are equally fast, keeps the first, which is the cheapest. `sorted` and `kept` may be the
+ * same array. With factor 1 the result is the Pareto front, except for ties. */
 static size_t filter_points(const harpe_profile_point *sorted, size_t count, double factor,
                             harpe_profile_point *kept) {
     size_t kept_count = 0;
@@ -70,21 +74,20 @@ static size_t filter_points(const harpe_profile_point *sorted, size_t count, dou
     return kept_count;
 }
 
-/* The points to fit, in `kept` (room for point_count). A relaxed front is used only where the true
- * one is too short, as the published tool (lowtime) does: noise_factor 0.95 lets a point stay that
- * is up to about 5 % costlier than a faster one. */
+/* Writes the points to fit to `kept`, which has room for point_count points. Uses a relaxed front
+ * only if the true front is too short, like the published tool (lowtime). With a noise_factor of
+ * 0.95, a point may cost up to about 5 % more than a faster one. */
 static size_t choose_points(const harpe_profile_point *points, size_t point_count,
                             double noise_factor, harpe_profile_point *sorted,
                             harpe_profile_point *kept) {
-    for (size_t i = 0; i < point_count; i++) {
+    for (size_t i = 0; i < point_count; i++)
         sorted[i] = points[i];
-    }
     qsort(sorted, point_count, sizeof *sorted, compare_points);
     size_t count = filter_points(sorted, point_count, 1.0, kept);
     return count >= ENOUGH_POINTS ? count : filter_points(sorted, point_count, noise_factor, kept);
 }
 
-/* False when the points span no time or no energy. */
+/* Scales the points. Returns false if they have only one time or one energy. */
 static bool scale_points(const harpe_profile_point *points, size_t count, sample *samples,
                          scale *scaling) {
     double low_j = INFINITY, high_j = -INFINITY;
@@ -104,11 +107,11 @@ static bool scale_points(const harpe_profile_point *points, size_t count, sample
     return true;
 }
 
-/* ---- Fitting ------------------------------------------------------------------------------ */
+/* ---- Fitting --------------------------------------------------------------------------------- */
 
 static double clamp(double value, double low, double high) { return fmin(fmax(value, low), high); }
 
-/* How far the curve has come down at x, per unit of `fall`. */
+/* Returns the descent of the curve at x, per unit of `fall`. */
 static double descent(double bend, double x) { return -expm1(-bend * x) / bend; }
 
 static double bend_of(const double *unknowns) {
@@ -123,7 +126,7 @@ static double curve_y(const double *unknowns, double x) {
     return unknowns[START] - fall_of(unknowns) * descent(bend_of(unknowns), x);
 }
 
-/* What cminpack calls for residuals (iflag 1) and their derivatives (iflag 2, column by column). */
+/* Computes residuals (iflag 1) and their derivatives (iflag 2, column by column) for cminpack. */
 static int residuals(void *user, int count, int unknown_count, const double *unknowns,
                      double *residual, double *jacobian, int row_stride, int iflag) {
     (void)unknown_count;
@@ -143,7 +146,7 @@ static int residuals(void *user, int count, int unknown_count, const double *unk
     return 0;
 }
 
-/* For a given bend the best start and fall are a straight-line regression on the descent. */
+/* Computes the best start and fall for a given bend, by linear regression on the descent. */
 static void first_guess(const sample_set *set, double bend, double *unknowns) {
     double n = (double)set->count, sum_d = 0, sum_y = 0, sum_dd = 0, sum_dy = 0;
     for (size_t i = 0; i < set->count; i++) {
@@ -170,14 +173,14 @@ static double squared_error(const sample_set *set, const double *unknowns) {
     return sum;
 }
 
-/* Levenberg-Marquardt from every first bend; the best result is left in `best`, and *fitted says
- * whether there is one that really falls. */
+/* Runs Levenberg-Marquardt once for each initial value of bend. `best` receives the best result.
+ * `*fitted` becomes true if the best result is a falling curve. */
 static harpe_status fit(sample_set *set, double best[UNKNOWNS], bool *fitted, harpe_error *error) {
     int count = (int)set->count;
     int work_count = 5 * UNKNOWNS + count;
     double *memory =
         harpe_calloc((size_t)count * (1 + UNKNOWNS) + (size_t)work_count, sizeof *memory);
-    if (memory == NULL) return harpe_fail_memory(error);
+    if (!memory) return harpe_fail_memory(error);
     double *residual = memory, *jacobian = memory + count, *work = jacobian + UNKNOWNS * count;
     double best_error = INFINITY;
     for (size_t i = 0; i < sizeof first_bends / sizeof first_bends[0]; i++) {
@@ -186,13 +189,12 @@ static harpe_status fit(sample_set *set, double best[UNKNOWNS], bool *fitted, ha
         first_guess(set, first_bends[i], unknowns);
         lmder1(residuals, set, count, UNKNOWNS, unknowns, residual, jacobian, count, FIT_TOLERANCE,
                pivots, work, work_count);
-        /* The smallest error counts, however the search ended. */
+        /* The results are compared only by their error, no matter why the search ended. */
         double squares = squared_error(set, unknowns);
         if (squares < best_error) {
             best_error = squares;
-            for (int k = 0; k < UNKNOWNS; k++) {
+            for (int k = 0; k < UNKNOWNS; k++)
                 best[k] = unknowns[k];
-            }
         }
     }
     free(memory);
@@ -201,10 +203,10 @@ static harpe_status fit(sample_set *set, double best[UNKNOWNS], bool *fitted, ha
     return HARPE_OK;
 }
 
-/* ---- From the fit to a curve -------------------------------------------------------------- */
+/* ---- From the fit to a curve ----------------------------------------------------------------- */
 
-/* a, b, c in seconds and joules; false when they are too large for a double (a nearly vertical
- * curve far from t = 0). */
+/* Computes a, b, c in seconds and joules. Returns false if they are too large for a double (a
+ * nearly vertical curve far from t = 0). */
 static bool to_coefficients(const double *unknowns, const scale *scaling, double coefficients[3]) {
     double bend = bend_of(unknowns);
     double height_j = scaling->energy_range_j * fall_of(unknowns) / bend;
@@ -214,8 +216,9 @@ static bool to_coefficients(const double *unknowns, const scale *scaling, double
     return isfinite(coefficients[0]) && isfinite(coefficients[1]) && isfinite(coefficients[2]);
 }
 
-/* The fitted curve between two times, `steps` of unit time apart at most, in effective energy. The
- * hull of the samples drops those between which rounding hides the curvature. */
+/* Samples the fitted curve between two times in `steps` intervals of at most the unit time, and
+ * converts the samples to effective energy. Keeps only the hull of the samples, because rounding
+ * can hide the curvature at a point. */
 static harpe_status sample_curve(const double *unknowns, const scale *scaling,
                                  const harpe_option *fastest, const harpe_option *slowest,
                                  double blocking_power_w, double unit_time_s, harpe_curve *out,
@@ -230,7 +233,7 @@ static harpe_status sample_curve(const double *unknowns, const scale *scaling,
                           HARPE_DIGITS(1.06 * (slowest->time_s - fastest->time_s) / GRID_MAX, 2));
     size_t step_count = steps > 1 ? (size_t)steps : 1;
     harpe_option *samples = harpe_calloc(step_count + 1, sizeof *samples);
-    if (samples == NULL) return harpe_fail_memory(error);
+    if (!samples) return harpe_fail_memory(error);
     size_t count = 0;
     for (size_t i = 0; i <= step_count; i++) {
         double time_s =
@@ -240,7 +243,7 @@ static harpe_status sample_curve(const double *unknowns, const scale *scaling,
         double effective_j = energy_j - blocking_power_w * time_s;
         if (count > 0 && !(time_s > samples[count - 1].time_s &&
                            effective_j < samples[count - 1].effective_energy_j))
-            continue; /* too flat to be seen to fall */
+            continue; /* the curve is so flat that rounding hides its fall */
         samples[count++] = (harpe_option){
             .time_s = time_s, .energy_j = energy_j, .effective_energy_j = effective_j};
     }
@@ -249,7 +252,7 @@ static harpe_status sample_curve(const double *unknowns, const scale *scaling,
     return status;
 }
 
-/* Fits; *fitted is false where the points do not allow it. */
+/* Fits the points. `*fitted` becomes false if no curve can be fitted to them. */
 static harpe_status fit_points(const harpe_profile_point *points, size_t point_count,
                                double noise_factor, scale *scaling, double unknowns[UNKNOWNS],
                                bool *fitted, harpe_error *error) {
@@ -258,7 +261,7 @@ static harpe_status fit_points(const harpe_profile_point *points, size_t point_c
     harpe_profile_point *kept = harpe_calloc(point_count, sizeof *kept);
     sample_set set = {.items = harpe_calloc(point_count, sizeof *set.items)};
     *fitted = false;
-    if (sorted == NULL || kept == NULL || set.items == NULL) {
+    if (!sorted || !kept || !set.items) {
         status = harpe_fail_memory(error);
         goto done;
     }
@@ -299,9 +302,8 @@ harpe_status harpe_curve_from_exponential(const harpe_profile_point *points, siz
                                       blocking_power_w, unit_time_s, out, error)
                        : harpe_curve_from_hull(options, option_count, out, error);
     if (status != HARPE_OK) return status;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         coefficients[k] = is_fitted ? made[k] : 0;
-    }
     *fitted = is_fitted;
     return HARPE_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds the dependency graph of one iteration from the ranks' lists and orders it by running it:
- * every rank goes through its list until it must wait for another. What is left when nobody can go
- * on is a cycle, and is told as who waits for whom. Knows no times. */
+/* Builds the dependency graph of one iteration from the ranks' lists. Finds a topological order by
+ * running the lists without times: every rank goes through its list until it must wait for another
+ * rank. If no rank can continue before all lists end, the graph has a cycle, and the error names
+ * the instructions on the cycle. */
 #include "plan/dag.h"
 
 #include <limits.h>
@@ -16,9 +17,9 @@
 #include "base/text.h"
 
 #define WAITS_MAX \
-    3 /* of one action: a backward for the next stage, its forward, its recomputation */
+    3 /* of one action: a backward waits for the next stage, its forward and its recomputation */
 
-/* Who does what on one microbatch at one stage: node + 1, or 0 where nobody does. */
+/* The nodes that work on one microbatch at one stage. Each member is a node + 1, or 0 for none. */
 typedef struct work {
     int32_t forward;
     int32_t backward; /* of any kind */
@@ -39,17 +40,17 @@ typedef struct graph {
     harpe_dag dag;
 } graph;
 
-/* ---- Going through the lists -------------------------------------------------------------- */
+/* ---- Iterating over the lists ---------------------------------------------------------------- */
 
-/* Zero-initialise, then call next_action until it returns NULL. */
+/* Initialise with zeros, then call next_action until it returns NULL. */
 typedef struct action_cursor {
-    int rank;     /* of the action returned last, */
-    int32_t node; /* and its node */
-    size_t index; /* where to look next */
+    int rank;     /* rank of the last action that was returned */
+    int32_t node; /* node of that action */
+    size_t index; /* where the search continues */
     int which;
 } action_cursor;
 
-/* The next action that is not a standalone one. */
+/* Returns the next action that is not standalone. */
 static const harpe_action *next_action(const graph *g, action_cursor *cursor) {
     while (cursor->rank < g->rank_count) {
         if (cursor->index >= g->counts[cursor->rank]) {
@@ -76,17 +77,16 @@ static int rank_of(const graph *g, int32_t node) {
     int high = g->rank_count;
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
-        if (g->rank_start[middle] <= node) {
+        if (g->rank_start[middle] <= node)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
 
-/* ---- Telling an action -------------------------------------------------------------------------
- * In the short form of torch.distributed.pipelining: 3F1 is stage 3's forward of microbatch 1. */
+/* ---- Naming an action ------------------------------------------------------------------------ */
+/* Uses the short form of torch.distributed.pipelining: 3F1 is stage 3's forward of microbatch 1. */
 
 #define LABEL_SIZE 160
 
@@ -110,14 +110,15 @@ static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
     }
 }
 
-/* ---- Measuring: how many nodes, stages and microbatches ---------------------------------- */
+/* ---- Counting nodes, stages and microbatches ------------------------------------------------- */
 
 static harpe_status number_nodes(graph *g, harpe_error *error) {
     g->rank_start = harpe_calloc((size_t)g->rank_count + 1, sizeof *g->rank_start);
-    if (g->rank_start == NULL) return harpe_fail_memory(error);
+    if (!g->rank_start) return harpe_fail_memory(error);
     size_t node_count = 0;
     for (int rank = 0; rank < g->rank_count; rank++) {
-        /* An instruction has two actions, each of which may wait for WAITS_MAX others. */
+        /* An instruction has at most two actions, each of which waits for at most WAITS_MAX
+         * others. */
         if (g->counts[rank] > INT32_MAX / (2 * WAITS_MAX + 1) - node_count)
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "more than %d instructions",
                               INT32_MAX / (2 * WAITS_MAX + 1));
@@ -130,7 +131,7 @@ static harpe_status number_nodes(graph *g, harpe_error *error) {
 
 static harpe_status measure(graph *g, harpe_error *error) {
     action_cursor cursor = {0};
-    for (const harpe_action *action; (action = next_action(g, &cursor)) != NULL;) {
+    for (const harpe_action *action; (action = next_action(g, &cursor));) {
         if (action->stage < 0 || action->stage > HARPE_STAGE_MAX || action->microbatch < 0 ||
             action->microbatch == INT_MAX) {
             char label[LABEL_SIZE];
@@ -139,50 +140,41 @@ static harpe_status measure(graph *g, harpe_error *error) {
                               "%s: stages run from 0 to %d and microbatches from 0", label,
                               HARPE_STAGE_MAX);
         }
-        if (action->stage >= g->stage_count) {
-            g->stage_count = action->stage + 1;
-        }
-        if (action->microbatch >= g->microbatch_count) {
-            g->microbatch_count = action->microbatch + 1;
-        }
+        if (action->stage >= g->stage_count) g->stage_count = action->stage + 1;
+        if (action->microbatch >= g->microbatch_count) g->microbatch_count = action->microbatch + 1;
         g->action_count++;
     }
     return HARPE_OK;
 }
 
-/* Names a (stage, microbatch) that nothing is done for; there is one when there are fewer actions
- * than (stage, microbatch) pairs. */
+/* Fails with the name of a (stage, microbatch) that has no action. Such a pair exists if there are
+ * fewer actions than (stage, microbatch) pairs. */
 static harpe_status fail_missing_work(const graph *g, harpe_error *error) {
     const harpe_action *action;
     harpe_status status = HARPE_OK;
     bool *is_present = NULL;
     size_t *actions_at = harpe_calloc((size_t)g->stage_count, sizeof *actions_at);
-    if (actions_at == NULL) return harpe_fail_memory(error);
+    if (!actions_at) return harpe_fail_memory(error);
     action_cursor cursor = {0};
-    while ((action = next_action(g, &cursor)) != NULL) {
+    while ((action = next_action(g, &cursor)))
         actions_at[action->stage]++;
-    }
     int stage = 0;
-    while (actions_at[stage] >= (size_t)g->microbatch_count) {
+    while (actions_at[stage] >= (size_t)g->microbatch_count)
         stage++;
-    }
-    /* So few actions leave a gap among the first of its microbatches. */
+    /* The stage has fewer actions than microbatches, so one of its first microbatches has none. */
     size_t count = actions_at[stage] + 1;
     is_present = harpe_calloc(count, sizeof *is_present);
-    if (is_present == NULL) {
+    if (!is_present) {
         status = harpe_fail_memory(error);
         goto done;
     }
     cursor = (action_cursor){0};
-    while ((action = next_action(g, &cursor)) != NULL) {
-        if (action->stage == stage && (size_t)action->microbatch < count) {
+    while ((action = next_action(g, &cursor)))
+        if (action->stage == stage && (size_t)action->microbatch < count)
             is_present[action->microbatch] = true;
-        }
-    }
     int microbatch = 0;
-    while (is_present[microbatch]) {
+    while (is_present[microbatch])
         microbatch++;
-    }
     status = harpe_fail(error, HARPE_INVALID_INPUT,
                         "stage %d does nothing for microbatch %d, though stages run up to %d and "
                         "microbatches up to %d",
@@ -193,7 +185,7 @@ done:
     return status;
 }
 
-/* ---- Who does what ------------------------------------------------------------------------ */
+/* ---- The table of work ----------------------------------------------------------------------- */
 
 static work *work_at(const graph *g, int stage, int microbatch) {
     return &g->works[(size_t)stage * (size_t)g->microbatch_count + (size_t)microbatch];
@@ -213,13 +205,13 @@ static int32_t *place_of(work *done, harpe_operation operation) {
 }
 
 static harpe_status register_work(graph *g, harpe_error *error) {
-    /* The table is never larger than the lists are: every stage must see every microbatch. */
+    /* The table is never larger than the lists, because every stage runs every microbatch. */
     size_t pairs = (size_t)g->stage_count * (size_t)g->microbatch_count;
     if (pairs > g->action_count) return fail_missing_work(g, error);
     g->works = harpe_calloc(pairs, sizeof *g->works);
-    if (g->works == NULL) return harpe_fail_memory(error);
+    if (!g->works) return harpe_fail_memory(error);
     action_cursor cursor = {0};
-    for (const harpe_action *action; (action = next_action(g, &cursor)) != NULL;) {
+    for (const harpe_action *action; (action = next_action(g, &cursor));) {
         work *done = work_at(g, action->stage, action->microbatch);
         int32_t *place = place_of(done, action->operation);
         if (*place != 0) {
@@ -237,7 +229,7 @@ static harpe_status register_work(graph *g, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Arcs --------------------------------------------------------------------------------- */
+/* ---- Arcs ------------------------------------------------------------------------------------ */
 
 static harpe_status fail_missing_wait(const graph *g, int32_t node, const char *what, int stage,
                                       int microbatch, harpe_error *error) {
@@ -248,7 +240,7 @@ static harpe_status fail_missing_wait(const graph *g, int32_t node, const char *
                       what, microbatch, stage);
 }
 
-/* The nodes that `action` of `node` waits for, as node + 1; 0 where there is none. */
+/* Finds the nodes for which `action` of `node` waits, as node + 1; 0 for none. */
 static harpe_status find_waits(const graph *g, const harpe_action *action, int32_t node,
                                int32_t waits[WAITS_MAX], harpe_error *error) {
     int stage = action->stage;
@@ -283,12 +275,12 @@ static harpe_status find_waits(const graph *g, const harpe_action *action, int32
     return fail_missing_wait(g, node, "forward", stage, microbatch, error);
 }
 
-/* Arcs into one node are added together, so duplicates are among the last few. */
+/* Adds an arc unless it exists. The arcs into one node are added one after the other, so a
+ * duplicate is among the last few arcs. */
 static void add_arc(graph *g, int32_t from, int32_t to) {
     harpe_dag *dag = &g->dag;
-    for (int32_t a = g->dag.first_arc_into[to]; a < dag->arc_count; a++) {
+    for (int32_t a = g->dag.first_arc_into[to]; a < dag->arc_count; a++)
         if (dag->arc_from[a] == from) return;
-    }
     dag->arc_from[dag->arc_count] = from;
     dag->arc_to[dag->arc_count++] = to;
 }
@@ -297,9 +289,7 @@ static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error 
     int32_t list_start = g->rank_start[rank];
     const harpe_instruction *instruction = &g->lists[rank][node - list_start];
     g->dag.first_arc_into[node] = g->dag.arc_count;
-    if (node > list_start) {
-        add_arc(g, node - 1, node);
-    }
+    if (node > list_start) add_arc(g, node - 1, node);
     for (int i = 0; i < instruction->action_count; i++) {
         const harpe_action *action = &instruction->actions[i];
         if (action->operation == HARPE_STANDALONE) continue;
@@ -309,9 +299,7 @@ static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error 
         for (int w = 0; w < WAITS_MAX; w++) {
             int32_t from = waits[w] - 1;
             bool is_implied = from >= list_start && from < node;
-            if (from >= 0 && !is_implied) {
-                add_arc(g, from, node);
-            }
+            if (from >= 0 && !is_implied) add_arc(g, from, node);
         }
     }
     return HARPE_OK;
@@ -323,7 +311,7 @@ static harpe_status add_arcs(graph *g, harpe_error *error) {
     g->dag.first_arc_into = harpe_calloc(node_count + 1, sizeof *g->dag.first_arc_into);
     g->dag.arc_from = harpe_calloc(arc_limit, sizeof *g->dag.arc_from);
     g->dag.arc_to = harpe_calloc(arc_limit, sizeof *g->dag.arc_to);
-    if (g->dag.first_arc_into == NULL || g->dag.arc_from == NULL || g->dag.arc_to == NULL)
+    if (!g->dag.first_arc_into || !g->dag.arc_from || !g->dag.arc_to)
         return harpe_fail_memory(error);
     for (int rank = 0; rank < g->rank_count; rank++) {
         for (int32_t node = g->rank_start[rank]; node < g->rank_start[rank + 1]; node++) {
@@ -335,13 +323,13 @@ static harpe_status add_arcs(graph *g, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Order -------------------------------------------------------------------------------- */
+/* ---- Order ----------------------------------------------------------------------------------- */
 
-/* The iteration as it runs. A rank is either in the queue or waits for one node. */
+/* The state of a running iteration. A rank is either in the queue or waits for one node. */
 typedef struct run_state {
     int32_t *next_node;  /* of each rank */
-    int32_t *waited_for; /* of each rank: the node it waits for */
-    int *queue;          /* ring of ranks that may go on */
+    int32_t *waited_for; /* of each rank: the node for which it waits */
+    int *queue;          /* ring of ranks that may continue */
     int queue_start, queue_count;
     bool *is_done;     /* of each node */
     int *first_waiter; /* of each node: rank + 1; 0: none */
@@ -359,8 +347,8 @@ static bool run_state_new(run_state *run, const graph *g) {
     run->is_done = harpe_calloc(nodes, sizeof *run->is_done);
     run->first_waiter = harpe_calloc(nodes, sizeof *run->first_waiter);
     run->next_waiter = harpe_calloc(ranks, sizeof *run->next_waiter);
-    if (run->next_node == NULL || run->waited_for == NULL || run->queue == NULL ||
-        run->is_done == NULL || run->first_waiter == NULL || run->next_waiter == NULL)
+    if (!run->next_node || !run->waited_for || !run->queue || !run->is_done || !run->first_waiter ||
+        !run->next_waiter)
         return false;
     for (int rank = 0; rank < g->rank_count; rank++) {
         run->next_node[rank] = g->rank_start[rank];
@@ -386,11 +374,10 @@ static void wake_waiters(run_state *run, const graph *g, int32_t node) {
     }
 }
 
-/* The first node that `node` must still wait for, or -1. */
+/* Returns the first unfinished node for which `node` waits, or -1. */
 static int32_t find_blocker(const run_state *run, const graph *g, int32_t node) {
-    for (int32_t a = g->dag.first_arc_into[node]; a < g->dag.first_arc_into[node + 1]; a++) {
+    for (int32_t a = g->dag.first_arc_into[node]; a < g->dag.first_arc_into[node + 1]; a++)
         if (!run->is_done[g->dag.arc_from[a]]) return g->dag.arc_from[a];
-    }
     return -1;
 }
 
@@ -411,16 +398,15 @@ static void run_rank(run_state *run, const graph *g, int rank) {
     }
 }
 
-/* Tells who waits for whom, all the way round. */
+/* Fails with the list of nodes that wait for each other in a cycle. */
 static harpe_status fail_cycle(const run_state *run, const graph *g, harpe_error *error) {
     int rank = 0;
-    while (run->next_node[rank] == g->rank_start[rank + 1]) {
+    while (run->next_node[rank] == g->rank_start[rank + 1])
         rank++;
-    }
-    /* Every rank on the way waits, so after as many steps as there are ranks this is the cycle. */
-    for (int i = 0; i < g->rank_count; i++) {
+    /* The walk goes from one waiting rank to the rank for which it waits. After as many steps as
+     * there are ranks, the walk is on the cycle. */
+    for (int i = 0; i < g->rank_count; i++)
         rank = rank_of(g, run->waited_for[rank]);
-    }
     harpe_text text = {0};
     char label[LABEL_SIZE];
     int start = rank;
@@ -450,7 +436,7 @@ static harpe_status order_nodes(graph *g, harpe_error *error) {
     harpe_status status = HARPE_OK;
     g->dag.topological_order =
         harpe_calloc((size_t)g->dag.node_count, sizeof *g->dag.topological_order);
-    if (!run_state_new(&run, g) || g->dag.topological_order == NULL) {
+    if (!run_state_new(&run, g) || !g->dag.topological_order) {
         status = harpe_fail_memory(error);
         goto done;
     }
@@ -460,32 +446,22 @@ static harpe_status order_nodes(graph *g, harpe_error *error) {
         run.queue_count--;
         run_rank(&run, g, rank);
     }
-    if (run.done_count < g->dag.node_count) {
-        status = fail_cycle(&run, g, error);
-    }
+    if (run.done_count < g->dag.node_count) status = fail_cycle(&run, g, error);
 done:
     run_state_clear(&run);
     return status;
 }
 
-/* ---- Interface ---------------------------------------------------------------------------- */
+/* ---- Interface ------------------------------------------------------------------------------- */
 
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error) {
     graph g = {.lists = lists, .counts = counts, .rank_count = rank_count};
     harpe_status status = number_nodes(&g, error);
-    if (status == HARPE_OK) {
-        status = measure(&g, error);
-    }
-    if (status == HARPE_OK) {
-        status = register_work(&g, error);
-    }
-    if (status == HARPE_OK) {
-        status = add_arcs(&g, error);
-    }
-    if (status == HARPE_OK) {
-        status = order_nodes(&g, error);
-    }
+    if (status == HARPE_OK) status = measure(&g, error);
+    if (status == HARPE_OK) status = register_work(&g, error);
+    if (status == HARPE_OK) status = add_arcs(&g, error);
+    if (status == HARPE_OK) status = order_nodes(&g, error);
     if (status == HARPE_OK) {
         *out = g.dag;
         g.dag = (harpe_dag){0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dependency graph of one iteration: which instruction must end before which may start. Built
- * from the ranks' lists alone; knows nothing of time, energy or profiles, and nothing of which
- * schedule made the lists. */
+/* The dependency graph of one iteration: which instruction must end before another may start. It
+ * is built only from the ranks' lists and does not depend on times, energies, profiles or the kind
+ * of schedule. */
 #ifndef HARPE_PLAN_DAG_H
 #define HARPE_PLAN_DAG_H
 
@@ -11,7 +11,7 @@
 #include <harpe/schedule.h>
 #include <harpe/status.h>
 
-/* Nodes are instructions, numbered rank 0's list first, then rank 1's, and so on. */
+/* Nodes are instructions, numbered in the order of rank 0's list, then rank 1's, and so on. */
 typedef struct harpe_dag {
     int32_t node_count;
     int32_t arc_count;
@@ -22,13 +22,14 @@ typedef struct harpe_dag {
     int32_t *topological_order; /* node_count nodes */
 } harpe_dag;
 
-/* `lists[r]` holds counts[r] instructions of rank r. Arcs: neighbours in a rank's list, and what
- * each action's operation waits for (see harpe_operation). Duplicate arcs and arcs that the rank's
- * own order already implies are left out; the arcs into one node stand together, nodes ascending.
- * An overlapped pair waits for what either of its actions waits for. Fails with HARPE_INVALID_INPUT
- * when two instructions are the same action, when an action that another waits for is missing, when
- * a stage does nothing for a microbatch below the highest, or when the order can never finish
- * (naming the instructions on the cycle). O(instructions). */
+/* Builds the graph. `lists[r]` contains the counts[r] instructions of rank r. Arcs connect
+ * neighbours in a rank's list, and each action with the actions for which its operation waits (see
+ * harpe_operation). Duplicate arcs, and arcs that the order of a rank's list implies, are left out.
+ * The arcs into one node are stored together, in the order of nodes. An overlapped pair waits for
+ * every instruction for which at least one of its two actions waits. Fails with HARPE_INVALID_INPUT
+ * if two instructions are the same action, if an action for which another waits is missing, if a
+ * stage lacks a microbatch below its highest microbatch, or if the order can never finish (the
+ * message names the instructions on the cycle). O(instructions). */
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error);
 void harpe_dag_clear(harpe_dag *dag);

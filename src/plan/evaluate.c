@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an assignment of real frequencies really takes: the longest path over measured times, and
- * measured energies plus blocking. The last word on every plan; no relaxed number enters here. */
+/* Evaluates an assignment of real frequencies: the longest path over measured times, and the
+ * measured energies plus the blocking energy. The numbers of every plan come from here; no relaxed
+ * number is used. */
 #include "plan/evaluate.h"
 
 #include <stdlib.h>
@@ -8,18 +9,18 @@
 
 #include "base/error.h"
 
-/* Index of a frequency's point, or -1. Points are sorted by frequency, highest first. */
+/* Returns the index of the point that was measured at a frequency, or -1. Points are sorted by
+ * frequency, highest first. */
 static ptrdiff_t find_point(const harpe_choice *choice, int frequency_mhz) {
     size_t low = 0, high = choice->point_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int found = choice->points[middle].frequency_mhz;
         if (found == frequency_mhz) return (ptrdiff_t)middle;
-        if (found > frequency_mhz) {
+        if (found > frequency_mhz)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return frequency_mhz == 0 ? 0 : -1;
 }
@@ -41,7 +42,7 @@ static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t
                       choice->points[choice->point_count - 1].frequency_mhz);
 }
 
-/* Starts of the earliest schedule; returns the length of the iteration. */
+/* Computes the earliest starts, and returns the length of the iteration. */
 static double run_earliest(const harpe_problem *problem, const harpe_profile_point *const *points,
                            double *start_s) {
     const harpe_dag *dag = &problem->dag;
@@ -99,9 +100,8 @@ harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *freque
     const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
     double *starts = harpe_calloc(count, sizeof *starts);
     harpe_status status = points && starts ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
-    }
     if (status == HARPE_OK) {
         *out = harpe_evaluate_points(problem, points, starts);
         out->frequency_mhz = frequency_mhz;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frontier as the public API shows it: every vertex of the relaxation's exact time-energy
- * curve, and the lower bound at any time. The solving is walk.c's and frontier_solver.c's. */
+/* The frontier for the public API: every vertex of the relaxation's exact time-energy curve, and
+ * the lower bound at any time. walk.c and frontier_solver.c compute it. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,9 +17,10 @@ harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progre
     return status;
 }
 
-/* The tolerance of a time. Picoseconds are whole numbers, and the time of a plan is a sum of
- * rounded doubles that may have been printed. The tolerance is a nanosecond, but only a small part
- * of an iteration, and at least the resolution of doubles of that size. */
+/* Returns the tolerance for comparing a time with an iteration time. A time of the frontier is a
+ * whole number of picoseconds. The time of a plan is a sum of doubles, and may have been printed
+ * and read again. The tolerance is 1 ns, but at most 1e-3 and at least 1e-12 of the iteration
+ * time. */
 double harpe_time_slack_s(double iteration_s) {
     return fmax(fmin(1e-9, 1e-3 * iteration_s), 1e-12 * iteration_s);
 }
@@ -41,16 +42,16 @@ double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
     size_t last = frontier->count - 1;
     if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
     if (time_s <= vertices[0].time_s) return vertices[0].lower_bound_j;
-    /* Beyond T* a plan may still save compute energy, only less than waiting costs. */
+    /* A plan that takes longer than T* may need less compute energy, but waiting costs more than it
+     * saves. */
     if (time_s >= vertices[last].time_s) return vertices[last].lower_bound_j;
     size_t low = 0, high = last; /* vertices[low].time_s < time_s <= vertices[high].time_s */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (vertices[middle].time_s < time_s) {
+        if (vertices[middle].time_s < time_s)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     double share = (time_s - vertices[low].time_s) / (vertices[high].time_s - vertices[low].time_s);
     return vertices[low].lower_bound_j +

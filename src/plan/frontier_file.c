@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frontier.csv and bound.csv. One table of columns says what a row holds, and serves writing and
- * reading alike. It comes after the plans are made and computes nothing but percentages. */
+/* Reads and writes frontier.csv and bound.csv. One table of columns describes both. It computes
+ * nothing except percentages. */
 #include "plan/frontier_file.h"
 
 #include <math.h>
@@ -18,10 +18,10 @@
 
 typedef struct column {
     const char *name;
-    size_t offset; /* of its double in harpe_frontier_row */
+    size_t offset; /* of the value in harpe_frontier_row */
 } column;
 
-/* The first column, `plan`, is the only one that is not a double. */
+/* All columns except the first, `plan`, are doubles. */
 static const column columns[] = {
     {"time_s", offsetof(harpe_frontier_row, time_s)},
     {"energy_j", offsetof(harpe_frontier_row, energy_j)},
@@ -45,13 +45,12 @@ static void set(harpe_frontier_row *row, const column *c, double value) {
     memcpy((char *)row + c->offset, &value, sizeof value);
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
-/* 100 * (value / reference - 1) to a millionth of a percent: more would be rounding noise. */
+/* Returns 100 * (value / reference - 1), rounded to a millionth of a percent, because smaller
+ * digits are rounding errors. */
 static double percent_above(double value, double reference) {
-    if (!(reference > 0) || !isfinite(value)) {
-        return 0;
-    }
+    if (!(reference > 0) || !isfinite(value)) return 0;
     return round(1e8 * (value - reference) / reference) / 1e6 + 0.0;
 }
 
@@ -73,9 +72,8 @@ harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
 
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count) {
     harpe_text_printf(text, "plan");
-    for (size_t c = 0; c < COLUMN_COUNT; c++) {
+    for (size_t c = 0; c < COLUMN_COUNT; c++)
         harpe_text_printf(text, ",%s", columns[c].name);
-    }
     harpe_text_printf(text, "\n");
     for (size_t i = 0; i < row_count; i++) {
         harpe_text_printf(text, "%d", rows[i].plan);
@@ -99,9 +97,9 @@ void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *verti
     }
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Where each column stands in the file at hand. */
+/* The position of each column in this file. */
 typedef struct layout {
     size_t plan;
     size_t columns[COLUMN_COUNT];
@@ -125,16 +123,14 @@ static harpe_status find_column(const harpe_csv *csv, const char *name, size_t *
 static harpe_status read_header(harpe_csv *csv, layout *where, harpe_error *error) {
     bool has_record = false;
     harpe_status status = harpe_csv_next(csv, &has_record, error);
-    if (status == HARPE_OK && !has_record) {
+    if (status == HARPE_OK && !has_record)
         return harpe_fail(error, HARPE_INVALID_INPUT, "%s: the file is empty", csv->name);
-    }
     if (status == HARPE_OK) {
         where->field_count = csv->field_count;
         status = find_column(csv, "plan", &where->plan, error);
     }
-    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++) {
+    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++)
         status = find_column(csv, columns[c].name, &where->columns[c], error);
-    }
     return status;
 }
 
@@ -147,24 +143,18 @@ static harpe_status read_row(const harpe_csv *csv, const layout *where, harpe_fr
     }
     int64_t number = 0;
     harpe_status status = harpe_csv_int(csv, where->plan, "plan", &number, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
-    if (number < 0 || number > INT32_MAX) {
+    if (status != HARPE_OK) return status;
+    if (number < 0 || number > INT32_MAX)
         return harpe_csv_fail(csv, where->plan, error, "plan: expected a plan's number");
-    }
     row->plan = (int)number;
     for (size_t c = 0; c < COLUMN_COUNT; c++) {
         double value = 0;
         status = harpe_csv_double(csv, where->columns[c], columns[c].name, &value, error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
         set(row, &columns[c], value);
     }
-    if (row->time_s <= 0) {
+    if (row->time_s <= 0)
         return harpe_csv_fail(csv, where->columns[0], error, "time_s: expected a positive time");
-    }
     return HARPE_OK;
 }
 
@@ -178,9 +168,7 @@ static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t 
     harpe_status status = read_header(csv, &where, error);
     while (status == HARPE_OK) {
         status = harpe_csv_next(csv, &has_record, error);
-        if (status != HARPE_OK || !has_record) {
-            break;
-        }
+        if (status != HARPE_OK || !has_record) break;
         if (count == ROWS_MAX) {
             status = harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d plans", csv->name,
                                 csv->line, ROWS_MAX);
@@ -193,9 +181,8 @@ static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t 
         status = read_row(csv, &where, &items[count], error);
         count += status == HARPE_OK;
     }
-    if (status == HARPE_OK && count == 0) {
+    if (status == HARPE_OK && count == 0)
         status = harpe_fail(error, HARPE_NOT_FOUND, "%s: there are no plans in it", csv->name);
-    }
     if (status != HARPE_OK) {
         free(items);
         return status;
@@ -210,9 +197,7 @@ harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows
     char *text = NULL;
     size_t length = 0;
     harpe_status status = harpe_file_read(path, FRONTIER_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     harpe_csv csv;
     harpe_csv_open(&csv, text, length, path);
     status = read_rows(&csv, rows, row_count, error);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frontier.csv and bound.csv: a plan directory's two tables, written and read back. A row is a plan
- * with everything that people compare plans by. Which files a directory holds is not decided here.
- */
+/* Reads and writes frontier.csv and bound.csv, the two tables of a plan directory. A row describes
+ * a plan by all the numbers with which plans are compared. */
 #ifndef HARPE_PLAN_FRONTIER_FILE_H
 #define HARPE_PLAN_FRONTIER_FILE_H
 
@@ -13,28 +12,28 @@
 
 /* One row of frontier.csv. */
 typedef struct harpe_frontier_row {
-    int plan; /* the number in its file's name; -1: not one of a set */
+    int plan; /* number in the name of the plan's file; -1: the plan does not belong to a set */
     double time_s;
     double energy_j;
-    double lower_bound_j; /* of any plan that takes time_s */
+    double lower_bound_j; /* lower bound for any plan of time_s */
     double gap_percent;   /* energy above the lower bound */
     double compute_energy_j;
     double blocking_energy_j;
     double average_power_w;  /* per GPU */
-    double slowdown_percent; /* against every instruction at its highest frequency */
-    double savings_percent;  /* likewise */
+    double slowdown_percent; /* relative to every instruction at its highest frequency */
+    double savings_percent;  /* relative to the same reference */
 } harpe_frontier_row;
 
-/* The row of a plan whose lower_bound_j is set. */
+/* Returns the row of a plan whose lower_bound_j is set. */
 harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
                                          const harpe_plan *all_maximum);
 
-/* Append the whole table with its header; check text->failed after. */
+/* Append the whole table with its header to `text`. The caller then checks text->failed. */
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count);
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);
 
-/* Reads a frontier.csv of at least one row; columns in any order. `*rows` is to be freed with
- * free(). Errors name file:line:column. */
+/* Reads a frontier.csv with at least one row and columns in any order. The caller frees `*rows`
+ * with free(). Errors name file:line:column. */
 harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows, size_t *row_count,
                                      harpe_error *error);
 

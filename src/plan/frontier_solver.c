@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parametric network simplex behind the frontier; see frontier_solver.h for the idea. The two
- * hot loops are the path walks in find_leaving_edge and the subtree walk in move_subtree. */
+/* The parametric network simplex method that computes the frontier; frontier_solver.h explains
+ * it. The two hot loops are the path walks in find_leaving_edge and the subtree walk in
+ * move_subtree. */
 #include "plan/frontier_solver.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "base/error.h"
 
-/* ---- The cut: a binary heap of edges, the one that becomes tight first on top ------------- */
+/* ---- The cut: a binary heap of edges, with the edge that becomes tight first on top ---------- */
 
 static void sift_up(harpe_frontier_solver *s, int32_t index) {
     int32_t edge = s->heap[index];
@@ -31,9 +32,8 @@ static void sift_down(harpe_frontier_solver *s, int32_t index) {
         int32_t below = 2 * index + 1;
         if (below >= s->heap_size) break;
         if (below + 1 < s->heap_size &&
-            s->tight_at_ps[s->heap[below + 1]] > s->tight_at_ps[s->heap[below]]) {
+            s->tight_at_ps[s->heap[below + 1]] > s->tight_at_ps[s->heap[below]])
             below++;
-        }
         if (s->tight_at_ps[s->heap[below]] <= key) break;
         s->heap[index] = s->heap[below];
         s->heap_index[s->heap[index]] = index;
@@ -67,25 +67,25 @@ static void put_into_cut(harpe_frontier_solver *s, int32_t edge, int64_t tight_a
     sift_down(s, s->heap_index[edge]);
 }
 
-/* Computes anew when an edge across the cut becomes tight. A forward edge (early tail, late head)
- * shrinks to its current segment's length; a backward one, carrying flow, grows to the next slower
- * segment's. Edges within a side are left alone. */
+/* Recomputes the iteration time at which an edge across the cut becomes tight. A forward edge
+ * (early tail, late head) shrinks to the length of its current segment. A backward edge carries
+ * flow, and grows to the length of its next slower segment. The length of an edge within one side
+ * does not change. */
 static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     const harpe_edge_state *state = &s->edges[edge];
     if (s->is_late[state->tail] == s->is_late[state->head]) return;
     const harpe_network_curve *curve = &s->network->curves[state->curve];
     int64_t duration_ps = harpe_frontier_solver_event_ps(s, state->head) -
                           harpe_frontier_solver_event_ps(s, state->tail);
-    if (s->is_late[state->head]) {
+    if (s->is_late[state->head])
         put_into_cut(s, edge, s->time_ps - (duration_ps - curve->time_ps[state->segment]));
-    } else if (state->segment < curve->segment_count) {
+    else if (state->segment < curve->segment_count)
         put_into_cut(s, edge, s->time_ps - (curve->time_ps[state->segment + 1] - duration_ps));
-    } else {
+    else
         remove_from_cut(s, edge);
-    }
 }
 
-/* ---- Edges -------------------------------------------------------------------------------- */
+/* ---- Edges ----------------------------------------------------------------------------------- */
 
 static void set_segment(harpe_frontier_solver *s, harpe_edge_state *state, int32_t segment) {
     const harpe_network_curve *curve = &s->network->curves[state->curve];
@@ -94,14 +94,14 @@ static void set_segment(harpe_frontier_solver *s, harpe_edge_state *state, int32
     state->highest = curve->rate_uw[segment];
 }
 
-/* Flow that can still be sent over a tree edge, along it or against it. */
+/* Returns the flow that can still be sent over a tree edge, along it or against it. */
 static int64_t room(const harpe_edge_state *state, bool along) {
     if (!along) return state->flow - state->lowest;
     return state->highest == HARPE_FLOW_INFINITE ? HARPE_FLOW_INFINITE
                                                  : state->highest - state->flow;
 }
 
-/* ---- Start: everything at its slowest and as early as possible, no flow ------------------- */
+/* ---- Start: every instruction at its slowest and as early as possible, no flow --------------- */
 
 static void hang_all_on_source(harpe_frontier_solver *s) {
     const harpe_network *network = s->network;
@@ -188,12 +188,12 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     memset(solver, 0, sizeof *solver);
 }
 
-/* ---- One pivot ---------------------------------------------------------------------------- */
+/* ---- One pivot ------------------------------------------------------------------------------- */
 
-/* The tree edge that stops the flow, named by the node it carries. */
+/* The tree edge that stops the flow, identified by its lower node. */
 typedef struct leaving_edge {
-    int64_t flow; /* what can be sent */
-    int32_t node; /* -1: the entering edge itself fills first */
+    int64_t flow; /* flow that can be sent */
+    int32_t node; /* -1: the entering edge itself becomes full first */
     bool on_late_side;
 } leaving_edge;
 
@@ -209,9 +209,10 @@ static int64_t entering_room(const harpe_frontier_solver *s) {
     return state->flow - curve->rate_uw[state->segment + 2];
 }
 
-/* Of the edges that stop the flow, the first on the way from the source: that keeps the tree
- * strongly feasible. On the late side that is the one nearest the entering edge; when it has no
- * room at all no flow moves, and the early side, where there always is some, need not be walked. */
+/* Finds the leaving edge. If several edges stop the flow, takes the first one on the way from the
+ * source, which keeps the tree strongly feasible. On the late side this is the edge nearest to the
+ * entering edge. If that edge has no room, no flow moves. The early side always has some room, so
+ * it is then not walked. */
 static leaving_edge find_leaving_edge(harpe_frontier_solver *s) {
     leaving_edge leaving = {.flow = entering_room(s), .node = -1};
     uint64_t steps = 0;
@@ -247,19 +248,19 @@ static void send_flow(harpe_frontier_solver *s, int64_t flow) {
     if (s->entering >= 0) s->edges[s->entering].flow += enters_along(s) ? flow : -flow;
 }
 
-/* An edge that is no longer in the tree rests between two segments: the slower one full, the
- * faster one (its `segment`) empty. */
+/* Places an edge that has left the tree between two segments: the slower segment is full, and the
+ * faster segment, which becomes the edge's `segment`, is empty. */
 static void rest_between_segments(harpe_frontier_solver *s, harpe_edge_state *state) {
-    if (state->segment > 0 && state->flow == state->highest) {
+    if (state->segment > 0 && state->flow == state->highest)
         set_segment(s, state, state->segment - 1);
-    }
 }
 
-/* Moves the tree below `top` to the other side. Edges that may now cross the cut are collected on
- * the way: those to nodes that are still on the old side when they are seen, the leaving edge among
- * them. The hot loop of the planner. Whether a neighbour is a child is as good as random, so both
- * lists are written without a branch (they have one element to spare); and all arrays are in
- * locals, since a store to the byte array could otherwise be to any of the pointers. */
+/* Moves the tree below `top` to the other side, and collects the edges that may now cross the cut.
+ * An edge is collected if its other end is still on the old side when the edge is visited. The
+ * leaving edge is also collected. This is the hot loop of the planner. The processor cannot predict
+ * whether a neighbour is a child, so both lists are written without a branch (they have one spare
+ * element). All array pointers are copied to local variables. Otherwise the compiler would have to
+ * assume that a store to the byte array changes them. */
 static void move_subtree(harpe_frontier_solver *s, int32_t top) {
     const int32_t *restrict first_incidence = s->network->first_incidence;
     const harpe_incidence *restrict incidences = s->network->incidences;
@@ -284,17 +285,15 @@ static void move_subtree(harpe_frontier_solver *s, int32_t top) {
         }
     }
     int64_t shift = old_side ? s->late_offset : -s->late_offset;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < count; i++)
         s->position[subtree[i]] += shift;
-    }
-    for (int32_t i = 0; i < boundary_count; i++) {
+    for (int32_t i = 0; i < boundary_count; i++)
         refresh_cut_edge(s, boundary[i]);
-    }
     s->work.nodes_moved += (uint64_t)count;
 }
 
-/* Hangs the subtree of `top` on `new_parent` by its node `joint`: the path between them turns
- * round. */
+/* Attaches the subtree of `top` to `new_parent` at the subtree's node `joint`. Reverses the path
+ * between `top` and `joint`. */
 static void rehang(harpe_frontier_solver *s, int32_t top, int32_t joint, int32_t new_parent,
                    int32_t new_edge) {
     int32_t v = joint;
@@ -309,7 +308,7 @@ static void rehang(harpe_frontier_solver *s, int32_t top, int32_t joint, int32_t
     }
 }
 
-/* Exchanges the leaving for the entering edge. */
+/* Exchanges the leaving edge for the entering edge. */
 static void exchange(harpe_frontier_solver *s, const leaving_edge *leaving) {
     rest_between_segments(s, &s->edges[s->parent_edge[leaving->node]]);
     if (s->entering >= 0) {
@@ -318,25 +317,24 @@ static void exchange(harpe_frontier_solver *s, const leaving_edge *leaving) {
         if (!enters_along(s)) set_segment(s, state, state->segment + 1);
     }
     move_subtree(s, leaving->node);
-    if (s->entering < 0) {
+    if (s->entering < 0)
         rehang(s, leaving->node, s->network->sink, -1, -1);
-    } else if (leaving->on_late_side) {
+    else if (leaving->on_late_side)
         rehang(s, leaving->node, s->late_end, s->early_end, s->entering);
-    } else {
+    else
         rehang(s, leaving->node, s->early_end, s->late_end, s->entering);
-    }
 }
 
-/* The entering edge is full before any tree edge: it goes on to its next segment, outside the
- * tree. */
+/* Handles an entering edge that becomes full before any tree edge does. The edge moves to its next
+ * segment and stays outside of the tree. */
 static void pass_entering_edge(harpe_frontier_solver *s) {
     harpe_edge_state *state = &s->edges[s->entering];
     set_segment(s, state, state->segment + (enters_along(s) ? -1 : 1));
     refresh_cut_edge(s, s->entering);
 }
 
-/* The edge across the cut that becomes tight next. There always is one: the cut carries the flow,
- * and above T_min no path of it is at its shortest. */
+/* Finds the edge across the cut that becomes tight next. Such an edge always exists: the cut
+ * carries the flow, and above T_min no path across the cut has its shortest length. */
 static void find_entering_edge(harpe_frontier_solver *s) {
     for (;;) {
         int32_t edge = s->heap_size > 0 ? s->heap[0] : -1;
@@ -354,23 +352,23 @@ static void find_entering_edge(harpe_frontier_solver *s) {
     }
 }
 
-/* False at T_min: flow without limit could be sent, so nothing can become shorter. */
+/* Makes one pivot. Returns false at T_min: unlimited flow could be sent there, so the iteration
+ * cannot become shorter. */
 static bool pivot(harpe_frontier_solver *s) {
     leaving_edge leaving = find_leaving_edge(s);
     if (leaving.flow >= HARPE_FLOW_INFINITE) return false;
     s->work.pivots++;
     if (leaving.flow == 0) s->work.degenerate_pivots++;
     if (leaving.flow > 0) send_flow(s, leaving.flow);
-    if (leaving.node >= 0) {
+    if (leaving.node >= 0)
         exchange(s, &leaving);
-    } else {
+    else
         pass_entering_edge(s);
-    }
     find_entering_edge(s);
     return s->entering >= 0;
 }
 
-/* ---- The walk ----------------------------------------------------------------------------- */
+/* ---- The walk -------------------------------------------------------------------------------- */
 
 int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver) {
     return solver->tight_at_ps[solver->entering];

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the exact frontier of the relaxation from the longest useful iteration to the shortest, one
- * vertex after the other, by a parametric network simplex. It can be stopped at any time on the way
- * to read off the optimal durations and flows there. Knows nothing of frequencies.
+/* Walks along the exact frontier of the relaxation with a parametric network simplex method. The
+ * walk begins at the longest useful iteration, goes from vertex to vertex, and ends at the shortest
+ * iteration. The caller may stop it at any time and read the optimal durations and flows. The
+ * solver does not use frequencies.
  *
- * The state is a spanning tree of tight edges, cut in two: the early side hangs on the source, the
- * late side on the sink. Shortening the iteration moves the late side towards the early side until
- * an edge across the cut becomes tight; flow is then sent source -> early path -> that edge -> late
- * path -> sink until some edge on the way is full. That edge leaves the tree, the part of the tree
- * it carried changes sides, and the next vertex is found. Flow sent so far is the marginal energy
- * -dE/dT. Every pivot keeps positive room from the root to each event along the tree (a strongly
- * feasible tree: W. H. Cunningham, A network simplex method, 1976), so pivots that move no flow
- * cannot cycle. */
+ * The state is a spanning tree of tight edges and a cut through it. The source is on the early side
+ * of the cut, the sink on the late side. One pivot does this:
+ * 1. The iteration becomes shorter: all events of the late side move towards the early side, until
+ *    an edge across the cut becomes tight.
+ * 2. Flow is sent from the source through the early side, that edge and the late side to the sink,
+ *    until an edge on this path is full.
+ * 3. The full edge leaves the tree, and the part of the tree below it changes sides.
+ * The sum of the flow that was sent is the marginal energy -dE/dT.
+ *
+ * After each pivot, flow can still be sent from the root to each event along the tree (a strongly
+ * feasible tree: W. H. Cunningham, A network simplex method, 1976). Pivots that send no flow can
+ * therefore not cycle. */
 #ifndef HARPE_PLAN_FRONTIER_SOLVER_H
 #define HARPE_PLAN_FRONTIER_SOLVER_H
 
@@ -21,43 +26,46 @@
 
 __extension__ typedef __int128 harpe_int128;
 
-/* A stretch of the frontier: down from `from_ps`, every picosecond costs flow_uw. */
+/* A segment of the frontier, from the iteration time `from_ps` to shorter times. */
 typedef struct harpe_frontier_segment {
     int64_t from_ps;
-    int64_t flow_uw;
+    int64_t flow_uw; /* energy for each second by which the iteration becomes shorter */
     double energy_j; /* compute energy (effective) at from_ps */
 } harpe_frontier_segment;
 
-/* Flow state of an edge, laid out for the path walks. The edge is on segment `segment` of its
- * curve when it is a tree edge; otherwise flow equals lowest: the segment is empty and the next
- * slower one is full. */
+/* The flow of an edge. A walk along a path needs all of these members, so they are next to each
+ * other in memory. */
 typedef struct harpe_edge_state {
-    int64_t flow, lowest, highest; /* uW; lowest and highest of the current segment */
+    /* In uW. The edge's curve is at the segment `segment`, whose flow limits are `lowest` and
+     * `highest`. An edge that is not in the tree has the lowest flow. */
+    int64_t flow, lowest, highest;
     int32_t tail, head;
     int32_t segment, curve;
 } harpe_edge_state;
 
 typedef struct harpe_frontier_solver {
     const harpe_network *network;
-    /* Time. An event on the late side lies at position[v] + late_offset, others at position[v]. */
+    /* Event v is at position[v] if it is on the early side, and at position[v] + late_offset if it
+     * is on the late side. */
     int64_t time_ps; /* iteration time of the current tree */
     int64_t late_offset;
     int64_t *position;
     uint8_t *is_late;
-    /* Tree. The source's and the sink's parent is -1. */
+    /* The tree: the parent of each event, and the edge to the parent; -1 for the source and the
+     * sink. */
     int32_t *parent, *parent_edge;
     harpe_edge_state *edges;
-    /* Edges across the cut by the iteration time at which they become tight, longest first; may
-     * hold edges that no longer cross, which are dropped when they surface. */
+    /* The edges across the cut, ordered by the iteration time at which they become tight; the
+     * longest time is first. The heap may also contain edges that no longer cross the cut. They are
+     * removed when they reach the top. */
     int32_t *heap, *heap_index;
     int64_t *tight_at_ps;
     int32_t heap_size;
-    /* The walk. */
-    int64_t flow_uw;
-    harpe_int128 spent; /* energy added since everything was slowest, in 1e-18 J */
-    bool at_end;        /* T_min is reached */
-    int32_t entering, early_end, late_end; /* the edge that becomes tight next and its ends */
-    int32_t *subtree, *boundary;           /* scratch: nodes that change sides, edges to look at */
+    int64_t flow_uw;    /* the sum of the flow that was sent */
+    harpe_int128 spent; /* energy added since all instructions were at their slowest, in 1e-18 J */
+    bool at_end;        /* the walk has reached T_min */
+    int32_t entering, early_end, late_end; /* the edge that becomes tight next, and its ends */
+    int32_t *subtree, *boundary; /* working memory: events that change sides, edges to examine */
     harpe_work work;
 } harpe_frontier_solver;
 
@@ -65,23 +73,27 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
                                         harpe_error *error);
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver);
 
-/* Bytes that a solver for `network` allocates. */
+/* Returns the number of bytes that a solver for `network` allocates. */
 uint64_t harpe_frontier_solver_bytes(const harpe_network *network);
 
-/* Pivots until time can move; then fills in the segment that begins here and returns true. Returns
- * false at T_min. Follow with harpe_frontier_solver_advance. */
+/* Makes pivots until the iteration can become shorter, writes the segment that begins here to
+ * `*segment`, and returns true. The caller must then call harpe_frontier_solver_advance. Returns
+ * false at T_min. */
 bool harpe_frontier_solver_next(harpe_frontier_solver *solver, harpe_frontier_segment *segment);
 
-/* Where the current segment ends: the iteration time at which the next edge becomes tight. */
+/* Returns the iteration time at which the current segment ends, because the next edge becomes
+ * tight. */
 int64_t harpe_frontier_solver_segment_end_ps(const harpe_frontier_solver *solver);
 
-/* Moves to iteration time `time_ps`, not below the segment's end. */
+/* Continues the walk to the iteration time `time_ps`, which must not be below the end of the
+ * segment. */
 void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_ps);
 
-/* Compute energy (effective, without blocking) at the current time. */
+/* Returns the compute energy (effective, without blocking) at the current time. */
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
-/* When an event happens at the current time, from the start of the iteration. */
+/* Returns the time of an event in ps since the start of the iteration, if the iteration takes the
+ * current iteration time. */
 static inline int64_t harpe_frontier_solver_event_ps(const harpe_frontier_solver *solver,
                                                      int32_t node) {
     return solver->position[node] + (solver->is_late[node] ? solver->late_offset : 0);

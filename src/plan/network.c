@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the problem's instructions and dependencies to a small network of events. Second stop of
- * the frontier: option curves become whole numbers here, and nothing after it rounds again. */
+/* Builds a network of events from the problem's instructions and dependencies. Merges events so
+ * that the network is small. Rounds the curves of the options to whole numbers; no later step
+ * rounds again. */
 #include "plan/network.h"
 
 #include <math.h>
@@ -10,12 +11,13 @@
 #include "base/error.h"
 #include "base/format.h"
 
-/* No iteration is longer than this; keeps every sum of times far from the int64 limit. */
+/* Limit for the sum of the slowest times of all instructions. It keeps every sum of times far below
+ * the int64 limit. */
 #define LONGEST_ITERATION_S 1e6
-/* Nor do all its rates together exceed this, half of HARPE_FLOW_INFINITE. */
+/* Limit for the sum of all rates, half of HARPE_FLOW_INFINITE. */
 #define LARGEST_RATE_SUM_UW 0x1p59
 
-/* ---- Events ------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 static int32_t find_root(int32_t *leader, int32_t event) {
     while (leader[event] != event) {
@@ -32,9 +34,10 @@ static void merge_events(int32_t *leader, int32_t a, int32_t b) {
 static int32_t start_event(int32_t instruction) { return 2 * instruction; }
 static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
 
-/* Which arcs of the DAG pin two events to one moment: a start with a sole predecessor may as well
- * follow at once, and an end with a sole successor may as well last until it (cost curves are flat
- * beyond their slowest point), so neither changes the optimum. */
+/* Merges events that can happen at the same moment without changing the optimum. An instruction
+ * with a single predecessor can start when the predecessor ends. An instruction with a single
+ * successor can last until the successor starts, because cost curves are flat beyond their slowest
+ * point. */
 typedef struct event_set {
     int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
@@ -48,37 +51,32 @@ static harpe_status merge_pinned_events(const harpe_problem *problem, event_set 
     events->leader = harpe_calloc((size_t)n * 2 + 2, sizeof *events->leader);
     events->predecessors = harpe_calloc((size_t)n, sizeof *events->predecessors);
     events->successors = harpe_calloc((size_t)n, sizeof *events->successors);
-    if (!events->leader || !events->predecessors || !events->successors) {
+    if (!events->leader || !events->predecessors || !events->successors)
         return harpe_fail_memory(error);
-    }
     events->source = 2 * n;
     events->sink = 2 * n + 1;
-    for (int32_t event = 0; event < 2 * n + 2; event++) {
+    for (int32_t event = 0; event < 2 * n + 2; event++)
         events->leader[event] = event;
-    }
     for (int32_t a = 0; a < dag->arc_count; a++) {
         events->successors[dag->arc_from[a]]++;
         events->predecessors[dag->arc_to[a]]++;
     }
     for (int32_t a = 0; a < dag->arc_count; a++) {
         int32_t from = dag->arc_from[a], to = dag->arc_to[a];
-        if (events->successors[from] == 1 || events->predecessors[to] == 1) {
+        if (events->successors[from] == 1 || events->predecessors[to] == 1)
             merge_events(events->leader, end_event(from), start_event(to));
-        }
     }
     for (int32_t i = 0; i < n; i++) {
-        if (events->predecessors[i] == 0) {
+        if (events->predecessors[i] == 0)
             merge_events(events->leader, events->source, start_event(i));
-        }
-        if (events->successors[i] == 0) {
-            merge_events(events->leader, events->sink, end_event(i));
-        }
+        if (events->successors[i] == 0) merge_events(events->leader, events->sink, end_event(i));
     }
     return HARPE_OK;
 }
 
 /* Numbers the merged events rank by rank in the order of the ranks' lists, so that neighbours in
- * time are neighbours in memory. `*node_of` maps an event to its node; the caller frees it. */
+ * time are neighbours in memory. `*node_of` receives an array that maps each event to its node; the
+ * caller frees the array. */
 static harpe_status number_nodes(const harpe_problem *problem, event_set *events, int32_t **node_of,
                                  harpe_network *network, harpe_error *error) {
     int32_t n = problem->instruction_count;
@@ -95,9 +93,8 @@ static harpe_status number_nodes(const harpe_problem *problem, event_set *events
     }
     int32_t sink_root = find_root(events->leader, events->sink);
     if (numbers[sink_root] < 0) numbers[sink_root] = count++;
-    for (int32_t event = 0; event < 2 * n + 2; event++) {
+    for (int32_t event = 0; event < 2 * n + 2; event++)
         numbers[event] = numbers[find_root(events->leader, event)];
-    }
     network->source = numbers[events->source];
     network->sink = numbers[events->sink];
     network->node_count = count;
@@ -105,9 +102,10 @@ static harpe_status number_nodes(const harpe_problem *problem, event_set *events
     return HARPE_OK;
 }
 
-/* ---- Whole numbers ------------------------------------------------------------------------ */
+/* ---- Whole numbers --------------------------------------------------------------------------- */
 
-/* As a double, 0.1 s may become 100000000000.00001 ps or 99999999999.99998 ps. */
+/* Relative difference below which two doubles count as equal. As a double, 0.1 s may become
+ * 100000000000.00001 ps or 99999999999.99998 ps. */
 #define DOUBLES_DIFFER 4e-16
 
 int64_t harpe_round_down(double value) {
@@ -116,10 +114,11 @@ int64_t harpe_round_down(double value) {
                                                                            : floor(value));
 }
 
-/* ---- Curves ------------------------------------------------------------------------------- */
+/* ---- Curves ---------------------------------------------------------------------------------- */
 
-/* What is saved per second of stretching, rounded down: the curve, drawn from its slowest point,
- * is then nowhere above the real one, and a lower bound stays one. */
+/* Returns the energy saved per second by which the instruction becomes longer, rounded down. If the
+ * curve is drawn from its slowest point with this rate, it is nowhere above the real curve, so a
+ * lower bound stays valid. */
 static int64_t rate_between(int64_t fast_ps, double fast_j, int64_t slow_ps, double slow_j) {
     double watts = (fast_j - slow_j) / ((double)(slow_ps - fast_ps) / HARPE_PS_PER_S);
     return watts > 0 ? (int64_t)floor(fmin(watts, 2 * HARPE_STEEPEST_W) * HARPE_UW_PER_W) : 0;
@@ -142,11 +141,10 @@ static harpe_status check_steepness(const harpe_option_list *list, harpe_error *
     return HARPE_OK;
 }
 
-/* Points of a choice's curve become picoseconds and microwatts. Both are rounded down: each point
- * of the whole-number curve then lies at or below the real one, and so does all of it, because
- * energy falls with time. Of points at the same picosecond the cheaper one is kept, and a corner
- * that rounding has made collinear or concave is dropped, so rates strictly decrease. Returns the
- * number of segments. */
+/* Converts the points of a choice's curve to picoseconds and microwatts. Both are rounded down.
+ * Energy falls with time, so the whole-number curve lies nowhere above the real curve. If two
+ * points have the same picosecond, the cheaper point is kept. A corner that rounding has made
+ * collinear or concave is dropped, so rates strictly decrease. Returns the number of segments. */
 static int32_t round_points(const harpe_option_list *list, int64_t *time_ps, int64_t *rate_uw,
                             double *energy_j) {
     int32_t top = -1;
@@ -191,8 +189,9 @@ static harpe_status round_curve(const harpe_option_list *list, harpe_arena *aren
     return HARPE_OK;
 }
 
-/* Keeps every sum of times and of flows well inside 64 bits: no flow is larger than what all
- * instructions together can pass without being at their fastest. */
+/* Refuses a problem whose sums of times or flows could come near the limit of 64 bits. No flow is
+ * larger than the sum of the flows that all instructions can carry before they are at their
+ * fastest. */
 static harpe_status check_sums(const harpe_problem *problem, harpe_network *network,
                                harpe_error *error) {
     double total_s = 0, total_uw = 0;
@@ -238,7 +237,7 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     return check_sums(problem, network, error);
 }
 
-/* ---- Edges -------------------------------------------------------------------------------- */
+/* ---- Edges ----------------------------------------------------------------------------------- */
 
 static harpe_status build_edges(const harpe_problem *problem, const int32_t *node_of,
                                 harpe_network *network, harpe_error *error) {
@@ -274,15 +273,14 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
     int32_t *first = harpe_arena_alloc(arena, (size_t)nodes + 2, sizeof *first);
     harpe_incidence *incidences = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof *incidences);
     if (!first || !incidences) return harpe_fail_memory(error);
-    /* Counting sort: after the second loop first[v + 1] is where node v's incidences begin, and
-     * filling moves it to where they end. */
+    /* Counting sort. After the second loop, first[v + 1] is the index at which node v's incidences
+     * begin. Filling moves it to the index at which they end. */
     for (int32_t e = 0; e < edges; e++) {
         first[network->tail[e] + 2]++;
         first[network->head[e] + 2]++;
     }
-    for (int32_t v = 1; v < nodes; v++) {
+    for (int32_t v = 1; v < nodes; v++)
         first[v + 1] += first[v];
-    }
     for (int32_t e = 0; e < edges; e++) {
         int32_t tail = network->tail[e], head = network->head[e];
         incidences[first[tail + 1]++] = (harpe_incidence){.edge = e, .node = head};
@@ -293,7 +291,7 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
     return HARPE_OK;
 }
 
-/* Kahn's algorithm; the DAG was proven free of cycles when it was built. */
+/* Orders the nodes with Kahn's algorithm. The DAG was checked for cycles when it was built. */
 static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
     int32_t nodes = network->node_count;
     int32_t *waiting = harpe_calloc((size_t)nodes, sizeof *waiting);
@@ -304,20 +302,17 @@ static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
         free(waiting);
         return harpe_fail_memory(error);
     }
-    for (int32_t e = 0; e < network->edge_count; e++) {
+    for (int32_t e = 0; e < network->edge_count; e++)
         waiting[network->head[e]]++;
-    }
     int32_t done = 0, found = 0;
-    for (int32_t v = 0; v < nodes; v++) {
+    for (int32_t v = 0; v < nodes; v++)
         if (waiting[v] == 0) order[found++] = v;
-    }
     for (; done < found; done++) {
         int32_t v = order[done];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
             int32_t e = network->incidences[a].edge;
-            if (network->tail[e] == v && --waiting[network->head[e]] == 0) {
+            if (network->tail[e] == v && --waiting[network->head[e]] == 0)
                 order[found++] = network->head[e];
-            }
         }
     }
     free(waiting);
@@ -330,7 +325,8 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
     harpe_network network = {0};
     event_set events = {0};
     int32_t *node_of = NULL;
-    /* A whole-number flow is at most this power just when it is at most this many microwatts. */
+    /* Rounding down changes no comparison: a whole-number flow is at most the blocking power if and
+     * only if it is at most this number of microwatts. */
     network.blocking_uw = harpe_round_down(problem->total_blocking_power_w * HARPE_UW_PER_W);
     harpe_status status = merge_pinned_events(problem, &events, error);
     if (status == HARPE_OK) status = number_nodes(problem, &events, &node_of, &network, error);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From measured points to options: charges each point with what waiting would have cost instead
- * (effective energy) and keeps those that no other point beats. Stands between profile and curve;
- * knows nothing of schedules or other instructions. */
+/* Makes options from measured points: subtracts from each point the energy of waiting for the same
+ * time (effective energy), and keeps the points that no other point beats. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,7 +10,7 @@
 
 #define BLOCKING_POWER_MAX_W 1e9
 
-/* Fastest first; of equally fast ones the cheapest, of equal ones the lowest frequency. */
+/* Orders options by time, then by energy, then by frequency. */
 static int compare_options(const void *left, const void *right) {
     const harpe_option *a = left, *b = right;
     if (a->time_s != b->time_s) return a->time_s < b->time_s ? -1 : 1;
@@ -20,13 +19,12 @@ static int compare_options(const void *left, const void *right) {
     return (a->frequency_mhz > b->frequency_mhz) - (a->frequency_mhz < b->frequency_mhz);
 }
 
-/* Moves the options that are cheaper than every faster one to the front of the sorted array. */
+/* Moves the options that are cheaper than every faster option to the front of the sorted array. */
 static size_t keep_pareto(harpe_option *options, size_t count) {
     size_t kept = 1;
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = 1; i < count; i++)
         if (options[i].effective_energy_j < options[kept - 1].effective_energy_j)
             options[kept++] = options[i];
-    }
     return kept;
 }
 
@@ -40,7 +38,7 @@ harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t
                           BLOCKING_POWER_MAX_W, blocking_power_w);
     harpe_option *made = harpe_calloc(point_count, sizeof *made);
     size_t *corners = harpe_calloc(point_count, sizeof *corners);
-    if (made == NULL || corners == NULL) {
+    if (!made || !corners) {
         free(made);
         free(corners);
         return harpe_fail_memory(error);
@@ -56,9 +54,8 @@ harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t
     qsort(made, point_count, sizeof *made, compare_options);
     size_t kept = keep_pareto(made, point_count);
     size_t corner_count = harpe_hull_corners(made, kept, corners);
-    for (size_t i = 0; i < corner_count; i++) {
+    for (size_t i = 0; i < corner_count; i++)
         made[corners[i]].is_on_hull = true;
-    }
     free(corners);
     *options = made;
     *option_count = kept;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files: the literal list of ("forward", 1410) tuples that the ecosystem's servers read. It is
- * where a plan leaves the planner and where other tools' plans come in. The reader accepts exactly
- * that literal, three levels deep, by plain scanning: nothing in a file is ever executed. */
+/* Reads and writes plan files: the literal list of ("forward", 1410) tuples that other servers of
+ * this kind read. The planner writes plan files. Plans of other tools are also read from such
+ * files. The reader scans the text and accepts only that literal, three levels deep, so nothing in
+ * a file is ever executed. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,17 +21,17 @@
 #define RECENT_NAME_COUNT 8
 
 struct harpe_plan_file {
-    char *name; /* the file's, for messages */
+    char *name; /* name of the file, for messages */
     size_t entry_count;
     size_t entry_capacity;
     harpe_plan_file_entry *entries; /* rank 0's, then rank 1's ... */
     size_t rank_count;
     size_t rank_capacity;
-    size_t *rank_end; /* index one past each rank's last entry */
+    size_t *rank_end; /* of each rank: the index after its last entry */
     harpe_arena names;
 };
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *name;
@@ -40,14 +41,14 @@ typedef struct reader {
     int line;
     harpe_plan_file *file;
     harpe_error *error;
-    /* Instruction names seen last: a real file has only a few, so this keeps one copy of each. */
+    /* The instruction names seen last. A file has only a few names, so each is stored once. */
     const char *recent_names[RECENT_NAME_COUNT];
     size_t next_recent;
 } reader;
 
 typedef harpe_status (*element_parser)(reader *r);
 
-/* An error where the cursor stands, saying what was found there. */
+/* Fails at the cursor, with the text found there. */
 static harpe_status fail_here(const reader *r, const char *expected) {
     int column = (int)(r->cursor - r->line_start) + 1;
     if (r->cursor == r->end) {
@@ -94,37 +95,27 @@ static bool next_is_digit(reader *r) {
     return r->cursor < r->end && *r->cursor >= '0' && *r->cursor <= '9';
 }
 
-/* A list or tuple of whatever `element` reads; `what` names it for the error when it is neither. */
+/* Reads a list or tuple, and calls `element` for each element. `what` names the expected value in
+ * the error if the text is neither a list nor a tuple. */
 static harpe_status read_sequence(reader *r, const char *what, const char *element_or_end,
                                   element_parser element) {
     bool is_list = next_is(r, '[');
-    if (!is_list && !next_is(r, '(')) {
-        return fail_here(r, what);
-    }
+    if (!is_list && !next_is(r, '(')) return fail_here(r, what);
     r->cursor++;
     char closing = is_list ? ']' : ')';
     size_t count = 0;
     bool after_comma = true;
     while (!next_is(r, closing)) {
-        if (!after_comma) {
-            return fail_here(r, is_list ? "',' or ']'" : "',' or ')'");
-        }
-        if (r->cursor == r->end) {
-            return fail_here(r, element_or_end);
-        }
+        if (!after_comma) return fail_here(r, is_list ? "',' or ']'" : "',' or ')'");
+        if (r->cursor == r->end) return fail_here(r, element_or_end);
         harpe_status status = element(r);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
         count++;
         after_comma = next_is(r, ',');
-        if (after_comma) {
-            r->cursor++;
-        }
+        if (after_comma) r->cursor++;
     }
-    if (!is_list && count == 1 && !after_comma) {
+    if (!is_list && count == 1 && !after_comma)
         return fail_at(r, r->cursor, "a tuple of one element needs a comma before ')'");
-    }
     r->cursor++;
     return HARPE_OK;
 }
@@ -134,13 +125,12 @@ static bool may_stand_in_name(char c) {
            c != '\'' && c != '\\';
 }
 
-/* One copy of `length` bytes of name, shared with recent equal ones; NULL when out of memory. */
+/* Returns a copy of a name of `length` bytes, or NULL when out of memory. Equal names that were
+ * read recently share one copy. */
 static const char *keep_name(reader *r, const char *text, size_t length) {
     for (size_t i = 0; i < RECENT_NAME_COUNT; i++) {
         const char *known = r->recent_names[i];
-        if (known && strncmp(known, text, length) == 0 && known[length] == '\0') {
-            return known;
-        }
+        if (known && strncmp(known, text, length) == 0 && known[length] == '\0') return known;
     }
     const char *kept = harpe_arena_strdup(&r->file->names, text, length);
     r->recent_names[r->next_recent] = kept;
@@ -149,60 +139,47 @@ static const char *keep_name(reader *r, const char *text, size_t length) {
 }
 
 static harpe_status read_name(reader *r, const char **name) {
-    if (!next_is(r, '"') && !next_is(r, '\'')) {
-        return fail_here(r, "an instruction name in quotes");
-    }
+    if (!next_is(r, '"') && !next_is(r, '\'')) return fail_here(r, "an instruction name in quotes");
     const char *quote = r->cursor++;
     const char *start = r->cursor;
     while (r->cursor < r->end && *r->cursor != *quote) {
-        if (!may_stand_in_name(*r->cursor)) {
+        if (!may_stand_in_name(*r->cursor))
             return fail_here(r, "an instruction name without spaces, commas or escapes");
-        }
         r->cursor++;
     }
-    if (r->cursor == r->end) {
-        return fail_at(r, quote, "the quote is never closed");
-    }
+    if (r->cursor == r->end) return fail_at(r, quote, "the quote is never closed");
     size_t length = (size_t)(r->cursor - start);
-    if (length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) {
+    if (length == 0 || length > HARPE_INSTRUCTION_NAME_MAX)
         return fail_at(r, quote, "an instruction name has 1 to 63 bytes");
-    }
     r->cursor++;
     *name = keep_name(r, start, length);
     return *name ? HARPE_OK : harpe_fail_memory(r->error);
 }
 
 static harpe_status read_frequency(reader *r, int *frequency_mhz) {
-    if (!next_is_digit(r)) {
-        return fail_here(r, "a frequency in MHz (a whole number)");
-    }
+    if (!next_is_digit(r)) return fail_here(r, "a frequency in MHz (a whole number)");
     const char *start = r->cursor;
     int value = 0;
     for (; r->cursor < r->end && *r->cursor >= '0' && *r->cursor <= '9'; r->cursor++) {
         value = value * 10 + (*r->cursor - '0');
-        if (value > HARPE_FREQUENCY_MAX_MHZ) {
+        if (value > HARPE_FREQUENCY_MAX_MHZ)
             return fail_at(r, start, "the frequency is above 100000 MHz");
-        }
     }
-    if (*start == '0' && r->cursor - start > 1) {
+    if (*start == '0' && r->cursor - start > 1)
         return fail_at(r, start, "a frequency does not start with 0");
-    }
-    if (r->cursor < r->end && strchr("._eExX", *r->cursor) && *r->cursor) {
+    if (r->cursor < r->end && strchr("._eExX", *r->cursor) && *r->cursor)
         return fail_at(r, start, "a frequency is a whole number of MHz");
-    }
     *frequency_mhz = value;
     return HARPE_OK;
 }
 
 static harpe_status expect(reader *r, char c, const char *expected) {
-    if (!next_is(r, c)) {
-        return fail_here(r, expected);
-    }
+    if (!next_is(r, c)) return fail_here(r, expected);
     r->cursor++;
     return HARPE_OK;
 }
 
-/* ("forward", 1410), or the same in brackets, with or without a trailing comma. */
+/* Reads ("forward", 1410), or the same in brackets, with or without a trailing comma. */
 static harpe_status read_entry(reader *r) {
     if (next_is_digit(r)) {
         return fail_at(r, r->cursor,
@@ -210,31 +187,18 @@ static harpe_status read_entry(reader *r) {
                        "(\"instruction\", MHz) tuple");
     }
     bool is_list = next_is(r, '[');
-    if (!is_list && !next_is(r, '(')) {
-        return fail_here(r, "an (\"instruction\", MHz) tuple");
-    }
+    if (!is_list && !next_is(r, '(')) return fail_here(r, "an (\"instruction\", MHz) tuple");
     r->cursor++;
     harpe_plan_file_entry entry = {0};
     harpe_status status = read_name(r, &entry.instruction);
-    if (status == HARPE_OK) {
-        status = expect(r, ',', "',' and a frequency in MHz");
-    }
-    if (status == HARPE_OK) {
-        status = read_frequency(r, &entry.frequency_mhz);
-    }
-    if (status == HARPE_OK && next_is(r, ',')) {
-        r->cursor++;
-    }
-    if (status == HARPE_OK) {
-        status = expect(r, is_list ? ']' : ')', is_list ? "']'" : "')'");
-    }
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status == HARPE_OK) status = expect(r, ',', "',' and a frequency in MHz");
+    if (status == HARPE_OK) status = read_frequency(r, &entry.frequency_mhz);
+    if (status == HARPE_OK && next_is(r, ',')) r->cursor++;
+    if (status == HARPE_OK) status = expect(r, is_list ? ']' : ')', is_list ? "']'" : "')'");
+    if (status != HARPE_OK) return status;
     harpe_plan_file *file = r->file;
-    if (!HARPE_ARRAY_RESERVE(file->entries, file->entry_capacity, file->entry_count + 1)) {
+    if (!HARPE_ARRAY_RESERVE(file->entries, file->entry_capacity, file->entry_count + 1))
         return harpe_fail_memory(r->error);
-    }
     file->entries[file->entry_count++] = entry;
     return HARPE_OK;
 }
@@ -245,17 +209,13 @@ static harpe_status read_rank(reader *r) {
         return harpe_fail(r->error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d ranks", r->name,
                           r->line, RANK_LIMIT);
     }
-    if (next_is_digit(r)) {
+    if (next_is_digit(r))
         return fail_at(r, r->cursor, "expected one list of (\"instruction\", MHz) tuples per rank");
-    }
     harpe_status status = read_sequence(r, "one list of (\"instruction\", MHz) tuples per rank",
                                         "an (\"instruction\", MHz) tuple", read_entry);
-    if (status != HARPE_OK) {
-        return status;
-    }
-    if (!HARPE_ARRAY_RESERVE(file->rank_end, file->rank_capacity, file->rank_count + 1)) {
+    if (status != HARPE_OK) return status;
+    if (!HARPE_ARRAY_RESERVE(file->rank_end, file->rank_capacity, file->rank_count + 1))
         return harpe_fail_memory(r->error);
-    }
     file->rank_end[file->rank_count++] = file->entry_count;
     return HARPE_OK;
 }
@@ -263,16 +223,11 @@ static harpe_status read_rank(reader *r) {
 static harpe_status read_plan(reader *r) {
     harpe_status status = read_sequence(r, "a plan: a list with one list of tuples per rank",
                                         "one list per rank", read_rank);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     skip_blanks(r);
-    if (r->cursor < r->end) {
-        return fail_here(r, "nothing after the plan but comments");
-    }
-    if (r->file->rank_count == 0) {
+    if (r->cursor < r->end) return fail_here(r, "nothing after the plan but comments");
+    if (r->file->rank_count == 0)
         return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s: the plan has no ranks", r->name);
-    }
     return HARPE_OK;
 }
 
@@ -283,9 +238,7 @@ harpe_status harpe_plan_file_parse(const char *text, size_t length, const char *
                           PLAN_FILE_LIMIT_BYTES >> 20);
     }
     harpe_plan_file *file = harpe_calloc(1, sizeof *file);
-    if (!file) {
-        return harpe_fail_memory(error);
-    }
+    if (!file) return harpe_fail_memory(error);
     file->name = strdup(name);
     if (!file->name) {
         harpe_plan_file_free(file);
@@ -294,9 +247,7 @@ harpe_status harpe_plan_file_parse(const char *text, size_t length, const char *
     reader r = {.name = name, .line = 1, .file = file, .error = error};
     r.cursor = text;
     r.end = text + length;
-    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        r.cursor += 3;
-    }
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) r.cursor += 3;
     r.line_start = r.cursor;
     harpe_status status = read_plan(&r);
     if (status != HARPE_OK) {
@@ -311,18 +262,14 @@ harpe_status harpe_plan_file_read(const char *path, harpe_plan_file **out, harpe
     char *text = NULL;
     size_t length = 0;
     harpe_status status = harpe_file_read(path, PLAN_FILE_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK) {
-        return status;
-    }
+    if (status != HARPE_OK) return status;
     status = harpe_plan_file_parse(text, length, path, out, error);
     free(text);
     return status;
 }
 
 void harpe_plan_file_free(harpe_plan_file *file) {
-    if (!file) {
-        return;
-    }
+    if (!file) return;
     harpe_arena_free(&file->names);
     free(file->rank_end);
     free(file->entries);
@@ -340,17 +287,14 @@ const harpe_plan_file_entry *harpe_plan_file_rank(const harpe_plan_file *file, i
     }
     size_t start = rank > 0 ? file->rank_end[rank - 1] : 0;
     *count = file->rank_end[rank] - start;
-    return *count > 0 ? file->entries + start : NULL; /* without any entry there is no array */
+    return *count > 0 ? file->entries + start : NULL; /* without entries there is no array */
 }
 
-/* ---- Matching ----------------------------------------------------------------------------- */
+/* ---- Matching -------------------------------------------------------------------------------- */
 
 static bool is_profiled(const harpe_choice *choice, int frequency_mhz) {
-    for (size_t i = 0; i < choice->point_count; i++) {
-        if (choice->points[i].frequency_mhz == frequency_mhz) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < choice->point_count; i++)
+        if (choice->points[i].frequency_mhz == frequency_mhz) return true;
     return false;
 }
 
@@ -387,9 +331,7 @@ static harpe_status match_rank(const harpe_plan_file *file, const harpe_problem 
     }
     for (size_t i = 0; i < count; i++) {
         harpe_status status = match_entry(file, problem, rank, i, &entries[i], error);
-        if (status != HARPE_OK) {
-            return status;
-        }
+        if (status != HARPE_OK) return status;
         frequency_mhz[i] = entries[i].frequency_mhz;
     }
     return HARPE_OK;
@@ -404,31 +346,25 @@ harpe_status harpe_plan_file_match(const harpe_plan_file *file, const harpe_prob
     }
     size_t total = harpe_problem_instruction_count(problem);
     int *matched = harpe_calloc(total, sizeof *matched);
-    if (!matched) {
-        return harpe_fail_memory(error);
-    }
+    if (!matched) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     size_t offset = 0;
     for (int rank = 0; rank < rank_count && status == HARPE_OK; rank++) {
         status = match_rank(file, problem, rank, matched + offset, error);
         offset += harpe_problem_rank_length(problem, rank);
     }
-    if (status == HARPE_OK) {
-        memcpy(frequency_mhz, matched, total * sizeof *matched);
-    }
+    if (status == HARPE_OK) memcpy(frequency_mhz, matched, total * sizeof *matched);
     free(matched);
     return status;
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
-/* A number as Python prints a float: with a point or an exponent in it. */
+/* Writes a number as Python prints a float: with a point or an exponent. */
 static void append_float(harpe_text *text, double value) {
     size_t start = text->length;
     harpe_text_number(text, value);
-    if (!text->failed && !strpbrk(text->data + start, ".eE")) {
-        harpe_text_printf(text, ".0");
-    }
+    if (!text->failed && !strpbrk(text->data + start, ".eE")) harpe_text_printf(text, ".0");
 }
 
 static void append_cost_line(harpe_text *text, int number, const char *what, double value) {

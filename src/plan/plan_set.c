@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans along the frontier: decides at which iteration times to make them, keeps the best of
- * several roundings near each, and has every one evaluated by what was measured. */
+/* Makes plans along the frontier: chooses their iteration times, keeps the best of several
+ * roundings near each time, and evaluates every plan with measured numbers. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,20 +14,23 @@
 
 #define DEFAULT_COUNT 100
 #define MOST_PLANS 1000000
-/* Relaxed solutions that are rounded for each plan: the one at its own time, and those at the
- * sharpest vertices between it and the next plan, where most instructions stand on real options. */
+/* Number of relaxed solutions that are rounded for each plan: the solution at the plan's time, and
+ * those at the sharpest vertices between this plan and the next. At a vertex, most instructions
+ * have the duration of a measured option. */
 #define SNAPSHOTS_PER_PLAN 8
-/* Positions that local search may recompute for each plan; about 10 ms. */
+/* Positions that local search may recompute for each plan, which take about 10 ms. */
 #define VISITS_PER_PLAN UINT64_C(600000)
-/* Times over the whole set that plans are joined from their neighbours. */
+/* The number of times that each plan of the set is compared with a join of its neighbours. A better
+ * join replaces the plan. */
 #define SPLICE_ROUNDS 2
-/* The share of the progress for finding T*; making plans is the rest. */
+/* The part of the reported progress that is for finding T*. The rest is for making plans. */
 #define SOLVING_SHARE 0.1
-/* Sums of thousands of measured numbers differ by this relative amount with the order of addition.
- * A smaller difference is not a saving. */
+/* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
+ * can differ by this amount if the order of addition changes. */
 #define ENERGY_ROUNDING 1e-11
 #define TIME_ROUNDING 1e-12
-/* A plan can be found by its own time, even after the time was printed. */
+/* Relative tolerance for a requested time. A plan's printed time, given as a request, must find
+ * this plan. */
 #define ASKED_ROUNDING 1e-9
 
 struct harpe_plan_set {
@@ -35,10 +38,10 @@ struct harpe_plan_set {
     size_t count;
 };
 
-/* A plan in the making. */
+/* A plan that is not finished. */
 typedef struct draft {
     int32_t *option;         /* by position */
-    int64_t deadline_ps;     /* not slower than this */
+    int64_t deadline_ps;     /* the draft takes at most this time */
     double time_s, energy_j; /* blocking included */
 } draft;
 
@@ -48,25 +51,26 @@ typedef struct maker {
     harpe_assignment assignment;
     harpe_splicer splicer;
     harpe_relaxed snapshots[SNAPSHOTS_PER_PLAN];
-    int64_t kink_uw[SNAPSHOTS_PER_PLAN]; /* how sharp the vertex is */
+    int64_t kink_uw[SNAPSHOTS_PER_PLAN]; /* sharpness of the vertex */
     int snapshot_count;
-    draft best, attempt; /* scratch with options of their own */
+    draft best, attempt; /* scratch; both own their options */
     draft *drafts;
     size_t draft_count, draft_capacity;
     size_t *hull; /* [draft_count]: drafts on the lower hull, fastest first */
     size_t hull_count;
-    const harpe_progress *progress; /* the caller's; NULL: none */
-    harpe_progress walk_progress;   /* what the walk reports to */
-    bool is_planning;               /* T* is found */
-    double fraction;                /* of the whole, as last reported; never falls */
-    size_t done, wanted;            /* drafts made or joined, and all that are to be */
+    const harpe_progress *progress; /* the caller's callback; NULL: none */
+    harpe_progress walk_progress;   /* callback for the walk */
+    bool is_planning;               /* true after T* was found */
+    double fraction;                /* progress reported last, 0 to 1; never falls */
+    size_t done, wanted;            /* drafts made or joined so far, and in total */
     harpe_clock_switch clock_switch;
-    bool merges; /* changes of clock are not free */
+    bool merges; /* changes of clock have a cost */
 } maker;
 
-/* ---- Progress ---------------------------------------------------------------------------- */
+/* ---- Progress -------------------------------------------------------------------------------- */
 
-/* False: stop. Reports one phase after the other; the fraction is that of both together. */
+/* Reports progress. Returns false if the caller wants to stop. The fraction covers both phases:
+ * solving and planning. */
 static bool report(maker *m, double fraction) {
     m->fraction = fmin(1, fmax(m->fraction, fraction));
     if (!m->progress || !m->progress->report) return true;
@@ -74,7 +78,8 @@ static bool report(maker *m, double fraction) {
                                m->fraction);
 }
 
-/* The walk goes on while plans are made: then it only asks whether to stop. */
+/* Receives progress of the walk. While plans are made, repeats the last fraction, only to find out
+ * whether to stop. */
 static bool report_walk(void *user, const char *phase, double fraction) {
     maker *m = user;
     (void)phase;
@@ -92,9 +97,9 @@ static harpe_status report_planning(maker *m, harpe_error *error) {
     return goes_on ? HARPE_OK : fail_interrupted(error);
 }
 
-/* ---- Drafts ------------------------------------------------------------------------------ */
+/* ---- Drafts ---------------------------------------------------------------------------------- */
 
-/* Copies what the assignment holds into a draft whose options have been allocated. */
+/* Copies the assignment into a draft. The draft's array of options must be allocated. */
 static void take_down(const maker *m, draft *into) {
     const harpe_assignment *a = &m->assignment;
     memcpy(into->option, a->option, (size_t)a->count * sizeof *into->option);
@@ -103,13 +108,14 @@ static void take_down(const maker *m, draft *into) {
     into->energy_j = a->energy_j + m->problem->total_blocking_power_w * into->time_s;
 }
 
-/* How far above the lower bound at its own time, relative to it. */
+/* Returns the distance to the lower bound at the draft's time, relative to the bound. */
 static double gap_of(const maker *m, const draft *d) {
     double bound_j = harpe_walk_bound_j(&m->walk, d->time_s);
     return (d->energy_j - bound_j) / fabs(bound_j);
 }
 
-/* At a vertex: keeps its relaxed solution if it is among the sharpest since the last plan. */
+/* Stores the relaxed solution of a vertex if the vertex is among the sharpest since the last
+ * plan. */
 static void keep_sharpest(void *user, int64_t kink_uw) {
     maker *m = user;
     int at = m->snapshot_count;
@@ -117,16 +123,15 @@ static void keep_sharpest(void *user, int64_t kink_uw) {
         m->snapshot_count++;
     } else {
         at = 1; /* [0] is the plan's own time */
-        for (int k = 2; k < SNAPSHOTS_PER_PLAN; k++) {
+        for (int k = 2; k < SNAPSHOTS_PER_PLAN; k++)
             if (m->kink_uw[k] < m->kink_uw[at]) at = k;
-        }
         if (kink_uw <= m->kink_uw[at]) return;
     }
     m->kink_uw[at] = kink_uw;
     harpe_walk_read(&m->walk, &m->snapshots[at]);
 }
 
-/* Rounds all snapshots; leaves the best rounding in `best`. */
+/* Rounds all snapshots and keeps the best rounding in `best`. */
 static harpe_status round_snapshots(maker *m, harpe_error *error) {
     for (int k = 0; k < m->snapshot_count; k++) {
         harpe_status status = harpe_assignment_round(&m->assignment, &m->snapshots[k], error);
@@ -144,9 +149,8 @@ static harpe_status round_snapshots(maker *m, harpe_error *error) {
 
 static harpe_status add_draft(maker *m, harpe_error *error) {
     size_t count = (size_t)m->assignment.count;
-    if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1)) {
+    if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
         return harpe_fail_memory(error);
-    }
     draft *added = &m->drafts[m->draft_count];
     *added = (draft){0};
     added->option = harpe_calloc(count, sizeof *added->option);
@@ -156,7 +160,7 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* Makes the draft for `target_ps`, the next one being for `next_ps`. */
+/* Makes the draft for `target_ps`. The next draft is for `next_ps`. */
 static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, harpe_error *error) {
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
     if (status != HARPE_OK) return status;
@@ -176,7 +180,7 @@ static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, har
     return status;
 }
 
-/* ---- Joining neighbours ------------------------------------------------------------------ */
+/* ---- Joining neighbours ---------------------------------------------------------------------- */
 
 static int compare_drafts(const void *a, const void *b) {
     const draft *x = a, *y = b;
@@ -186,7 +190,7 @@ static int compare_drafts(const void *a, const void *b) {
     return 0;
 }
 
-/* Lower convex hull of the drafts in (time, energy); they are sorted by time. */
+/* Finds the lower convex hull of the drafts in (time, energy). The drafts are sorted by time. */
 static void find_hull(maker *m) {
     m->hull_count = 0;
     for (size_t i = 0; i < m->draft_count; i++) {
@@ -208,16 +212,15 @@ static void find_hull(maker *m) {
     }
 }
 
-/* Joins the two neighbours on the hull that a draft lies between, either first, and keeps what is
- * closer to the lower bound. */
+/* Joins the two neighbours of a draft on the hull, in both orders. Replaces the draft if a result
+ * is closer to the lower bound. */
 static harpe_status join_neighbours(maker *m, draft *d, const draft *fast, const draft *slow,
                                     harpe_error *error) {
     for (int slow_first = 0; slow_first < 2; slow_first++) {
         harpe_status status = harpe_splice(&m->splicer, &m->assignment, fast->option, slow->option,
                                            slow_first, d->deadline_ps, error);
-        if (status == HARPE_OK) {
+        if (status == HARPE_OK)
             status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
-        }
         if (status != HARPE_OK) return status;
         take_down(m, &m->attempt);
         if (gap_of(m, &m->attempt) < gap_of(m, d)) take_down(m, d);
@@ -234,9 +237,8 @@ static harpe_status splice_round(maker *m, harpe_error *error) {
         double deadline_s = (double)d->deadline_ps / HARPE_PS_PER_S;
         harpe_status status = report_planning(m, error);
         if (status != HARPE_OK) return status;
-        while (edge + 1 < m->hull_count && m->drafts[m->hull[edge + 1]].time_s <= d->time_s) {
+        while (edge + 1 < m->hull_count && m->drafts[m->hull[edge + 1]].time_s <= d->time_s)
             edge++;
-        }
         if (m->hull[edge] == i || edge + 1 >= m->hull_count) continue;
         const draft *fast = &m->drafts[m->hull[edge]], *slow = &m->drafts[m->hull[edge + 1]];
         if (fast->time_s > deadline_s) continue;
@@ -258,11 +260,11 @@ static harpe_status splice_all(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Choosing the times ------------------------------------------------------------------ */
+/* ---- Choosing the times ---------------------------------------------------------------------- */
 
 typedef struct wanted_time {
     int64_t time_ps;
-    int64_t next_ps; /* where the next plan's tries begin */
+    int64_t next_ps; /* where trials for the next plan begin */
 } wanted_time;
 
 typedef struct wanted_times {
@@ -277,7 +279,7 @@ static int compare_slowest_first(const void *a, const void *b) {
     return 0;
 }
 
-/* `count` times evenly spread from T* to T_min, both among them. */
+/* Chooses `count` times, spread evenly from T* to T_min, including both. */
 static size_t spread_times(const maker *m, size_t count, wanted_time *items) {
     int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
     if (slowest == fastest) count = 1;
@@ -330,24 +332,23 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
     m->wanted = times.count * (1 + SPLICE_ROUNDS);
     for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
         int64_t next_ps = times.items[i].next_ps;
-        if (i + 1 < times.count && next_ps < times.items[i + 1].time_ps) {
+        if (i + 1 < times.count && next_ps < times.items[i + 1].time_ps)
             next_ps = times.items[i + 1].time_ps;
-        }
         status = make_draft(m, times.items[i].time_ps, next_ps, error);
     }
     free(times.items);
     return status;
 }
 
-/* How many vertices there are shows only at the end: progress goes by the time walked. */
+/* Makes a draft at every vertex. The number of vertices is known only at the end, so the reported
+ * progress depends on the part of the iteration time that the walk has covered. */
 static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
     m->wanted = 1000 * (1 + SPLICE_ROUNDS);
     for (;;) {
         int64_t time_ps = m->walk.solver.time_ps;
-        if (slowest > fastest) {
+        if (slowest > fastest)
             m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
-        }
         harpe_status status = make_draft(m, time_ps, time_ps, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
@@ -355,7 +356,7 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     }
 }
 
-/* ---- Finishing --------------------------------------------------------------------------- */
+/* ---- Finishing ------------------------------------------------------------------------------- */
 
 static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe_error *error) {
     int *frequencies = harpe_calloc((size_t)m->problem->instruction_count, sizeof *frequencies);
@@ -363,12 +364,8 @@ static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe
     harpe_assignment_restore(&m->assignment, d->option, d->deadline_ps);
     harpe_assignment_frequencies(&m->assignment, frequencies);
     harpe_status status = HARPE_OK;
-    if (m->merges) {
-        status = harpe_switching_merge(m->problem, &m->clock_switch, frequencies, error);
-    }
-    if (status == HARPE_OK) {
-        status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
-    }
+    if (m->merges) status = harpe_switching_merge(m->problem, &m->clock_switch, frequencies, error);
+    if (status == HARPE_OK) status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
     if (status != HARPE_OK) free(frequencies);
     return status;
 }
@@ -380,7 +377,7 @@ static int compare_plans(const void *a, const void *b) {
     return (one->energy_j > other->energy_j) - (one->energy_j < other->energy_j);
 }
 
-/* Two energies of this problem that differ by no more are the same. */
+/* Returns the difference below which two energies of this problem count as equal. */
 static double energy_rounding_j(const maker *m, const harpe_plan *plan) {
     return ENERGY_ROUNDING *
            (fabs(plan->energy_j) + m->problem->total_blocking_power_w * plan->time_s);
@@ -391,9 +388,9 @@ static void clear_plan(harpe_plan *plan) {
     *plan = (harpe_plan){0};
 }
 
-/* Keeps the plans, fastest first, that need less energy than all plans before them. Drafts are
- * compared only by their evaluated numbers, because the numbers of the assignment are sums of
- * others, and clocks may have been merged. */
+/* Goes through the plans, fastest first, and keeps those that need less energy than every faster
+ * plan. Compares only evaluated numbers. The assignment's numbers can differ from them, because
+ * they are added in another order, and because changes of clock may have been merged. */
 static void drop_dominated(const maker *m, harpe_plan_set *set) {
     size_t kept = 0;
     qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
@@ -436,9 +433,9 @@ static harpe_status copy_plan(const maker *m, const harpe_plan *plan, harpe_plan
     return HARPE_OK;
 }
 
-/* For every requested time, the plan with the least energy that is not slower. This is the last
- * such plan, because slower plans in `all` need less energy. It is the fastest plan if T_min was
- * requested. */
+/* Picks, for every requested time, the plan with the least energy among those that take at most
+ * that time. This is the slowest of them, because in `all` a slower plan needs less energy. If no
+ * plan is fast enough, as may be the case for T_min, picks the fastest plan. */
 static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
                                const harpe_plan_set *all, harpe_plan_set *out, harpe_error *error) {
     for (size_t k = 0; k < request->time_count; k++) {
@@ -480,9 +477,8 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
         harpe_plan_set_free(made);
         return status;
     }
-    for (size_t i = 0; i < made->count; i++) {
+    for (size_t i = 0; i < made->count; i++)
         made->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, made->plans[i].time_s);
-    }
     *out = made;
     return HARPE_OK;
 }
@@ -513,9 +509,8 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
 }
 
 static void maker_clear(maker *m) {
-    for (size_t i = 0; i < m->draft_count; i++) {
+    for (size_t i = 0; i < m->draft_count; i++)
         free(m->drafts[i].option);
-    }
     free(m->drafts);
     free(m->hull);
     harpe_splicer_clear(&m->splicer);
@@ -534,9 +529,8 @@ static harpe_status check_request(const harpe_plan_request *request, harpe_error
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "too many plans: ask for 1 to %d",
                           MOST_PLANS);
     }
-    if (request->choice == HARPE_PLANS_AT && request->time_count == 0) {
+    if (request->choice == HARPE_PLANS_AT && request->time_count == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "no iteration times to make plans for");
-    }
     if (request->choice < HARPE_PLANS_SPREAD || request->choice > HARPE_PLANS_AT) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
                           (int)request->choice);
@@ -571,19 +565,17 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
         return status;
     }
     solved->work.assign_s = harpe_clock_s() - began_s - solved->work.build_s - solved->work.solve_s;
-    if (frontier) {
+    if (frontier)
         *frontier = solved;
-    } else {
+    else
         harpe_frontier_free(solved);
-    }
     return HARPE_OK;
 }
 
 void harpe_plan_set_free(harpe_plan_set *plans) {
     if (!plans) return;
-    for (size_t i = 0; i < plans->count; i++) {
+    for (size_t i = 0; i < plans->count; i++)
         free((void *)plans->plans[i].frequency_mhz);
-    }
     free(plans->plans);
     free(plans);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins a profile and a schedule: finds what each instruction may choose from, splits overlapped
- * pairs that were not profiled as one, and builds the dependencies. Where the two journeys of the
- * planner's input meet; it solves nothing. */
+/* Joins a profile and a schedule: finds the options of each instruction, splits overlapped pairs
+ * that were not profiled as one, and builds the dependencies. It solves nothing. */
 #include "plan/problem.h"
 
 #include <math.h>
@@ -13,12 +12,14 @@
 #include "plan/profile_rows.h"
 
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
-/* Per instruction: lists, dependencies, network, solver and one plan, measured generously. */
+/* Memory of one instruction in the lists, the dependencies, the network, the solver and one plan.
+ * Measured, then rounded up generously. */
 #define BYTES_PER_INSTRUCTION 600
-/* Nodes, arcs and their ends are numbered with 32 bits. */
+/* Limit for the number of instructions, because the indices of nodes, arcs and ends of arcs have 32
+ * bits. */
 #define INSTRUCTIONS_MAX (INT32_MAX / 64)
 
-/* ---- Lists: the schedule's, overlapped pairs without a profile row of their own split ----- */
+/* ---- Lists of the schedule, with overlapped pairs without profile rows split ----------------- */
 
 typedef struct rank_lists {
     harpe_instruction *all;          /* every rank's instructions, rank 0 first */
@@ -81,7 +82,7 @@ static void clear_lists(rank_lists *lists) {
     free(lists->counts);
 }
 
-/* ---- Choices ------------------------------------------------------------------------------ */
+/* ---- Choices --------------------------------------------------------------------------------- */
 
 static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
                                const harpe_curve *curve, harpe_error *error) {
@@ -146,7 +147,8 @@ static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entr
     return fill_curve(problem, choice, options, error);
 }
 
-/* The exponential model's curves grow with the profile, not with the schedule. */
+/* Checks the size of the exponential model's curves, which grows with the profile and not with the
+ * schedule. */
 static harpe_status check_curves(const harpe_problem *problem, harpe_error *error) {
     if (problem->arena.total_bytes <= problem->memory_limit_bytes) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
@@ -156,9 +158,9 @@ static harpe_status check_curves(const harpe_problem *problem, harpe_error *erro
                       (unsigned long long)(problem->memory_limit_bytes >> 20));
 }
 
-/* Where a (profile entry, rank) was put, to find it again: a stage belongs to one rank, so the
- * entry alone is the key, except for stages that a caller's schedule gives to two ranks, which the
- * schedule refuses. */
+/* Makes one choice for each profile entry that the schedule runs, and sets the choice of every
+ * instruction. A stage belongs to one rank, so each entry needs one choice only. Another function
+ * refuses a caller's schedule that gives a stage to two ranks. */
 static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *profile,
                                  const rank_lists *lists, const harpe_problem_options *options,
                                  harpe_error *error) {
@@ -195,7 +197,7 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
     return status;
 }
 
-/* ---- The object --------------------------------------------------------------------------- */
+/* ---- The object ------------------------------------------------------------------------------ */
 
 static harpe_status fill_blocking_power(harpe_problem *problem,
                                         const harpe_problem_options *options, harpe_error *error) {
@@ -218,8 +220,8 @@ static harpe_status fill_blocking_power(harpe_problem *problem,
     return HARPE_OK;
 }
 
-/* The number of GPUs of a stage, from the profile, or from the options if the profile does not give
- * it. */
+/* Finds the number of GPUs of a stage in the profile. If the profile does not contain it, takes it
+ * from the options. */
 static harpe_status find_stage_gpus(const harpe_profile *profile, int stage,
                                     const harpe_problem_options *options, int *gpus,
                                     harpe_error *error) {
@@ -234,16 +236,17 @@ static harpe_status find_stage_gpus(const harpe_profile *profile, int stage,
     return HARPE_OK;
 }
 
-/* A rank's GPUs are those of its stages. */
+/* Computes the GPUs of each rank from those of its stages. */
 static harpe_status fill_gpus(harpe_problem *problem, const harpe_profile *profile,
                               const rank_lists *lists, const harpe_problem_options *options,
                               harpe_error *error) {
     if (options->gpus_per_stage < 0 || options->gpus_per_stage > HARPE_PROFILE_GPUS_MAX)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "GPUs per stage must be 1 to %d, or 0 for what the profile says, not %d",
-                          HARPE_PROFILE_GPUS_MAX, options->gpus_per_stage);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "GPUs per stage must be 1 to %d, or 0 for the number in the profile, not %d",
+            HARPE_PROFILE_GPUS_MAX, options->gpus_per_stage);
     for (int rank = 0; rank < problem->rank_count; rank++) {
-        problem->gpu_count[rank] = 1; /* of a rank that runs nothing */
+        problem->gpu_count[rank] = 1; /* a rank that runs nothing */
         for (size_t i = 0; i < lists->counts[rank]; i++) {
             int stage = lists->lists[rank][i].actions[0].stage, gpus = 0;
             harpe_status status = find_stage_gpus(profile, stage, options, &gpus, error);
@@ -260,7 +263,17 @@ static harpe_status fill_gpus(harpe_problem *problem, const harpe_profile *profi
     return HARPE_OK;
 }
 
-/* Planning only the first of more stages would call another stage the last one. */
+static harpe_status check_cost_model(const harpe_problem_options *options, harpe_error *error) {
+    harpe_cost_model model = options->cost_model;
+    if (model == HARPE_COST_HULL || model == HARPE_COST_EXPONENTIAL) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "there is no cost model %d: HARPE_COST_HULL and HARPE_COST_EXPONENTIAL are "
+                      "known",
+                      (int)model);
+}
+
+/* Checks that profile and schedule have the same number of stages. If only the first stages of a
+ * profile were planned, another stage would be treated as the last one. */
 static harpe_status check_stages(const harpe_profile *profile, const harpe_schedule *schedule,
                                  harpe_error *error) {
     int has = harpe_profile_stage_count(profile), needs = harpe_schedule_stage_count(schedule);
@@ -287,7 +300,7 @@ harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memor
     if (bytes <= limit) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                       "%llu instructions need about %llu MiB to plan, the limit is %llu MiB: plan "
-                      "fewer microbatches",
+                      "fewer microbatches, or raise the memory limit",
                       (unsigned long long)instruction_count, (unsigned long long)(bytes >> 20),
                       (unsigned long long)(limit >> 20));
 }
@@ -305,15 +318,12 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     problem->gpu_count = harpe_arena_alloc(arena, ranks, sizeof *problem->gpu_count);
     harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
     if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
-        !problem->blocking_power_w || !problem->gpu_count || !actions) {
+        !problem->blocking_power_w || !problem->gpu_count || !actions)
         return harpe_fail_memory(error);
-    }
-    for (size_t r = 0; r < ranks; r++) {
+    for (size_t r = 0; r < ranks; r++)
         problem->rank_offset[r + 1] = problem->rank_offset[r] + lists->counts[r];
-    }
-    for (size_t i = 0; i < lists->total; i++) {
+    for (size_t i = 0; i < lists->total; i++)
         actions[i] = lists->all[i].actions[0];
-    }
     problem->action_of = actions;
     return HARPE_OK;
 }
@@ -347,6 +357,7 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
     harpe_status status =
         harpe_problem_check_size(harpe_schedule_instruction_count(schedule), limit, error);
     if (status == HARPE_OK) status = check_stages(profile, schedule, error);
+    if (status == HARPE_OK) status = check_cost_model(options, error);
     if (status != HARPE_OK) return status;
     harpe_problem *problem = harpe_calloc(1, sizeof *problem);
     if (!problem) return harpe_fail_memory(error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instruction profile: sorts the collected rows, aggregates repeats and ranks, and answers what
- * is known of a (stage, instruction). The first stop after a measurement. It does not read files
- * (profile_csv.c) and does not judge which frequencies are worth using (options.c). */
+/* The instruction profile: sorts the collected rows, aggregates repeats and ranks, and returns the
+ * points of a (stage, instruction). profile_csv.c reads files, and options.c decides which
+ * frequencies are worth using. */
 #include <harpe/profile.h>
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct harpe_profile {
     harpe_arena name_memory;
 };
 
-/* ---- Sorting ------------------------------------------------------------------------------ */
+/* ---- Sorting --------------------------------------------------------------------------------- */
 
 /* Rows of one point share this key. Higher frequencies come first. */
 static uint64_t point_key(const harpe_profile_row *row) {
@@ -36,8 +36,8 @@ static uint64_t point_key(const harpe_profile_row *row) {
 /* Rows of one (stage, instruction) share this key. */
 static uint64_t entry_key(const harpe_profile_row *row) { return point_key(row) >> 32; }
 
-/* Stage, name, falling frequency, rank, source: a total order, so that sums are always formed in
- * the same order whatever the sorting algorithm does. */
+/* Compares by stage, name, falling frequency, rank and source. This is a total order, so sums are
+ * always computed in the same order with any sorting algorithm. */
 static int compare_rows(const void *left, const void *right) {
     const harpe_profile_row *a = left, *b = right;
     uint64_t key_a = point_key(a), key_b = point_key(b);
@@ -51,11 +51,12 @@ static int compare_names(const void *left, const void *right) {
     return strcmp(*a, *b);
 }
 
-/* Makes name indices follow the alphabet. The hash of names is not valid any more after it. */
+/* Sorts the names, so that their indices are in alphabetical order. Afterwards the hash table of
+ * names is invalid. */
 static harpe_status sort_names(harpe_profile_rows *rows, harpe_error *error) {
     const char **sorted = harpe_calloc(rows->name_count, sizeof *sorted);
     uint16_t *new_index = harpe_calloc(rows->name_count, sizeof *new_index);
-    if (sorted == NULL || new_index == NULL) {
+    if (!sorted || !new_index) {
         free(sorted);
         free(new_index);
         return harpe_fail_memory(error);
@@ -67,9 +68,8 @@ static harpe_status sort_names(harpe_profile_rows *rows, harpe_error *error) {
             bsearch(&rows->names[i], sorted, rows->name_count, sizeof *sorted, compare_names);
         new_index[i] = (uint16_t)(place - sorted);
     }
-    for (size_t i = 0; i < rows->count; i++) {
+    for (size_t i = 0; i < rows->count; i++)
         rows->items[i].name = new_index[rows->items[i].name];
-    }
     memcpy(rows->names, sorted, rows->name_count * sizeof *sorted);
     free(sorted);
     free(new_index);
@@ -85,38 +85,36 @@ static void sort_rows(harpe_profile_rows *rows) {
     }
 }
 
-/* ---- Checking all rows -------------------------------------------------------------------- */
+/* ---- Checking all rows ----------------------------------------------------------------------- */
 
-/* Where a row came from, as a prefix of an error. */
+/* The origin of a row, as a prefix of an error. */
 typedef struct location {
     char text[512];
 } location;
 
 static location locate(const char *file_name, const harpe_profile_row *row) {
     location where;
-    if (file_name != NULL) {
+    if (file_name)
         snprintf(where.text, sizeof where.text, "%.480s:%u:1", file_name, row->source);
-    } else {
+    else
         snprintf(where.text, sizeof where.text, "row %u", row->source);
-    }
     return where;
 }
 
-/* The same within a sentence. */
+/* Returns the origin of a row in a form for the middle of a sentence. */
 static location name_row(const char *file_name, const harpe_profile_row *row) {
     location where;
-    snprintf(where.text, sizeof where.text, "%s %u", file_name != NULL ? "line" : "row",
-             row->source);
+    snprintf(where.text, sizeof where.text, "%s %u", file_name ? "line" : "row", row->source);
     return where;
 }
 
 static harpe_status row_status(const char *file_name) {
-    return file_name != NULL ? HARPE_INVALID_INPUT : HARPE_INVALID_ARGUMENT;
+    return file_name ? HARPE_INVALID_INPUT : HARPE_INVALID_ARGUMENT;
 }
 
 static harpe_status check_stages(const harpe_profile_rows *rows, const char *file_name,
                                  harpe_error *error) {
-    int next = 0; /* lowest stage that has not been seen */
+    int next = 0; /* lowest stage without rows */
     for (size_t i = 0; i < rows->count; i++) {
         const harpe_profile_row *row = &rows->items[i];
         if (row->stage > next)
@@ -129,7 +127,8 @@ static harpe_status check_stages(const harpe_profile_rows *rows, const char *fil
     return HARPE_OK;
 }
 
-/* Either every row names its rank or none does: a sum over half of the ranks means nothing. */
+/* Checks that either every row or no row names its rank, because a sum over some of the ranks has
+ * no meaning. */
 static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file_name,
                                 harpe_error *error) {
     for (size_t i = 1; i < rows->count; i++) {
@@ -144,12 +143,12 @@ static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file
     return HARPE_OK;
 }
 
-/* ---- Aggregating -------------------------------------------------------------------------- */
+/* ---- Aggregating ----------------------------------------------------------------------------- */
 
 /* The data of aggregation. */
 typedef struct aggregation {
     const harpe_profile_rows *rows;
-    const char *file_name; /* NULL: rows of a caller's array */
+    const char *file_name; /* NULL: the rows come from a caller's array */
     harpe_profile *profile;
     const harpe_profile_row **by_rank; /* scratch: rows of a stage, one or more for each rank */
 } aggregation;
@@ -160,8 +159,8 @@ static int compare_ranks(const void *left, const void *right) {
     return ((*a)->source > (*b)->source) - ((*a)->source < (*b)->source);
 }
 
-/* Counts the different ranks with measurements in rows[start .. end), and their GPUs. A rank has
- * the same GPUs in all its rows. */
+/* Counts the different ranks in rows[start .. end), and their GPUs. A rank must have the same
+ * number of GPUs in all its rows. */
 static harpe_status count_ranks(const aggregation *a, size_t start, size_t end, size_t *rank_count,
                                 harpe_error *error) {
     const harpe_profile_row *rows = a->rows->items;
@@ -196,9 +195,9 @@ static harpe_status count_ranks(const aggregation *a, size_t start, size_t end, 
     return HARPE_OK;
 }
 
-/* ---- Repeats of one measurement ----------------------------------------------------------- */
+/* ---- Repeats of one measurement -------------------------------------------------------------- */
 
-/* The rows with the smallest and the largest value of rows[start .. end). */
+/* The rows with the smallest and the largest value among rows[start .. end). */
 typedef struct extremes {
     const harpe_profile_row *smallest, *largest;
     double spread; /* largest / smallest - 1 */
@@ -234,8 +233,8 @@ static harpe_status fail_disagreement(const aggregation *a, const char *what, co
                       100 * allowed);
 }
 
-/* Rows[start .. end) are the rows of one rank for one point. Records that they are averaged, or
- * refuses them. */
+/* Checks rows[start .. end), which are the rows of one rank for one point. If there are several,
+ * refuses them if they differ too much, and otherwise records that they are averaged. */
 static harpe_status check_repeats(const aggregation *a, size_t start, size_t end,
                                   harpe_error *error) {
     if (end - start < 2) return HARPE_OK;
@@ -265,10 +264,10 @@ static harpe_status check_repeats(const aggregation *a, size_t start, size_t end
     return HARPE_OK;
 }
 
-/* ---- From rows to points ------------------------------------------------------------------ */
+/* ---- From rows to points --------------------------------------------------------------------- */
 
-/* One point from its rows[start .. end), which are sorted by rank: the mean of each rank's
- * repeats, then the longest time and the sum of the energies. */
+/* Makes one point from rows[start .. end), which are sorted by rank: averages each rank's repeats,
+ * then takes the longest time and the sum of the energies. */
 static harpe_status aggregate_point(const aggregation *a, size_t start, size_t end,
                                     harpe_profile_point *point, size_t *rank_count,
                                     harpe_error *error) {
@@ -293,17 +292,16 @@ static harpe_status aggregate_point(const aggregation *a, size_t start, size_t e
     return HARPE_OK;
 }
 
-/* Appends the entry in rows[start ..) to the profile, keeping the frequencies that all of the
- * stage's ranks measured; `*next` is where its rows end. */
+/* Appends the entry whose rows begin at rows[start] to the profile. The entry has the frequencies
+ * at which all ranks of the stage were measured. `*next` receives the index after its last row. */
 static harpe_status aggregate_entry(const aggregation *a, size_t start, size_t stage_ranks,
                                     size_t *point_count, size_t *next, harpe_error *error) {
     const harpe_profile_row *items = a->rows->items;
     size_t end = start, first_point = *point_count;
     while (end < a->rows->count && entry_key(&items[end]) == entry_key(&items[start])) {
         size_t first = end, ranks = 0;
-        while (end < a->rows->count && point_key(&items[end]) == point_key(&items[first])) {
+        while (end < a->rows->count && point_key(&items[end]) == point_key(&items[first]))
             end++;
-        }
         harpe_profile_point point;
         harpe_status status = aggregate_point(a, first, end, &point, &ranks, error);
         if (status != HARPE_OK) return status;
@@ -332,18 +330,16 @@ static harpe_status aggregate(const aggregation *a, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t start = 0; status == HARPE_OK && start < a->rows->count;) {
         size_t stage_end = start, stage_ranks = 0;
-        while (stage_end < a->rows->count && items[stage_end].stage == items[start].stage) {
+        while (stage_end < a->rows->count && items[stage_end].stage == items[start].stage)
             stage_end++;
-        }
         status = count_ranks(a, start, stage_end, &stage_ranks, error);
-        while (status == HARPE_OK && start < stage_end) {
+        while (status == HARPE_OK && start < stage_end)
             status = aggregate_entry(a, start, stage_ranks, &point_count, &start, error);
-        }
     }
     return status;
 }
 
-/* An empty profile with room for everything that the sorted rows can become. */
+/* Makes an empty profile with room for all points of the sorted rows. */
 static harpe_profile *new_profile(const harpe_profile_rows *rows) {
     size_t entry_count = 0, point_count = 0;
     for (size_t i = 0; i < rows->count; i++) {
@@ -352,12 +348,12 @@ static harpe_profile *new_profile(const harpe_profile_rows *rows) {
         point_count += i == 0 || point_key(row) != point_key(row - 1);
     }
     harpe_profile *profile = harpe_calloc(1, sizeof *profile);
-    if (profile == NULL) return NULL;
+    if (!profile) return NULL;
     profile->stage_count = rows->items[rows->count - 1].stage + 1;
     profile->entries = harpe_calloc(entry_count, sizeof *profile->entries);
     profile->points = harpe_calloc(point_count, sizeof *profile->points);
     profile->gpu_count = harpe_calloc((size_t)profile->stage_count, sizeof *profile->gpu_count);
-    if (profile->entries == NULL || profile->points == NULL || profile->gpu_count == NULL) {
+    if (!profile->entries || !profile->points || !profile->gpu_count) {
         harpe_profile_free(profile);
         return NULL;
     }
@@ -375,13 +371,13 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
 
     harpe_profile *profile = new_profile(rows);
     const harpe_profile_row **scratch = harpe_calloc(rows->count, sizeof *scratch);
-    if (profile == NULL || scratch == NULL) {
+    if (!profile || !scratch) {
         status = harpe_fail_memory(error);
         goto done;
     }
     status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
     if (status != HARPE_OK) goto done;
-    profile->name_memory = rows->name_memory; /* the entries' names live there */
+    profile->name_memory = rows->name_memory; /* contains the entries' names */
     rows->name_memory = (harpe_arena){0};
     *out = profile;
     profile = NULL;
@@ -391,18 +387,18 @@ done:
     return status;
 }
 
-/* ---- Public ------------------------------------------------------------------------------- */
+/* ---- Public ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count, harpe_profile **out,
                                harpe_error *error) {
-    if (out == NULL || rows == NULL || row_count == 0)
+    if (!out || !rows || row_count == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a profile needs at least one row and a place to put the result");
     harpe_profile_rows collected = {0};
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < row_count && status == HARPE_OK; i++) {
         const char *name = rows[i].instruction;
-        size_t name_length = name != NULL ? strnlen(name, HARPE_INSTRUCTION_NAME_MAX + 1) : 0;
+        size_t name_length = name ? strnlen(name, HARPE_INSTRUCTION_NAME_MAX + 1) : 0;
         harpe_profile_field fault = harpe_profile_row_fault(&rows[i], name_length);
         if (fault != HARPE_FIELD_COUNT) {
             status = harpe_fail(error, HARPE_INVALID_ARGUMENT, "row %zu: %s", i,
@@ -417,7 +413,7 @@ harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count, 
 }
 
 void harpe_profile_free(harpe_profile *profile) {
-    if (profile == NULL) return;
+    if (!profile) return;
     free(profile->entries);
     free(profile->points);
     free(profile->gpu_count);
@@ -446,7 +442,7 @@ const harpe_profile_entry *harpe_profile_entry_at(const harpe_profile *profile, 
 
 const harpe_profile_entry *harpe_profile_find(const harpe_profile *profile, int stage,
                                               const char *instruction) {
-    if (profile == NULL || instruction == NULL) return NULL;
+    if (!profile || !instruction) return NULL;
     size_t low = 0, high = profile->entry_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -454,11 +450,10 @@ const harpe_profile_entry *harpe_profile_find(const harpe_profile *profile, int 
         int order = entry->stage != stage ? (entry->stage > stage) - (entry->stage < stage)
                                           : strcmp(entry->instruction, instruction);
         if (order == 0) return entry;
-        if (order < 0) {
+        if (order < 0)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles as CSV: finds the columns, turns every record into a measurement or one error that names
- * file, line and column, and prints aggregated profiles. What the rows add up to is decided in
- * profile.c. */
+/* Reads and writes profiles as CSV: finds the columns, converts every record to a measurement, and
+ * prints aggregated profiles. An invalid record gives an error that names file, line and column.
+ * profile.c aggregates the rows. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +19,11 @@
 #define FOUND_COLUMNS_SHOWN 12
 #define FOUND_COLUMN_BYTES 24
 
-/* In the order of harpe_profile_field; those from `rank` on may be missing. */
+/* In the order of harpe_profile_field. The columns from `rank` on are optional. */
 static const char *const column_names[HARPE_FIELD_COUNT] = {
     "stage", "instruction", "frequency", "time", "energy", "rank", "gpus"};
 
-/* Which field of a record holds what. */
+/* The index of each column in a record. */
 typedef struct column_map {
     size_t index[HARPE_FIELD_COUNT]; /* SIZE_MAX: not in this file */
     size_t count;                    /* fields of the header */
@@ -33,16 +33,16 @@ static bool field_is(const harpe_csv_field *field, const char *text) {
     return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
 }
 
-/* ---- Header ------------------------------------------------------------------------------- */
+/* ---- Header ---------------------------------------------------------------------------------- */
 
-/* "missing column 'time', 'energy'; found 'a', 'b'": both lists in full, within reason. */
+/* Fails with a message such as "missing columns 'time', 'energy' (found 'a', 'b')". The list of
+ * found columns is complete unless it is very long. */
 static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, harpe_error *error) {
     harpe_text missing = {0}, found = {0};
     int missing_count = 0;
-    for (int f = 0; f < HARPE_FIELD_RANK; f++) {
+    for (int f = 0; f < HARPE_FIELD_RANK; f++)
         if (map->index[f] == SIZE_MAX)
             harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "", column_names[f]);
-    }
     for (size_t i = 0; i < csv->field_count && i < FOUND_COLUMNS_SHOWN; i++) {
         const harpe_csv_field *field = &csv->fields[i];
         bool is_cut = field->length > FOUND_COLUMN_BYTES;
@@ -90,9 +90,9 @@ static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *er
     return is_complete ? HARPE_OK : fail_missing(csv, map, error);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Reads a whole number that fits an int; what it may be beyond that is checked later. */
+/* Reads a whole number that fits into an int. Another function checks its range later. */
 static bool parse_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
     int64_t number = 0;
     bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
@@ -118,7 +118,7 @@ static bool parse_gpus(const harpe_csv *csv, const column_map *map, int *gpu_cou
     return parse_whole(field, true, gpu_count) && *gpu_count >= 1;
 }
 
-/* Reads the current record; returns the first field that is wrong, or HARPE_FIELD_COUNT. */
+/* Reads the current record. Returns the first invalid field, or HARPE_FIELD_COUNT. */
 static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
                                      harpe_measurement *row, size_t *name_length) {
     const harpe_csv_field *fields = csv->fields;
@@ -142,7 +142,7 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
 static harpe_status read_row(const harpe_csv *csv, const column_map *map, harpe_profile_rows *rows,
                              harpe_error *error) {
     if (csv->field_count != map->count) {
-        /* The first field too many, or the last that is there. */
+        /* The column of the error: the first superfluous field, or the last field that exists. */
         size_t at = csv->field_count > map->count ? map->count : csv->field_count - 1;
         return harpe_csv_fail(csv, at, error, "expected %zu fields as in the header, not %zu",
                               map->count, csv->field_count);
@@ -181,11 +181,11 @@ static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_er
     return HARPE_OK;
 }
 
-/* ---- Public ------------------------------------------------------------------------------- */
+/* ---- Public ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char *name,
                                      harpe_profile **out, harpe_error *error) {
-    if ((text == NULL && length > 0) || name == NULL || out == NULL)
+    if ((!text && length > 0) || !name || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "parsing a profile needs a text, its name and a place for the result");
     if (length > FILE_LIMIT_BYTES)
@@ -194,7 +194,7 @@ harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char
                           FILE_LIMIT_BYTES >> 20);
     harpe_csv csv;
     harpe_profile_rows rows = {0};
-    harpe_csv_open(&csv, text != NULL ? text : "", length, name);
+    harpe_csv_open(&csv, text ? text : "", length, name);
     harpe_status status = read_rows(&csv, &rows, error);
     if (status == HARPE_OK) status = harpe_profile_rows_finish(&rows, name, out, error);
     harpe_csv_close(&csv);
@@ -203,7 +203,7 @@ harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char
 }
 
 harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe_error *error) {
-    if (path == NULL || out == NULL)
+    if (!path || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "reading a profile needs a path and a place for the result");
     char *text = NULL;
@@ -216,9 +216,8 @@ harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe
 }
 
 static bool has_several_gpus(const harpe_profile *profile) {
-    for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++) {
+    for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++)
         if (harpe_profile_gpu_count(profile, stage) > 1) return true;
-    }
     return false;
 }
 
@@ -243,7 +242,7 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
 
 harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,
                                      harpe_error *error) {
-    if (profile == NULL || path == NULL)
+    if (!profile || !path)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "writing a profile needs a profile and a path");
     harpe_text text = {0};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collects measured rows: says what each number of a row must be, and keeps the rows and the names
- * in them compactly, a million rows in 40 MB. What they add up to is decided in profile.c; where
- * they come from is not known here. */
+/* Collects measured rows: checks each number of a row, and stores rows and names compactly. A
+ * million rows need 40 MB. profile.c aggregates them. */
 #include "plan/profile_rows.h"
 
 #include <stdbool.h>
@@ -13,8 +12,8 @@
 #define STRINGIFY(x) #x
 #define TO_STRING(x) STRINGIFY(x)
 
-/* Bounds that no pipeline instruction reaches; inside them nanoseconds, sums and slopes of the
- * planner stay well within 64 bits. */
+/* Limits for the numbers of a row. No pipeline instruction comes near them. Within them, the
+ * planner's times, sums and slopes fit easily into 64 bits. */
 #define TIME_MIN_S 1e-9
 #define TIME_MAX_S 1e6
 #define ENERGY_MIN_J 1e-12
@@ -22,7 +21,7 @@
 
 #define NAME_SLOT_COUNT (2 * HARPE_PROFILE_NAME_MAX) /* a power of two */
 
-/* ---- Checking one row --------------------------------------------------------------------- */
+/* ---- Checking one row ------------------------------------------------------------------------ */
 
 const char *harpe_profile_field_rule(harpe_profile_field field) {
     static const char *const rules[HARPE_FIELD_COUNT] = {
@@ -43,10 +42,9 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
 static bool is_name(const char *name, size_t length) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "_.:-";
-    if (name == NULL || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) return false;
-    for (size_t i = 0; i < length; i++) {
-        if (memchr(allowed, name[i], sizeof allowed - 1) == NULL) return false;
-    }
+    if (!name || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) return false;
+    for (size_t i = 0; i < length; i++)
+        if (!memchr(allowed, name[i], sizeof allowed - 1)) return false;
     return true;
 }
 
@@ -63,15 +61,14 @@ harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t
     return HARPE_FIELD_COUNT;
 }
 
-/* ---- Collecting rows ---------------------------------------------------------------------- */
+/* ---- Collecting rows ------------------------------------------------------------------------- */
 
-/* The slot that holds the name, or the free one where it belongs. FNV-1a, linear probing; the
- * table is never more than half full. */
+/* Returns the slot that contains the name, or the free slot for it. The hash function is FNV-1a,
+ * with linear probing. The table is never more than half full. */
 static size_t name_slot(const harpe_profile_rows *rows, const char *name, size_t length) {
     uint64_t hash = 14695981039346656037U;
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)name[i]) * 1099511628211U;
-    }
     size_t slot = (size_t)((hash ^ (hash >> 32)) % NAME_SLOT_COUNT);
     while (rows->name_slots[slot] != 0) {
         const char *other = rows->names[rows->name_slots[slot] - 1];
@@ -83,9 +80,9 @@ static size_t name_slot(const harpe_profile_rows *rows, const char *name, size_t
 
 static harpe_status intern_name(harpe_profile_rows *rows, const char *name, size_t length,
                                 uint16_t *index, harpe_error *error) {
-    if (rows->name_slots == NULL) {
+    if (!rows->name_slots) {
         rows->name_slots = harpe_calloc(NAME_SLOT_COUNT, sizeof *rows->name_slots);
-        if (rows->name_slots == NULL) return harpe_fail_memory(error);
+        if (!rows->name_slots) return harpe_fail_memory(error);
     }
     size_t slot = name_slot(rows, name, length);
     if (rows->name_slots[slot] == 0) {
@@ -95,8 +92,7 @@ static harpe_status intern_name(harpe_profile_rows *rows, const char *name, size
                               "called 'instruction'?",
                               HARPE_PROFILE_NAME_MAX);
         char *copy = harpe_arena_strdup(&rows->name_memory, name, length);
-        if (copy == NULL ||
-            !HARPE_ARRAY_RESERVE(rows->names, rows->name_capacity, rows->name_count + 1))
+        if (!copy || !HARPE_ARRAY_RESERVE(rows->names, rows->name_capacity, rows->name_count + 1))
             return harpe_fail_memory(error);
         rows->names[rows->name_count++] = copy;
         rows->name_slots[slot] = (uint16_t)rows->name_count;

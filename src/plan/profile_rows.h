@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of a profile while they are being collected, and the one way from rows to a
- * harpe_profile. Stands between whoever has rows (the CSV reader, a caller's array) and profile.c,
- * which sorts, checks and aggregates them. Knows nothing of files. */
+/* The rows of a profile while they are collected. Every harpe_profile is made from such rows. The
+ * CSV reader and harpe_profile_new add rows; profile.c sorts, checks and aggregates them. */
 #ifndef HARPE_PLAN_PROFILE_ROWS_H
 #define HARPE_PLAN_PROFILE_ROWS_H
 
@@ -15,7 +14,7 @@
 
 #define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */
 #define HARPE_PROFILE_NAME_MAX 4096    /* different instruction names in one profile */
-#define HARPE_PROFILE_GPUS_MAX 65536   /* GPUs that one row adds up */
+#define HARPE_PROFILE_GPUS_MAX 65536   /* GPUs whose energy one row sums up */
 
 /* The numbers of a row, in the order in which they are checked. */
 typedef enum harpe_profile_field {
@@ -29,11 +28,11 @@ typedef enum harpe_profile_field {
     HARPE_FIELD_COUNT,
 } harpe_profile_field;
 
-/* What a field must be, as a sentence that begins with its name. Static storage. */
+/* Returns the rule for a field, as a sentence that begins with its name. Static storage. */
 const char *harpe_profile_field_rule(harpe_profile_field field);
 
-/* The first field of a row that is outside its range, or HARPE_FIELD_COUNT when all are fine.
- * `name_length` is that of row->instruction, which need not end in NUL. */
+/* Returns the first field of a row that is outside its range, or HARPE_FIELD_COUNT if there is
+ * none. `name_length` is the length of row->instruction, which need not end in NUL. */
 harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length);
 
 /* One collected row, 40 bytes. */
@@ -41,36 +40,37 @@ typedef struct harpe_profile_row {
     double time_s;
     double energy_j;
     int32_t frequency_mhz;
-    int32_t rank; /* -1: no rank known */
+    int32_t rank; /* -1: rank not known */
     int32_t gpu_count;
-    uint32_t source; /* line in the file, or index in the caller's array: for errors and order */
+    uint32_t source; /* line in the file, or index in the caller's array; for errors and order */
     uint16_t stage;
     uint16_t name; /* index into the names seen so far */
 } harpe_profile_row;
 
-/* Zero-initialise, add rows, finish; then harpe_profile_rows_clear in any case. */
+/* Initialise with zeros, add rows, then call harpe_profile_rows_finish. In the end, also after a
+ * failure, call harpe_profile_rows_clear. */
 typedef struct harpe_profile_rows {
     harpe_profile_row *items;
     size_t count, capacity;
-    const char **names; /* strings live in name_memory */
+    const char **names; /* point into name_memory */
     size_t name_count, name_capacity;
     uint16_t *name_slots; /* open-addressed hash of names: index + 1, 0 = free */
     harpe_arena name_memory;
 } harpe_profile_rows;
 
-/* Adds a row that has no fault. `source` must not fall from one call to the next. */
+/* Adds a row, which must be valid. `source` must not be lower than in the call before. */
 harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measurement *row,
                                     size_t name_length, uint32_t source, harpe_error *error);
 
-/* Sorts, checks and aggregates; at least one row is needed. Errors begin with
- * "<file_name>:<source>:1" or, when file_name is NULL, with "row <source>". Reorders the rows;
- * O(n log n), O(n) when they are already in order. */
+/* Sorts, checks and aggregates the rows. There must be at least one row. Errors begin with
+ * "<file_name>:<source>:1", or with "row <source>" if file_name is NULL. Changes the order of the
+ * rows. O(n log n), or O(n) if they are already in order. */
 harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *file_name,
                                        harpe_profile **out, harpe_error *error);
 
 void harpe_profile_rows_clear(harpe_profile_rows *rows);
 
-/* The text that harpe_profile_write_csv writes. */
+/* Appends the CSV that harpe_profile_write_csv writes. */
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text);
 
 #endif

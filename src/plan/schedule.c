@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule object, its builder, and the making of a built-in by name. Each built-in's order is
- * in its own schedule_*.c; files are read in schedule_csv.c. */
+/* The schedule object and its builder. Makes a built-in schedule from its name; the order of each
+ * built-in schedule is in its own file schedule_*.c. schedule_csv.c reads files. */
 #include "plan/schedule.h"
 
 #include <stdint.h>
@@ -28,7 +28,7 @@ static const char *const operation_names[] = {
 
 const char *harpe_operation_name(harpe_operation operation) { return operation_names[operation]; }
 
-/* ---- Builder ------------------------------------------------------------------------------ */
+/* ---- Builder --------------------------------------------------------------------------------- */
 
 harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const char *name,
                                           int stage_count, int microbatch_count,
@@ -37,7 +37,7 @@ harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const
     builder->schedule = harpe_calloc(1, sizeof *builder->schedule);
     builder->progress = harpe_calloc((size_t)stage_count, sizeof *builder->progress);
     harpe_schedule *schedule = builder->schedule;
-    if (schedule == NULL || builder->progress == NULL ||
+    if (!schedule || !builder->progress ||
         !HARPE_ARRAY_RESERVE(schedule->rank_start, schedule->rank_start_capacity, 1)) {
         harpe_schedule_builder_abort(builder);
         return harpe_fail_memory(error);
@@ -89,7 +89,8 @@ void harpe_schedule_end_rank(harpe_schedule_builder *builder) {
     builder->oldest_input = schedule->instruction_count;
 }
 
-/* The microbatch that `operation` takes next at `stage`, and the step past it. */
+/* Returns the microbatch that `operation` takes next at `stage`, and advances to the one after
+ * it. */
 static int take_microbatch(harpe_schedule_builder *builder, harpe_operation operation, int stage) {
     harpe_stage_progress *next = &builder->progress[stage];
     switch (operation) {
@@ -97,8 +98,8 @@ static int take_microbatch(harpe_schedule_builder *builder, harpe_operation oper
     case HARPE_BACKWARD_WEIGHT: return next->weight++;
     case HARPE_RECOMPUTATION: return next->recomputation++;
     case HARPE_BACKWARD:
-        /* No weight half remains for it. (No schedule runs a full backward while a weight half of
-         * the same stage is outstanding.) */
+        /* A full backward includes the weight half. (No schedule runs a full backward while a
+         * weight half of the same stage is outstanding.) */
         next->weight = next->backward + 1;
         return next->backward++;
     case HARPE_FORWARD_BACKWARD: next->recomputation = next->backward + 1; return next->backward++;
@@ -145,7 +146,7 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder) {
     builder->oldest_input = schedule->instruction_count;
 }
 
-/* ---- Built-ins ---------------------------------------------------------------------------- */
+/* ---- Built-ins ------------------------------------------------------------------------------- */
 
 static harpe_status find_kind(const char *name, const harpe_schedule_kind **out,
                               harpe_error *error) {
@@ -173,17 +174,16 @@ static bool is_valid_name(const char *name) {
 }
 
 static bool is_operation_name(const char *name) {
-    for (size_t i = 0; i < sizeof operation_names / sizeof operation_names[0]; i++) {
-        if (operation_names[i] != NULL && strcmp(operation_names[i], name) == 0) return true;
-    }
+    for (size_t i = 0; i < sizeof operation_names / sizeof operation_names[0]; i++)
+        if (operation_names[i] && strcmp(operation_names[i], name) == 0) return true;
     return strcmp(name, HARPE_OVERLAPPED_NAME) == 0;
 }
 
-/* Checks a prologue or an epilogue; `*count` receives how many names it has. */
+/* Checks a prologue or an epilogue. `*count` receives the number of its names. */
 static harpe_status check_standalone(const char *const *names, const char *what, size_t *count,
                                      harpe_error *error) {
     *count = 0;
-    for (; names != NULL && names[*count] != NULL; ++*count) {
+    for (; names && names[*count]; ++*count) {
         const char *name = names[*count];
         if (*count == HARPE_STANDALONE_NAMES_MAX)
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than %d instructions", what,
@@ -201,7 +201,7 @@ static harpe_status check_standalone(const char *const *names, const char *what,
     return HARPE_OK;
 }
 
-/* Resolves the default of chunks and refuses what is out of range. */
+/* Sets the number of chunks to its default if none was given, and refuses values out of range. */
 static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_shape *shape,
                                 harpe_error *error) {
     if (shape->ranks < 1 || shape->ranks > HARPE_RANKS_MAX)
@@ -228,7 +228,17 @@ static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "%d ranks with %d stages each are %lld stages; at most %d are supported",
                           shape->ranks, shape->chunks, (long long)stages, HARPE_STAGE_MAX + 1);
-    return kind->check != NULL ? kind->check(shape, error) : HARPE_OK;
+    return kind->check ? kind->check(shape, error) : HARPE_OK;
+}
+
+harpe_status harpe_schedule_find_chunks(const harpe_schedule_options *options, int *chunks,
+                                        harpe_error *error) {
+    const harpe_schedule_kind *kind = NULL;
+    harpe_schedule_shape shape = {.ranks = 1, .microbatches = 2, .chunks = options->chunks};
+    harpe_status status = find_kind(options->name ? options->name : "1f1b", &kind, error);
+    if (status == HARPE_OK) status = check_shape(kind, &shape, error);
+    if (status == HARPE_OK) *chunks = shape.chunks;
+    return status;
 }
 
 static harpe_status check_size(const harpe_schedule_kind *kind, const harpe_schedule_shape *shape,
@@ -245,19 +255,20 @@ static harpe_status check_size(const harpe_schedule_kind *kind, const harpe_sche
                       HARPE_SCHEDULE_INSTRUCTIONS_MAX);
 }
 
-/* A NULL-terminated copy of `count` names that lives as long as the schedule; NULL: no memory. */
+/* Returns a NULL-terminated copy of `count` names that lives as long as the schedule; NULL: no
+ * memory. */
 static const char **copy_names(harpe_schedule *schedule, const char *const *names, size_t count) {
     const char **copy = harpe_arena_alloc(&schedule->names, count + 1, sizeof *copy);
-    for (size_t i = 0; copy != NULL && i < count; i++) {
+    for (size_t i = 0; copy && i < count; i++) {
         copy[i] = harpe_arena_strdup(&schedule->names, names[i], strlen(names[i]));
-        if (copy[i] == NULL) return NULL;
+        if (!copy[i]) return NULL;
     }
     return copy;
 }
 
 static void add_standalone(harpe_schedule_builder *builder, const char *const *names, int rank) {
-    for (; *names != NULL; names++) {
-        /* Rank r's lowest stage is r in every built-in. */
+    for (; *names; names++) {
+        /* In every built-in, rank r's lowest stage is r. */
         harpe_instruction instruction = {
             .name = *names, .actions = {{HARPE_STANDALONE, rank, -1}}, .action_count = 1};
         harpe_schedule_add(builder, &instruction);
@@ -267,7 +278,7 @@ static void add_standalone(harpe_schedule_builder *builder, const char *const *n
 harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_schedule **out,
                                 harpe_error *error) {
     const harpe_schedule_kind *kind = NULL;
-    harpe_status status = find_kind(options->name != NULL ? options->name : "1f1b", &kind, error);
+    harpe_status status = find_kind(options->name ? options->name : "1f1b", &kind, error);
     if (status != HARPE_OK) return status;
     harpe_schedule_shape shape = {options->ranks, options->microbatches, options->chunks};
     status = check_shape(kind, &shape, error);
@@ -286,7 +297,7 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     if (status != HARPE_OK) return status;
     const char **prologue = copy_names(builder.schedule, options->prologue, prologue_count);
     const char **epilogue = copy_names(builder.schedule, options->epilogue, epilogue_count);
-    builder.failed = prologue == NULL || epilogue == NULL;
+    builder.failed = !prologue || !epilogue;
     for (int rank = 0; rank < shape.ranks && !builder.failed; rank++) {
         add_standalone(&builder, prologue, rank);
         kind->list_rank(&builder, &shape, rank);
@@ -296,10 +307,10 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     return harpe_schedule_builder_finish(&builder, out, error);
 }
 
-/* ---- Accessors ---------------------------------------------------------------------------- */
+/* ---- Accessors ------------------------------------------------------------------------------- */
 
 void harpe_schedule_free(harpe_schedule *schedule) {
-    if (schedule == NULL) return;
+    if (!schedule) return;
     harpe_arena_free(&schedule->names);
     free(schedule->instructions);
     free(schedule->rank_start);

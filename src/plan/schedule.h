@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How schedules are made: the table of built-ins and the builder that a generator writes its ranks'
- * lists with. To add one: a file schedule_<name>.c that defines a harpe_schedule_kind, and its row
- * in HARPE_SCHEDULE_KINDS. Knows nothing of time, energy or dependencies. */
+/* Makes schedules: the table of built-in schedules, and the builder with which they write the list
+ * of each rank. To add a schedule, write a file schedule_<name>.c that defines a
+ * harpe_schedule_kind, and add its row to HARPE_SCHEDULE_KINDS. Schedules do not contain times,
+ * energies or dependencies. */
 #ifndef HARPE_PLAN_SCHEDULE_H
 #define HARPE_PLAN_SCHEDULE_H
 
@@ -14,8 +15,10 @@
 
 #define HARPE_RANKS_MAX 4096
 #define HARPE_MICROBATCHES_MAX 1000000
-#define HARPE_SCHEDULE_INSTRUCTIONS_MAX 50000000 /* of a built-in schedule, all ranks together */
-#define HARPE_STANDALONE_NAMES_MAX 64            /* in a prologue or an epilogue */
+#define HARPE_SCHEDULE_INSTRUCTIONS_MAX \
+    50000000                          /* limit for a built-in schedule, all ranks \
+                                       * together */
+#define HARPE_STANDALONE_NAMES_MAX 64 /* limit for a prologue or an epilogue */
 
 struct harpe_schedule {
     const char *name;
@@ -30,10 +33,11 @@ struct harpe_schedule {
     harpe_arena names; /* of standalone instructions */
 };
 
-/* ---- Builder: appends to one rank's list at a time, rank 0 first -------------------------------
- * `failed` stays set after the first allocation that failed, so one check at the end is enough. */
+/* ---- Builder: appends to one rank's list at a time, rank 0 first ----------------------------- */
+/* `failed` stays true after the first failed allocation, so it is enough to check it once at the
+ * end. */
 
-/* The microbatch that comes next at a stage, for each kind of work. */
+/* The next microbatch at a stage, for each kind of work. */
 typedef struct harpe_stage_progress {
     int forward;
     int backward; /* of any kind */
@@ -43,13 +47,13 @@ typedef struct harpe_stage_progress {
 
 typedef struct harpe_schedule_builder {
     harpe_schedule *schedule;
-    harpe_stage_progress *progress; /* one per stage; NULL when only harpe_schedule_add is used */
+    harpe_stage_progress *progress; /* one per stage; NULL if only harpe_schedule_add is used */
     size_t oldest_input;            /* see harpe_schedule_run_oldest_weight */
     bool failed;
 } harpe_schedule_builder;
 
-/* `stage_count` may be 0 where only harpe_schedule_add is used. End with either _finish, which
- * hands the schedule out, or _abort. */
+/* Starts a schedule. `stage_count` may be 0 if only harpe_schedule_add is used. In the end call
+ * _finish, which returns the schedule, or _abort. */
 harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const char *name,
                                           int stage_count, int microbatch_count,
                                           harpe_error *error);
@@ -59,24 +63,25 @@ void harpe_schedule_builder_abort(harpe_schedule_builder *builder);
 
 /* Appends any instruction to the current rank's list. */
 void harpe_schedule_add(harpe_schedule_builder *builder, const harpe_instruction *instruction);
-/* The current rank's list is complete; the next rank's begins. */
+/* Ends the current rank's list and begins the list of the next rank. */
 void harpe_schedule_end_rank(harpe_schedule_builder *builder);
 
-/* Appends `operation` on the microbatch that comes next at `stage`: in every schedule here a stage
- * takes its microbatches in order. Microbatches past the last are left out, so a generator may list
- * a longer schedule than was asked for. */
+/* Appends `operation` on the next microbatch at `stage`. In every built-in schedule, a stage takes
+ * its microbatches in order. If there is no microbatch left, appends nothing, so a built-in
+ * schedule may list more microbatches than requested. */
 void harpe_schedule_run(harpe_schedule_builder *builder, harpe_operation operation, int stage);
-/* A forward and a full backward, overlapped; neither past the last microbatch. */
+/* Appends an overlapped forward and full backward. Microbatches past the last are left out. */
 void harpe_schedule_run_overlapped(harpe_schedule_builder *builder, int forward_stage,
                                    int backward_stage);
-/* The weight half of the rank's oldest split backward that has not had it yet, if there is one. */
+/* Finds the rank's oldest split backward whose weight half is not in the list, and appends that
+ * weight half. Appends nothing if there is no such backward. */
 void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
 
-/* "forward", "backward_input", ...; NULL for HARPE_STANDALONE, which has no fixed name. */
+/* Returns "forward", "backward_input", ...; NULL for HARPE_STANDALONE, which has no fixed name. */
 const char *harpe_operation_name(harpe_operation operation);
 #define HARPE_OVERLAPPED_NAME "overlap_f_b"
 
-/* ---- Built-in schedules ------------------------------------------------------------------- */
+/* ---- Built-in schedules ---------------------------------------------------------------------- */
 
 typedef struct harpe_schedule_shape {
     int ranks;
@@ -86,18 +91,18 @@ typedef struct harpe_schedule_shape {
 
 typedef struct harpe_schedule_kind {
     const char *name;
-    const char *description; /* one line for help texts, no full stop */
+    const char *description; /* one line for help texts, without full stop */
     int default_chunks;
     int minimum_chunks;
     int maximum_chunks;
-    int instructions_per_microbatch; /* at most, at one stage */
-    /* Refuses shapes that the schedule is not defined for; NULL: there are none. */
+    int instructions_per_microbatch; /* highest number at one stage */
+    /* Refuses shapes for which the schedule is not defined; NULL: all shapes are valid. */
     harpe_status (*check)(const harpe_schedule_shape *shape, harpe_error *error);
     /* Lists the instructions of one rank in order. */
     void (*list_rank)(harpe_schedule_builder *builder, const harpe_schedule_shape *shape, int rank);
 } harpe_schedule_kind;
 
-/* The table, in the order of help texts. */
+/* The table, in the order of the help texts. */
 #define HARPE_SCHEDULE_KINDS(ROW) \
     ROW(harpe_schedule_1f1b) \
     ROW(harpe_schedule_early_recomputation) \
@@ -106,6 +111,11 @@ typedef struct harpe_schedule_kind {
     ROW(harpe_schedule_zero_bubble_h1) \
     ROW(harpe_schedule_zb_v) \
     ROW(harpe_schedule_dualpipe_v)
+
+/* Finds the number of stages per rank: `chunks` of the options, or the built-in's default. Fails
+ * if there is no such built-in, or if it cannot have this number. */
+harpe_status harpe_schedule_find_chunks(const harpe_schedule_options *options, int *chunks,
+                                        harpe_error *error);
 
 #define HARPE_DECLARE_SCHEDULE_KIND(kind) extern const harpe_schedule_kind kind;
 HARPE_SCHEDULE_KINDS(HARPE_DECLARE_SCHEDULE_KIND)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the compute-only CSV that torch.distributed.pipelining dumps: a row per rank, cells such as
- * 0F3, 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B, empty = idle. Checks that every stage runs every
- * microbatch forward and backward exactly once and that the order can finish; dag.c does the
- * latter. */
+/* Reads the compute-only CSV that torch.distributed.pipelining writes: a row per rank, with cells
+ * such as 0F3, 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B. An empty cell means that the rank is idle.
+ * Checks that every stage runs every microbatch forward and backward exactly once. dag.c checks
+ * that the order can finish. */
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 #define CELL_HINT "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
 
-/* Where an instruction stands, for errors found after reading. */
+/* The position of an instruction, for errors found after reading. */
 typedef struct position {
     int line;
     int column;
@@ -37,17 +37,17 @@ typedef struct reader {
     int stage_count;
     int microbatch_count;
     size_t action_count;
-    int blank_line; /* the first line that was blank; 0: none */
+    int blank_line; /* first blank line; 0: none */
 } reader;
 
-/* ---- Cells -------------------------------------------------------------------------------- */
+/* ---- Cells ----------------------------------------------------------------------------------- */
 
 typedef struct cell {
     const char *cursor, *end;
     size_t field; /* index in its record */
 } cell;
 
-/* A decimal number of at most 9 digits. */
+/* Reads a decimal number of at most 9 digits. */
 static bool take_number(cell *c, int *value) {
     const char *start = c->cursor;
     int result = 0;
@@ -59,12 +59,11 @@ static bool take_number(cell *c, int *value) {
     return c->cursor > start;
 }
 
-/* A word of capital letters and underscores, perhaps empty. Returns its length. */
+/* Reads a word of capital letters and underscores, which may be empty. Returns its length. */
 static size_t take_word(cell *c, const char **word) {
     *word = c->cursor;
-    while (c->cursor < c->end && ((*c->cursor >= 'A' && *c->cursor <= 'Z') || *c->cursor == '_')) {
+    while (c->cursor < c->end && ((*c->cursor >= 'A' && *c->cursor <= 'Z') || *c->cursor == '_'))
         c->cursor++;
-    }
     return (size_t)(c->cursor - *word);
 }
 
@@ -146,9 +145,10 @@ static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction 
     return HARPE_OK;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Notes which stages and microbatches there are, and that a stage is on one rank only. */
+/* Records the stage and the microbatch of an action, and checks that the stage is on one rank
+ * only. */
 static harpe_status note_action(reader *r, const harpe_action *action, size_t field,
                                 harpe_error *error) {
     int owner = r->builder.schedule->rank_count + 1;
@@ -158,12 +158,8 @@ static harpe_status note_action(reader *r, const harpe_action *action, size_t fi
                               "stage %d is on rank %d already; a stage is on one rank",
                               action->stage, *noted - 1);
     *noted = owner;
-    if (action->stage >= r->stage_count) {
-        r->stage_count = action->stage + 1;
-    }
-    if (action->microbatch >= r->microbatch_count) {
-        r->microbatch_count = action->microbatch + 1;
-    }
+    if (action->stage >= r->stage_count) r->stage_count = action->stage + 1;
+    if (action->microbatch >= r->microbatch_count) r->microbatch_count = action->microbatch + 1;
     r->action_count++;
     return HARPE_OK;
 }
@@ -216,11 +212,9 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
         harpe_status status = harpe_csv_next_line(&r->csv, &has_record, error);
         if (status != HARPE_OK) return status;
         if (!has_record) break;
-        /* Blank lines at the end are none of a rank's. */
+        /* Blank lines at the end do not belong to a rank. */
         if (r->csv.field_count == 1 && r->csv.fields[0].length == 0) {
-            if (r->blank_line == 0) {
-                r->blank_line = r->csv.line;
-            }
+            if (r->blank_line == 0) r->blank_line = r->csv.line;
             continue;
         }
         status = read_row(r, error);
@@ -233,7 +227,7 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
                       r->csv.name);
 }
 
-/* ---- The whole ---------------------------------------------------------------------------- */
+/* ---- The whole schedule ---------------------------------------------------------------------- */
 
 static harpe_status check_stages(const reader *r, harpe_error *error) {
     for (int stage = 0; stage < r->stage_count; stage++) {
@@ -259,7 +253,8 @@ static harpe_status fail_twice(const reader *r, size_t index, const harpe_action
                       letters[action->operation], action->microbatch);
 }
 
-/* What is wrong with the set of operations that a stage runs on a microbatch; NULL: nothing. */
+/* Returns a text that says what is wrong with the set of operations that a stage runs on a
+ * microbatch, or NULL. */
 static const char *find_fault(unsigned operations) {
     const unsigned forward = bit_of(HARPE_FORWARD);
     const unsigned backward = bit_of(HARPE_BACKWARD);
@@ -274,15 +269,15 @@ static const char *find_fault(unsigned operations) {
     return "the weight half of the backward (W) but no input half (I)";
 }
 
-/* Every stage runs every microbatch forward and backward once. Left to the graph when there are so
- * few actions that a microbatch must be missing altogether. */
+/* Checks that every stage runs every microbatch forward and backward once. If there are so few
+ * actions that a microbatch must be missing, the graph reports it. */
 static harpe_status check_actions(const reader *r, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
     size_t microbatches = (size_t)r->microbatch_count;
     size_t pairs = (size_t)r->stage_count * microbatches;
     if (pairs > r->action_count) return HARPE_OK;
     unsigned char *operations = harpe_calloc(pairs, sizeof *operations);
-    if (operations == NULL) return harpe_fail_memory(error);
+    if (!operations) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < schedule->instruction_count; i++) {
         for (int a = 0; a < schedule->instructions[i].action_count; a++) {
@@ -298,7 +293,7 @@ static harpe_status check_actions(const reader *r, harpe_error *error) {
     }
     for (size_t i = 0; i < pairs; i++) {
         const char *fault = find_fault(operations[i]);
-        if (fault == NULL) continue;
+        if (!fault) continue;
         int stage = (int)(i / microbatches);
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: stage %d (rank %d) has %s for microbatch %d", r->csv.name, stage,
@@ -310,7 +305,7 @@ done:
     return status;
 }
 
-/* Whether the order can finish, told with the file's name. */
+/* Checks that the order can finish. The error names the file. */
 static harpe_status check_order(const reader *r, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
     size_t ranks = (size_t)schedule->rank_count;
@@ -319,17 +314,15 @@ static harpe_status check_order(const reader *r, harpe_error *error) {
     harpe_dag dag = {0};
     harpe_error detail = {0};
     harpe_status status;
-    if (lists == NULL || counts == NULL) {
+    if (!lists || !counts) {
         status = harpe_fail_memory(error);
         goto done;
     }
-    for (int rank = 0; rank < schedule->rank_count; rank++) {
+    for (int rank = 0; rank < schedule->rank_count; rank++)
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    }
     status = harpe_dag_build(lists, counts, schedule->rank_count, &dag, &detail);
-    if (status != HARPE_OK) {
+    if (status != HARPE_OK)
         status = harpe_fail(error, status, "%s: %s", r->csv.name, detail.message);
-    }
 done:
     harpe_dag_clear(&dag);
     free(counts);
@@ -344,7 +337,7 @@ harpe_status harpe_schedule_parse_csv(const char *text, size_t length, const cha
     harpe_status status = harpe_schedule_builder_start(&r.builder, "file", 0, 0, error);
     if (status != HARPE_OK) goto cleanup;
     r.owner = harpe_calloc(HARPE_STAGE_MAX + 1, sizeof *r.owner);
-    if (r.owner == NULL) {
+    if (!r.owner) {
         status = harpe_fail_memory(error);
         goto cleanup;
     }

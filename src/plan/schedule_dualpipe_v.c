@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DualPipe-V, the V-shaped half of DeepSeek-AI's DualPipe (DeepSeek-V3 technical report, arXiv
- * 2412.19437, section 3.2.1): the stages go down the ranks and up again, rank r owning stage r and
- * stage 2N-1-r, and in the steady state a forward of one overlaps with a full backward of the
- * other. The backward is split only where a weight half fills a bubble. */
+ * 2412.19437, section 3.2.1). The stages go down the ranks and up again: rank r owns stage r and
+ * stage 2N-1-r. In the steady state, a forward of one stage overlaps with a full backward of the
+ * other. The backward is split only if a weight half fills a bubble. */
 #include "base/error.h"
 #include "plan/schedule.h"
 
@@ -18,9 +18,8 @@ static void list_warm_up(harpe_schedule_builder *builder, int ranks, int rank) {
     int down = rank;
     int up = 2 * ranks - 1 - rank;
     int ranks_behind = ranks - 1 - rank;
-    for (int i = 0; i < 2 * ranks_behind; i++) {
+    for (int i = 0; i < 2 * ranks_behind; i++)
         harpe_schedule_run(builder, HARPE_FORWARD, down);
-    }
     for (int i = 0; i < rank + 1; i++) {
         harpe_schedule_run(builder, HARPE_FORWARD, down);
         harpe_schedule_run(builder, HARPE_FORWARD, up);
@@ -38,7 +37,8 @@ static void list_steady_state(harpe_schedule_builder *builder, int ranks, int ra
     int up = 2 * ranks - 1 - rank;
     for (int i = 0; i < microbatches - 2 * ranks + rank + 1; i++) {
         if (i == 0 && rank == ranks - 1) {
-            /* Apart: here the forward need not wait for the backward's gradient to come in. */
+            /* Not overlapped, so that the forward need not wait for the gradient that the backward
+             * needs. */
             harpe_schedule_run(builder, HARPE_FORWARD, down);
             harpe_schedule_run(builder, HARPE_BACKWARD, up);
         } else {
@@ -52,8 +52,8 @@ static void list_steady_state(harpe_schedule_builder *builder, int ranks, int ra
     }
 }
 
-/* The last rank + 1 backwards of the first loop run only their input halves, whose weight halves
- * then stand between the remaining backwards and at the end. */
+/* Lists the drain. In the first loop, the last `rank` + 1 backwards run only their input halves.
+ * Their weight halves are placed between the remaining backwards and at the end. */
 static void list_drain(harpe_schedule_builder *builder, int ranks, int rank) {
     int down = rank;
     int up = 2 * ranks - 1 - rank;
@@ -65,9 +65,8 @@ static void list_drain(harpe_schedule_builder *builder, int ranks, int rank) {
         harpe_schedule_run_oldest_weight(builder);
         harpe_schedule_run(builder, HARPE_BACKWARD_INPUT, down);
     }
-    for (int i = 0; i < rank + 1; i++) {
+    for (int i = 0; i < rank + 1; i++)
         harpe_schedule_run_oldest_weight(builder);
-    }
 }
 
 static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards. The backwards take
- * the microbatches in the order of the forwards, 0 first. */
+/* GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards. The backwards run
+ * in the same order of microbatches as the forwards, 0 first. */
 #include "plan/schedule.h"
 
 static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                       int rank) {
-    for (int i = 0; i < shape->microbatches; i++) {
+    for (int i = 0; i < shape->microbatches; i++)
         harpe_schedule_run(builder, HARPE_FORWARD, rank);
-    }
-    for (int i = 0; i < shape->microbatches; i++) {
+    for (int i = 0; i < shape->microbatches; i++)
         harpe_schedule_run(builder, HARPE_BACKWARD, rank);
-    }
 }
 
 const harpe_schedule_kind harpe_schedule_gpipe = {

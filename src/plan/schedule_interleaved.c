@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interleaved 1F1B (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2): rank r owns stages
- * r, r + N, r + 2N, ..., its chunks, and works through the microbatches in groups of N, a group
- * going through all chunks before the next one begins. Shorter bubbles for more communication. */
+/* Interleaved 1F1B (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2). Rank r owns stages r,
+ * r + N, r + 2N, ..., its chunks. It works through the microbatches in groups of N; a group passes
+ * through all chunks before the next group begins. Bubbles are shorter, but there is more
+ * communication. */
 #include "base/error.h"
 #include "plan/schedule.h"
 
@@ -13,7 +14,8 @@ static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error)
                       shape->ranks, shape->microbatches);
 }
 
-/* The chunk of a rank's step-th forward. Backwards go through the chunks the other way round. */
+/* Returns the chunk of a rank's step-th forward. Backwards go through the chunks in reverse
+ * order. */
 static int chunk_of_step(const harpe_schedule_shape *shape, int step) {
     return step / shape->ranks % shape->chunks;
 }
@@ -34,19 +36,15 @@ static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shap
                       int rank) {
     int steps = shape->microbatches * shape->chunks;
     int warm_up = (shape->ranks - 1 - rank) * 2 + (shape->chunks - 1) * shape->ranks;
-    if (warm_up > steps) {
-        warm_up = steps;
-    }
-    for (int step = 0; step < warm_up; step++) {
+    if (warm_up > steps) warm_up = steps;
+    for (int step = 0; step < warm_up; step++)
         run_forward(builder, shape, rank, step);
-    }
     for (int step = warm_up; step < steps; step++) {
         run_forward(builder, shape, rank, step);
         run_backward(builder, shape, rank, step - warm_up);
     }
-    for (int step = steps - warm_up; step < steps; step++) {
+    for (int step = steps - warm_up; step < steps; step++)
         run_backward(builder, shape, rank, step);
-    }
 }
 
 const harpe_schedule_kind harpe_schedule_interleaved = {

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ZB-V (Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6): the stages
- * go down the ranks and up again, rank r owning stage r and stage 2N-1-r, with the backward split.
- * When forward, input and weight half take equally long there is no bubble but the first forward's
- * way down, and no rank holds more than 2N stages' activations: what 1F1B holds on its first. */
+/* ZB-V (Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6). The stages
+ * go down the ranks and up again: rank r owns stage r and stage 2N-1-r. The backward is split. If
+ * forward, input half and weight half take equally long, ranks wait only while the first forward
+ * passes down the ranks. No rank holds more than 2N stages' activations, as much as 1F1B holds on
+ * its first rank. */
 #include "plan/schedule.h"
 
-/* Needs no fewer microbatches than a rank's warm-up has; shorter runs are the same order with the
- * microbatches that do not exist left out. */
+/* Returns the number of microbatches to list, which is at least the number in a rank's warm-up. If
+ * fewer microbatches were requested, the order stays the same, and the microbatches that do not
+ * exist are left out. */
 static int listed_microbatches(const harpe_schedule_shape *shape) {
     int fewest = 2 * shape->ranks - 1;
     return shape->microbatches > fewest ? shape->microbatches : fewest;
 }
 
-/* Until the first gradient has come back up to this rank's second stage. */
+/* Lists the warm-up, until the first gradient has come back up to this rank's second stage. */
 static void list_warm_up(harpe_schedule_builder *builder, int ranks, int rank) {
     int down = rank;
     int up = 2 * ranks - 1 - rank;
-    for (int i = 0; i < 2 * (ranks - rank) - 1; i++) {
+    for (int i = 0; i < 2 * (ranks - rank) - 1; i++)
         harpe_schedule_run(builder, HARPE_FORWARD, down);
-    }
     for (int i = 0; i < rank; i++) {
         harpe_schedule_run(builder, HARPE_FORWARD, up);
         harpe_schedule_run(builder, HARPE_FORWARD, down);
@@ -35,7 +36,7 @@ static void list_steady_state(harpe_schedule_builder *builder, int ranks, int ra
     int down = rank;
     int up = 2 * ranks - 1 - rank;
     for (int i = ranks; i < microbatches; i++) {
-        harpe_schedule_run(builder, HARPE_FORWARD, down); /* left out once there is none */
+        harpe_schedule_run(builder, HARPE_FORWARD, down); /* if a microbatch is left */
         harpe_schedule_run(builder, HARPE_BACKWARD_INPUT, down);
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, down);
         harpe_schedule_run(builder, HARPE_FORWARD, up);
@@ -44,7 +45,8 @@ static void list_steady_state(harpe_schedule_builder *builder, int ranks, int ra
     }
 }
 
-/* Input halves first, as other ranks wait for them; weight halves where this rank would wait. */
+/* Lists the drain. Input halves come first, because other ranks wait for them. Weight halves fill
+ * the times in which this rank would wait. */
 static void list_drain(harpe_schedule_builder *builder, int ranks, int rank) {
     int down = rank;
     int up = 2 * ranks - 1 - rank;
@@ -56,12 +58,10 @@ static void list_drain(harpe_schedule_builder *builder, int ranks, int rank) {
         harpe_schedule_run(builder, HARPE_BACKWARD_INPUT, down);
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, down);
     }
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++)
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, up);
-    }
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++)
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, down);
-    }
 }
 
 static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,

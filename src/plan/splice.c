@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The join of two plans at a moment; see splice.h. The moment is found by bisection over the
- * instructions in the order in which they start. */
+/* Joins two plans at a moment; see splice.h. Orders the instructions by their starts, and finds the
+ * moment by bisection. */
 #include "plan/splice.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int compare_moments(const void *a, const void *b, void *moments) {
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
-/* Orders instructions by the mean of when both plans start them. */
+/* Orders instructions by the mean of their starts in the two plans. */
 static void order_by_moment(harpe_splicer *splicer, harpe_assignment *assignment,
                             const int32_t *fast, const int32_t *slow) {
     const int32_t *plans[2] = {fast, slow};
@@ -42,14 +42,14 @@ static void order_by_moment(harpe_splicer *splicer, harpe_assignment *assignment
             splicer->moment[i] = p == 0 ? share : splicer->moment[i] + share;
         }
     }
-    for (int32_t i = 0; i < assignment->count; i++) {
+    for (int32_t i = 0; i < assignment->count; i++)
         splicer->order[i] = i;
-    }
     qsort_r(splicer->order, (size_t)assignment->count, sizeof *splicer->order, compare_moments,
             splicer->moment);
 }
 
-/* `slow` for the first or the last `share` instructions, `fast` for the others. */
+/* Uses `slow` for the first or the last `share` instructions, and `fast` for the others. Returns
+ * the length of the iteration. */
 static int64_t join(const harpe_splicer *splicer, harpe_assignment *assignment, const int32_t *fast,
                     const int32_t *slow, bool slow_first, int32_t share) {
     for (int32_t k = 0; k < assignment->count; k++) {
@@ -68,11 +68,10 @@ harpe_status harpe_splice(harpe_splicer *splicer, harpe_assignment *assignment, 
     while (misses - meets > 1) {
         int32_t middle = meets + (misses - meets) / 2;
         int64_t length_ps = join(splicer, assignment, fast, slow, slow_first, middle);
-        if (length_ps <= deadline_ps) {
+        if (length_ps <= deadline_ps)
             meets = middle;
-        } else {
+        else
             misses = middle;
-        }
     }
     join(splicer, assignment, fast, slow, slow_first, meets);
     return harpe_assignment_settle(assignment, deadline_ps, error);

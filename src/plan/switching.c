@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes of clock: how many a plan asks for, what they cost, and how to do with fewer. A plan is,
- * for each rank, a row of runs: neighbours at one frequency. Two runs become one by running the
- * slower of them as fast as the other, which never lengthens an iteration. Frequencies are chosen
- * elsewhere (assignment.c). */
+/* Counts the changes of clock in a plan, computes their cost, and removes some. The list of each
+ * rank is divided into runs of neighbours with one frequency. Two runs become one if the slower of
+ * them runs as fast as the other, which never lengthens an iteration. assignment.c chooses
+ * frequencies. */
 #include "plan/switching.h"
 
 #include <math.h>
@@ -23,16 +23,15 @@ typedef struct switches {
     int *frequency_mhz;
     const harpe_profile_point **points;
     double *start_s;
-    run *runs; /* of the rank at hand */
+    run *runs; /* of the present rank */
     size_t run_count;
     double end_s; /* of the iteration */
 } switches;
 
 harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error) {
     if (cost->latency_s >= 0 && cost->energy_j >= 0 && cost->minimum_dwell_s >= 0 &&
-        isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s)) {
+        isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s))
         return HARPE_OK;
-    }
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "latency, energy and dwell of a change of clock must be 0 or more");
 }
@@ -53,26 +52,27 @@ static void end(switches *s) {
     free(s->runs);
 }
 
-/* Splits a rank's list into runs; 0 MHz goes on with the clock before it. */
+/* Splits a rank's list into runs. An instruction at 0 MHz keeps the clock of the instruction before
+ * it. */
 static void find_runs(switches *s, int rank, const int *frequency_mhz) {
     s->run_count = 0;
     for (size_t i = s->problem->rank_offset[rank]; i < s->problem->rank_offset[rank + 1]; i++) {
         run *last = s->run_count > 0 ? &s->runs[s->run_count - 1] : NULL;
-        if (last && (frequency_mhz[i] == 0 || frequency_mhz[i] == last->frequency_mhz)) {
+        if (last && (frequency_mhz[i] == 0 || frequency_mhz[i] == last->frequency_mhz))
             last->end = i + 1;
-        } else {
+        else
             s->runs[s->run_count++] = (run){i, i + 1, frequency_mhz[i]};
-        }
     }
 }
 
-/* From a run's beginning to the next one's, or to the end of the iteration. */
+/* Returns the time from the start of a run to the start of the next run, or to the end of the
+ * iteration. */
 static double dwell_s(const switches *s, size_t r) {
     double until_s = r + 1 < s->run_count ? s->start_s[s->runs[r + 1].first] : s->end_s;
     return until_s - s->start_s[s->runs[r].first];
 }
 
-/* ---- Counting ----------------------------------------------------------------------------- */
+/* ---- Counting -------------------------------------------------------------------------------- */
 
 static void count_rank(const switches *s, harpe_switching *out) {
     size_t runs = s->run_count;
@@ -86,16 +86,15 @@ static void count_rank(const switches *s, harpe_switching *out) {
     }
 }
 
-/* Points of the rank's instructions as they are when each change comes late: the first part of an
- * instruction, or all of it, runs at the clock before. */
+/* Computes the time and energy of the rank's instructions if each change takes effect only after
+ * the latency: until then an instruction runs at the previous clock. */
 static void delay_rank(const switches *s, int rank, const int *frequency_mhz,
                        harpe_profile_point *late) {
     size_t first = s->problem->rank_offset[rank], last = s->problem->rank_offset[rank + 1];
     if (first == last) return;
-    int before_mhz =
-        s->runs[s->run_count - 1].frequency_mhz; /* the iteration before was the same */
+    int before_mhz = s->runs[s->run_count - 1].frequency_mhz; /* clock at the end of an iteration */
     int wanted_mhz = before_mhz;
-    double left_s = 0; /* until the wanted clock is there */
+    double left_s = 0; /* time until the requested clock holds */
     for (size_t i = first; i < last; i++) {
         if (frequency_mhz[i] != 0 && frequency_mhz[i] != wanted_mhz) {
             wanted_mhz = frequency_mhz[i];
@@ -106,7 +105,8 @@ static void delay_rank(const switches *s, int rank, const int *frequency_mhz,
             harpe_choice_point(harpe_problem_choice(s->problem, (int32_t)i), before_mhz);
         late[i] = *now;
         if (left_s > 0 && old) {
-            double share = fmin(1, left_s / old->time_s); /* of the work, done at the old clock */
+            double share = fmin(1, left_s / old->time_s); /* share of the work done at the old
+                                                           * clock */
             late[i].time_s = share * old->time_s + (1 - share) * now->time_s;
             late[i].energy_j = share * old->energy_j + (1 - share) * now->energy_j;
             left_s -= share * old->time_s;
@@ -129,9 +129,8 @@ static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switc
             count_rank(s, &all);
             delay_rank(s, rank, frequency_mhz, late);
         }
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             s->points[i] = &late[i];
-        }
         harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->start_s);
         all.time_s = plan.time_s;
         all.energy_j = plan.energy_j + s->cost->energy_j * (double)all.clock_writes;
@@ -155,10 +154,10 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
     return status;
 }
 
-/* ---- Merging ------------------------------------------------------------------------------ */
+/* ---- Merging --------------------------------------------------------------------------------- */
 
-/* What it costs in energy, waiting included, to run a run at a higher frequency; infinite where
- * the profile lacks it for an instruction. */
+/* Returns the additional energy, waiting included, if a run has a higher frequency. Returns
+ * infinity if the profile lacks this frequency for one of the instructions. */
 static double cost_of_raising_j(const switches *s, const run *raised, int frequency_mhz) {
     double cost_j = 0;
     for (size_t i = raised->first; i < raised->end; i++) {
@@ -175,23 +174,24 @@ static double cost_of_raising_j(const switches *s, const run *raised, int freque
 typedef struct merger {
     size_t raised; /* run */
     int frequency_mhz;
-    double cost_j; /* less what the changes that go would have cost */
+    double cost_j; /* added energy, minus the cost of the changes that are removed */
 } merger;
 
-/* Raising a run to its neighbour's clock takes one change out, or two when both neighbours have
- * it. */
+/* Considers raising a run to its neighbour's clock, which removes one change, or two if both
+ * neighbours have that clock. */
 static void consider(const switches *s, size_t raised, size_t neighbour, merger *best) {
     const run *runs = s->runs;
     int to_mhz = runs[neighbour].frequency_mhz;
     if (to_mhz <= runs[raised].frequency_mhz) return;
-    size_t other = neighbour > raised ? raised - 1 : raised + 1; /* wraps below 0: no run */
+    size_t other = neighbour > raised ? raised - 1 : raised + 1; /* wraps below 0, which means no
+                                                                  * run */
     bool joins_both = other < s->run_count && runs[other].frequency_mhz == to_mhz;
     double cost_j =
         cost_of_raising_j(s, &runs[raised], to_mhz) - s->cost->energy_j * (joins_both ? 2 : 1);
     if (cost_j < best->cost_j) *best = (merger){raised, to_mhz, cost_j};
 }
 
-/* The best way to take the change before run r out. */
+/* Returns the best way to remove the change before run r. */
 static merger best_merger(const switches *s, size_t r) {
     merger best = {.cost_j = INFINITY};
     consider(s, r - 1, r, &best);
@@ -201,13 +201,13 @@ static merger best_merger(const switches *s, size_t r) {
 
 static void raise_run(switches *s, const merger *chosen) {
     const run *raised = &s->runs[chosen->raised];
-    for (size_t i = raised->first; i < raised->end; i++) {
+    for (size_t i = raised->first; i < raised->end; i++)
         s->frequency_mhz[i] = chosen->frequency_mhz;
-    }
 }
 
-/* Takes one change out of the rank at hand, the cheapest of those that must go, else one that does
- * not pay. False: all stay. */
+/* Removes one change of the present rank. If some changes must be removed because a clock holds too
+ * short, removes the cheapest of them. Otherwise removes the change whose removal saves the most
+ * energy. Returns false if no change is to be removed. */
 static bool merge_once(switches *s) {
     double needed_s = fmax(s->cost->minimum_dwell_s, s->cost->latency_s);
     merger best = {.cost_j = INFINITY};

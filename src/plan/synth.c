@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a physically sensible profile for people who have no GPU at hand: a simple model of time
- * and power over frequency, stages of uneven size, and measurement noise. A source of profiles
- * like a file is one; nothing else in the planner knows of it.
+/* Makes a physically plausible profile for people who have no GPU: a simple model of time and power
+ * as functions of frequency, stages of uneven size, and measurement noise. The rest of the planner
+ * does not know whether a profile comes from this file.
  *
  * The model, with x = frequency / highest frequency:
+ *
  *     time(x)  = t_max * (c / x + 1 - c)      the compute share c scales with the clock, waiting
  *                                             for memory does not (as in roofline models)
  *     power(x) = static + dynamic * x * (V(x) / V(1))^2      switching power of CMOS: C * V^2 * f
  *     V(x)/V(1) = flat below a knee, then rising in a straight line to 1 at x = 1
  *     energy   = power * time
+ *
  * Clock ranges, clock steps and power limits are those of NVIDIA's data sheets and of
  * `nvidia-smi -q -d SUPPORTED_CLOCKS`. The split of power into static and dynamic, the knee and the
- * blocking powers are plausible numbers chosen for this model, not measurements: full load stays a
- * little below the power limit, and static power, a little above the blocking power, makes very
- * low clocks a waste, as measured profiles show. */
+ * blocking powers are plausible numbers chosen for this model, not measurements. Full load stays a
+ * little below the power limit. Static power is a little above the blocking power, so very low
+ * clocks waste energy, as in measured profiles. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -31,17 +33,17 @@
 #define FORWARD_TIME_MIN_S 1e-4
 #define FORWARD_TIME_MAX_S 1e3
 #define LOWEST_SHARE \
-    0.6 /* of the highest clock: below it energy rises again, so nobody profiles \
-         */
+    0.6 /* of the highest clock; lower clocks need more energy again, so they are not profiled */
 #define MODEL_COUNT 4
 
 typedef struct gpu_model {
-    double static_w, dynamic_w; /* at full load; together just below the power limit */
-    double blocking_w;          /* while waiting for a neighbour */
-    double knee;                /* x below which voltage no longer falls */
+    double static_w, dynamic_w; /* at full load; their sum is just below the power limit */
+    double blocking_w;          /* while the GPU waits for its neighbour */
+    double knee;                /* x below which voltage is constant */
     double knee_voltage;        /* V(knee) / V(1) */
-    /* Supported clock k is (base_half_mhz + k * step_half_mhz) / 2 MHz, rounded down: that gives
-     * V100's 7 and 8 MHz steps (1530, 1522, 1515, 1507, ...) and 15 MHz on its successors. */
+    /* Supported clock k is (base_half_mhz + k * step_half_mhz) / 2 MHz, rounded down. This gives
+     * V100's steps of 7 and 8 MHz (1530, 1522, 1515, 1507, ...), and steps of 15 MHz for its
+     * successors. */
     int base_half_mhz, step_half_mhz, max_mhz;
 } gpu_model;
 
@@ -58,12 +60,12 @@ static const gpu_model models[MODEL_COUNT] = {
     {141, 535, 115, 0.72, 0.73, 2 * 210, 30, 1980},
 };
 
-/* What each instruction is made of; times relative to forward. */
+/* The instructions and their parts; times are relative to forward. */
 typedef struct instruction_model {
     const char *name;
     double relative_time;
     double compute_share;
-    bool is_split; /* only with split_backward */
+    bool is_split; /* present only with split_backward */
 } instruction_model;
 
 static const instruction_model instructions[] = {
@@ -76,7 +78,7 @@ static const instruction_model instructions[] = {
 
 const char *const *harpe_synth_gpu_models(void) { return model_names; }
 
-/* ---- Random numbers, the same on every machine -------------------------------------------- */
+/* ---- Random numbers, the same on every machine ----------------------------------------------- */
 
 /* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
 static uint64_t next_random(uint64_t *state) {
@@ -86,8 +88,8 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* A generator of its own for every place of the profile, so that asking for more instructions
- * leaves the others as they were. */
+/* Returns a separate random number generator for every place of the profile, so that additional
+ * instructions do not change the noise of the others. */
 static uint64_t random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     uint64_t state = seed;
     state = next_random(&state) ^ a;
@@ -96,24 +98,24 @@ static uint64_t random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
     return next_random(&state);
 }
 
-/* Mean 0, variance 1: the sum of twelve uniform numbers, less 6, cut at 4. Unlike Box-Muller it
- * needs no logarithm or cosine, which differ between C libraries; whole numbers are exact. */
+/* Returns a random number with mean 0 and variance 1, limited to -4 .. 4: the sum of twelve uniform
+ * numbers minus 6. The Box-Muller method would need a logarithm and a cosine, which differ between
+ * C libraries. The sum is computed in whole numbers, which are exact. */
 static double random_normal(uint64_t *state) {
     int64_t sum = 0;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 12; i++)
         sum += (int64_t)(next_random(state) >> 32);
-    }
     double normal = (double)(sum - 6 * ((int64_t)1 << 32)) / 4294967296.0;
     return fmin(fmax(normal, -4.0), 4.0);
 }
 
-/* Numbers are cut to what a measurement would show; this also hides a last bit that differs where
- * a compiler fuses a multiplication and an addition. */
+/* Rounds a number to the precision of a measurement. The result is then also the same if a compiler
+ * fuses a multiplication and an addition, which changes the last bit. */
 static double round_to(double value, double per_unit) {
     return floor(value * per_unit + 0.5) / per_unit;
 }
 
-/* ---- Model -------------------------------------------------------------------------------- */
+/* ---- Model ----------------------------------------------------------------------------------- */
 
 static double model_power_w(const gpu_model *gpu, double x) {
     double rise = x <= gpu->knee ? 0.0 : (x - gpu->knee) / (1.0 - gpu->knee);
@@ -121,7 +123,7 @@ static double model_power_w(const gpu_model *gpu, double x) {
     return gpu->static_w + gpu->dynamic_w * x * voltage * voltage;
 }
 
-/* One measurement; a negative frequency_mhz never occurs. */
+/* Makes one measurement. A negative frequency_mhz never occurs. */
 static harpe_measurement measure(const gpu_model *gpu, const instruction_model *instruction,
                                  int stage, int frequency_mhz, double forward_s, double noise,
                                  uint64_t random) {
@@ -149,16 +151,16 @@ bool harpe_synth_offers_clock(const char *model_name, int frequency_mhz) {
     for (int i = 0; i < MODEL_COUNT; i++) {
         const gpu_model *gpu = &models[i];
         if (strcmp(model_name, model_names[i]) != 0) continue;
-        for (int k = 0; clock_mhz(gpu, k) <= gpu->max_mhz; k++) {
+        for (int k = 0; clock_mhz(gpu, k) <= gpu->max_mhz; k++)
             if (clock_mhz(gpu, k) == frequency_mhz) return true;
-        }
     }
     return false;
 }
 
-/* Each stage's work, with mean 1 and maximum `imbalance`. The last stage, which also has the
- * language model's head, is the heaviest; the others share what is left in a pattern that follows
- * the seed and comes at most half of the way up to it. */
+/* Distributes the work of the stages, with mean 1 and maximum `imbalance`. The last stage contains
+ * the language model's head and has the most work. The others share the rest in a pattern that
+ * depends on the seed. Their work differs from their mean by at most half of the difference between
+ * this mean and the maximum. */
 static void share_work(double *work, int stages, double imbalance, uint64_t seed) {
     work[stages - 1] = imbalance;
     if (stages == 1) return;
@@ -175,15 +177,14 @@ static void share_work(double *work, int stages, double imbalance, uint64_t seed
         pattern_max = fmax(pattern_max, fabs(work[s]));
     }
     double swing = fmin(0.5 * (imbalance - others_mean), 0.3 * others_mean);
-    for (int s = 0; s < others; s++) {
+    for (int s = 0; s < others; s++)
         work[s] = others_mean + (pattern_max > 0 ? swing * work[s] / pattern_max : 0);
-    }
 }
 
-/* ---- Options ------------------------------------------------------------------------------ */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static harpe_status find_model(const char *name, const gpu_model **model, harpe_error *error) {
-    const char *wanted = name != NULL ? name : "A100";
+    const char *wanted = name ? name : "A100";
     harpe_text known = {0};
     for (int i = 0; i < MODEL_COUNT; i++) {
         if (strcmp(wanted, model_names[i]) == 0) {
@@ -194,11 +195,10 @@ static harpe_status find_model(const char *name, const gpu_model **model, harpe_
         harpe_text_printf(&known, "%s%s", i > 0 ? ", " : "", model_names[i]);
     }
     harpe_status status = HARPE_NOT_FOUND;
-    if (known.failed) {
+    if (known.failed)
         status = harpe_fail_memory(error);
-    } else {
+    else
         harpe_fail(error, status, "unknown GPU model '%.40s'; known are %s", wanted, known.data);
-    }
     harpe_text_free(&known);
     return status;
 }
@@ -227,9 +227,9 @@ static harpe_status check_options(const harpe_synth_options *options, harpe_erro
     return HARPE_OK;
 }
 
-/* ---- Public ------------------------------------------------------------------------------- */
+/* ---- Public ---------------------------------------------------------------------------------- */
 
-/* Fills `rows` (NULL: only counts) with every measurement; returns how many there are. */
+/* Writes every measurement to `rows` (NULL: only counts them). Returns their number. */
 static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu,
                         const double *work, harpe_measurement *rows) {
     double mean_s = options->forward_time_s != 0.0 ? options->forward_time_s : 0.050;
@@ -239,7 +239,7 @@ static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu
         for (size_t i = 0; i < INSTRUCTION_COUNT; i++) {
             if (instructions[i].is_split && !options->split_backward) continue;
             for (int k = last_clock; clock_mhz(gpu, k) >= LOWEST_SHARE * gpu->max_mhz; k--) {
-                if (rows != NULL)
+                if (rows)
                     rows[count] =
                         measure(gpu, &instructions[i], stage, clock_mhz(gpu, k),
                                 mean_s * work[stage], options->noise,
@@ -253,7 +253,7 @@ static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu
 
 harpe_status harpe_profile_synthesize(const harpe_synth_options *options, harpe_profile **out,
                                       double *blocking_power_w, harpe_error *error) {
-    if (options == NULL || out == NULL)
+    if (!options || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "synthesizing a profile needs options and a place for the result");
     const gpu_model *gpu = NULL;
@@ -264,14 +264,14 @@ harpe_status harpe_profile_synthesize(const harpe_synth_options *options, harpe_
     size_t row_count = fill_rows(options, gpu, NULL, NULL);
     double *work = harpe_calloc((size_t)options->stages, sizeof *work);
     harpe_measurement *rows = harpe_calloc(row_count, sizeof *rows);
-    if (work == NULL || rows == NULL) {
+    if (!work || !rows) {
         status = harpe_fail_memory(error);
         goto done;
     }
     share_work(work, options->stages, options->imbalance, options->seed);
     fill_rows(options, gpu, work, rows);
     status = harpe_profile_new(rows, row_count, out, error);
-    if (status == HARPE_OK && blocking_power_w != NULL) *blocking_power_w = gpu->blocking_w;
+    if (status == HARPE_OK && blocking_power_w) *blocking_power_w = gpu->blocking_w;
 done:
     free(work);
     free(rows);

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* True if this is one of the model's graphics clocks. False for an unknown model. */
+/* Returns true if the frequency is one of the graphics clocks of the model. Returns false for an
+ * unknown model. */
 bool harpe_synth_offers_clock(const char *model_name, int frequency_mhz);
 
 #endif

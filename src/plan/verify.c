@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker that ships with the solver: proves a frontier and its plans from first principles.
- * It takes the solver's durations and flows as a claim and checks that claim against the network
- * and the measured options; it never repeats the solver's own reasoning. */
+/* Verifies a frontier and its plans from first principles. It takes the solver's durations and
+ * flows as a claim, and checks the claim against the network and the measured options. It does not
+ * use the solver's method. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,27 +9,28 @@
 #include "base/error.h"
 #include "plan/walk.h"
 
-/* Sums of thousands of doubles agree to about this. */
+/* Two sums of thousands of doubles agree within about this relative difference. */
 #define RELATIVE_TOLERANCE 1e-9
 
-/* What is not a number, or infinite, agrees with nothing. */
+/* Returns true if two numbers agree. NaN and infinity agree with nothing. */
 static bool agree(double a, double b, double more) {
     if (!isfinite(a) || !isfinite(b)) return false;
     return fabs(a - b) <= RELATIVE_TOLERANCE * fmax(1, fmax(fabs(a), fabs(b))) + more;
 }
 
-/* ---- One point of the frontier ----------------------------------------------------------- */
+/* ---- One point of the frontier --------------------------------------------------------------- */
 
 typedef struct claim {
     const harpe_walk *walk;
     const harpe_network *network;
     int64_t *event_ps; /* [node_count] */
     int64_t *balance;  /* [node_count] scratch: flow in - flow out */
-    double rounding_j; /* what whole picoseconds and microwatts may change in an energy */
+    double rounding_j; /* effect of rounding to picoseconds and microwatts on an energy */
 } claim;
 
-/* The network rounds every slope to a microwatt and every time to a picosecond; along the whole
- * frontier that moves an instruction's energy by no more than this. */
+/* Returns a limit for the rounding error. The network rounds every slope to a microwatt and every
+ * time to a picosecond, which moves an instruction's energy by at most this amount along the whole
+ * frontier. */
 static double rounding_of(const harpe_option_list *list) {
     size_t last = list->curve_count - 1;
     if (last == 0) return 0;
@@ -38,8 +39,9 @@ static double rounding_of(const harpe_option_list *list) {
     return (times[last] - times[0]) / HARPE_UW_PER_W + 2 * steepest_w / HARPE_PS_PER_S;
 }
 
-/* Blocking power times time can be far larger than the energy that is left of it once the time in
- * instructions is taken off; doubles then keep fewer digits of that. */
+/* The blocking energy is the blocking power times the iteration time, minus the same power times
+ * the time in instructions. It can be far smaller than both products, and then has fewer correct
+ * digits. */
 #define CANCELLATION 1e-13
 
 static double total_rounding_j(const harpe_problem *problem) {
@@ -52,12 +54,12 @@ static double total_rounding_j(const harpe_problem *problem) {
     return total_j + CANCELLATION * problem->total_blocking_power_w * busy_s;
 }
 
-/* Segment a curve is on when it carries `flow` and could carry more (towards_faster) or less. */
+/* Returns the segment of a curve that carries `flow` and can carry more (if towards_faster is true)
+ * or less. */
 static int32_t segment_of(const harpe_network_curve *curve, int64_t flow, bool towards_faster) {
     int32_t k = curve->segment_count;
-    while (k > 0 && (towards_faster ? flow >= curve->rate_uw[k] : flow > curve->rate_uw[k])) {
+    while (k > 0 && (towards_faster ? flow >= curve->rate_uw[k] : flow > curve->rate_uw[k]))
         k--;
-    }
     return k;
 }
 
@@ -86,7 +88,8 @@ static harpe_status check_flow(const claim *c, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* Every dependency is kept, and no instruction is faster or slower than its flow pays for. */
+/* Checks that every dependency is kept, and that the duration of every instruction is optimal for
+ * its flow. */
 static harpe_status check_durations(const claim *c, harpe_error *error) {
     const harpe_network *network = c->network;
     int64_t length = c->event_ps[network->sink] - c->event_ps[network->source];
@@ -110,14 +113,14 @@ static harpe_status check_durations(const claim *c, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* The late side is what moves: all flow crosses to it, and nothing that crosses is in its way. */
+/* Checks the cut: the late side can move towards the early side, all flow crosses the cut, and no
+ * edge across the cut prevents the move. */
 static harpe_status check_cut(const claim *c, harpe_error *error) {
     const harpe_frontier_solver *solver = &c->walk->solver;
     const harpe_network *network = c->network;
-    if (!c->walk->in_segment) return HARPE_OK; /* between two trees: no cut to speak of */
-    if (solver->is_late[network->source] || !solver->is_late[network->sink]) {
+    if (!c->walk->in_segment) return HARPE_OK; /* between two trees there is no cut */
+    if (solver->is_late[network->source] || !solver->is_late[network->sink])
         return harpe_fail(error, HARPE_INTERNAL, "the cut does not part source and sink");
-    }
     int64_t crossing = 0;
     for (int32_t e = 0; e < network->edge_count; e++) {
         bool tail_late = solver->is_late[network->tail[e]];
@@ -130,7 +133,8 @@ static harpe_status check_cut(const claim *c, harpe_error *error) {
                       (long long)crossing, (long long)solver->flow_uw);
 }
 
-/* Effective energy of an instruction that lasts `duration_ps`, by its curve. */
+/* Returns the effective energy of an instruction that lasts `duration_ps`, according to its
+ * curve. */
 static double curve_energy_j(const harpe_option_list *list, int64_t duration_ps) {
     double time_s = (double)duration_ps / HARPE_PS_PER_S;
     const double *times = list->curve_time_s, *energies = list->curve_effective_energy_j;
@@ -138,14 +142,14 @@ static double curve_energy_j(const harpe_option_list *list, int64_t duration_ps)
     if (time_s >= times[last]) return energies[last];
     if (time_s <= times[0]) return energies[0];
     size_t k = 1;
-    while (times[k] < time_s) {
+    while (times[k] < time_s)
         k++;
-    }
     double share = (time_s - times[k - 1]) / (times[k] - times[k - 1]);
     return energies[k - 1] + share * (energies[k] - energies[k - 1]);
 }
 
-/* The least of energy + price * time over a curve: what the dual credits an instruction with. */
+/* Returns the least value of energy + price * time on a curve. This is the part of the instruction
+ * in the dual problem. */
 static double cheapest_j(const harpe_option_list *list, double price_w) {
     double least = INFINITY;
     for (size_t k = 0; k < list->curve_count; k++) {
@@ -155,8 +159,9 @@ static double cheapest_j(const harpe_option_list *list, double price_w) {
     return least;
 }
 
-/* Weak duality, from measured numbers only: any durations cost at least the optimum, any conserved
- * flow proves at most the optimum. When both meet, both are optimal, whoever found them. */
+/* Checks optimality by weak duality, with measured numbers only. The energy of any durations is at
+ * least the optimum, and the bound from any conserved flow is at most the optimum. If both values
+ * are equal, durations and flow are optimal. */
 static harpe_status check_duality(const claim *c, const harpe_frontier *frontier,
                                   harpe_error *error) {
     const harpe_problem *problem = c->walk->problem;
@@ -181,9 +186,8 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
 
 static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
                                 harpe_error *error) {
-    for (int32_t v = 0; v < c->network->node_count; v++) {
+    for (int32_t v = 0; v < c->network->node_count; v++)
         c->event_ps[v] = harpe_frontier_solver_event_ps(&c->walk->solver, v);
-    }
     harpe_status status = check_flow(c, error);
     if (status == HARPE_OK) status = check_durations(c, error);
     if (status == HARPE_OK) status = check_cut(c, error);
@@ -191,7 +195,7 @@ static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
     return status;
 }
 
-/* ---- The whole frontier ------------------------------------------------------------------ */
+/* ---- The whole frontier ---------------------------------------------------------------------- */
 
 static harpe_status check_shape(const harpe_problem *problem, const harpe_frontier *frontier,
                                 harpe_error *error) {
@@ -219,15 +223,15 @@ static harpe_status check_shape(const harpe_problem *problem, const harpe_fronti
     return HARPE_OK;
 }
 
-/* It must begin at T_min and end at T*; between them the samples look. */
+/* Checks that the frontier begins at T_min and ends at T*; other checks take samples of the part
+ * between them. */
 static harpe_status check_ends(const harpe_walk *walk, const harpe_frontier *frontier,
                                harpe_error *error) {
     double fastest_s = (double)walk->fastest_ps / HARPE_PS_PER_S;
     double slowest_s = (double)walk->minimum_energy_ps / HARPE_PS_PER_S;
     if (frontier->count > 0 && frontier->vertices[0].time_s == fastest_s &&
-        frontier->vertices[frontier->count - 1].time_s == slowest_s) {
+        frontier->vertices[frontier->count - 1].time_s == slowest_s)
         return HARPE_OK;
-    }
     return harpe_fail(error, HARPE_INTERNAL,
                       "the frontier of %zu vertices does not run from %.12f s to %.12f s",
                       frontier->count, fastest_s, slowest_s);
@@ -268,25 +272,23 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
     claim c = {.walk = &walk, .network = &walk.network, .rounding_j = total_rounding_j(problem)};
     c.event_ps = harpe_calloc(nodes, sizeof *c.event_ps);
     c.balance = harpe_calloc(nodes, sizeof *c.balance);
-    if (c.event_ps && c.balance) {
+    if (c.event_ps && c.balance)
         status = check_samples(&c, &walk, frontier, samples, error);
-    } else {
+    else
         status = harpe_fail_memory(error);
-    }
     free(c.event_ps);
     free(c.balance);
     harpe_walk_clear(&walk);
     return status;
 }
 
-/* ---- One plan ---------------------------------------------------------------------------- */
+/* ---- One plan -------------------------------------------------------------------------------- */
 
-/* Ends of all instructions by going over all arcs until nothing changes; -1 when that does not end
- * (a cycle). */
+/* Computes the ends of all instructions by visiting all arcs until nothing changes. Returns -1 if
+ * this does not end, because there is a cycle. */
 static double relax_until_stable(const harpe_dag *dag, const double *duration_s, double *end_s) {
-    for (int32_t i = 0; i < dag->node_count; i++) {
+    for (int32_t i = 0; i < dag->node_count; i++)
         end_s[i] = duration_s[i];
-    }
     bool changed = true;
     for (int32_t pass = 0; changed; pass++) {
         if (pass > dag->node_count) return -1;
@@ -299,17 +301,15 @@ static double relax_until_stable(const harpe_dag *dag, const double *duration_s,
         }
     }
     double length_s = 0;
-    for (int32_t i = 0; i < dag->node_count; i++) {
+    for (int32_t i = 0; i < dag->node_count; i++)
         length_s = fmax(length_s, end_s[i]);
-    }
     return length_s;
 }
 
-/* Looks a frequency up by going through all points; NULL when it was not measured. */
+/* Searches all points for a frequency. Returns NULL if the frequency was not measured. */
 static const harpe_profile_point *measured_at(const harpe_choice *choice, int frequency_mhz) {
-    for (size_t p = 0; p < choice->point_count; p++) {
+    for (size_t p = 0; p < choice->point_count; p++)
         if (choice->points[p].frequency_mhz == frequency_mhz) return &choice->points[p];
-    }
     return NULL;
 }
 
@@ -359,11 +359,11 @@ static harpe_status check_numbers(const harpe_problem *problem, const harpe_plan
     return HARPE_OK;
 }
 
-/* A fitted curve may lie above a measured point; its frontier is then no bound of real plans. */
+/* Returns true if a curve is fitted. A fitted curve may lie above a measured point. Its frontier is
+ * then not a lower bound for real plans. */
 static bool is_any_curve_fitted(const harpe_problem *problem) {
-    for (size_t c = 0; c < problem->choice_count; c++) {
+    for (size_t c = 0; c < problem->choice_count; c++)
         if (problem->choices[c].is_fitted) return true;
-    }
     return false;
 }
 
@@ -375,9 +375,7 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
     harpe_plan found = {0};
     harpe_status status = HARPE_OK;
     if (!duration_s || !end_s) status = harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        status = recompute(problem, plan, duration_s, end_s, &found, error);
-    }
+    if (status == HARPE_OK) status = recompute(problem, plan, duration_s, end_s, &found, error);
     free(duration_s);
     free(end_s);
     if (status != HARPE_OK) return status;

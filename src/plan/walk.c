@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk along the frontier; see walk.h. Adds blocking energy to the solver's compute energy, so
- * that everything after it sees whole iterations. */
+/* The walk along the frontier; see walk.h. It adds blocking energy to the solver's compute energy,
+ * so that all later steps use whole iterations. */
 #include "plan/walk.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 /* Segments between two reports of progress. */
 #define REPORT_INTERVAL 64
 
-/* The longest path with everything at its fastest. */
+/* Computes the shortest iteration time: each instruction takes its shortest time, and the longest
+ * path of the network is the iteration. */
 static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
     const harpe_network *network = &walk->network;
     int64_t *arrival = harpe_calloc((size_t)network->node_count, sizeof *arrival);
@@ -31,7 +32,7 @@ static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* False: stop. */
+/* Reports progress. Returns false to stop. */
 static bool report_fraction(const harpe_walk *walk, double fraction) {
     if (!walk->progress || !walk->progress->report) return true;
     return walk->progress->report(walk->progress->user, "solving", fraction);
@@ -49,7 +50,7 @@ static harpe_status report(harpe_walk *walk, harpe_error *error) {
     return report_fraction(walk, fraction) ? HARPE_OK : fail_interrupted(error);
 }
 
-/* Total energy at the solver's time. */
+/* Returns the total energy at the solver's time. */
 static double energy_j(const harpe_walk *walk) {
     return harpe_frontier_solver_energy_j(&walk->solver) +
            walk->frontier.blocking_w * ((double)walk->solver.time_ps / HARPE_PS_PER_S);
@@ -59,12 +60,10 @@ static harpe_status add_vertex(harpe_walk *walk, harpe_error *error) {
     harpe_frontier *frontier = &walk->frontier;
     double flow_w = (double)walk->solver.flow_uw / HARPE_UW_PER_W;
     if (frontier->count > 0 && frontier->vertices[frontier->count - 1].marginal_w == flow_w &&
-        !walk->solver.at_end) {
-        return HARPE_OK; /* the segment above goes straight on */
-    }
-    if (!HARPE_ARRAY_RESERVE(frontier->vertices, frontier->capacity, frontier->count + 1)) {
+        !walk->solver.at_end)
+        return HARPE_OK; /* the segment before has the same slope */
+    if (!HARPE_ARRAY_RESERVE(frontier->vertices, frontier->capacity, frontier->count + 1))
         return harpe_fail_memory(error);
-    }
     frontier->vertices[frontier->count++] = (harpe_frontier_vertex){
         .time_s = (double)walk->solver.time_ps / HARPE_PS_PER_S,
         .lower_bound_j = energy_j(walk),
@@ -73,13 +72,13 @@ static harpe_status add_vertex(harpe_walk *walk, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* Stands the solver on the next segment, recording the vertex it begins at; false in `*moved` at
+/* Moves the solver to the next segment, and records the vertex at its start. `*moved` is false at
  * T_min. */
 static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *error) {
     *moved = true;
     if (walk->in_segment) return HARPE_OK;
     if (walk->solver.time_ps <= walk->fastest_ps) {
-        /* The solver would go on to raise the flow, which by now buys no time. */
+        /* The solver would continue to raise the flow, but the iteration cannot become shorter. */
         *moved = false;
         return HARPE_OK;
     }
@@ -90,14 +89,14 @@ static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *er
     *moved = harpe_frontier_solver_next(&walk->solver, &segment);
     walk->in_segment = *moved;
     if (!*moved) return HARPE_OK;
-    if (walk->at_vertex && segment.flow_uw > flow_above_uw) {
+    if (walk->at_vertex && segment.flow_uw > flow_above_uw)
         walk->at_vertex(walk->user, segment.flow_uw - flow_above_uw);
-    }
     return add_vertex(walk, error);
 }
 
-/* From everything at its slowest to T*: as long as a second of the iteration costs less than it
- * saves. Vertices on the way are of no use to anybody. */
+/* Walks to T*, starting with all instructions at their slowest. The walk continues while a shorter
+ * iteration costs no more additional compute energy than it saves in blocking energy. Vertices on
+ * the way are not needed. */
 static harpe_status walk_to_minimum_energy(harpe_walk *walk, harpe_error *error) {
     harpe_frontier_solver *solver = &walk->solver;
     harpe_frontier_segment segment;
@@ -123,9 +122,8 @@ harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
     walk->frontier.blocking_w = problem->total_blocking_power_w;
     harpe_status status = harpe_network_build(problem, &walk->network, error);
     if (status == HARPE_OK) status = find_fastest(walk, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_frontier_solver_init(&walk->solver, &walk->network, error);
-    }
     double built = harpe_clock_s();
     if (status == HARPE_OK) {
         walk->slowest_ps = walk->solver.time_ps;
@@ -185,11 +183,10 @@ double harpe_walk_bound_j(const harpe_walk *walk, double time_s) {
     size_t low = 0, high = frontier->count; /* vertices before `high` are not faster than time_s */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (frontier->vertices[middle].time_s >= time_s) {
+        if (frontier->vertices[middle].time_s >= time_s)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     if (low == 0) return energy_j(walk);
     const harpe_frontier_vertex *above = &frontier->vertices[low - 1];

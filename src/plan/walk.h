@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One walk along the frontier: drives the solver from the minimum-energy time T* to T_min, records
- * the vertices on the way, and stops where a plan is wanted. Between the solver, which knows only
- * events and flow, and the public frontier and plan sets. */
+/* Walks along the frontier: drives the solver from the minimum-energy time T* to T_min, records
+ * the vertices on the way, and stops at the times of plans. The solver knows only events and flow;
+ * the public frontier and plan sets use this file. */
 #ifndef HARPE_PLAN_WALK_H
 #define HARPE_PLAN_WALK_H
 
@@ -11,9 +11,9 @@
 #include "plan/frontier_solver.h"
 
 struct harpe_frontier {
-    harpe_frontier_vertex *vertices; /* slowest first while walking, fastest first when done */
+    harpe_frontier_vertex *vertices; /* slowest first during the walk, fastest first at its end */
     size_t count, capacity;
-    double blocking_w; /* all ranks' together */
+    double blocking_w; /* sum over all ranks */
     harpe_work work;
 };
 
@@ -23,39 +23,39 @@ typedef struct harpe_walk {
     harpe_network network;
     harpe_frontier_solver solver;
     harpe_frontier frontier;
-    bool in_segment;           /* the solver stands on a segment that is not used up */
-    int64_t slowest_ps;        /* where the solver began */
+    bool in_segment;           /* the solver is on a segment whose end it has not reached */
+    int64_t slowest_ps;        /* time at which the solver began */
     int64_t minimum_energy_ps; /* T* */
     int64_t fastest_ps;        /* T_min */
-    uint32_t steps;            /* segments since progress was last reported */
-    /* Called (unless NULL) at every vertex below T*, the solver standing on it; `kink_uw` is how
-     * much steeper the frontier becomes there. */
+    uint32_t steps;            /* segments since the last report of progress */
+    /* Called (unless NULL) at every vertex below T*, while the solver is on it. `kink_uw` is the
+     * increase of the slope at the vertex. */
     void (*at_vertex)(void *user, int64_t kink_uw);
     void *user;
 } harpe_walk;
 
-/* How far a time may be below T_min and still count as T_min. */
+/* Returns how far a time may be below T_min and still count as T_min. */
 double harpe_time_slack_s(double iteration_s);
 
-/* Builds the network and walks to T*. On failure there is nothing to clear. */
+/* Builds the network and walks to T*. After a failure there is nothing to clear. */
 harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
                               const harpe_progress *progress, harpe_error *error);
 
 /* Walks down to `time_ps` (not below T_min, not above the current time). */
 harpe_status harpe_walk_to(harpe_walk *walk, int64_t time_ps, harpe_error *error);
 
-/* Walks down to the next vertex; at T_min stays there. */
+/* Walks down to the next vertex. Stays at T_min. */
 harpe_status harpe_walk_to_next_vertex(harpe_walk *walk, harpe_error *error);
 
-/* Fills in the optimal durations and prices at the current time; the arrays have room for all
+/* Writes the optimal durations and prices at the current time. The arrays have room for all
  * instructions. */
 void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed);
 
-/* Lower bound (blocking included) at a time that has been walked already, or by the current slope
- * below it. */
+/* Returns the lower bound (blocking included) at a time. For a time not walked yet, uses the
+ * current slope. */
 double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
 
-/* Walks to T_min, closes the list of vertices and hands the frontier over. */
+/* Walks to T_min, closes the list of vertices, and passes the frontier to the caller. */
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error);
 
 void harpe_walk_clear(harpe_walk *walk);

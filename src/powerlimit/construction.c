@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making a power limit optimizer: checks what was asked for, lists the limits to try, loads the
- * profile of an earlier run, and makes the first set. What the optimizer does afterwards is in
- * optimizer.c. */
+/* Makes a power limit optimizer: checks the options, lists the limits to try, loads the profile of
+ * an earlier run, and sets the first limit. optimizer.c does the rest. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "powerlimit/optimizer_parts.h"
+#include "base/log.h"
+#include "powerlimit/optimizer_internal.h"
 #include "powerlimit/profile_file.h"
 
 enum {
@@ -19,8 +19,7 @@ enum {
     POWER_LIMIT_MAX_W = 1000000,
 };
 
-/* ---- What was asked for -----------------------------------------------------------------------
- */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static int step_count(int given, int default_count) { return given == -1 ? default_count : given; }
 
@@ -29,9 +28,8 @@ static harpe_status check_device(const harpe_power_limit_device *device, harpe_e
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "power limit: the device lacks set_limit, begin_window or end_window");
     }
-    if (device->gpu_count < 1) {
+    if (device->gpu_count < 1)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "power limit: the device has no GPU");
-    }
     if (device->minimum_w < 1 || device->maximum_w < device->minimum_w ||
         device->maximum_w > POWER_LIMIT_MAX_W) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -54,12 +52,8 @@ static harpe_status fill_options(harpe_power_limit_options *options, harpe_error
     options->profile_steps = step_count(options->profile_steps, DEFAULT_PROFILE_STEPS);
     options->step_w = options->step_w == 0 ? DEFAULT_STEP_W : options->step_w;
     harpe_status status = check_steps("wait_steps", options->wait_steps, 0, error);
-    if (status == HARPE_OK) {
-        status = check_steps("warmup_steps", options->warmup_steps, 0, error);
-    }
-    if (status == HARPE_OK) {
-        status = check_steps("profile_steps", options->profile_steps, 1, error);
-    }
+    if (status == HARPE_OK) status = check_steps("warmup_steps", options->warmup_steps, 0, error);
+    if (status == HARPE_OK) status = check_steps("profile_steps", options->profile_steps, 1, error);
     if (status == HARPE_OK && options->step_w < 1) {
         status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
                             "power limit: step_w must be above 0 W, not %d", options->step_w);
@@ -72,7 +66,8 @@ static harpe_status fill_options(harpe_power_limit_options *options, harpe_error
     return status;
 }
 
-/* From the highest down by step_w; the lowest allowed is always the last. */
+/* Lists the limits from the highest down in steps of step_w. The lowest allowed limit is always
+ * the last. */
 static harpe_status list_limits(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     int minimum_w = optimizer->device->minimum_w;
     int maximum_w = optimizer->device->maximum_w;
@@ -82,9 +77,8 @@ static harpe_status list_limits(harpe_power_limit_optimizer *optimizer, harpe_er
     optimizer->limits_w = harpe_calloc(count, sizeof *optimizer->limits_w);
     optimizer->measurements = harpe_calloc(count, sizeof *optimizer->measurements);
     if (!optimizer->limits_w || !optimizer->measurements) return harpe_fail_memory(error);
-    for (size_t i = 0; i <= below; i++) {
+    for (size_t i = 0; i <= below; i++)
         optimizer->limits_w[i] = maximum_w - (int)i * step_w;
-    }
     optimizer->limits_w[count - 1] = minimum_w;
     optimizer->limit_count = count;
     return HARPE_OK;
@@ -103,13 +97,13 @@ static harpe_status load_profile(harpe_power_limit_optimizer *optimizer, harpe_e
     harpe_error reason;
     harpe_status status =
         harpe_power_limit_profile_read(optimizer->profile_path, &profile, &reason);
-    if (status == HARPE_NOT_FOUND) return HARPE_OK; /* the first run: it will be written */
+    if (status == HARPE_NOT_FOUND) return HARPE_OK; /* the first run, which will write the file */
     if (status != HARPE_OK) return harpe_fail(error, status, "%s", reason.message);
     status =
         harpe_power_limit_profile_check(&profile, optimizer->profile_path, optimizer->device_model,
                                         device->minimum_w, device->maximum_w, error);
     if (status == HARPE_OK) {
-        /* Room for what is tried, too: the ranks may agree not to use the file. */
+        /* Includes room for trials, because the ranks may agree not to use the file. */
         size_t room =
             profile.count > optimizer->limit_count ? profile.count : optimizer->limit_count;
         void *larger =
@@ -128,26 +122,17 @@ static harpe_status load_profile(harpe_power_limit_optimizer *optimizer, harpe_e
 
 static harpe_status prepare(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     harpe_status status = check_device(optimizer->device, error);
-    if (status == HARPE_OK) {
-        status = fill_options(&optimizer->options, error);
-    }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK) status = fill_options(&optimizer->options, error);
+    if (status == HARPE_OK)
         status = copy_text(optimizer->options.profile_path, &optimizer->profile_path, error);
-    }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = copy_text(optimizer->options.device_model, &optimizer->device_model, error);
-    }
-    if (status == HARPE_OK) {
-        status = list_limits(optimizer, error);
-    }
-    if (status == HARPE_OK) {
-        status = load_profile(optimizer, error);
-    }
+    if (status == HARPE_OK) status = list_limits(optimizer, error);
+    if (status == HARPE_OK) status = load_profile(optimizer, error);
     return status;
 }
 
-/* ---- The first set ----------------------------------------------------------------------------
- */
+/* ---- The first limit ------------------------------------------------------------------------- */
 
 static harpe_status choose_selector(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     if (optimizer->options.selector.select) return HARPE_OK;
@@ -157,8 +142,8 @@ static harpe_status choose_selector(harpe_power_limit_optimizer *optimizer, harp
                                     error);
 }
 
-/* The first set is the one that tells whether sets are allowed at all: its failure is the caller's.
- */
+/* Sets the first limit. This call shows whether limits can be set at all, so its failure is
+ * returned to the caller. */
 static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     const harpe_power_limit_device *device = optimizer->device;
     bool is_loaded = optimizer->measurement_count > 0;
@@ -189,9 +174,8 @@ harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_device *dev
                                              const harpe_power_limit_options *options,
                                              harpe_power_limit_optimizer **out,
                                              harpe_error *error) {
-    if (!device || !out) {
+    if (!device || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "power limit: no device was given");
-    }
     harpe_power_limit_optimizer *optimizer = harpe_calloc(1, sizeof *optimizer);
     if (!optimizer) return harpe_fail_memory(error);
     optimizer->device = device;
@@ -199,14 +183,10 @@ harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_device *dev
                                  : (harpe_power_limit_options){
                                        .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1};
     harpe_status status = harpe_ranks_meet_at_start(optimizer, prepare(optimizer, error), error);
-    if (status == HARPE_OK) {
-        status = choose_selector(optimizer, error);
-    }
+    if (status == HARPE_OK) status = choose_selector(optimizer, error);
     if (status == HARPE_OK) {
         status = start(optimizer, error);
-        if (status != HARPE_OK) {
-            (void)harpe_optimizer_leave(optimizer, NULL);
-        }
+        if (status != HARPE_OK) (void)harpe_optimizer_leave(optimizer, NULL);
     }
     if (status != HARPE_OK) {
         free_memory(optimizer);
@@ -221,10 +201,10 @@ void harpe_power_limit_optimizer_free(harpe_power_limit_optimizer *optimizer) {
     harpe_error error;
     if (!harpe_optimizer_has_left(optimizer) &&
         harpe_optimizer_leave(optimizer, &error) != HARPE_OK) {
-        harpe_optimizer_say(optimizer, HARPE_LOG_ERROR,
-                            "power limits could not be put back yet: %s; the guard, if there is "
-                            "one, tries again",
-                            error.message);
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_ERROR,
+            "power limits could not be restored yet: %s; the guard, if there is one, tries again",
+            error.message);
     }
     free_memory(optimizer);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power limit device made of real (or emulated) GPUs: sets limits through the GPU layer,
- * measures with the monitor, and starts the guard before anything is changed. It decides nothing.
- */
+/* The power limit device of real or emulated GPUs. It sets limits through the GPU layer, measures
+ * with the monitor, and starts the guard before anything changes. It makes no decisions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <harpe/power_limit.h>
@@ -13,39 +13,83 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/helper_process.h"
 #include "gpu/gpus.h"
+#include "lease/lease.h"
+#include "lease/lease_power.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
+
+enum { RESTORE_MS = 3000 };
 
 struct harpe_power_limit_gpus {
     harpe_power_limit_device device;
     harpe_gpus *gpus;
     harpe_monitor *monitor;
-    harpe_guard *guard;        /* NULL: without one, and then: */
-    harpe_power_claims claims; /* of this process */
-    uint64_t *counters_mj;     /* of each GPU, as last seen in the open window */
+    harpe_guard *guard;        /* NULL: no guard; this process then holds `claims` */
+    harpe_power_claims claims; /* used if there is no guard */
+    int *leases;               /* socket of each GPU's lease, -1: none; NULL: no agent */
+    char agent[HARPE_LEASE_SOCKET_SIZE];
+    uint64_t *counters_mj; /* counter of each GPU, as last read in the open window */
 };
 
 /* ---- The device's functions ------------------------------------------------------------------ */
 
+static harpe_status take_lease(harpe_power_limit_gpus *all, int gpu, harpe_lease_terms *terms,
+                               harpe_error *error) {
+    harpe_lease_request request = {.uuid = harpe_gpu_info_at(all->gpus, gpu)->uuid,
+                                   .control = HARPE_LEASE_POWER,
+                                   .memory = -1};
+    harpe_lease lease;
+    harpe_status status = harpe_lease_take(all->agent, &request, &lease, error);
+    if (status != HARPE_OK) return status;
+    all->leases[gpu] = lease.socket;
+    *terms = lease.terms;
+    return HARPE_OK;
+}
+
+static harpe_status set_through(harpe_power_limit_gpus *all, int gpu,
+                                harpe_lease_power_setting setting, uint32_t value,
+                                harpe_error *error) {
+    if (!all->leases) {
+        return setting == HARPE_LEASE_POWER_LIMIT
+                   ? harpe_gpu_set_power_limit(all->gpus, gpu, value, error)
+                   : harpe_gpu_set_persistence_mode(all->gpus, gpu, value != 0, error);
+    }
+    return harpe_lease_power_set(all->leases[gpu], setting, value, error);
+}
+
+/* Sets a GPU's limit. If the lease has ended, for example because the agent was stopped, takes the
+ * lease again and tries once more. */
+static harpe_status set_limit(harpe_power_limit_gpus *all, int gpu, uint32_t limit_mw,
+                              harpe_error *error) {
+    harpe_status status = set_through(all, gpu, HARPE_LEASE_POWER_LIMIT, limit_mw, error);
+    if (status != HARPE_UNAVAILABLE || !all->leases) return status;
+    harpe_lease_terms terms;
+    if (all->leases[gpu] >= 0) close(all->leases[gpu]);
+    all->leases[gpu] = -1;
+    status = take_lease(all, gpu, &terms, error);
+    if (status != HARPE_OK) return status;
+    return set_through(all, gpu, HARPE_LEASE_POWER_LIMIT, limit_mw, error);
+}
+
 static harpe_status gpus_set_limit(void *user, int limit_w, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
     for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
-        harpe_status status =
-            harpe_gpu_set_power_limit(all->gpus, gpu, (uint32_t)limit_w * 1000, error);
+        harpe_status status = set_limit(all, gpu, (uint32_t)limit_w * 1000, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
 
-/* A counter that restarts early in a window may have passed its first value again by the end, and
- * make a number that looks right. So it is looked at step by step. */
+/* Checks the counters at each step. If a counter restarts early in a window, it may exceed its
+ * first value again at the end of the window, and the wrong difference would look plausible. */
 static harpe_status gpus_check_window(void *user, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
     for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
         uint64_t energy_mj = 0;
         harpe_status status = harpe_gpu_total_energy(all->gpus, gpu, &energy_mj, error);
-        if (status == HARPE_NOT_SUPPORTED) continue; /* the monitor samples its power */
+        if (status == HARPE_NOT_SUPPORTED) continue; /* the monitor samples this GPU's power */
         if (status != HARPE_OK) return status;
         if (energy_mj < all->counters_mj[gpu]) {
             return harpe_fail(error, HARPE_DRIVER_ERROR,
@@ -66,13 +110,11 @@ static harpe_status gpus_begin_window(void *user, const char *name, harpe_error 
     if (status != HARPE_OK) return status;
     memset(all->counters_mj, 0, (size_t)all->device.gpu_count * sizeof *all->counters_mj);
     status = gpus_check_window(user, error);
-    if (status != HARPE_OK) {
-        (void)harpe_monitor_end(all->monitor, name, true, NULL, NULL);
-    }
+    if (status != HARPE_OK) (void)harpe_monitor_end(all->monitor, name, true, NULL, NULL);
     return status;
 }
 
-/* No GPU may hide behind the others' sum. */
+/* Checks each GPU, because a sum over GPUs can hide a fault of one GPU. */
 static harpe_status check_measurement(harpe_power_limit_gpus *all,
                                       const harpe_window_measurement *measurement,
                                       harpe_error *error) {
@@ -105,14 +147,29 @@ static harpe_status gpus_end_window(void *user, const char *name, bool cancel, d
     return status;
 }
 
+/* Ends the leases, and waits a short time until the guards have restored the GPUs. */
+static void end_leases(harpe_power_limit_gpus *all) {
+    for (int gpu = 0; all->leases && gpu < all->device.gpu_count; gpu++)
+        if (all->leases[gpu] >= 0) (void)shutdown(all->leases[gpu], SHUT_WR);
+    for (int gpu = 0; all->leases && gpu < all->device.gpu_count; gpu++) {
+        char ignored;
+        if (all->leases[gpu] < 0) continue;
+        /* Returns false when the guard has restored the GPU and has ended. */
+        (void)harpe_helper_process_receive(all->leases[gpu], &ignored, 1, RESTORE_MS);
+        close(all->leases[gpu]);
+        all->leases[gpu] = -1;
+    }
+}
+
 static harpe_status gpus_restore(void *user, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
+    end_leases(all);
     return harpe_gpus_restore(all->gpus, error);
 }
 
 /* ---- Construction ---------------------------------------------------------------------------- */
 
-/* The whole watts that every GPU allows. */
+/* Computes the range in whole watts that every GPU allows. */
 static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) {
     harpe_power_limit_device *device = &all->device;
     device->maximum_w = INT32_MAX;
@@ -134,56 +191,99 @@ static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) 
     return HARPE_OK;
 }
 
-/* Without a guard, this process itself records what it finds. */
+/* Claims the GPUs for this process and records their settings. Called if there is no guard. */
 static harpe_status claim_gpus(harpe_power_limit_gpus *all, harpe_error *error) {
     size_t count = (size_t)all->device.gpu_count;
-    harpe_guarded_gpu *found = harpe_calloc(count, sizeof *found);
+    harpe_guarded_gpu *saved = harpe_calloc(count, sizeof *saved);
     int *indices = harpe_calloc(count, sizeof *indices);
-    harpe_status status = found && indices ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
+    harpe_status status = saved && indices ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t i = 0; status == HARPE_OK && i < count; i++)
         indices[i] = (int)i;
-    }
     if (status == HARPE_OK) {
-        status = harpe_power_claims_take(all->gpus, indices, found, count, getpid(), NULL,
+        status = harpe_power_claims_take(all->gpus, indices, saved, count, getpid(), NULL,
                                          &all->claims, error);
     }
-    free(found);
+    free(saved);
     free(indices);
     return status;
 }
 
-/* Without it a driver may forget the limit as soon as nobody has the GPU open. */
+/* Enables persistence mode. Without it a driver may forget the limit when no process has the GPU
+ * open. */
 static harpe_status enable_persistence(harpe_power_limit_gpus *all, harpe_error *error) {
     for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
         harpe_error reason;
-        harpe_status status = harpe_gpu_set_persistence_mode(all->gpus, gpu, true, &reason);
+        harpe_status status = set_through(all, gpu, HARPE_LEASE_PERSISTENCE, 1, &reason);
         if (status == HARPE_NOT_SUPPORTED) continue;
         if (status != HARPE_OK) return harpe_fail(error, status, "%s", reason.message);
     }
     return HARPE_OK;
 }
 
+static void narrow(harpe_power_limit_device *device, const harpe_lease_terms *terms) {
+    int lowest_w = (int)((terms->lowest_mw + 999) / 1000);
+    int highest_w = (int)(terms->highest_mw / 1000);
+    if (lowest_w > device->minimum_w) device->minimum_w = lowest_w;
+    if (highest_w > 0 && highest_w < device->maximum_w) device->maximum_w = highest_w;
+}
+
+/* Takes a lease for each GPU, and reduces the range of limits to the range of the agent. */
+static harpe_status take_leases(harpe_power_limit_gpus *all, harpe_error *error) {
+    size_t count = (size_t)all->device.gpu_count;
+    all->leases = harpe_calloc(count, sizeof *all->leases);
+    if (!all->leases) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        all->leases[i] = -1;
+    for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
+        harpe_lease_terms terms;
+        harpe_status status = take_lease(all, gpu, &terms, error);
+        if (status != HARPE_OK) return status;
+        narrow(&all->device, &terms);
+    }
+    if (all->device.minimum_w <= all->device.maximum_w) return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "the node agent's rules allow no power limit that all of the %d GPUs have",
+                      all->device.gpu_count);
+}
+
+static harpe_status take_control_directly(harpe_power_limit_gpus *all, bool with_guard,
+                                          harpe_error *error) {
+    return with_guard ? harpe_guard_start(all->gpus, all->gpus->log, &all->guard, error)
+                      : claim_gpus(all, error);
+}
+
+/* Takes leases of the GPUs from the node agent. If there is no agent, claims the GPUs directly. */
+static harpe_status take_control(harpe_power_limit_gpus *all, bool with_guard, harpe_error *error) {
+    if (!harpe_lease_find_agent(all->gpus, all->agent))
+        return take_control_directly(all, with_guard, error);
+    harpe_error unreachable;
+    harpe_status status = take_leases(all, &unreachable);
+    if (status == HARPE_OK) return HARPE_OK;
+    if (status == HARPE_UNAVAILABLE) {
+        end_leases(all);
+        free(all->leases);
+        all->leases = NULL;
+        status = take_control_directly(all, with_guard, error);
+        if (status != HARPE_PERMISSION_DENIED) return status;
+    }
+    return harpe_fail(error, status, "%s", unreachable.message);
+}
+
 static harpe_status prepare(harpe_power_limit_gpus *all, bool with_guard, harpe_error *error) {
     harpe_status status = harpe_gpus_check_same_model(all->gpus, error);
-    if (status == HARPE_OK) {
-        status = read_range(all, error);
-    }
+    if (status == HARPE_OK) status = read_range(all, error);
     if (status == HARPE_OK) {
         harpe_monitor_options options = {.gpus = all->gpus};
         status = harpe_monitor_new(&options, &all->monitor, error);
     }
-    if (status == HARPE_OK) {
-        status = with_guard ? harpe_guard_start(all->gpus, all->gpus->log, &all->guard, error)
-                            : claim_gpus(all, error);
-    }
+    if (status == HARPE_OK) status = take_control(all, with_guard, error);
     return status == HARPE_OK ? enable_persistence(all, error) : status;
 }
 
 harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
                                         harpe_power_limit_gpus **out, harpe_error *error) {
-    if (!gpus || !out) {
+    if (!gpus || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "power limit: no GPUs were given");
-    }
     harpe_power_limit_gpus *all = harpe_calloc(1, sizeof *all);
     if (!all) return harpe_fail_memory(error);
     all->gpus = gpus;
@@ -198,9 +298,7 @@ harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
     };
     all->counters_mj = harpe_calloc((size_t)all->device.gpu_count, sizeof *all->counters_mj);
     harpe_status status = all->counters_mj ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        status = prepare(all, with_guard, error);
-    }
+    if (status == HARPE_OK) status = prepare(all, with_guard, error);
     if (status != HARPE_OK) {
         harpe_power_limit_gpus_free(all);
         return status;
@@ -215,6 +313,8 @@ const harpe_power_limit_device *harpe_power_limit_gpus_device(harpe_power_limit_
 
 void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     if (!gpus) return;
+    end_leases(gpus);
+    free(gpus->leases);
     harpe_status restored = harpe_gpus_restore(gpus->gpus, NULL);
     harpe_guard_stop(gpus->guard, restored == HARPE_OK);
     harpe_power_claims_release(&gpus->claims, restored == HARPE_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guard: a small process that outlives the trainer and puts power limits back when the trainer
- * ends in any way without having done so. guard.c is the trainer's side, guard_process.c the
- * guard's own. It is a side process (base/side_process.h). Private to src/powerlimit and the
+/* The guard is a helper process (base/helper_process.h) that outlives the trainer. It restores the
+ * power limits if the trainer has ended without restoring them. guard.c is the trainer's side, and
+ * guard_process.c is the guard's side. Private to src/powerlimit, to the node agent and to the
  * program. */
 #ifndef HARPE_POWERLIMIT_GUARD_H
 #define HARPE_POWERLIMIT_GUARD_H
@@ -10,48 +10,63 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <harpe/callback.h>
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-/* `harpe power-limit <this>`: not for people. */
+#include "lease/lease_terms.h"
+
+/* The argument with which `harpe power-limit` runs as a guard. For internal use. */
 #define HARPE_GUARD_ARGUMENT "--guard-process"
 
 enum {
     HARPE_GUARD_MAGIC = 0x48475244,
-    HARPE_GUARD_VERSION = 4,
+    HARPE_GUARD_VERSION = 5,
     HARPE_GUARD_GPU_LIMIT = 1024,
-    HARPE_GUARD_RESTORED = 'R', /* the byte that tells the guard that nothing is left to do */
+    HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that everything is restored */
 };
 
-/* What was found on one GPU. Goes through the socket as it is. */
+/* The saved settings of one GPU. Sent through the socket in this form. */
 typedef struct harpe_guarded_gpu {
     char uuid[96];
-    int32_t is_found; /* 0: the guard finds it out */
+    int32_t is_saved; /* 0: the guard reads the settings */
     uint32_t limit_mw;
-    int32_t persistence; /* 0, 1, or -1: unknown, to be left alone */
+    int32_t persistence; /* 0, 1, or -1: unknown, not restored */
 } harpe_guarded_gpu;
 
-/* The trainer's first message, followed by the GPUs. The answer is a harpe_error, followed by the
- * GPUs with what was found if its status is HARPE_OK. */
+/* The trainer's first message, followed by the GPUs. The answer is a harpe_error. If its status is
+ * HARPE_OK, the GPUs with their saved settings follow. */
 typedef struct harpe_guard_header {
     uint32_t magic, version, gpu_size, gpu_count;
-    int32_t trainer;             /* process */
-    char library_path[PATH_MAX]; /* the trainer's driver library; "": where it is usually found */
+    int32_t trainer;             /* process id of the trainer */
+    char library_path[PATH_MAX]; /* the trainer's driver library; "": in its usual place */
+    /* For a guard that the node agent starts. Such a guard sends its process id (int32_t) after the
+     * saved settings. Then it carries out requests of the lease's holder (lease/lease_power.h). It
+     * always restores the GPU itself. */
+    harpe_lease_terms terms;
 } harpe_guard_header;
 
 typedef struct harpe_guard harpe_guard;
 
-/* Returns once the guard has claimed the GPUs, put back what a dead job had left on them, noted on
- * disk what it found, and stands ready. A thread of this process replaces a guard that dies at
- * once; failures go to `log`. `gpus` outlives the guard. */
+/* Starts the guard. Returns when the guard has claimed the GPUs, restored the settings that a dead
+ * job had left changed, and recorded the settings on disk. A thread of this process replaces a
+ * guard that dies, and logs failures to `log`. `gpus` must outlive the guard. */
 harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **out,
                                harpe_error *error);
-/* `restored`: everything is put back; otherwise the guard does it now. */
+/* Starts a guard of one GPU for the holder of a lease. `trainer` is the process id of the holder,
+ * and `starter` is its pidfd. `*socket` receives the socket on which the holder sends requests to
+ * the guard (lease/lease_power.h). The caller closes it. The guard ends when all copies of the
+ * socket are closed. `*started` receives the process id of the guard. */
+harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
+                              const harpe_lease_terms *terms, int *socket, int32_t *started,
+                              harpe_error *error);
+/* Stops the guard. `restored` is true if all GPUs are restored. If it is false, the guard restores
+ * them now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
 
-/* The guard process: returns its exit code. */
+/* Runs the guard process and returns its exit code. */
 int harpe_power_limit_guard_main(int argc, char **argv);
 
 #endif

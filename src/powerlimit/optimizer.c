@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power limit optimizer's state machine: tries one limit after another while a job trains, then
- * holds the best. It stands between the training loop's callbacks and a device, and knows neither
- * GPUs nor how one chooses. The rules are a table in docs/power-limit.md. */
+/* The state machine of the power limit optimizer: tries one limit after another while a job trains,
+ * then holds the best. The training loop's callbacks drive the state machine, which acts on a
+ * device. Selectors choose the limit. docs/power-limit.md contains the rules as a table. */
 #include "base/error.h"
-#include "powerlimit/optimizer_parts.h"
+#include "base/log.h"
+#include "powerlimit/optimizer_internal.h"
 #include "powerlimit/profile_file.h"
 
-/* ---- The state machine ---------------------------------------------------------------------- */
+/* ---- The state machine ----------------------------------------------------------------------- */
 
 static void save_profile(const harpe_power_limit_optimizer *optimizer) {
     if (!optimizer->profile_path) return;
@@ -19,8 +20,8 @@ static void save_profile(const harpe_power_limit_optimizer *optimizer) {
     };
     harpe_error error;
     if (harpe_power_limit_profile_write(optimizer->profile_path, &profile, &error) != HARPE_OK) {
-        harpe_optimizer_say(optimizer, HARPE_LOG_WARNING,
-                            "the power limit profile was not saved: %s", error.message);
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "the power limit profile was not saved: %s", error.message);
     }
 }
 
@@ -35,9 +36,7 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
     optimizer->optimum_w = optimum_w;
     harpe_optimizer_set_limit(optimizer, optimum_w);
     harpe_ranks_share_failures(optimizer);
-    if (optimizer->phase == HARPE_PHASE_DONE) {
-        save_profile(optimizer);
-    }
+    if (optimizer->phase == HARPE_PHASE_DONE) save_profile(optimizer);
 }
 
 static void begin_profiling(harpe_power_limit_optimizer *optimizer) {
@@ -50,9 +49,8 @@ static void begin_warmup(harpe_power_limit_optimizer *optimizer) {
     optimizer->phase = HARPE_PHASE_WARMUP;
     optimizer->steps_left = optimizer->options.warmup_steps;
     harpe_optimizer_set_limit(optimizer, optimizer->limits_w[optimizer->trial]);
-    if (optimizer->steps_left == 0 && optimizer->phase == HARPE_PHASE_WARMUP) {
+    if (optimizer->steps_left == 0 && optimizer->phase == HARPE_PHASE_WARMUP)
         begin_profiling(optimizer);
-    }
 }
 
 static void end_profiling(harpe_power_limit_optimizer *optimizer) {
@@ -62,11 +60,10 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
         return;
     optimizer->measurements[optimizer->measurement_count++] = one;
     optimizer->trial++;
-    if (optimizer->trial == optimizer->limit_count) {
+    if (optimizer->trial == optimizer->limit_count)
         finish(optimizer);
-    } else {
+    else
         begin_warmup(optimizer);
-    }
 }
 
 void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
@@ -74,18 +71,15 @@ void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
         optimizer->phase == HARPE_PHASE_FAILED)
         return;
     if (--optimizer->steps_left > 0) {
-        if (optimizer->phase == HARPE_PHASE_PROFILING) {
-            harpe_optimizer_check_window(optimizer);
-        }
+        if (optimizer->phase == HARPE_PHASE_PROFILING) harpe_optimizer_check_window(optimizer);
         return;
     }
-    if (optimizer->phase == HARPE_PHASE_READY) {
+    if (optimizer->phase == HARPE_PHASE_READY)
         begin_warmup(optimizer);
-    } else if (optimizer->phase == HARPE_PHASE_WARMUP) {
+    else if (optimizer->phase == HARPE_PHASE_WARMUP)
         begin_profiling(optimizer);
-    } else {
+    else
         end_profiling(optimizer);
-    }
 }
 
 void harpe_power_limit_on_step_end(harpe_power_limit_optimizer *optimizer) { (void)optimizer; }
@@ -101,7 +95,7 @@ void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optimizer) {
     harpe_optimizer_set_limit(optimizer, optimizer->limits_w[0]);
 }
 
-/* ---- What the caller may ask ---------------------------------------------------------------- */
+/* ---- State for the caller -------------------------------------------------------------------- */
 
 bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *optimizer) {
     return optimizer && optimizer->phase == HARPE_PHASE_DONE;
@@ -121,8 +115,6 @@ int harpe_power_limit_optimum_w(const harpe_power_limit_optimizer *optimizer) {
 
 const harpe_power_limit_measurement *
 harpe_power_limit_measurements(const harpe_power_limit_optimizer *optimizer, size_t *count) {
-    if (count) {
-        *count = optimizer ? optimizer->measurement_count : 0;
-    }
+    if (count) *count = optimizer ? optimizer->measurement_count : 0;
     return optimizer ? optimizer->measurements : NULL;
 }

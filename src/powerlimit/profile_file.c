@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the optimizer's profile file, so that a job that comes again need not measure
- * again. Every number is checked on reading; whether the file fits the machine is a second question
- * (harpe_power_limit_profile_check). It chooses no limit. */
+/* Reads and writes the optimizer's profile file, so that a repeated job need not measure again.
+ * Every number is checked on reading. harpe_power_limit_profile_check decides whether the file
+ * fits the machine. */
 #include "powerlimit/profile_file.h"
 
 #include <jansson.h>
@@ -20,7 +20,7 @@ enum {
     POWER_LIMIT_MAX_W = 1000000,
 };
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static harpe_status read_number(const json_t *object, const char *key, const char *name,
                                 size_t index, double *value, harpe_error *error) {
@@ -44,12 +44,9 @@ static harpe_status read_measurement(const json_t *object, const char *name, siz
                                      harpe_power_limit_measurement *out, harpe_error *error) {
     double limit_w = 0;
     harpe_status status = read_number(object, "power_limit", name, index, &limit_w, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = read_number(object, "energy", name, index, &out->energy_j, error);
-    }
-    if (status == HARPE_OK) {
-        status = read_number(object, "time", name, index, &out->time_s, error);
-    }
+    if (status == HARPE_OK) status = read_number(object, "time", name, index, &out->time_s, error);
     if (status != HARPE_OK) return status;
     if (limit_w != floor(limit_w) || limit_w > POWER_LIMIT_MAX_W) {
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -98,7 +95,8 @@ static harpe_status read_measurements(const json_t *array, const char *name,
     return HARPE_OK;
 }
 
-/* A key that Harpe writes and the published tool does not: absent, null, or whole watts. */
+/* Reads a key that Harpe writes and the published tool does not. It may be absent, null, or whole
+ * watts. */
 static harpe_status read_range_end(const json_t *root, const char *key, const char *name, int *out,
                                    harpe_error *error) {
     const json_t *member = json_object_get(root, key);
@@ -139,9 +137,7 @@ harpe_status harpe_power_limit_profile_parse(const char *text, size_t length, co
     harpe_power_limit_profile profile = {0};
     harpe_status status =
         read_measurements(json_object_get(root, "measurements"), name, &profile, error);
-    if (status == HARPE_OK) {
-        status = read_device(root, name, &profile, error);
-    }
+    if (status == HARPE_OK) status = read_device(root, name, &profile, error);
     json_decref(root);
     if (status != HARPE_OK) {
         harpe_power_limit_profile_clear(&profile);
@@ -169,18 +165,17 @@ void harpe_power_limit_profile_clear(harpe_power_limit_profile *profile) {
     *profile = (harpe_power_limit_profile){0};
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
-/* A JSON string: a model's name is the driver's, so any byte may come. */
+/* Appends a JSON string. The model's name comes from the driver, so it may contain any byte. */
 static void append_quoted(harpe_text *text, const char *bytes) {
     harpe_text_printf(text, "\"");
     for (const char *c = bytes; *c; c++) {
         unsigned char byte = (unsigned char)*c;
-        if (byte == '"' || byte == '\\') {
+        if (byte == '"' || byte == '\\')
             harpe_text_printf(text, "\\%c", byte);
-        } else {
+        else
             harpe_text_printf(text, "%c", byte < 0x20 || byte >= 0x7f ? '?' : byte);
-        }
     }
     harpe_text_printf(text, "\"");
 }
@@ -212,10 +207,10 @@ harpe_status harpe_power_limit_profile_write(const char *path,
     return status;
 }
 
-/* ---- Does it fit this machine? ------------------------------------------------------------- */
+/* ---- Comparison with this machine ------------------------------------------------------------ */
 
-/* The name as the file would hold it: what append_quoted replaced must not look like another GPU.
- */
+/* Returns true if the recorded name is that of this model. Compares with the name in the form in
+ * which the file contains it, because append_quoted replaces some bytes. */
 static bool is_same_model(const char *recorded, const char *actual) {
     size_t length = strlen(actual);
     if (strlen(recorded) != length) return strcmp(recorded, actual) == 0;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Meetings of all ranks of a job: one all-reduce after another, in an order that every rank keeps
- * also when it has failed, so that all take the same decision and nobody hangs. With one process
- * there is nobody to meet. It touches no device. */
+/* Meetings of all ranks of a job: all-reduces that every rank makes in the same order, even after a
+ * failure, so that all ranks make the same decision and no rank waits forever. A job of one process
+ * has no meetings. This file does not use the device. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "powerlimit/optimizer_parts.h"
+#include "base/log.h"
+#include "powerlimit/optimizer_internal.h"
 
-/* ---- Meetings of all ranks ------------------------------------------------------------------ */
+/* ---- Meetings of all ranks ------------------------------------------------------------------- */
 
 static harpe_status reduce(const harpe_power_limit_options *options, double *values, size_t count,
                            bool maximum, harpe_error *error) {
@@ -17,18 +18,17 @@ static harpe_status reduce(const harpe_power_limit_options *options, double *val
     return options->all_reduce(options->all_reduce_user, values, count, maximum, error);
 }
 
-/* True when all ranks have the same value. Exact for whole numbers below 2^53. */
+/* Sets *agree to true if all ranks have the same value, otherwise to false. Exact for whole numbers
+ * below 2^53. */
 static harpe_status all_agree(const harpe_power_limit_options *options, double value, bool *agree,
                               harpe_error *error) {
     double ends[2] = {value, -value};
     harpe_status status = reduce(options, ends, 2, true, error);
-    if (status == HARPE_OK) {
-        *agree = ends[0] == -ends[1];
-    }
+    if (status == HARPE_OK) *agree = ends[0] == -ends[1];
     return status;
 }
 
-/* Makes this rank's measurement the job's. False: the optimizer has given up. */
+/* Combines this rank's measurement with the others. Returns false if the optimizer has given up. */
 bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
                                    harpe_power_limit_measurement *one) {
     double sums[2] = {optimizer->failed_here ? 0 : one->energy_j, optimizer->failed_here};
@@ -52,32 +52,31 @@ bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
     return true;
 }
 
-/* Whether any rank has failed since the last meeting. */
+/* Checks whether any rank has failed since the last meeting. */
 void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer) {
     double failures = optimizer->failed_here;
     harpe_error error;
-    if (reduce(&optimizer->options, &failures, 1, false, &error) != HARPE_OK) {
+    if (reduce(&optimizer->options, &failures, 1, false, &error) != HARPE_OK)
         harpe_optimizer_give_up(optimizer, error.message);
-    } else if (failures != 0) {
+    else if (failures != 0)
         harpe_optimizer_give_up(optimizer, "it failed on another rank, whose log says why");
-    }
 }
 
-/* The selector's answer, or the highest measured limit when it has none. */
+/* Returns the selector's answer, or the highest measured limit if the selector has no answer. */
 static int choose(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_selector *selector = &optimizer->options.selector;
     int choice =
         selector->select(selector->user, optimizer->measurements, optimizer->measurement_count);
     if (choice < 0 || (size_t)choice >= optimizer->measurement_count) {
-        harpe_optimizer_say(optimizer, HARPE_LOG_WARNING,
-                            "the selector chose no power limit: the highest, %d W, is held",
-                            optimizer->measurements[0].power_limit_w);
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "the selector chose no power limit: the highest, %d W, is held",
+                       optimizer->measurements[0].power_limit_w);
         choice = 0;
     }
     return optimizer->measurements[choice].power_limit_w;
 }
 
-/* One answer for all ranks, also where their selectors differ. */
+/* Finds the same answer for all ranks, even if their selectors give different answers. */
 harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
                                 harpe_error *error) {
     int choice_w = choose(optimizer);
@@ -86,8 +85,8 @@ harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, in
     if (status != HARPE_OK) return status;
     if (!agree) {
         choice_w = optimizer->measurements[0].power_limit_w;
-        harpe_optimizer_say(
-            optimizer, HARPE_LOG_WARNING,
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_WARNING,
             "the ranks' selectors chose different power limits: the highest, %d W, is held",
             choice_w);
     }
@@ -95,14 +94,12 @@ harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, in
     return HARPE_OK;
 }
 
-/* ---- The start -----------------------------------------------------------------------------
- */
+/* ---- The start ------------------------------------------------------------------------------- */
 
-/* FNV-1a over the bytes of a number, cut to the 53 bits that a double holds exactly. */
+/* Hashes the bytes of a number with FNV-1a, cut to the 53 bits that a double holds exactly. */
 static uint64_t hash_number(uint64_t hash, uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) {
+    for (int shift = 0; shift < 64; shift += 8)
         hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(0x100000001b3);
-    }
     return hash;
 }
 
@@ -116,16 +113,15 @@ static uint64_t hash_double(uint64_t hash, double value) {
 
 static double as_double(uint64_t hash) { return (double)(hash >> 11); }
 
-/* What must be the same on all ranks for their steps to stay together. */
+/* Hashes the settings that must be equal on all ranks for their steps to stay together. */
 static double settings_hash(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_options *options = &optimizer->options;
     int settings[6] = {options->wait_steps,          options->warmup_steps,
                        options->profile_steps,       options->step_w,
                        optimizer->device->minimum_w, optimizer->device->maximum_w};
     uint64_t hash = HASH_START;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         hash = hash_number(hash, (uint64_t)settings[i]);
-    }
     return as_double(hash);
 }
 
@@ -140,21 +136,20 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     return as_double(hash);
 }
 
-/* Every rank comes here, also one that cannot go on, or the others would wait for it. */
+/* Meets all ranks. A rank that cannot continue must call this function too, because the others wait
+ * for it. */
 harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                                        harpe_status prepared, harpe_error *error) {
     const harpe_power_limit_options *options = &optimizer->options;
     double sums[2] = {prepared != HARPE_OK, optimizer->device->gpu_count};
-    error = prepared == HARPE_OK ? error : NULL; /* it has its text already */
+    error = prepared == HARPE_OK ? error : NULL; /* the error already has its text */
     bool same_settings = true;
     bool same_profile = true;
     harpe_status status = reduce(options, sums, 2, false, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = all_agree(options, settings_hash(optimizer), &same_settings, error);
-    }
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = all_agree(options, profile_hash(optimizer), &same_profile, error);
-    }
     if (prepared != HARPE_OK || status != HARPE_OK) return prepared ? prepared : status;
     if (sums[0] != 0) {
         return harpe_fail(error, HARPE_UNAVAILABLE,
@@ -166,13 +161,11 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                           "their GPUs' limits; give all the same");
     }
     if (!same_profile) {
-        harpe_optimizer_say(optimizer, HARPE_LOG_WARNING,
-                            "not every rank sees the same power limit profile: measuring again");
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "not every rank sees the same power limit profile: measuring again");
         optimizer->measurement_count = 0;
     }
-    if (optimizer->options.world_size == 0) {
-        optimizer->options.world_size = (int)sums[1];
-    }
+    if (optimizer->options.world_size == 0) optimizer->options.world_size = (int)sums[1];
     return HARPE_OK;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers the optimizer's windows from a recorded log instead of measuring. It stands where GPUs
- * stand otherwise, notes which limits were set, and makes up no number that the log does not have.
- */
+/* Answers the optimizer's windows from a recorded log instead of measuring. The replay records the
+ * limits that were set. It never invents a value that the log does not have. */
 #include "powerlimit/replay.h"
 
 #include <inttypes.h>
@@ -26,7 +25,7 @@ static const char window_prefix[] = "__GlobalPowerLimitOptimizer_";
 
 struct harpe_power_limit_replay {
     harpe_power_limit_device device;
-    char *name;                          /* of the log, for errors */
+    char *name;                          /* name of the log in errors */
     harpe_power_limit_measurement *rows; /* one for each limit */
     size_t row_count, row_capacity;
     int *sets_w;
@@ -34,7 +33,7 @@ struct harpe_power_limit_replay {
     int current_w, open_w; /* 0: none */
 };
 
-/* Where the columns are. */
+/* The positions of the columns. */
 typedef struct log_columns {
     size_t name, time;
     size_t energies[GPU_LIMIT];
@@ -42,13 +41,13 @@ typedef struct log_columns {
     size_t field_count;
 } log_columns;
 
-/* ---- Reading the log ------------------------------------------------------------------------ */
+/* ---- Reading the log ------------------------------------------------------------------------- */
 
 static bool field_is(const harpe_csv_field *field, const char *text) {
     return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
 }
 
-/* "gpu<number>_energy" */
+/* Returns true for a field "gpu<number>_energy". */
 static bool is_gpu_energy(const harpe_csv_field *field) {
     static const char suffix[] = "_energy";
     size_t suffix_length = sizeof suffix - 1;
@@ -71,9 +70,8 @@ static harpe_status read_header(const harpe_csv *csv, log_columns *columns, harp
             columns->time = i;
             has_time = true;
         } else if (is_gpu_energy(field)) {
-            if (columns->gpu_count == GPU_LIMIT) {
+            if (columns->gpu_count == GPU_LIMIT)
                 return harpe_csv_fail(csv, i, error, "more than %d GPUs", GPU_LIMIT);
-            }
             columns->energies[columns->gpu_count++] = i;
         }
     }
@@ -100,28 +98,24 @@ static harpe_status read_row(const harpe_csv *csv, const log_columns *columns,
     row->power_limit_w = (int)limit_w;
     row->energy_j = 0;
     harpe_status status = harpe_csv_double(csv, columns->time, "elapsed_time", &row->time_s, error);
-    if (status == HARPE_OK && !(row->time_s > 0)) {
+    if (status == HARPE_OK && !(row->time_s > 0))
         status = harpe_csv_fail(csv, columns->time, error, "elapsed_time must be above 0 s");
-    }
     for (size_t i = 0; status == HARPE_OK && i < columns->gpu_count; i++) {
         double energy_j = 0;
         status = harpe_csv_double(csv, columns->energies[i], "energy", &energy_j, error);
-        if (status == HARPE_OK && energy_j < 0) {
+        if (status == HARPE_OK && energy_j < 0)
             status = harpe_csv_fail(csv, columns->energies[i], error, "energy is below 0 J");
-        }
         row->energy_j += energy_j;
     }
-    if (status == HARPE_OK && !(row->energy_j > 0)) {
+    if (status == HARPE_OK && !(row->energy_j > 0))
         status = harpe_csv_fail(csv, columns->energies[0], error, "the window took no energy");
-    }
     return status;
 }
 
 static harpe_power_limit_measurement *find_row(const harpe_power_limit_replay *replay,
                                                int limit_w) {
-    for (size_t i = 0; i < replay->row_count; i++) {
+    for (size_t i = 0; i < replay->row_count; i++)
         if (replay->rows[i].power_limit_w == limit_w) return &replay->rows[i];
-    }
     return NULL;
 }
 
@@ -133,9 +127,8 @@ static harpe_status keep_row(harpe_power_limit_replay *replay,
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than %d power limits",
                               replay->name, ROW_LIMIT);
         }
-        if (!HARPE_ARRAY_RESERVE(replay->rows, replay->row_capacity, replay->row_count + 1)) {
+        if (!HARPE_ARRAY_RESERVE(replay->rows, replay->row_capacity, replay->row_count + 1))
             return harpe_fail_memory(error);
-        }
         known = &replay->rows[replay->row_count++];
     }
     *known = *row;
@@ -170,9 +163,7 @@ static harpe_status read_rows(harpe_power_limit_replay *replay, harpe_csv *csv,
         if (!is_optimizer_row(csv, columns)) continue;
         harpe_power_limit_measurement row = {0};
         status = read_row(csv, columns, &row, error);
-        if (status == HARPE_OK) {
-            status = keep_row(replay, &row, error);
-        }
+        if (status == HARPE_OK) status = keep_row(replay, &row, error);
     }
     if (status == HARPE_OK && replay->row_count == 0) {
         status = harpe_fail(error, HARPE_INVALID_INPUT,
@@ -187,9 +178,8 @@ static harpe_status read_rows(harpe_power_limit_replay *replay, harpe_csv *csv,
 
 static harpe_status replay_set_limit(void *user, int limit_w, harpe_error *error) {
     harpe_power_limit_replay *replay = user;
-    if (!HARPE_ARRAY_RESERVE(replay->sets_w, replay->set_capacity, replay->set_count + 1)) {
+    if (!HARPE_ARRAY_RESERVE(replay->sets_w, replay->set_capacity, replay->set_count + 1))
         return harpe_fail_memory(error);
-    }
     replay->sets_w[replay->set_count++] = limit_w;
     replay->current_w = limit_w;
     return HARPE_OK;
@@ -209,9 +199,8 @@ static harpe_status replay_end_window(void *user, const char *name, bool cancel,
                                       double *time_s, harpe_error *error) {
     harpe_power_limit_replay *replay = user;
     const harpe_power_limit_measurement *row = find_row(replay, replay->open_w);
-    if (!row) {
+    if (!row)
         return harpe_fail(error, HARPE_NOT_FOUND, "%s: no window '%s' is open", replay->name, name);
-    }
     replay->open_w = 0;
     if (cancel) return HARPE_OK;
     *energy_j = row->energy_j;
@@ -283,19 +272,18 @@ const harpe_power_limit_device *harpe_power_limit_replay_device(harpe_power_limi
     return &replay->device;
 }
 
-/* The first limit that is tried with this step and is not in the log; 0: none. */
+/* Returns the first limit that this step tries and the log lacks; 0: none. */
 static int missing_limit_w(const harpe_power_limit_replay *replay, int step_w) {
     int minimum_w = replay->device.minimum_w;
-    for (int limit_w = replay->device.maximum_w; limit_w > minimum_w; limit_w -= step_w) {
+    for (int limit_w = replay->device.maximum_w; limit_w > minimum_w; limit_w -= step_w)
         if (!find_row(replay, limit_w)) return limit_w;
-    }
     return 0;
 }
 
-/* How far apart the limits of the log are; 0: they differ in that. */
+/* Returns the distance between the limits of the log; 0: the distances differ. */
 static int recorded_step_w(const harpe_power_limit_replay *replay) {
     int range_w = replay->device.maximum_w - replay->device.minimum_w;
-    int step_count = (int)replay->row_count - 1; /* each limit is there once */
+    int step_count = (int)replay->row_count - 1; /* each limit occurs once */
     if (step_count == 0 || range_w % step_count != 0) return 0;
     int step_w = range_w / step_count;
     return missing_limit_w(replay, step_w) == 0 ? step_w : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A power limit device made of a recorded log, so that the optimizer can be run again on what was
- * measured. Private to src/powerlimit, the program and tests. */
+/* A power limit device that replays a recorded log, so that the optimizer can run again on old
+ * measurements. Private to src/powerlimit, the program and tests. */
 #ifndef HARPE_POWERLIMIT_REPLAY_H
 #define HARPE_POWERLIMIT_REPLAY_H
 
@@ -11,10 +11,10 @@
 
 typedef struct harpe_power_limit_replay harpe_power_limit_replay;
 
-/* Reads a monitor's log. Range and GPU count of the device are those of its rows named
- * __GlobalPowerLimitOptimizer_<watts>; other windows are passed over. Where a limit has several
- * rows (a log of several runs), the last one answers: a limit is measured again because what came
- * before did not count. */
+/* Reads a monitor's log. The device's range and number of GPUs come from its rows named
+ * __GlobalPowerLimitOptimizer_<watts>; other windows are ignored. If a limit has several rows (a
+ * log of several runs), the last row is used, because a limit is measured again only if the earlier
+ * measurement was discarded. */
 harpe_status harpe_power_limit_replay_open(const char *path, harpe_power_limit_replay **out,
                                            harpe_error *error);
 harpe_status harpe_power_limit_replay_parse(const char *text, size_t length, const char *name,
@@ -23,12 +23,12 @@ void harpe_power_limit_replay_free(harpe_power_limit_replay *replay);
 
 const harpe_power_limit_device *harpe_power_limit_replay_device(harpe_power_limit_replay *replay);
 
-/* HARPE_INVALID_INPUT, naming the limit, when trying every `step_w` watts asks for one that the log
- * does not have. */
+/* Fails with HARPE_INVALID_INPUT if the limits in steps of `step_w` watts include a limit that the
+ * log does not have. The message names the limit. */
 harpe_status harpe_power_limit_replay_check(const harpe_power_limit_replay *replay, int step_w,
                                             harpe_error *error);
 
-/* The limits set so far, in W; one for all GPUs. Valid until the next set. */
+/* Returns the limits set so far, in W. Each set applies to all GPUs. Valid until the next set. */
 const int *harpe_power_limit_replay_sets(const harpe_power_limit_replay *replay, size_t *count);
 
 #endif

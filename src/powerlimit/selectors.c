@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The built-in selectors: which of the measured power limits suits the user best. They stand at the
- * end of the optimizer's measurements and only compare numbers; they set and read nothing. */
+/* The built-in selectors, which choose the measured power limit that suits the user best. They only
+ * compare numbers and use no device. */
 #include <math.h>
 
 #include <harpe/power_limit.h>
 
 #include "base/error.h"
 
-/* Index of the least value; the first of equals, that is the higher limit. */
+/* Returns the index of the least value. If several values are least, returns the first, which has
+ * the highest limit. */
 static int least(const harpe_power_limit_measurement *measurements, size_t count,
                  double (*value)(const void *user, const harpe_power_limit_measurement *one),
                  const void *user) {
@@ -25,15 +26,12 @@ static int least(const harpe_power_limit_measurement *measurements, size_t count
 
 static size_t highest_limit(const harpe_power_limit_measurement *measurements, size_t count) {
     size_t highest = 0;
-    for (size_t i = 1; i < count; i++) {
-        if (measurements[i].power_limit_w > measurements[highest].power_limit_w) {
-            highest = i;
-        }
-    }
+    for (size_t i = 1; i < count; i++)
+        if (measurements[i].power_limit_w > measurements[highest].power_limit_w) highest = i;
     return highest;
 }
 
-/* ---- Energy, time ------------------------------------------------------------------------- */
+/* ---- Energy, time ---------------------------------------------------------------------------- */
 
 static double energy_of(const void *user, const harpe_power_limit_measurement *one) {
     (void)user;
@@ -63,9 +61,9 @@ harpe_power_limit_selector harpe_selector_time(void) {
     return (harpe_power_limit_selector){.select = select_time};
 }
 
-/* ---- The cost of energy and time (Zeus, NSDI 2023, equation 2) ----------------------------- */
+/* ---- The cost of energy and time (Zeus, NSDI 2023, equation 2) ------------------------------- */
 
-/* The job's highest power makes seconds comparable with joules. */
+/* Returns the cost. The job's highest power makes seconds comparable with joules. */
 double harpe_zeus_cost_j(const harpe_selector_parameters *parameters, int highest_w,
                          const harpe_power_limit_measurement *one) {
     double eta = parameters->eta;
@@ -94,9 +92,8 @@ static int select_cost(void *user, const harpe_power_limit_measurement *measurem
 
 harpe_status harpe_selector_zeus_cost(harpe_selector_parameters *parameters,
                                       harpe_power_limit_selector *out, harpe_error *error) {
-    if (!parameters || !out) {
+    if (!parameters || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "zeus-cost: parameters are missing");
-    }
     if (!(parameters->eta >= 0 && parameters->eta <= 1)) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "zeus-cost: eta must be from 0 (time) to 1 (energy), not %g",
@@ -112,7 +109,7 @@ harpe_status harpe_selector_zeus_cost(harpe_selector_parameters *parameters,
     return HARPE_OK;
 }
 
-/* ---- The lowest limit that is not too slow ------------------------------------------------- */
+/* ---- The lowest limit that is not too slow --------------------------------------------------- */
 
 static int select_slowdown(void *user, const harpe_power_limit_measurement *measurements,
                            size_t count) {
@@ -120,20 +117,17 @@ static int select_slowdown(void *user, const harpe_power_limit_measurement *meas
     if (count == 0) return -1;
     size_t best = highest_limit(measurements, count);
     double allowed_s = parameters->maximum_slowdown * measurements[best].time_s;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (measurements[i].time_s <= allowed_s &&
-            measurements[i].power_limit_w < measurements[best].power_limit_w) {
+            measurements[i].power_limit_w < measurements[best].power_limit_w)
             best = i;
-        }
-    }
     return (int)best;
 }
 
 harpe_status harpe_selector_max_slowdown(harpe_selector_parameters *parameters,
                                          harpe_power_limit_selector *out, harpe_error *error) {
-    if (!parameters || !out) {
+    if (!parameters || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "max-slowdown: parameters are missing");
-    }
     if (!(parameters->maximum_slowdown >= 1) || isinf(parameters->maximum_slowdown)) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "max-slowdown: the factor must be a number of at least 1, not %g",

@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's hold on its device while nothing has gone wrong, and what it does when something
- * has: one line in the log, everything put back, hands off. It never decides which limit to try. */
+/* Contains all uses of the device by the optimizer. After a failure, logs one line, restores
+ * everything, and no longer uses the device. This file never decides which limit to try. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "base/format.h"
-#include "powerlimit/optimizer_parts.h"
+#include "base/log.h"
+#include "powerlimit/optimizer_internal.h"
 
-enum { WINDOW_NAME_SIZE = 64, LINE_SIZE = 2 * HARPE_ERROR_MESSAGE_SIZE + 128 };
+enum { WINDOW_NAME_SIZE = 64 };
 
-/* ---- What went wrong ------------------------------------------------------------------------ */
-
-void harpe_optimizer_say(const harpe_power_limit_optimizer *optimizer, harpe_log_level level,
-                         const char *format, ...) {
-    const harpe_log *log = &optimizer->options.log;
-    if (!log->write) return;
-    char line[LINE_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    log->write(log->user, level, line);
-}
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 static void window_name(const harpe_power_limit_optimizer *optimizer, char name[WINDOW_NAME_SIZE]) {
     snprintf(name, WINDOW_NAME_SIZE, "__GlobalPowerLimitOptimizer_%d",
@@ -42,47 +30,47 @@ harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe
         optimizer->window_is_open = false;
         harpe_error reason;
         if (device->end_window(device->user, name, true, NULL, NULL, &reason) != HARPE_OK) {
-            harpe_optimizer_say(optimizer, HARPE_LOG_DEBUG, "power limit: %s", reason.message);
+            harpe_log_line(&optimizer->options.log, HARPE_LOG_DEBUG, "power limit: %s",
+                           reason.message);
         }
     }
     optimizer->current_w = 0;
     return device->restore ? device->restore(device->user, error) : HARPE_OK;
 }
 
-/* One line for both: a fault often also keeps limits from being put back. */
+/* Leaves the device. Often the same fault also makes restoring the limits fail, so both failures
+ * are logged in one line. */
 static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *reason) {
     harpe_error not_restored;
     if (harpe_optimizer_leave(optimizer, &not_restored) == HARPE_OK) {
-        harpe_optimizer_say(
-            optimizer, HARPE_LOG_ERROR,
-            "power limit optimization stops here, limits are put back, training goes on: %s",
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_ERROR,
+            "power limit optimization stops, limits are restored, and training continues: %s",
             reason);
     } else {
-        harpe_optimizer_say(
-            optimizer, HARPE_LOG_ERROR,
-            "power limit optimization stops here, training goes on: %s; not all limits could be "
-            "put back yet (%s), the guard, if there is one, tries again at the end",
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_ERROR,
+            "power limit optimization stops, and training continues: %s; not all limits could be "
+            "restored yet (%s); the guard, if there is one, tries again at the end",
             reason, not_restored.message);
     }
     optimizer->optimum_w = 0;
 }
 
 void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {
-    if (!optimizer->failed_here) {
-        leave_and_tell(optimizer, reason);
-    }
-    optimizer->failed_here = false; /* nobody is left to be told */
+    if (!optimizer->failed_here) leave_and_tell(optimizer, reason);
+    optimizer->failed_here = false; /* no other rank needs to know */
     optimizer->phase = HARPE_PHASE_FAILED;
 }
 
-/* This process's device has failed. A rank among others goes on counting until it can tell them. */
+/* Records that this process's device has failed. In a job of several ranks, this rank still counts
+ * steps until the next meeting. */
 static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason) {
     leave_and_tell(optimizer, reason);
-    if (optimizer->options.all_reduce) {
+    if (optimizer->options.all_reduce)
         optimizer->failed_here = true;
-    } else {
+    else
         optimizer->phase = HARPE_PHASE_FAILED;
-    }
 }
 
 /* ---- Limits and windows ---------------------------------------------------------------------- */
@@ -115,9 +103,7 @@ void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
     if (harpe_optimizer_has_left(optimizer) || !device->check_window) return;
     harpe_error error;
-    if (device->check_window(device->user, &error) != HARPE_OK) {
-        fail_here(optimizer, error.message);
-    }
+    if (device->check_window(device->user, &error) != HARPE_OK) fail_here(optimizer, error.message);
 }
 
 void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,

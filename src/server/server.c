@@ -20,24 +20,28 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "base/token.h"
-#include "server/http.h"
-#include "server/routes.h"
+#include "http/http.h"
+#include "server/api/routes.h"
+#include "server/engine/pools.h"
 #include "server/store/address.h"
 
 enum {
-    DUMP_THREADS = 16,         /* each may wait for a file for ever */
-    RESERVED_CONNECTIONS = 64, /* beside max_connections, for requests that only read */
+    DUMP_THREADS = 16,         /* each of them may wait for a file forever */
+    RESERVED_CONNECTIONS = 64, /* in addition to max_connections, for requests that only read */
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between checks whether everything is flushed */
-    /* After the request to stop: */
+    /* Times of stopping. STOP_WORKERS_MS and STOP_STORE_MS are durations. The other times count
+     * from the request to stop. */
     STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
-    STOP_LOOP_MS = 4500,     /* what is under way is given up */
-    STOP_WORKERS_MS = 1500,  /* then this long for work that runs */
-    STOP_STORE_MS = 2000,    /* and this long for the store if work is stuck */
-    STOP_ALL_MS = 9000,      /* the process is left whatever else happens */
-    STOP_SILENT_MS = 9500,   /* even if the log takes no line */
+    STOP_LOOP_MS = 4500,     /* work in progress is abandoned */
+    STOP_WORKERS_MS = 1500,  /* time to wait for work that still runs after the loop */
+    STOP_STORE_MS = 2000,    /* time to wait for the store if work is stuck */
+    STOP_ALL_MS = 9000,      /* the process ends in any case */
+    STOP_SILENT_MS = 9500,   /* the process ends even if the log accepts no line */
 };
 
 /* Runs a thread that ends the process if the server does not stop in time. The thread waits for the
@@ -60,21 +64,16 @@ struct harpe_server {
     harpe_routes *routes;
     harpe_http *http;
     harpe_work dump_check;
-    mode_t dump_mode; /* of `dump_check`, see open_mode */
+    mode_t dump_mode; /* the result of `dump_check`, see open_mode */
     int stop_steps;   /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
-    pthread_mutex_t parts_lock; /* of `workers` and `scheduler`, once the watchdogs run */
+    pthread_mutex_t parts_lock; /* protects `workers` and `scheduler` once the watchdogs run */
     watchdog watchdogs[2];
     int stop_begins, stop_ends; /* eventfds, for the watchdogs */
 };
 
-static void say(const harpe_server *server, harpe_log_level level, const char *line) {
-    if (server->log.write) server->log.write(server->log.user, level, line);
-}
-
-/* ---- Files that settings name -----------------------------------------------------------------
- */
+/* ---- Files that settings name ---------------------------------------------------------------- */
 
 /* Writes the string that opens the store: the setting, with the password from its file. */
 static harpe_status store_address(const harpe_settings *settings, char **address,
@@ -90,8 +89,9 @@ static harpe_status store_address(const harpe_settings *settings, char **address
                           "postgresql://USER@HOST:PORT/DATABASE");
     size_t length;
     char *password;
-    harpe_status status = harpe_file_read(path, PASSWORD_LIMIT_BYTES, &password, &length, error);
-    if (status) return status;
+    harpe_status status =
+        harpe_file_read_promptly(path, PASSWORD_LIMIT_BYTES, &password, &length, error);
+    if (status != HARPE_OK) return status;
     bool is_text = strlen(password) == length;
     password[strcspn(password, "\r\n")] = '\0';
     if (!*password || !is_text)
@@ -108,13 +108,13 @@ static harpe_status store_address(const harpe_settings *settings, char **address
 static harpe_status open_store(harpe_server *server, harpe_error *error) {
     char *address = NULL;
     harpe_status status = store_address(server->settings, &address, error);
-    if (!status)
+    if (status == HARPE_OK)
         status = harpe_store_open(address, server->loop, server->log, &server->store, error);
     free(address);
     return status;
 }
 
-/* Texts for HTTP that are read from files; NULL if the setting names none. */
+/* Texts for HTTP that were read from files; NULL if the setting names no file. */
 typedef struct secrets {
     char *token, *cert, *key;
 } secrets;
@@ -131,15 +131,16 @@ static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
     harpe_status status = HARPE_OK;
     if (*settings->token_file)
         status = harpe_token_read(settings->token_file, "token_file", &texts->token, error);
-    if (!status && *settings->tls_cert)
-        status = harpe_file_read(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert, &length, error);
-    if (!status && *settings->tls_key)
-        status = harpe_file_read(settings->tls_key, PEM_LIMIT_BYTES, &texts->key, &length, error);
+    if (status == HARPE_OK && *settings->tls_cert)
+        status = harpe_file_read_promptly(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert,
+                                          &length, error);
+    if (status == HARPE_OK && *settings->tls_key)
+        status = harpe_file_read_promptly(settings->tls_key, PEM_LIMIT_BYTES, &texts->key, &length,
+                                          error);
     return status;
 }
 
-/* ---- Whom it serves --------------------------------------------------------------------------
- */
+/* ---- Whom it serves -------------------------------------------------------------------------- */
 
 /* Writes "user NAME (uid N)", or "the user with uid N" if JSON would have to escape the name. */
 static void write_user(char *into, size_t size, uid_t uid) {
@@ -183,17 +184,19 @@ static const char *write_refusal(const harpe_settings *settings, char *line, siz
     return line;
 }
 
-/* ---- Leaving what is stuck --------------------------------------------------------------------
- */
+/* ---- Leaving what is stuck ------------------------------------------------------------------- */
 
 static const int STOP_SIGNALS[] = {SIGTERM, SIGINT, 0};
 
 static void say_what_is_stuck(const harpe_server *server) {
-    char fault[HARPE_ERROR_MESSAGE_SIZE], line[HARPE_ERROR_MESSAGE_SIZE + 100] = "";
-    if (server->workers && harpe_workers_fault(server->workers, 0, fault, sizeof fault))
-        (void)snprintf(line, sizeof line, "stopping without what is stuck: %s", fault);
-    say(server, HARPE_LOG_WARNING,
-        *line ? line : "stopping: something does not end, left as it is");
+    char fault[HARPE_ERROR_MESSAGE_SIZE];
+    bool is_known = server->workers && harpe_workers_fault(server->workers, 0, fault, sizeof fault);
+    if (is_known)
+        harpe_log_line(&server->log, HARPE_LOG_WARNING, "stopping without what is stuck: %s",
+                       fault);
+    else
+        harpe_log_line(&server->log, HARPE_LOG_WARNING,
+                       "stopping: something does not end, left as it is");
 }
 
 static void leave_now(harpe_server *server, bool is_silent) {
@@ -204,7 +207,7 @@ static void leave_now(harpe_server *server, bool is_silent) {
     pthread_mutex_unlock(&server->parts_lock);
 }
 
-/* Takes the workers from the watchdogs, so that they can be freed. */
+/* Takes the workers from the watchdogs, so that the workers can be freed. */
 static harpe_workers *take_workers(harpe_server *server) {
     pthread_mutex_lock(&server->parts_lock);
     harpe_workers *workers = server->workers;
@@ -228,7 +231,7 @@ static void *watch_stop(void *user) {
     sigemptyset(&signals);
     for (const int *one = STOP_SIGNALS; *one; one++)
         sigaddset(&signals, *one);
-    /* The signal is only looked at, because the loop must take it. */
+    /* The signal is not read, because the loop must receive it. */
     int pending = signalfd(-1, &signals, SFD_CLOEXEC);
     struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
                               {.fd = server->stop_begins, .events = POLLIN},
@@ -245,30 +248,29 @@ static void *watch_stop(void *user) {
     return NULL;
 }
 
-/* All signals are blocked in this thread (harpe_loop_on_signals), and so in the watchdogs. */
 static void start_watchdogs(harpe_server *server) {
     static const int limits_ms[] = {STOP_ALL_MS, STOP_SILENT_MS};
     for (int i = 0; i < 2 && server->leave; i++) {
         watchdog *self = &server->watchdogs[i];
         *self = (watchdog){.server = server, .limit_ms = limits_ms[i], .is_silent = i > 0};
-        self->is_running = pthread_create(&self->thread, NULL, watch_stop, self) == 0;
+        self->is_running =
+            harpe_thread_start(&self->thread, "harpe-watchdog", watch_stop, self) == 0;
         if (!self->is_running)
-            say(server, HARPE_LOG_WARNING,
+            harpe_log_line(
+                &server->log, HARPE_LOG_WARNING,
                 "cannot start the thread that bounds the time to stop: a stop may take longer");
     }
 }
 
 static void end_watchdogs(harpe_server *server) {
     if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         if (server->watchdogs[i].is_running) pthread_join(server->watchdogs[i].thread, NULL);
-    }
     if (server->stop_begins >= 0) (void)close(server->stop_begins);
     if (server->stop_ends >= 0) (void)close(server->stop_ends);
 }
 
-/* ---- Putting together -------------------------------------------------------------------------
- */
+/* ---- Putting together ------------------------------------------------------------------------ */
 
 static int worker_count(const harpe_settings *settings) {
     if (settings->worker_threads > 0) return settings->worker_threads;
@@ -287,24 +289,22 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
-/* Returns the mode of a directory that other users may read, or 0 if they may not, or if it does
- * not exist. */
+/* Returns the mode of a directory if other users may read it. Otherwise, or if it does not exist,
+ * returns 0. */
 static mode_t open_mode(const char *directory) {
     struct stat info;
     if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)) return 0;
     return info.st_mode & 0077 ? info.st_mode & 07777 : 0;
 }
 
-/* Warns that other users may read a directory. Its mode stays, because this may be on purpose. */
+/* Warns that other users may read a directory. Does not change its mode, which may be intended. */
 static void tell_open_mode(const harpe_server *server, const char *setting, const char *directory,
                            mode_t mode) {
-    char line[400];
     if (mode == 0) return;
-    (void)snprintf(line, sizeof line,
+    harpe_log_line(&server->log, HARPE_LOG_WARNING,
                    "%s: other users may look into %.200s (mode %04o); if they are not meant to, "
                    "chmod 700 it",
                    setting, directory, (unsigned)mode);
-    say(server, HARPE_LOG_WARNING, line);
 }
 
 static void look_at_dumps(void *user) {
@@ -342,28 +342,30 @@ static void limit_workers(harpe_workers *workers, const harpe_settings *settings
 static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_status status = harpe_loop_new(&server->loop, error);
-    if (!status)
+    if (status == HARPE_OK)
         status = harpe_loop_on_signals(server->loop, STOP_SIGNALS, on_signal, server, error);
-    if (!status) start_watchdogs(server);
-    if (!status)
-        status = harpe_workers_new(server->loop, worker_count(settings), &server->workers, error);
-    if (!status) limit_workers(server->workers, settings);
-    char *json = status ? NULL : harpe_settings_format_json(settings);
-    if (!status && !json) status = harpe_fail_memory(error);
-    if (!status)
+    if (status == HARPE_OK) start_watchdogs(server);
+    if (status == HARPE_OK)
+        status = harpe_workers_new(server->loop, harpe_pools, worker_count(settings),
+                                   &server->workers, error);
+    if (status == HARPE_OK) limit_workers(server->workers, settings);
+    char *json = status != HARPE_OK ? NULL : harpe_settings_format_json(settings);
+    if (status == HARPE_OK && !json) status = harpe_fail_memory(error);
+    if (status == HARPE_OK)
         status = harpe_scheduler_kind_open(settings->scheduler, settings->scheduler_args, json,
                                            (int)settings->scheduler_timeout_s, server->log,
                                            &server->scheduler, error);
     free(json);
-    /* A server that cannot listen leaves no new store behind. */
-    if (!status) status = harpe_http_check_address(settings->listen, settings->port, error);
-    if (!status && harpe_settings_use_state_dir(settings))
+    /* If the server cannot listen, no new store must be left behind. */
+    if (status == HARPE_OK)
+        status = harpe_http_check_address(settings->listen, settings->port, error);
+    if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
-    if (!status && harpe_settings_use_state_dir(settings))
+    if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
         tell_open_mode(server, "state_dir", settings->state_dir, open_mode(settings->state_dir));
-    if (!status && settings->dump_data) check_dumps(server);
-    if (!status) status = open_store(server, error);
-    if (status) return status;
+    if (status == HARPE_OK && settings->dump_data) check_dumps(server);
+    if (status == HARPE_OK) status = open_store(server, error);
+    if (status != HARPE_OK) return status;
     int reserved = RESERVED_CONNECTIONS;
     harpe_jobs_options options = {
         .loop = server->loop,
@@ -400,8 +402,8 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
     secrets texts = {0};
     char refusal[400];
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
-    if (!status) status = read_secrets(settings, &texts, error);
-    if (!status) {
+    if (status == HARPE_OK) status = read_secrets(settings, &texts, error);
+    if (status == HARPE_OK) {
         harpe_http_options options = {
             .address = settings->listen,
             .port = settings->port,
@@ -424,7 +426,7 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
         if (status == HARPE_NOT_SUPPORTED && options.own_user_only) status = name_ways_out(error);
     }
     free_secrets(&texts);
-    if (!status) harpe_routes_set_http(server->routes, server->http);
+    if (status == HARPE_OK) harpe_routes_set_http(server->routes, server->http);
     return status;
 }
 
@@ -441,9 +443,9 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
     harpe_status status = HARPE_OK;
     if (server->stop_begins < 0 || server->stop_ends < 0)
         status = harpe_fail_errno(error, errno, "cannot make an eventfd");
-    if (!status) status = start_engine(server, error);
-    if (!status) status = start_http(server, error);
-    if (status) {
+    if (status == HARPE_OK) status = start_engine(server, error);
+    if (status == HARPE_OK) status = start_http(server, error);
+    if (status != HARPE_OK) {
         harpe_server_free(server);
         return status;
     }
@@ -453,11 +455,11 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
 
 int harpe_server_port(const harpe_server *server) { return harpe_http_port(server->http); }
 
-/* ---- Running and stopping ---------------------------------------------------------------------
- */
+/* ---- Running and stopping -------------------------------------------------------------------- */
 
-/* Runs after held calls were answered. Gives the store and the connections time to write what they
- * still have. */
+/* Stops the loop once the store has written its data and no request is held, or when the time for
+ * this is over. Until then, the timer calls this function again. begin_stop has answered the held
+ * requests. */
 static void stop_when_idle(void *user) {
     harpe_server *server = user;
     int64_t passed_ms = (harpe_clock_ns() - server->stop_begun_ns) / 1000000;
@@ -472,10 +474,11 @@ static void stop_when_idle(void *user) {
 static void begin_stop(void *user) {
     harpe_server *server = user;
     if (server->stop_steps++ > 0) {
-        harpe_loop_stop(server->loop); /* the second signal stops it at once */
+        harpe_loop_stop(server->loop); /* a second signal stops the loop at once */
         return;
     }
-    say(server, HARPE_LOG_INFO, "stopping: no new connections, held requests are answered 503");
+    harpe_log_line(&server->log, HARPE_LOG_INFO,
+                   "stopping: no new connections, held requests are answered 503");
     server->stop_begun_ns = harpe_clock_ns();
     (void)eventfd_write(server->stop_begins, 1);
     harpe_http_stop_accepting(server->http);
@@ -494,13 +497,14 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
-/* Waits for work that runs. If some does not end, leaves the process without freeing what that work
- * may still use. */
+/* Waits for work that runs. If some work does not end, ends the process without freeing the data
+ * that the work may still use. */
 static void close_workers(harpe_server *server) {
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!server->leave || harpe_workers_close(server->workers, STOP_WORKERS_MS)) return;
     if (!harpe_store_flush(server->store, STOP_STORE_MS))
-        say(server, HARPE_LOG_WARNING, "stopping: the store does not end what it writes");
+        harpe_log_line(&server->log, HARPE_LOG_WARNING,
+                       "stopping: the store does not end what it writes");
     leave_now(server, false);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole server: loop, workers, store, scheduler, engine and HTTP put together from settings,
- * run until a signal. The only header of src/server that the program needs. */
+/* The whole server: makes loop, workers, store, scheduler, engine and HTTP from settings, and runs
+ * until a signal. The program needs no other header of src/server. */
 #ifndef HARPE_SERVER_SERVER_H
 #define HARPE_SERVER_SERVER_H
 
@@ -13,19 +13,20 @@
 
 typedef struct harpe_server harpe_server;
 
-/* Opens and loads everything and begins to listen; nothing is left behind on failure. `leave` must
+/* Opens and loads everything and begins to listen. On failure nothing is left behind. `leave` must
  * end the process at once. It is called, on any thread, if the process got SIGTERM or SIGINT and
- * something does not end: a scheduler, a file, the store, or this function itself. Everything that
- * clients were told is then on disk, and the programs of schedulers are killed. If `leave` is NULL,
- * harpe_server_free waits. */
+ * something does not end, such as a scheduler, a file, the store, or this function itself. At that
+ * time the disk has everything that was reported to clients, and the programs of schedulers are
+ * killed. If `leave` is NULL, harpe_server_free waits. */
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error);
-/* One line for the log: who may use a server with these settings. */
+/* Writes one line for the log that says who may use a server with these settings. */
 void harpe_server_whom(const harpe_settings *settings, char *line, size_t size);
 int harpe_server_port(const harpe_server *server);
-/* Serves until SIGTERM or SIGINT (or harpe_server_stop): then stops accepting, answers what can be
- * answered, flushes, returns. A second signal returns at once. From the signal to the end of
- * harpe_server_free (or the call of `leave`) less than 10 s go by. */
+/* Serves until SIGTERM or SIGINT, or until harpe_server_stop is called. Then it stops accepting,
+ * answers the requests that can be answered, writes everything to the store, and returns. After a
+ * second signal it returns at once. The time from the signal to the end of harpe_server_free (or to
+ * the call of `leave`) is less than 10 s. */
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
 void harpe_server_stop(harpe_server *server); /* any thread */
 void harpe_server_free(harpe_server *server);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clock that stands still until the test moves it, in the place of base/clock.c: a test program
- * that includes this is linked without that file, so whatever it tests reads this clock too. Tests
- * of threads may switch to the real one. Needs clock.h's functions to be defined nowhere else. */
+/* A clock that stands still until the test moves it. It replaces base/clock.c: a test program that
+ * includes this header is linked without that file, so that the tested code also reads this clock.
+ * Tests of threads may switch to the real clock. No other file may define the functions of clock.h.
+ */
 #ifndef HARPE_TESTS_MANUAL_CLOCK_H
 #define HARPE_TESTS_MANUAL_CLOCK_H
 
@@ -26,14 +27,13 @@ int64_t harpe_clock_boot_ns(void) { return harpe_clock_ns(); }
 
 double harpe_clock_s(void) { return (double)harpe_clock_ns() * 1e-9; }
 
-/* That much time goes by: at once, unless the clock is the real one. */
+/* Lets this time pass: at once, or in real time if the clock is the real one. */
 static inline void manual_clock_pass(int64_t ns) {
     struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    if (atomic_load(&manual_clock_is_real)) {
+    if (atomic_load(&manual_clock_is_real))
         (void)nanosleep(&time, NULL);
-    } else {
+    else
         atomic_fetch_add(&manual_clock_ns, ns);
-    }
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scratch directory for tests that touch files: made before each test, and after it checked and
- * removed. Counting its entries is how tests prove that nothing was left behind. */
+/* A scratch directory for tests that use files. It is created before each test; after the test it
+ * is checked and removed. Tests count its entries to prove that no file is left behind. */
 #ifndef HARPE_TESTS_BASE_SCRATCH_H
 #define HARPE_TESTS_BASE_SCRATCH_H
 
@@ -14,14 +14,12 @@
 
 typedef struct scratch {
     char root[64];
-    char path[512]; /* of the last scratch_path() */
+    char path[512]; /* the result of the last scratch_path() */
 } scratch;
 
 static inline int scratch_make(void **state) {
     scratch *s = calloc(1, sizeof *s);
-    if (!s) {
-        return -1;
-    }
+    if (!s) return -1;
     strcpy(s->root, "/tmp/harpe-test-XXXXXX");
     if (!mkdtemp(s->root) || chmod(s->root, 0777) != 0) {
         free(s);
@@ -40,7 +38,7 @@ static inline int scratch_remove(void **state) {
     return result;
 }
 
-/* Good until the next call. */
+/* Returns a path that is valid until the next call. */
 static inline const char *scratch_path(scratch *s, const char *name) {
     snprintf(s->path, sizeof s->path, "%s/%s", s->root, name);
     return s->path;
@@ -49,12 +47,9 @@ static inline const char *scratch_path(scratch *s, const char *name) {
 static inline size_t entry_count(const char *directory) {
     DIR *stream = opendir(directory);
     size_t count = 0;
-    if (!stream) {
-        return (size_t)-1;
-    }
-    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+    if (!stream) return (size_t)-1;
+    for (const struct dirent *entry; (entry = readdir(stream));)
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
     closedir(stream);
     return count;
 }
@@ -75,9 +70,7 @@ static inline void put_file(const char *path, const char *content) {
 static inline bool file_holds(const char *path, const char *content) {
     char got[4096] = "";
     FILE *file = fopen(path, "r");
-    if (!file) {
-        return false;
-    }
+    if (!file) return false;
     size_t length = fread(got, 1, sizeof got - 1, file);
     fclose(file);
     return length == strlen(content) && memcmp(got, content, length) == 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Growing arrays and the arena: contents survive growth, sizes that overflow are refused without
- * harm, pieces of an arena are zeroed, aligned and apart. Also the clock, which has no better home.
- */
+ * harm, and pieces of an arena are zeroed, aligned and separate. Also tests the clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,10 +41,9 @@ static void array_keeps_its_items_while_it_grows(void **state) {
         assert_true(capacity >= (size_t)i + 1);
         items[i] = i;
     }
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < 10000; i++)
         assert_int_equal(items[i], i);
-    }
-    assert_true(capacity <= 15001); /* by half, not by doubling */
+    assert_true(capacity <= 15001); /* grows by half, not to double the size */
     free(items);
 }
 
@@ -86,9 +84,8 @@ static void arena_pieces_are_zeroed_aligned_and_apart(void **state) {
         pieces[i] = harpe_arena_alloc(&arena, size, 1);
         assert_non_null(pieces[i]);
         assert_int_equal((uintptr_t)pieces[i] % alignof(max_align_t), 0);
-        for (size_t k = 0; k < size; k++) {
+        for (size_t k = 0; k < size; k++)
             assert_int_equal(pieces[i][k], 0);
-        }
         memset(pieces[i], (int)(i % 251) + 1, size);
     }
     for (size_t i = 0; i < PIECES; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CSV: what clean and unclean texts are split into, and where errors point. Every text is copied
- * into memory of exactly its size, so that reading past its end shows under AddressSanitizer. */
+/* CSV: the fields of valid and invalid texts, and the positions in errors. Every text is copied
+ * into memory of exactly its size, so that AddressSanitizer reports a read past its end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 #include "base/csv.h"
 
-/* Reads a whole text and prints it as fields in brackets, records ended by '/'; or its error. */
+/* Reads a whole text and prints its fields in brackets, with '/' after each record, or its error.
+ */
 static const char *read_all(const char *bytes, size_t length, bool by_line) {
     static char result[2048];
     char *text = malloc(length > 0 ? length : 1);
@@ -33,9 +34,7 @@ static const char *read_all(const char *bytes, size_t length, bool by_line) {
             snprintf(result, sizeof result, "%s", error.message);
             break;
         }
-        if (!has_record) {
-            break;
-        }
+        if (!has_record) break;
         for (size_t i = 0; i < csv.field_count; i++) {
             used += (size_t)snprintf(result + used, sizeof result - used, "[%.*s]",
                                      (int)csv.fields[i].length, csv.fields[i].text);
@@ -212,7 +211,7 @@ static void a_row_of_a_million_fields_is_the_limit(void **state) {
     free(text);
 }
 
-/* Whatever the bytes are: no crash, no endless loop, fields inside the text. */
+/* For all bytes: no crash, no endless loop, and all fields are inside the text. */
 static void random_texts_are_survived(void **state) {
     (void)state;
     const char alphabet[] = {'"', ',', '\n', '\r', ' ', 'a', '"', '\0'};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories that appear whole: invisible until committed, gone after an abort, swapped in one
- * step over an old one, and never put in the place of anything that could be dear to someone. */
+/* Directories that appear whole: they are invisible until committed, are gone after an abort,
+ * replace an old directory in one step, and never replace a directory that Harpe has not created.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,7 @@ static void directory_appears_only_when_committed(void **state) {
     assert_true(file_holds(scratch_path(s, "out/b"), "second"));
     assert_int_equal(entry_count(scratch_path(s, "out")), 2);
     assert_int_equal(entry_count(s->root), 1);
-    harpe_directory_abort(&directory); /* nothing left to abort */
+    harpe_directory_abort(&directory); /* nothing is left to abort */
     assert_int_equal(entry_count(s->root), 1);
 }
 
@@ -265,18 +266,16 @@ static void relative_path_is_created(void **state) {
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(s->root), 0);
     harpe_status status = harpe_directory_open(&directory, "out", false, NULL);
-    if (status == HARPE_OK) {
-        status = harpe_directory_commit(&directory, NULL);
-    }
+    if (status == HARPE_OK) status = harpe_directory_commit(&directory, NULL);
     assert_int_equal(chdir(before), 0);
     free(before);
     assert_int_equal(status, HARPE_OK);
     assert_true(path_exists(scratch_path(s, "out")));
 }
 
-/* ---- What killed processes left ----------------------------------------------------------- */
+/* ---- Rests of killed processes --------------------------------------------------------------- */
 
-/* A child makes one and is killed while it does. */
+/* A child creates a directory and is killed meanwhile. */
 static void die_while_making(const char *path) {
     pid_t child = fork();
     if (child == 0) {
@@ -299,7 +298,7 @@ static void next_one_removes_what_a_killed_one_left(void **state) {
                      HARPE_OK);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
     assert_true(path_exists(scratch_path(s, "out")));
-    assert_int_equal(entry_count(s->root), 2); /* it, and what is left of the other */
+    assert_int_equal(entry_count(s->root), 2); /* "out", and what is left of "other" */
     assert_int_equal(harpe_file_write(scratch_path(s, "other"), "x", 1, NULL), HARPE_OK);
     assert_int_equal(entry_count(s->root), 2);
 }
@@ -323,10 +322,9 @@ static void what_only_looks_like_it_is_left_alone(void **state) {
         ".out.0123456789abcdef.tmp.old", ".out.0123456789ABCDEF.tmp",   ".out.0123.tmp",
         "out.0123456789abcdef.tmp",      ".outer.0123456789abcdef.tmp", ".out.tmp"};
     size_t count = sizeof names / sizeof names[0];
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_int_equal(mkdir(scratch_path(s, names[i]), 0777), 0);
-    }
-    /* One with a directory in it is nobody's of Harpe. */
+    /* A directory that contains a directory is not one of Harpe's. */
     assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp"), 0777), 0);
     assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp/dear"), 0777), 0);
     /* A link is not followed. */
@@ -346,10 +344,15 @@ static void many_at_once_all_succeed(void **state) {
         int failures = 0;
         for (int i = 0; i < TIMES; i++) {
             harpe_directory directory;
-            failures += harpe_file_write(scratch_path(s, "file"), "x", 1, NULL) != HARPE_OK;
-            if (harpe_directory_open(&directory, scratch_path(s, "out"), true, NULL) ||
-                harpe_directory_write(&directory, "a", "1", 1, NULL) ||
-                harpe_directory_commit(&directory, NULL)) {
+            harpe_error error = {0};
+            if (harpe_file_write(scratch_path(s, "file"), "x", 1, &error) != HARPE_OK) {
+                print_error("%s\n", error.message);
+                failures++;
+            }
+            if (harpe_directory_open(&directory, scratch_path(s, "out"), true, &error) ||
+                harpe_directory_write(&directory, "a", "1", 1, &error) ||
+                harpe_directory_commit(&directory, &error)) {
+                print_error("%s\n", error.message);
                 failures++;
                 harpe_directory_abort(&directory);
             }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors: their text, how it is cut and cleaned, and which status an errno becomes. Also the names
- * of statuses and the version. */
+/* Errors: their text, its truncation and cleaning, and the status for each errno. Also tests the
+ * names of statuses and the version. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,9 +58,8 @@ static void cut_does_not_split_a_character(void **state) {
     for (size_t shift = 0; shift < 4; shift++) {
         char text[2 * HARPE_ERROR_MESSAGE_SIZE] = "";
         memset(text, 'x', shift);
-        while (strlen(text) + 4 < sizeof text) {
+        while (strlen(text) + 4 < sizeof text)
             strcat(text, "\xF0\x9F\x94\xAA"); /* one character of four bytes */
-        }
         harpe_error error;
         harpe_fail(&error, HARPE_INTERNAL, "%s", text);
         size_t length = strlen(error.message);

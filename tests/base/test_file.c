@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single files: read whole within a limit; written whole or not at all, also when the disk is full,
- * the file too large or the directory closed. After every failure the old file must still be there
- * and nothing beside it. */
+/* Single files: read whole within a limit; written whole or not at all, even if the disk is full,
+ * the file is too large, or the directory is not writable. After every failure the old file must
+ * still exist, without other files beside it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void file_over_the_limit_is_refused(void **state) {
     put_file(scratch_path(s, "f"), "hello\n");
     assert_int_equal(harpe_file_read(s->path, 5, &text, &length, &error), HARPE_LIMIT_EXCEEDED);
     assert_non_null(strstr(error.message, s->path));
-    /* No size is known beforehand here, and there is no end. */
+    /* This file has no known size and no end. */
     assert_int_equal(harpe_file_read("/dev/zero", 100000, &text, &length, &error),
                      HARPE_LIMIT_EXCEEDED);
     assert_null(text);
@@ -176,7 +176,7 @@ static void full_disk_is_told(void **state) {
     assert_int_equal(harpe_file_write("/dev/null", "x", 1, &error), HARPE_OK);
 }
 
-/* Stands for a disk that fills up half-way: writing fails after the first `bytes`. */
+/* Simulates a disk that fills up: writing fails after the first `bytes`. */
 static void limit_file_size(rlim_t bytes, struct rlimit *before) {
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, before), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, names, ticks and colours as pictures show them. */
+/* The numbers, names, ticks and colours of pictures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,9 +67,8 @@ static void digits_are_never_scientific(void **state) {
     assert_string_equal(harpe_format_digits(text, -3.25, 2), "-3.3");
     assert_string_equal(harpe_format_fixed(text, 1e12, 9), "1000000000000.00000");
     for (double value = 1e-9; value < 1e17; value *= 1.7) {
-        for (int digits = 1; digits <= 9; digits++) {
+        for (int digits = 1; digits <= 9; digits++)
             assert_null(strpbrk(harpe_format_digits(text, value, digits), "eE"));
-        }
         assert_null(strpbrk(harpe_format_time(text, value), "eE"));
         assert_null(strpbrk(harpe_format_energy(text, value), "eE"));
         assert_null(strpbrk(harpe_format_power(text, value), "eE"));
@@ -85,14 +84,14 @@ static void foreign_bytes_become_harmless(void **state) {
                                          "c"),
                         "a b c");
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xff\xc3&\xc3\xa9"), "??&\xc3\xa9");
-    /* overlong, surrogate, beyond Unicode, cut short */
+    /* overlong, surrogate, beyond Unicode, truncated */
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xc0\x80"), "??");
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xed\xa0\x80"), "???");
     assert_string_equal(harpe_clean_text(text, sizeof text, "\xf4\x90\x80\x80"), "????");
     assert_string_equal(harpe_clean_text(text, sizeof text, "x\xe2\x82"), "x??");
 }
 
-/* An independent reading of UTF-8: encodes every code point and looks the bytes up. */
+/* An independent implementation of UTF-8: encodes every code point and compares the bytes. */
 static size_t encode(uint32_t code, char *to) {
     if (code < 0x80) return to[0] = (char)code, 1;
     if (code < 0x800)
@@ -104,7 +103,7 @@ static size_t encode(uint32_t code, char *to) {
            to[2] = (char)(0x80 | (code >> 6 & 0x3f)), to[3] = (char)(0x80 | (code & 0x3f)), 4;
 }
 
-/* What a terminal obeys, or what changes the order of a line. */
+/* Characters that control a terminal or change the order of a line. */
 static bool is_harmful(uint32_t code) {
     static const uint32_t ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0x61c, 0x61c},
                                          {0x200e, 0x200f}, {0x2028, 0x202e},  {0x2066, 0x2069},
@@ -149,7 +148,7 @@ static void no_bytes_make_a_harmful_character(void **state) {
     }
     uint32_t seed = 12345;
     for (int round = 0; round < 200000; round++) {
-        /* Bytes that matter come often. */
+        /* Makes bytes with a special meaning frequent. */
         static const char bytes[] = "\xc2\x9b\x9d\x80\xe2\xae\x1b]\xf0\xc0\x90\xef\xbb\xbfx";
         size_t length = 0;
         for (; length < 12; length++) {
@@ -245,9 +244,8 @@ static double luma(uint32_t rgb) {
 
 static void heat_darkens_steadily(void **state) {
     (void)state;
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100; i++)
         assert_true(luma(harpe_heat_rgb(i / 100.0)) > luma(harpe_heat_rgb((i + 1) / 100.0)) - 0.3);
-    }
     assert_true(luma(harpe_heat_rgb(0.0)) > luma(harpe_heat_rgb(1.0)) + 120.0);
     assert_int_equal(harpe_heat_rgb(-3.0), harpe_heat_rgb(0.0));
     assert_int_equal(harpe_heat_rgb(7.0), harpe_heat_rgb(1.0));

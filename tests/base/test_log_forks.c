@@ -37,9 +37,8 @@ static void write_line(const harpe_log *log) {
 }
 
 static void *write_lines(void *user) {
-    while (!atomic_load(&is_over)) {
+    while (!atomic_load(&is_over))
         write_line(user);
-    }
     return NULL;
 }
 
@@ -49,7 +48,8 @@ static int end_of(pid_t child) {
     return status;
 }
 
-/* The child writes a line of its own and forks, too: nothing of its parent's is left there. */
+/* The child also writes a line and forks. At its start, no line is half written and no fork is
+ * under way in it. */
 static void run_child(void) {
     (void)alarm(100);
     bool is_quiet = atomic_load(&in_line) == 0;
@@ -64,9 +64,8 @@ static void no_line_is_under_way_at_a_fork(void **state) {
     (void)state;
     pthread_t threads[2];
     atomic_store(&is_over, false);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, write_lines, (void *)&behind), 0);
-    }
     for (int i = 0; i < MANY; i++) {
         int before = atomic_load(&lines);
         harpe_log_before_fork();
@@ -76,17 +75,15 @@ static void no_line_is_under_way_at_a_fork(void **state) {
         assert_int_equal(atomic_load(&in_line), 0);
         harpe_log_after_fork();
         assert_int_equal(end_of(child), 0);
-        while (atomic_load(&lines) == before) { /* lines go on */
+        while (atomic_load(&lines) == before) /* lines continue */
             pause_us(10);
-        }
     }
     atomic_store(&is_over, true);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
 }
 
-/* A fork without the calls, of a program's C code: the child can still log and fork. */
+/* A fork by C code of a program, without the calls: the child can still log and fork. */
 static void a_child_of_a_plain_fork_is_free(void **state) {
     (void)state;
     pthread_t thread;
@@ -107,7 +104,7 @@ static void a_child_of_a_plain_fork_is_free(void **state) {
 static void fork_in_line(void *user, harpe_log_level level, const char *line) {
     (void)level, (void)line;
     harpe_log_before_fork();
-    write_line(&behind); /* what runs at a fork may log */
+    write_line(&behind); /* functions that run at a fork may log */
     pid_t child = fork();
     if (child == 0) run_child();
     harpe_log_after_fork();
@@ -120,7 +117,7 @@ static void a_line_may_fork_and_a_fork_may_log(void **state) {
     harpe_log forking = {fork_in_line, &end};
     write_line(&forking);
     assert_int_equal(end, 0);
-    harpe_log_after_fork(); /* one too many does nothing */
+    harpe_log_after_fork(); /* an extra call does nothing */
     write_line(&forking);
     assert_int_equal(end, 0);
 }
@@ -128,9 +125,8 @@ static void a_line_may_fork_and_a_fork_may_log(void **state) {
 static void wait_in_line(void *user, harpe_log_level level, const char *line) {
     (void)user, (void)level, (void)line;
     atomic_store(&in_line, 1);
-    while (!atomic_load(&may_end)) {
+    while (!atomic_load(&may_end))
         pause_us(100);
-    }
 }
 
 static void *write_waiting_line(void *user) {
@@ -138,17 +134,16 @@ static void *write_waiting_line(void *user) {
     return NULL;
 }
 
-/* A line that needs what the forking thread holds stops no training. */
+/* A line that needs a lock of the forking thread does not stop training. */
 static void a_line_that_does_not_end_is_waited_for_once(void **state) {
     (void)state;
     harpe_log stuck = {wait_in_line, NULL};
     pthread_t thread;
     atomic_store(&in_line, 0);
     assert_int_equal(pthread_create(&thread, NULL, write_waiting_line, &stuck), 0);
-    while (atomic_load(&in_line) == 0) {
+    while (atomic_load(&in_line) == 0)
         pause_us(100);
-    }
-    (void)alarm(300); /* 1000 forks that wait take hours */
+    (void)alarm(300); /* 1000 forks that wait would take hours */
     for (int i = 0; i < 1000; i++) {
         harpe_log_before_fork();
         harpe_log_after_fork();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fast conversion of numbers: always the same double as strtod(), for every way to print one and
- * for numbers as close to half way between two doubles as can be. */
+/* Fast conversion of numbers: the result always equals that of strtod(), for every way to print a
+ * number, and for numbers very close to the middle between two doubles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static uint64_t next_random(void) {
     return state;
 }
 
-/* Scans from memory of exactly that size, so that reading behind it would be noticed. */
+/* Scans from memory of exactly that size, so that a read past the end is detected. */
 static size_t scan(const char *text, size_t length, double *value, bool *is_integer) {
     char *exact = malloc(length > 0 ? length : 1);
     assert_non_null(exact);
@@ -41,15 +41,13 @@ static void check_same_as_strtod(const char *text) {
     bool is_integer;
     size_t length = strlen(text);
     if (scan(text, length, &scanned, &is_integer) != length ||
-        memcmp(&scanned, &expected, sizeof expected) != 0) {
+        memcmp(&scanned, &expected, sizeof expected) != 0)
         fail_msg("scanned '%s' as %a, strtod gives %a", text, scanned, expected);
-    }
     bool is_zero = strcspn(text, "123456789") >= strcspn(text, "e");
     bool is_in_range = isfinite(expected) && (expected != 0 || is_zero);
     if (harpe_parse_double(text, length, &parsed) != is_in_range ||
-        (is_in_range && memcmp(&parsed, &expected, sizeof expected) != 0)) {
+        (is_in_range && memcmp(&parsed, &expected, sizeof expected) != 0))
         fail_msg("parsed '%s' as %a, strtod gives %a", text, parsed, expected);
-    }
 }
 
 static void check_all_forms(double value) {
@@ -71,9 +69,7 @@ static void any_double_reads_as_with_strtod(void **state) {
         uint64_t bits = next_random();
         double value;
         memcpy(&value, &bits, sizeof value);
-        if (isfinite(value)) {
-            check_all_forms(value);
-        }
+        if (isfinite(value)) check_all_forms(value);
     }
 }
 
@@ -85,7 +81,8 @@ static void measured_magnitudes_read_as_with_strtod(void **state) {
     }
 }
 
-/* Digits of the exact middle between neighbouring doubles, cut and nudged in the last digit. */
+/* Digits of the exact middle between neighbouring doubles, truncated, and changed in the last
+ * digit. */
 static void middles_between_doubles_read_as_with_strtod(void **state) {
     (void)state;
     char text[400];
@@ -98,9 +95,7 @@ static void middles_between_doubles_read_as_with_strtod(void **state) {
             check_same_as_strtod(text);
             char *last = text + strcspn(text, "e") - 1;
             *last = (char)(*last == '9' ? '8' : *last == '.' ? '.' : *last + 1);
-            if (*last != '.') {
-                check_same_as_strtod(text);
-            }
+            if (*last != '.') check_same_as_strtod(text);
         }
     }
 }
@@ -152,9 +147,8 @@ static void edges_read_as_with_strtod(void **state) {
         "1.00000000000000011102230246251565404236316680908203124",
         "7.8459735791271921e65",
     };
-    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
         check_same_as_strtod(edges[i]);
-    }
 }
 
 static void a_scan_takes_the_longest_json_number(void **state) {
@@ -200,7 +194,7 @@ static void a_number_of_many_digits_has_no_value(void **state) {
     assert_true(value == 1.0 / 9);
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static void check_printed(double value) {
     char expected[64];
@@ -210,9 +204,8 @@ static void check_printed(double value) {
         if (strtod(expected, NULL) == value) break;
     }
     size_t length = harpe_print_number(printed, value);
-    if (strcmp(printed, expected) != 0 || length != strlen(expected)) {
+    if (strcmp(printed, expected) != 0 || length != strlen(expected))
         fail_msg("%a printed as '%s', printf gives '%s'", value, printed, expected);
-    }
 }
 
 static void numbers_are_printed_as_by_printf(void **state) {

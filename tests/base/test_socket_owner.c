@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owners of sockets, by netlink and by /proc, as any user can test it: its own sockets. Sockets of
- * other users are in tests/server/test_neighbours.py. */
+/* Owners of sockets, by netlink and by /proc, for the sockets of the current user.
+ * tests/server/test_neighbours.py tests sockets of other users. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -49,7 +49,7 @@ static int socket_at(const address *at) {
     return fd;
 }
 
-/* False: this machine has no such address. */
+/* Returns false if this machine has no such address. */
 static bool open_pair(pair *p, const char *listens_on, const char *connects_to) {
     address door = address_of(listens_on, 0);
     socklen_t length = sizeof door;
@@ -60,7 +60,8 @@ static bool open_pair(pair *p, const char *listens_on, const char *connects_to) 
     }
     assert_int_equal(listen(p->listening, 5), 0);
     assert_int_equal(getsockname(p->listening, &door.any, &length), 0);
-    p->door = address_of(connects_to, ntohs(door.v4.sin_port)); /* v6.sin6_port is there too */
+    /* v6.sin6_port has the same position */
+    p->door = address_of(connects_to, ntohs(door.v4.sin_port));
     p->client = socket_at(&p->door);
     assert_int_equal(connect(p->client, &p->door.any, sizeof p->door), 0);
     p->accepted = accept(p->listening, NULL, NULL);
@@ -74,7 +75,7 @@ static void close_pair(pair *p) {
     close(p->listening);
 }
 
-/* By netlink where the system has it, then by /proc. */
+/* Uses netlink if the system has it, then /proc. */
 static void each_source(void (*check)(harpe_socket_owners *owners, pair *p), const char *listens_on,
                         const char *connects_to) {
     for (int by_proc = 0; by_proc < 2; by_proc++) {
@@ -95,7 +96,7 @@ static void expect_mine(harpe_socket_owners *owners, pair *p) {
     assert_true(harpe_socket_owner_of_peer(owners, p->accepted, &uid));
     assert_int_equal(uid, geteuid());
     uid = (uid_t)-2;
-    assert_true(harpe_socket_owner_of_peer(owners, p->client, &uid)); /* the other way round */
+    assert_true(harpe_socket_owner_of_peer(owners, p->client, &uid)); /* in the other direction */
     assert_int_equal(uid, geteuid());
 }
 
@@ -129,7 +130,8 @@ static void a_closed_end_is_nobodys(void **state) {
     each_source(expect_unknown_after_end, "::1", "::1");
 }
 
-/* Connects from an address of this test alone: no other program can take its port in between. */
+/* Connects from an address that only this test uses, so that no other program can take its port in
+ * between. */
 static void connect_from_own_address(pair *p) {
     address own = address_of("127.83.79.67", 0);
     close(p->client);
@@ -141,7 +143,7 @@ static void connect_from_own_address(pair *p) {
     assert_true(p->accepted >= 0);
 }
 
-/* A second connection between the same addresses and ports, after the first was reset. */
+/* Makes a second connection between the same addresses and ports after the first was reset. */
 static void expect_unknown_after_reuse(harpe_socket_owners *owners, pair *p) {
     uid_t uid = 4711;
     address from;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress and interruption, each in a child process of its own: what is drawn on a pseudo terminal
- * and on a pipe, and what the first and the second signal do. */
+/* Progress and interruption, each in a child process of its own: the output on a pseudo terminal
+ * and on a pipe, and the effects of the first and the second signal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +18,12 @@
 #include "base/manual_clock.h"
 #include "base/terminal_progress.h"
 
-/* Runs `body` in a child whose stderr is `descriptor` (-1: as it is); returns its wait status. */
+/* Runs `body` in a child whose stderr is `descriptor` (-1: unchanged). Returns its wait status. */
 static int run_child(int (*body)(void), int descriptor) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        if (descriptor >= 0) {
-            dup2(descriptor, STDERR_FILENO);
-        }
+        if (descriptor >= 0) dup2(descriptor, STDERR_FILENO);
         _exit(body());
     }
     int status;
@@ -37,9 +35,7 @@ static int report_for_a_while(bool quiet) {
     harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, quiet);
     for (int i = 0; i <= 60; i++) {
-        if (!progress.report(progress.user, "solving", i / 60.0)) {
-            return 1;
-        }
+        if (!progress.report(progress.user, "solving", i / 60.0)) return 1;
         manual_clock_pass(10000000);
     }
     harpe_terminal_progress_clear(&state);
@@ -67,7 +63,7 @@ static int report_quickly(void) {
     return 0;
 }
 
-/* What `body` leaves on a pseudo terminal of the given TERM. */
+/* Returns the output of `body` on a pseudo terminal with this TERM. */
 static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
     static char drawn[8192];
     size_t length = 0;
@@ -82,10 +78,9 @@ static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
     assert_true(slave >= 0);
     setenv("TERM", terminal, 1);
     assert_int_equal(run_child(body, slave), 0);
-    close(slave); /* nobody has it any more: after all that was written comes an error */
-    while ((got = read(master, drawn + length, sizeof drawn - 1 - length)) > 0) {
+    close(slave); /* no process has it open any more: an error follows the last output */
+    while ((got = read(master, drawn + length, sizeof drawn - 1 - length)) > 0)
         length += (size_t)got;
-    }
     drawn[length] = '\0';
     close(master);
     return drawn;
@@ -96,7 +91,7 @@ static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
     const char *drawn = drawn_on_terminal(report_loudly, "xterm");
     assert_non_null(strstr(drawn, "solving"));
     assert_non_null(strstr(drawn, " %"));
-    assert_non_null(strstr(drawn, "100 %")); /* however soon after the one before */
+    assert_non_null(strstr(drawn, "100 %")); /* even right after another value */
     const char *end = drawn + strlen(drawn) - strlen("\r\033[K");
     assert_string_equal(end, "\r\033[K");
 }
@@ -129,13 +124,10 @@ static void pipe_stays_clean(void **state) {
 static int stop_at_first_signal(void) {
     harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, true);
-    if (!progress.report(progress.user, "solving", 0) || harpe_terminal_progress_signal() != 0) {
+    if (!progress.report(progress.user, "solving", 0) || harpe_terminal_progress_signal() != 0)
         return 1;
-    }
     raise(SIGTERM);
-    if (progress.report(progress.user, "solving", 0.5)) {
-        return 2;
-    }
+    if (progress.report(progress.user, "solving", 0.5)) return 2;
     return harpe_terminal_progress_signal() == SIGTERM ? 0 : 3;
 }
 

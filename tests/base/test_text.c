@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growing texts and numbers: what is read and written, what is refused, and that a locale with
- * decimal commas changes nothing of it. */
+/* Tests texts that grow, and the reading and writing of numbers: which texts are numbers, which are
+ * not, and that a locale with a decimal comma changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,9 +113,7 @@ static void numbers_are_read_back_as_written(void **state) {
         random ^= random << 17;
         double value;
         memcpy(&value, &random, sizeof value);
-        if (!isfinite(value)) {
-            continue;
-        }
+        if (!isfinite(value)) continue;
         assert_true(parse_double(number_text(value), &back));
         assert_true(back == value);
     }
@@ -209,28 +207,25 @@ static void whole_number_may_look_like_a_decimal(void **state) {
     value = 42;
     assert_false(parse_int_like("1410.5", &value));
     assert_false(parse_int_like("1e300", &value));
-    assert_false(parse_int_like("1e16", &value)); /* a double no longer counts exactly there */
+    /* A double cannot represent every whole number of this size. */
+    assert_false(parse_int_like("1e16", &value));
     assert_false(parse_int_like("nan", &value));
     assert_int_equal(value, 42);
 }
 
-/* Switches to a locale that writes 1,5; makes one where none is installed but its sources are. */
+/* Switches to a locale that writes 1,5. If no such locale is installed, the function creates one
+ * from the sources of locales. Returns false if these are not installed either. */
 static bool set_comma_locale(void) {
     const char *names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (setlocale(LC_ALL, names[i])) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (setlocale(LC_ALL, names[i])) return true;
     char folder[] = "/tmp/harpe-locale-XXXXXX";
     char command[256];
-    if (!mkdtemp(folder)) {
-        return false;
-    }
+    if (!mkdtemp(folder)) return false;
     snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1",
              folder);
     bool is_set = system(command) == 0 && setenv("LOCPATH", folder, 1) == 0 &&
-                  setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+                  setlocale(LC_ALL, "de_DE.UTF-8");
     unsetenv("LOCPATH");
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) == 0 && is_set;
@@ -257,7 +252,7 @@ static void comma_locale_changes_nothing(void **state) {
     harpe_text_free(&text);
 
     snprintf(control, sizeof control, "%.1f", 1.5);
-    assert_string_equal(control, "1,5"); /* the caller's locale is as it was */
+    assert_string_equal(control, "1,5"); /* the caller's locale is unchanged */
     setlocale(LC_ALL, "C");
 }
 

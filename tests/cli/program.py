@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the program under test: what every file of tests/cli shares. Each test gets an empty
-directory of its own; HARPE names the program."""
+"""Runs the program under test. The common part of all files in tests/cli. Each test gets an empty
+directory of its own. HARPE names the program."""
 import json
 import os
 import pathlib
@@ -54,12 +54,12 @@ class ProgramTest(unittest.TestCase):
         return result
 
     def files(self):
-        """Everything below the test's directory, hidden and temporary files too."""
+        """Returns everything below the test's directory, including hidden and temporary files."""
         return sorted(str(p.relative_to(self.path)) for p in self.path.rglob("*"))
 
     def refuse(self, code, message, *arguments, **popen):
-        """It fails with this code, one line on stderr that holds `message`, nothing on stdout, and
-        leaves the files as they were."""
+        """Checks that the command fails with this code, prints one line that contains `message` on
+        stderr and nothing on stdout, and leaves the files unchanged."""
         before = self.files()
         result = self.run_harpe(*arguments, **popen)
         self.assertEqual(result.code, code, result)
@@ -85,7 +85,7 @@ class ProgramTest(unittest.TestCase):
 
 
 def rows(path):
-    """A CSV file without quotes, as a list of dictionaries."""
+    """Returns a CSV file without quotes as a list of dictionaries."""
     lines = pathlib.Path(path).read_text().splitlines()
     names = lines[0].split(",")
     return [dict(zip(names, line.split(","))) for line in lines[1:]]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input is met with one clear line on stderr, the right exit code, and nothing written; input
-that only looks bad (few frequencies, noise, identical options) works."""
+"""Bad input causes one clear line on stderr and the right exit code, and writes nothing. Input that
+only looks bad (few frequencies, noise, identical options) works."""
 import re
 import resource
 import shutil
@@ -78,7 +78,7 @@ class Profiles(BadInputTest):
         self.refuse(1, "good.csv: the profile has 2 stages, but the schedule (1f1b, 1 rank) has 1",
                     *self.arguments(more=["--num-stages", 1]))
         one = "".join(line for line in GOOD.splitlines(True) if not line.startswith("1,"))
-        self.refuse_profile_with(one, "cannot be shared out by 2", ["--schedule", "zb-v"])
+        self.refuse_profile_with(one, "cannot be divided into 2 per rank", ["--schedule", "zb-v"])
 
     def refuse_profile_with(self, content, message, more):
         self.write("bad.csv", content)
@@ -151,14 +151,14 @@ class Values(BadInputTest):
     def test_a_huge_number_of_microbatches_has_an_estimate_and_a_limit(self):
         message = self.refuse(1, "MiB", *self.arguments(mbs=1000000,
                               more=["--memory-limit", 1])).err
-        self.assertIn("microbatches, or raise --memory-limit", message)
+        self.assertIn("microbatches, or raise the memory limit", message)
 
     def test_other_flags(self):
         for flag, value, message in [
                 ("--num-stages", "0", "--num-stages"), ("--num-stages", "x", "--num-stages"),
                 ("--p2p-power", "-1", "--p2p-power"), ("--p2p-power", "60,", "--p2p-power"),
                 ("--p2p-power", "nan", "--p2p-power"), ("--p2p-power", "60W", "--p2p-power"),
-                ("--p2p-power", "60,60,60", "3 values for 2 ranks"),
+                ("--p2p-power", "60,60,60", "3 blocking powers for 2 ranks: give one, or one for each"),
                 ("--unit-time", "0", "--unit-time"), ("--noise-factor", "0", "--noise-factor"),
                 ("--noise-factor", "1.1", "--noise-factor"),
                 ("--cost-model", "cubic", "--cost-model: expected hull or exponential"),
@@ -191,7 +191,7 @@ class Outputs(BadInputTest):
         os.mkdir(self.path / "plans")
         self.write("plans/mine.txt", "precious")
         self.refuse(1, "--force", *self.arguments())
-        self.refuse(1, "no plan directory", *self.arguments(more=["--force"]))
+        self.refuse(1, "not a plan directory", *self.arguments(more=["--force"]))
         self.assertEqual((self.path / "plans" / "mine.txt").read_text(), "precious")
 
     def test_force_replaces_nothing_that_harpe_did_not_make(self):
@@ -200,7 +200,7 @@ class Outputs(BadInputTest):
                               ("frontier.csv", "plan,time_s\n")]:
             os.mkdir(self.path / "plans")
             self.write(f"plans/{name}", content)
-            self.refuse(1, "no plan directory", *self.arguments(more=["--force"]))
+            self.refuse(1, "not a plan directory", *self.arguments(more=["--force"]))
             self.assertEqual((self.path / "plans" / name).read_text(), content)
             shutil.rmtree(self.path / "plans")
         os.mkdir(self.path / "plans")
@@ -214,7 +214,7 @@ class Outputs(BadInputTest):
         self.assertTrue((self.path / "plans" / "plan.json").is_file())
         self.succeed(*self.arguments(output="bound", more=["--bound-only"]))
         self.write("bound/notes.txt", "precious")
-        self.refuse(1, "no plan directory",
+        self.refuse(1, "not a plan directory",
                     *self.arguments(output="bound", more=["--bound-only", "--force"]))
 
     def test_an_existing_directory_is_met_before_the_work(self):
@@ -261,13 +261,14 @@ class Outputs(BadInputTest):
 
 class Interruption(BadInputTest):
     def catches(self, process, number):
-        """Its handler of this signal is there."""
+        """Returns true if the process has a handler for this signal."""
         status = pathlib.Path(f"/proc/{process}/status").read_text()
         caught = int(re.search(r"^SigCgt:\t(\w+)$", status, re.M).group(1), 16)
         return caught >> (number - 1) & 1
 
     def interrupt(self, number, code, name):
-        """Signals at many moments of a long run; wherever it lands, all or nothing is there."""
+        """Sends signals at many moments of a long run. After each, all of the output exists or none
+        of it."""
         self.succeed("synth", "--stages", 16, "--noise", "0.02", "--quiet", "--force", "--output",
                      "big.csv")
         before = self.files()
@@ -281,7 +282,8 @@ class Interruption(BadInputTest):
             time.sleep(delay)
             process.send_signal(number)
             out, err = process.communicate(timeout=600)
-            if process.returncode == 0:  # a fast machine was done before: then all is there
+            # A fast machine may have finished before; then all of the output exists.
+            if process.returncode == 0:
                 self.assertTrue((self.path / "plans" / "report.html").is_file())
                 return
             self.assertEqual(process.returncode, code, err)
@@ -373,7 +375,7 @@ class ScheduleFiles(BadInputTest):
 
     def test_flags_that_a_file_answers_itself(self):
         self.write("schedule.csv", "0F0,,,0B0\n,1F0,1B0,\n")
-        self.refuse(2, "do not go with a schedule file", *self.arguments(
+        self.refuse(2, "cannot be combined with a schedule file", *self.arguments(
             mbs=1, more=["--schedule", "schedule.csv", "--chunks", 2]))
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program does when all is well: help, the plan directory, choosing, evaluating, JSON."""
+"""The behaviour of the program in normal use: help, the plan directory, choosing, evaluating,
+JSON."""
 import ast
 import csv
 import re
@@ -283,7 +284,7 @@ class Plan(ProgramTest):
         self.plan("--no-pictures", directory="a")
         self.plan("--no-pictures", directory="b")
         for path in (self.path / "a").iterdir():
-            if path.name != "plan.json":  # has the times that solving took
+            if path.name != "plan.json":  # contains the times of solving
                 self.assertEqual(path.read_bytes(), (self.path / "b" / path.name).read_bytes())
 
     def test_one_blocking_power_per_rank(self):
@@ -297,7 +298,7 @@ class Plan(ProgramTest):
         self.assertNotEqual(other["summary"]["fastest"], all_["summary"]["fastest"])
 
     def on_gpus(self, name, gpus, copies):
-        """The profile for `gpus` equal GPUs per stage: as rows of ranks, or added up."""
+        """Returns the profile for `gpus` equal GPUs per stage: as rows of ranks, or summed."""
         table = rows(self.path / "profile.csv")
         with open(self.path / name, "w", newline="", encoding="ascii") as file:
             out = csv.writer(file)
@@ -311,7 +312,7 @@ class Plan(ProgramTest):
                                   row["time"], repr(energy)])
 
     def test_eight_gpus_per_stage_are_planned_as_one(self):
-        """Blocking power is that of one GPU; only energies are eight times as many."""
+        """The blocking power is that of one GPU. Only energies are eight times as large."""
         self.on_gpus("ranks.csv", 8, 8)
         self.on_gpus("sums.csv", 8, 1)
         one = self.plan("--no-pictures", "--json", "--plans", 20).json()
@@ -371,8 +372,11 @@ class Plan(ProgramTest):
         answer = self.succeed("plan", "--inst-profile", "two.csv", "--p2p-power", 84, "--schedule",
                               "s.csv", "--output-dir", "file", "--json").json()
         self.assertEqual(answer["problem"]["microbatches"], 2)
-        self.refuse(2, "--num-mbs 3, but s.csv has 2", "plan", "--inst-profile", "two.csv",
+        self.refuse(2, "the schedule s.csv has 2 microbatches, not 3: leave", "plan", "--inst-profile", "two.csv",
                     "--num-mbs", 3, "--p2p-power", 84, "--schedule", "s.csv", "--bound-only")
+        self.refuse(2, "the schedule s.csv has 2 ranks, not 3: leave", "plan", "--inst-profile",
+                    "two.csv", "--num-stages", 3, "--p2p-power", 84, "--schedule", "s.csv",
+                    "--bound-only")
 
 
 class Choose(ProgramTest):
@@ -427,7 +431,8 @@ class Choose(ProgramTest):
                 self.assertGreaterEqual(float(row["gap_percent"]), 0)
 
     def test_time_and_deadline_agree(self):
-        """Two clocks of one energy: no plan is slower than another for nothing."""
+        """If two clocks have the same energy, no plan is slower than another without saving
+        energy."""
         (self.path / "even.csv").write_text(
             "stage,instruction,frequency,time,energy\n" +
             "".join(f"{stage},{name},{mhz},{time},{energy}\n" for stage in range(2)
@@ -483,7 +488,7 @@ class Choose(ProgramTest):
         self.refuse(1, "the least, plan 0, draws", "choose", "plans", "--power-cap", "1")
 
     def test_usage(self):
-        self.refuse(2, "say what to choose by", "choose", "plans")
+        self.refuse(2, "the criterion is missing", "choose", "plans")
         self.refuse(2, "nowhere: No such file", "choose", "nowhere")
         self.refuse(2, "give only one", "choose", "plans", "--time", 3, "--min-energy")
         self.refuse(2, "plan directory is missing", "choose", "--min-energy")

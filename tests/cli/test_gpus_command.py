@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe gpus` end to end: on emulated GPUs, healthy and not, on machines without a driver, and the
-promise that it never writes to a GPU. HARPE_EMULATOR names the emulated driver library."""
+"""`harpe gpus` end to end: on healthy and faulty emulated GPUs, on machines without a driver, and
+the promise that it never writes to a GPU. HARPE_EMULATOR names the emulated driver library."""
 import ctypes.util
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
 import uuid
 
-from program import ProgramTest, environment, os, unittest
+from program import HARPE, SOURCE, ProgramTest, environment, json, os, unittest
+
+sys.path.insert(0, str(SOURCE / "tests" / "agent"))
+import agents
 
 EMULATOR = os.environ.get("HARPE_EMULATOR", "")
 MINIMAL = os.environ.get("HARPE_MINIMAL_NVML", "")
@@ -20,7 +28,8 @@ class GpusTest(ProgramTest):
                                      HARPE_EMULATOR_CLUSTER=cluster)
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HARPE_EMULATOR_FAULTS",
                      "HARPE_EMULATOR_FAULTS_FILE", "HARPE_EMULATOR_TIME_SCALE",
-                     "HARPE_AMDSMI_LIBRARY", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+                     "HARPE_AMDSMI_LIBRARY", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                     "HARPE_AGENT_SOCKET", "ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT"):
             self.variables.pop(name, None)
         self.addCleanup(self.remove, f"/dev/shm/harpe-emulator-{os.getuid()}-{cluster}")
 
@@ -63,7 +72,7 @@ class Forms(GpusTest):
         self.assertEqual((superchip["energy_scope"], other["energy_scope"]), ("module", "gpu"))
         self.assertEqual((superchip["power_w"], superchip["module_power_w"]), (78, 162))
         self.assertIsNone(other["module_power_w"])
-        # 162 W, not 78, in what the counter moves.
+        # The counter moves by 162 W, not by 78 W.
         moved = superchip["energy_counter_step_mj"] / superchip["energy_counter_step_ms"]
         self.assertTrue(100 < moved < 220, superchip)
         out = self.gpus(HARPE_EMULATOR_GPUS="GH200,H100").out
@@ -94,7 +103,7 @@ class Forms(GpusTest):
 
     def test_mixed_models_are_a_problem_that_names_them(self):
         result = self.gpus("--json", HARPE_EMULATOR_GPUS="1xA100,1xV100")
-        self.assertIn("warning", result.err)  # which is index 0 depends on CUDA
+        self.assertIn("warning", result.err)  # CUDA decides which GPU has index 0
         mixed = [line for line in result.json()["problems"] if line.startswith("Mixed models")]
         self.assertEqual(len(mixed), 1)
         for name in ("A100", "V100", "CUDA_VISIBLE_DEVICES"):
@@ -125,12 +134,14 @@ class Faults(GpusTest):
     def test_permission_of_other_gpus_is_the_capability(self):
         with open("/proc/self/status", encoding="ascii") as status:
             rights = [int(line.split()[1], 16) for line in status if line.startswith("CapEff:")]
-        result = self.gpus("--json", HARPE_NVML_LIBRARY=MINIMAL)
+        result = self.gpus("--json", HARPE_NVML_LIBRARY=MINIMAL, HARPE_AGENT_SOCKET="")
         got = result.json()
         self.assertFalse(got["emulated"])
         self.assertEqual(got["may_set"], bool(rights[0] >> 21 & 1), got)
         refusals = [line for line in got["problems"] if "cannot be set" in line]
         self.assertEqual(bool(refusals), not got["may_set"])
+        for line in refusals:
+            self.assertIn("node agent", line)
         self.assertIsNone(got["gpus"][0]["energy_counter_read_us"])
         self.assertIsNone(got["gpus"][0]["average_power_w"])
         self.assertIsNone(got["gpus"][0]["module_power_w"])
@@ -205,7 +216,8 @@ class Amd(GpusTest):
     def setUp(self):
         super().setUp()
         del self.variables["HARPE_NVML_LIBRARY"]
-        self.variables.update(HARPE_AMDSMI_LIBRARY=AMDSMI, SCRIPTED_AMDSMI_LOG="sets.log")
+        self.variables.update(HARPE_AMDSMI_LIBRARY=AMDSMI, SCRIPTED_AMDSMI_LOG="sets.log",
+                              HARPE_AGENT_SOCKET="")
 
     def test_gpus_are_shown_and_nothing_is_set(self):
         got = self.facts()
@@ -218,12 +230,107 @@ class Amd(GpusTest):
         self.assertIn("no power limit", " ".join(got["problems"]))  # the two-die GPU's half
         out = self.gpus(ROCR_VISIBLE_DEVICES="0,1").out
         self.assertIn("2 of 3 GPUs visible", out)
-        self.assertEqual(self.files(), [])  # a set call would have been logged
+        self.assertEqual(self.files(), [])  # the log would contain a set call
+
+
+class NodeAgent(GpusTest):
+    """The line about the node agent, with real agents on emulated GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        self.machine = agents.Machine(build=pathlib.Path(HARPE).parent)
+        self.addCleanup(self.machine.close)
+        self.variables = self.machine.environment
+
+    def agent(self, **options):
+        agent = agents.Agent(self.machine, **options)
+        self.addCleanup(agent.close)
+        return agent
+
+    def state(self, **changes):
+        got = self.facts(**changes)
+        return got["agent"], "\n".join(got["problems"]), self.gpus(**changes).out
+
+    def test_an_agent_that_lends_is_shown_with_its_limits(self):
+        for rules, limits, words in (
+                ("", (None, None, None, None), "clocks: no limit; power limits: no limit"),
+                ("highest_clock_mhz = 1200", (None, 1200, None, None), "clocks: up to 1200 MHz;"),
+                ("lowest_clock_mhz=600\nlowest_power_limit_w=150\nhighest_power_limit_w=300",
+                 (600, None, 150, 300), "clocks: from 600 MHz; power limits: 150 to 300 W")):
+            with self.subTest(rules=rules):
+                agent = self.agent(rules=rules)
+                got, problems, out = self.state()
+                self.assertEqual((got["state"], got["reason"], got["socket"], got["used_for_clocks"]),
+                                 ("lends", None, str(self.machine.socket), True))
+                self.assertEqual(limits, (got["lowest_clock_mhz"], got["highest_clock_mhz"],
+                                          got["lowest_power_limit_w"], got["highest_power_limit_w"]))
+                self.assertNotIn("agent", problems)
+                self.assertIn("Node agent: sets them for jobs of this user", out)
+                self.assertIn(words, out)
+                got, _, out = self.state(ZEUSD_SOCK_PATH="/run/zeusd.sock")
+                self.assertFalse(got["used_for_clocks"])
+                self.assertIn("clocks: through zeusd", out)
+                self.assertEqual(agent.stop(), 0)
+
+    def test_an_agent_that_is_absent_or_not_wanted(self):
+        for value, state, words in ((str(self.machine.path / "no"), "absent", "there is no socket '"),
+                                    ("", "off", "HARPE_AGENT_SOCKET is empty"),
+                                    (str(self.machine.path), "absent", "there is no socket '")):
+            got, problems, out = self.state(HARPE_AGENT_SOCKET=value)
+            self.assertEqual((got["state"], got["socket"]), (state, None))
+            self.assertIn(words, got["reason"])
+            self.assertNotIn("agent", problems)
+            self.assertIn("Node agent: not used: " + got["reason"], out)
+        del self.variables["HARPE_AGENT_SOCKET"]  # emulated GPUs then have no agent
+        got, _, out = self.state()
+        self.assertIsNone(got)
+        self.assertNotIn("agent", out)
+
+    def check_silent(self, reason):
+        got, problems, out = self.state()
+        self.assertEqual((got["state"], got["socket"]), ("silent", str(self.machine.socket)))
+        self.assertIn(reason, got["reason"])
+        self.assertIn(f"No node agent answers at '{self.machine.socket}'", problems)
+        self.assertIn("systemctl restart harpe-agent", problems)
+        self.assertIn("Node agent: not used: " + got["reason"], out)
+
+    def test_a_socket_without_an_agent(self):
+        self.agent().kill()  # leaves its socket
+        self.check_silent("does not answer (Connection refused)")
+
+    def test_an_agent_that_hangs(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as mute:
+            mute.bind(str(self.machine.socket))
+            mute.listen()
+            self.check_silent("has not answered for 2 s")
+
+    def test_a_gpu_that_the_agent_does_not_have(self):
+        self.agent(HARPE_EMULATOR_CLUSTER=self.machine.cluster + "-other", HARPE_EMULATOR_GPUS="V100")
+        self.assertIn("GPU 0: the node agent at", self.state()[1])
+
+    @unittest.skipUnless(os.getuid() == 0 and shutil.which("setpriv"), "only root can become another user")
+    def test_an_agent_that_does_not_lend_to_this_user(self):
+        user = agents.NOT_EXIST_UID
+        self.addCleanup(self.remove, f"/dev/shm/harpe-emulator-{user}-{self.machine.cluster}")
+        command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", HARPE, "gpus", "--json"]
+
+        def ask():
+            done = subprocess.run(command, env=self.variables, text=True, capture_output=True, cwd="/",
+                                  timeout=agents.LIMIT_S, check=True)
+            return json.loads(done.stdout)
+        agent = self.agent(rules=f"allow_users = {user + 1}")
+        got = ask()
+        self.assertEqual(got["agent"]["state"], "refuses")
+        self.assertIn(f"lends no GPU to the user with uid {user}", got["agent"]["reason"])
+        self.assertIn("/etc/harpe/agent.conf", "\n".join(got["problems"]))
+        self.assertEqual(agent.stop(), 0)
+        self.agent(rules=f"allow_users = {user}")
+        self.assertEqual(ask()["agent"]["state"], "lends")
 
 
 class Writes(GpusTest):
     def test_no_call_sets_anything(self):
-        # A set call would take hours, and then fail.
+        # A set call would take hours and then fail.
         for arguments in ([], ["--json"], ["--all"]):
             self.gpus(*arguments, HARPE_EMULATOR_FAULTS="slow_set=1e8,no_permission")
 

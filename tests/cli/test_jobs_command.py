@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe jobs` against a running `harpe serve`: what it shows, how it finds a job, and what it says
-when there is no server, no token or no such job."""
+"""`harpe jobs` with a running `harpe serve`: its output, how it finds a job, and its messages
+without a server, a token or such a job."""
 import fcntl
 import http.server
 import re
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
-from server import LIMIT_S, Server, job_info, plan_for, register, result_of  # noqa: E402
+from server import LIMIT_S, Server, plan_for, register, register_many, result_of  # noqa: E402
 from test_online import Pipeline  # noqa: E402
 
 
@@ -33,6 +33,23 @@ class JobsTest(ProgramTest):
 
     def refused(self, code, message, *arguments):
         return self.refuse(code, message, "jobs", *arguments, env=self.variables)
+
+    def on_terminal(self, columns, *arguments):
+        """Returns the lines that are written to a terminal of this width."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([HARPE, "jobs", *arguments], stdout=theirs,
+                                   env=dict(self.variables, NO_COLOR="1"), stdin=subprocess.DEVNULL)
+        os.close(theirs)
+        text = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                text += chunk
+        except OSError:
+            pass  # the usual end of a terminal
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        return re.sub(r"\x1b\[[0-9;]*m", "", text.decode()).splitlines()
 
     def watch(self, *arguments):
         process = subprocess.Popen([HARPE, "jobs", "watch", *arguments], env=self.variables,
@@ -114,7 +131,7 @@ class Looking(JobsTest):
                 out, err = process.communicate(timeout=LIMIT_S)
                 self.assertEqual((process.returncode, err), (0, ""))
                 self.assertIn(last, out.splitlines()[-1])
-                again = self.watch(job.id, *arguments)  # one that has ended before
+                again = self.watch(job.id, *arguments)  # a job that has ended before
                 self.assertIn(last, again.communicate(timeout=LIMIT_S)[0].splitlines()[-1])
                 self.assertEqual(again.returncode, 0)
 
@@ -140,20 +157,85 @@ class Looking(JobsTest):
         self.assertEqual(process.wait(LIMIT_S), 0)
 
 
-class Many(JobsTest):
-    """More jobs than a page has."""
+class LongIds(JobsTest):
+    """Ids of up to 174 characters, on terminals and in other output."""
 
-    def fill(self, server, count, **more):
-        connection = server.connect()
-        answers = [connection.send("POST", "/register_job", job_info(4, **more)).receive()
-                   for _ in range(count)]
-        connection.close()
-        return [answer.json for answer in answers]
+    METADATA = ["m" * 128, "run...7" + "x" * 119 + "...", "left" * 30 + "-end", "a" * 90, "b" * 13, ""]
+
+    def start_many(self):
+        server = self.start()
+        return [register(server, pp=4, ranks=False, job_metadata=metadata).id
+                for metadata in self.METADATA][::-1]
+
+    def shown_ids(self, lines):
+        """Returns the texts that represent the ids, on lines of their own or not."""
+        return [line.split()[0] for line in lines[1:] if line.startswith("20")]
+
+    def assert_stands_for(self, shown, job_id):
+        if shown == job_id:
+            return
+        self.assertTrue(any(job_id.startswith(shown[:i]) and job_id.endswith(shown[i + 3:])
+                            for i in range(len(shown)) if shown.startswith("...", i)),
+                        (shown, job_id))
+
+    def test_ids_fit_the_terminal_and_are_accepted_as_they_are_shown(self):
+        ids = self.start_many()
+        for columns in (40, 60, 79, 80, 81, 120, 149, 150, 151, 200, 275, 276, 277, 400):
+            lines = self.on_terminal(columns)
+            shown = self.shown_ids(lines)
+            with self.subTest(columns=columns):
+                self.assertEqual(len(set(shown)), len(ids), shown)
+                for text, job_id in zip(shown, ids):
+                    self.assert_stands_for(text, job_id)
+                    self.assertLessEqual(len(text), columns)
+                    if columns >= 80:  # with fewer columns, the figures of a row do not fit either
+                        self.assertLessEqual(max(map(len, lines)), columns, lines)
+                    if columns >= 276:
+                        self.assertEqual(text, job_id)
+                if columns in (80, 150):
+                    for text, job_id in zip(shown, ids):
+                        out = self.jobs("show", text).out
+                        self.assertEqual(out.splitlines()[0], job_id)
+
+    def test_elsewhere_ids_are_whole(self):
+        ids = self.start_many()
+        self.assertEqual(self.shown_ids(self.jobs("list").out.splitlines()), ids)
+        self.assertEqual(self.jobs("--quiet").out.split(), ids)
+        self.assertEqual([job["job_id"] for job in self.jobs("--json").json()["jobs"]], ids)
+        self.assertEqual(self.on_terminal(80, "--quiet"), ids)
+        answer = json.loads("\n".join(self.on_terminal(80, "--json")))
+        self.assertEqual([job["job_id"] for job in answer["jobs"]], ids)
+
+    def test_a_shortened_id_that_fits_several_jobs_or_none_is_refused(self):
+        server = self.start()
+        metadata = "z" * 100
+        first, second = (register(server, pp=4, ranks=False, job_metadata=metadata).id
+                         for _ in range(2))
+        self.refused(2, "2 jobs fit", "show", first[:12] + "..." + first[-8:])
+        self.refused(1, "there is no job", "show", first[:30] + "..." + "y")
+        self.refused(1, "there is no job", "show", "x..." + first[-8:])
+        # The parts may not overlap.
+        self.refused(1, "there is no job", "show", first[:-1] + "..." + first[-2:])
+        self.assertIn(second, self.jobs("show", second[:-5] + "..." + second[-4:]).out)
+        self.assertIn(f"evicted {first}", self.jobs("evict", "--yes", first[:60] + "...zz").out)
+
+    def test_later_pages_keep_the_width(self):
+        server = self.start()
+        oldest = register_many(server, 1, pp=4, job_metadata="n" * 128)[0]
+        register_many(server, 1000, pp=4)
+        for columns in (80, 150, 200):
+            lines = self.on_terminal(columns)
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assert_stands_for(self.shown_ids(lines)[-1], oldest)
+
+
+class Many(JobsTest):
+    """There are more jobs than a page has."""
 
     def test_every_job_is_listed_and_found(self):
         server = self.start()
-        oldest = self.fill(server, 1, job_metadata="oldest")[0]
-        ids = [oldest] + self.fill(server, 2299)
+        oldest = register_many(server, 1, pp=4, job_metadata="oldest")[0]
+        ids = [oldest] + register_many(server, 2299, pp=4)
         self.assertEqual(self.jobs("--quiet").out.split(), ids[::-1])
         lines = self.jobs("list").out.splitlines()
         self.assertEqual(len(lines), 2301)
@@ -180,9 +262,9 @@ class Many(JobsTest):
     def test_memory_does_not_grow_with_the_list(self):
         server = self.start()
         actions = [("--json",), ("list",), ("--quiet",)]
-        self.fill(server, 1000, job_metadata="m" * 300)
+        register_many(server, 1000, pp=4, job_metadata="m" * 300)
         before = [self.peak_kib(*arguments) for arguments in actions]
-        self.fill(server, 4000, job_metadata="m" * 300)
+        register_many(server, 4000, pp=4, job_metadata="m" * 300)
         for arguments, kib in zip(actions, before):
             self.assertLess(self.peak_kib(*arguments), kib + 8192, arguments)
 
@@ -261,9 +343,9 @@ class Figures(JobsTest):
         job = self.start_online()
         self.assertNotIn("saved", self.shown(job))
         job.noise = 0.01
-        job.cost = lambda stage, name, mhz: (0.1, 20.0)  # whatever the clock
+        job.cost = lambda stage, name, mhz: (0.1, 20.0)  # at every clock
         job.run_round()
-        job.frontier()  # after the results were observed
+        job.frontier()  # after the scheduler has observed the results
         self.assertIn("nothing is compared yet", self.shown(job)["saved"])
         job.run_until_planned()
         for _ in range(10):
@@ -295,19 +377,7 @@ class Figures(JobsTest):
         job = self.start_online()
         job.run_until_planned()
         job.run_round()
-        ours, theirs = os.openpty()
-        self.addCleanup(os.close, ours)
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        subprocess.run([HARPE, "jobs"], env=dict(self.variables, NO_COLOR="1"), stdout=theirs,
-                       stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
-        os.close(theirs)
-        text = b""
-        try:
-            while chunk := os.read(ours, 4096):
-                text += chunk
-        except OSError:
-            pass  # that is how a terminal ends
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", text.decode()).splitlines()
+        lines = self.on_terminal(80)
         self.assertEqual(len(lines), 4, lines)
         self.assertEqual(lines[2], job.id)
         self.assertLessEqual(max(map(len, lines)), 80, lines)
@@ -338,7 +408,7 @@ class Failures(JobsTest):
     def test_no_server_says_what_to_run(self):
         server = self.start()
         server.stop()
-        refused = self.refused(1, f"nobody answers at http://127.0.0.1:{server.port}; "
+        refused = self.refused(1, f"no server answers at http://127.0.0.1:{server.port}; "
                                   "is harpe serve running there?")
         self.assertNotIn(" ms", refused.err)
 
@@ -347,7 +417,7 @@ class Failures(JobsTest):
         self.write("wrong", "guess\n")
         self.start("--token-file", "token")
         self.refused(1, "--token-file")
-        self.refused(1, "does not know the token", "--token-file", "wrong")
+        self.refused(1, "does not accept the token", "--token-file", "wrong")
         self.assertEqual(self.jobs("--token-file", "token").out, "No jobs.\n")
 
     def test_unknown_id_names_the_closest(self):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe profile`: the power of a waiting GPU, on emulated GPUs and through (a stand-in for) PyTorch;
-profiles out of what a server dumped."""
+"""`harpe profile`: the power of a waiting GPU, on emulated GPUs and through (a stand-in for)
+PyTorch; and profiles from a server's dumps."""
 import signal
 import time
 
@@ -8,7 +8,8 @@ from program import HARPE, ProgramTest, environment, json, os, rows, subprocess,
 
 A100_BLOCKING_W = 84
 
-# Behaves as the two processes of PyTorch do: the first says that it waits, the second lets it go.
+# Behaves like the two processes of PyTorch: the first reports that it waits, the second releases
+# it.
 WAITER = """#!/bin/sh
 shift 2
 echo $$ >> "$PIDS"
@@ -69,7 +70,7 @@ class P2p(ProgramTest):
     def test_one_gpu_has_no_peer(self):
         result = self.emulated("--torch", gpus="1xA100")
         self.assertEqual(result.code, 1, result)
-        self.assertIn("there is one visible here", result.err)
+        self.assertIn("only one is visible here", result.err)
 
     def test_no_gpu_at_all(self):
         self.refuse(1, "none.so", "profile", "p2p",
@@ -135,7 +136,7 @@ class P2p(ProgramTest):
             self.assertFalse(is_running(int(pid)))
 
     def test_nothing_is_left_in_tmp_when_it_is_killed(self):
-        """As by a second Ctrl-C."""
+        """Interrupts as a second Ctrl-C does."""
         told = self.path / "told"
         python = self.stand_in(f'#!/bin/sh\n[ "$3" = 0 ] || exec sleep 1000\n'
                                f': > "$5"\necho "$PPID $5" > {told}.new\nmv {told}.new {told}\n'
@@ -257,7 +258,7 @@ class Convert(ProgramTest):
         self.refuse(2, "--json needs --output", "profile", "convert", "a", "--json")
         self.refuse(2, "'p2'", "profile", "p2")
         for word in (["profile"], ["profile", "p2p"], ["profile", "convert"]):
-            self.assertIn("man harpe-profile", self.succeed(*word, "--help").out)
+            self.assertIn("man harpe-profile", " ".join(self.succeed(*word, "--help").out.split()))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of the published tool are evaluated to the time and energy that they are known to take.
-Needs the measured data, which is no part of the project; skips without."""
+"""Evaluates plans of the published tool, and compares with their known times and energies. Needs
+the measured data, which is not part of the project, and is skipped without it."""
 from program import DATA, ProgramTest, rows, unittest
 
 PROFILE = DATA / "synthetic" / "a100_4s.csv"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables that name code do not let a user run code as root (sudo -E). Needs root, to be two users,
-and programs in a directory that another user can read."""
-import ctypes
+"""Environment variables that name code do not let a user run code as root (sudo -E). Needs root, to
+act as two users, and programs in a directory that another user can read."""
 import os
 import pathlib
 import shutil
@@ -14,7 +13,7 @@ SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", ".")).resolve()
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
 USER = 65534
 
-# A library that tells that it has been loaded.
+# A library that reports that it has been loaded.
 LIBRARY = '#include <stdio.h>\n__attribute__((constructor)) static void tell(void) { fputs("LOADED\\n", stderr); }\n'
 
 
@@ -45,7 +44,7 @@ class Trust(unittest.TestCase):
         return result.stderr
 
     def program(self, owner, mode=0o755):
-        """What has become of HARPE_PROGRAM: the line of a trainer whose guard is started."""
+        """Returns the effect of HARPE_PROGRAM: the output of a trainer that starts a guard."""
         script = self.path / "harpe-of-user"
         script.write_text(f"#!/bin/sh\ntouch {self.path}/RAN\n")
         path = self.file("harpe-of-user", owner, mode)

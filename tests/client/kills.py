@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer that sets frequencies through the frequency controller on an emulated GPU, to be killed
-at random moments, and a look whether and when the GPU is what it was. Shared by the tests
-and bench/kill_training. Needs only Python's standard library."""
+"""Kills a trainer that sets frequencies through the frequency controller on an emulated GPU, at
+random moments, and checks whether and when the GPU's settings are restored. The tests and
+bench/kill_training use it. Needs only Python's standard library."""
 import ctypes
 import os
 import pathlib
@@ -11,16 +11,16 @@ import subprocess
 import sys
 import time
 
-WITHIN_S = 1.0  # what bench/kill_training demands of a machine that is not busy otherwise
-LIMIT_S = 120  # what tests wait for: they ask whether, not how fast
+WITHIN_S = 1.0  # the limit of bench/kill_training, on a machine that is otherwise idle
+LIMIT_S = 120  # the limit of the tests, which check whether it happens and not how fast
 LOWEST_MHZ, HIGHEST_MHZ, HIGHEST_MEMORY_MHZ = 210, 1740, 7251  # of the emulated A40
-FOUND_MW = 231000  # what is found need not be the default
+FOUND_MW = 231000  # the original settings need not be the defaults
 
-# Where it is noted what was found on emulated GPUs.
+# The directory of the settings that were found on emulated GPUs.
 NOTES = pathlib.Path(f"/dev/shm/harpe-emulated-{os.geteuid()}")
 
-# Reads a command a line and answers with a line each. Its frequencies are never the lowest, which
-# a GPU without work and without a lock has.
+# Reads one command per line and answers each with one line. Its frequencies are never the lowest
+# clock, which is the clock of a GPU without work and without a lock.
 TRAINER = """
 import ctypes, itertools, os, signal, sys, time
 harpe = ctypes.CDLL(sys.argv[1])
@@ -31,9 +31,13 @@ class Options(ctypes.Structure):
                 ("dwell", ctypes.c_double), ("poll", ctypes.c_double), ("write", ctypes.c_void_p),
                 ("user", ctypes.c_void_p)]
 class Counts(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("wishes", "written", "skipped", "superseded", "failed")] + \\
+    _fields_ = [(name, ctypes.c_uint64) for name in ("clock_requests", "written", "skipped", "superseded", "failed")] + \\
                [(name, ctypes.c_double) for name in ("median", "p99", "maximum")]
+class Obedience(ctypes.Structure):
+    _fields_ = [("looks", ctypes.c_uint64), ("disobeyed", ctypes.c_uint64), ("disobeys", ctypes.c_bool),
+                ("wanted_mhz", ctypes.c_int), ("held_mhz", ctypes.c_int), ("reasons", ctypes.c_uint64)]
 harpe.harpe_frequency_controller_count.restype = Counts
+harpe.harpe_frequency_controller_obeys.restype = Obedience
 error, gpus, controller = Error(), ctypes.c_void_p(), ctypes.c_void_p()
 def must(status):
     if status != 0:
@@ -65,6 +69,9 @@ for line in sys.stdin:
     elif words[0] == "count":
         counts = harpe.harpe_frequency_controller_count(controller)
         print(*(getattr(counts, name) for name, _ in Counts._fields_), flush=True)
+    elif words[0] == "obeys":
+        obeys = harpe.harpe_frequency_controller_obeys(controller)
+        print(*(int(getattr(obeys, name)) for name, _ in Obedience._fields_), flush=True)
     elif words[0] == "fork":
         child = os.fork()
         if child == 0:
@@ -91,22 +98,22 @@ for line in sys.stdin:
 
 
 class Machine:
-    """An emulated A40 of a name of its own, seen through the documented NVML calls."""
+    """An emulated A40 with a name of its own, accessed through the documented NVML calls."""
 
     def __init__(self, build, time_scale=1, gpus="1xA40"):
         self.build = pathlib.Path(build)
-        self.library = self.build / "emulator" / "libnvidia-ml.so.1"
+        self.nvml_path = self.build / "emulator" / "libnvidia-ml.so.1"
         self.cluster = f"controller-{os.getpid()}" + ("" if gpus == "1xA40" else f"-{gpus}")
-        self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(self.library),
+        self.environment = dict(os.environ, HARPE_NVML_LIBRARY=str(self.nvml_path),
                                 HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_TIME_SCALE=str(time_scale),
                                 HARPE_EMULATOR_CLUSTER=self.cluster,
                                 HARPE_PROGRAM=str(self.build / "harpe"))
         for name in ("HARPE_EMULATOR_FAULTS", "HARPE_EMULATOR_FAULTS_FILE", "CUDA_VISIBLE_DEVICES",
-                     "ZEUSD_SOCK_PATH"):
+                     "ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT", "ZEUSD_TOKEN", "HARPE_AGENT_SOCKET"):
             self.environment.pop(name, None)
             os.environ.pop(name, None)
         os.environ.update(self.environment)
-        self.nvml = ctypes.CDLL(str(self.library))
+        self.nvml = ctypes.CDLL(str(self.nvml_path))
         self.call("nvmlInit_v2")
         self.handle = ctypes.c_void_p()
         self.call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self.handle))
@@ -124,7 +131,8 @@ class Machine:
         return value.value
 
     def state(self):
-        """Graphics and memory clock (the lock's, or the lowest), power limit, persistence mode."""
+        """Returns graphics and memory clock (that of the lock, or the lowest), power limit,
+        persistence mode."""
         return (self.clock(), self.read("nvmlDeviceGetClockInfo", 2),
                 self.read("nvmlDeviceGetPowerManagementLimit"), self.read("nvmlDeviceGetPersistenceMode"))
 
@@ -134,7 +142,7 @@ class Machine:
         return text.value.decode()
 
     def writes(self):
-        """How often the GPU was set, by whomever."""
+        """Returns the number of set calls of all processes."""
         counts = [ctypes.c_uint64() for _ in range(3)]
         self.call("harpe_emulator_write_count", 0, *map(ctypes.byref, counts))
         return sum(count.value for count in counts)
@@ -152,7 +160,7 @@ class Machine:
                                 bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def wait_until(self, reached, within_s):
-        """Seconds until reached() is true, or None."""
+        """Returns the seconds until reached() is true, or None."""
         start = time.monotonic()
         while not reached():
             if time.monotonic() - start > within_s:
@@ -164,7 +172,7 @@ class Machine:
         return self.state() == self.found
 
     def controllers(self):
-        """Controller processes of this machine."""
+        """Returns the controller processes of this machine."""
         mine = f"HARPE_EMULATOR_CLUSTER={self.cluster}".encode()
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -197,7 +205,7 @@ def kill_once(machine, outcome, slow_set, choose):
     process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
     process.stdout.readline()  # "starting"
     if choose.random() < 0.8:
-        process.stdout.readline()  # "training"; else also kills during the start
+        process.stdout.readline()  # "training"; otherwise also kills during the start
         process.stdin.write("train\n")
     time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
     if choose.random() < 0.2:
@@ -211,7 +219,7 @@ def kill_once(machine, outcome, slow_set, choose):
     took_s = time.monotonic() - killed_at
     process.stdin.close()
     process.stdout.close()
-    # And it stays so, and nothing stays.
+    # The state does not change again, and nothing is left behind.
     outcome.left += machine.wait_until(lambda: not machine.controllers(), LIMIT_S) is None
     if is_back and took_s <= outcome.within_s and machine.is_restored():
         outcome.longest_s = max(outcome.longest_s, took_s)
@@ -224,7 +232,8 @@ ORDERS = ("together", "controller first", "trainer first")
 
 
 class OutcomeOfBoth:
-    """Controller and trainer killed in one of the orders; who put the GPU back."""
+    """Kills controller and trainer in one of the orders. Returns the process that has restored the
+    GPU."""
 
     def __init__(self):
         self.kills = dict.fromkeys(ORDERS, 0)

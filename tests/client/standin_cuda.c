@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for libcuda.so.1 with one stream: host functions run on a thread of its own, in order.
- * For tests it can hold its stream up, refuse to take more, and say that it captures a graph. */
+/* A stand-in for libcuda.so.1 with one stream. Host functions run on a thread of its own, in order.
+ * For tests it can pause its stream, refuse more functions, and report that it captures a graph. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,9 +28,8 @@ static void *run(void *unused) {
     (void)unused;
     pthread_mutex_lock(&lock);
     for (;;) {
-        while (is_held || begun == enqueued) {
+        while (is_held || begun == enqueued)
             pthread_cond_wait(&changed, &lock);
-        }
         host_function next = queue[begun++ % CAPACITY];
         pthread_mutex_unlock(&lock);
         next.function(next.user);

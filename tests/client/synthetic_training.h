@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training run whose powers are known: steps of instructions with waiting between them, and a
- * counter that shows its energy only every so often, looked at as the profiler looks at one. Time
- * is GPU time and moves only here. */
+/* A training run with known powers: steps of instructions with waiting between them, and a counter
+ * that shows its energy only at intervals, read as the profiler reads a counter. All times are GPU
+ * time, which passes only here. */
 #ifndef HARPE_TESTS_SYNTHETIC_TRAINING_H
 #define HARPE_TESTS_SYNTHETIC_TRAINING_H
 
@@ -14,7 +14,7 @@ enum { SYNTHETIC_SPANS_MAX = 64, SYNTHETIC_STEPS_MAX = 256 };
 typedef struct synthetic_instruction {
     size_t key;
     double time_s, power_w;
-    double waiting_s; /* after it */
+    double waiting_s; /* after the instruction */
 } synthetic_instruction;
 
 typedef struct synthetic_training {
@@ -23,14 +23,14 @@ typedef struct synthetic_training {
     size_t steps;
     double waiting_w;
     double between_s, between_w; /* from a step to the next */
-    double jitter;               /* relative, of each duration */
-    double counter_s;            /* how often the counter moves */
-    double late_s;               /* how late a wake-up may be */
+    double jitter;               /* relative deviation of each duration */
+    double counter_s;            /* interval between moves of the counter */
+    double late_s;               /* longest delay of a wake-up */
 } synthetic_training;
 
 typedef struct synthetic_piece {
     int64_t end_ns;
-    double energy_j; /* at its end */
+    double energy_j; /* time at its end */
 } synthetic_piece;
 
 typedef struct synthetic_run {
@@ -38,13 +38,13 @@ typedef struct synthetic_run {
     size_t piece_count, at;
     harpe_step steps[SYNTHETIC_STEPS_MAX];
     harpe_span spans[SYNTHETIC_STEPS_MAX][SYNTHETIC_SPANS_MAX];
-    double step_j[SYNTHETIC_STEPS_MAX]; /* the truth */
+    double step_j[SYNTHETIC_STEPS_MAX]; /* the true energy */
     size_t step_count;
     harpe_energy_curve curve;
     uint64_t random;
 } synthetic_run;
 
-/* 0 to 1; the same on every machine. */
+/* Returns a number from 0 to 1. The sequence is the same on every machine. */
 static inline double synthetic_random(synthetic_run *run) {
     run->random = run->random * 6364136223846793005u + 1442695040888963407u;
     return (double)(run->random >> 11) / 9007199254740992.0;
@@ -54,7 +54,7 @@ static inline synthetic_piece synthetic_last(const synthetic_run *run) {
     return run->piece_count > 0 ? run->pieces[run->piece_count - 1] : (synthetic_piece){0, 0};
 }
 
-/* Lets the GPU do something for a while; returns when it ends. */
+/* Lets the GPU do this for a while. Returns the time at which it ends. */
 static inline int64_t synthetic_pass(synthetic_run *run, double time_s, double power_w) {
     synthetic_piece last = synthetic_last(run);
     int64_t length_ns = (int64_t)(time_s * 1e9);
@@ -64,12 +64,10 @@ static inline int64_t synthetic_pass(synthetic_run *run, double time_s, double p
 }
 
 static inline double synthetic_energy_j(synthetic_run *run, int64_t time_ns) {
-    while (run->at > 0 && run->pieces[run->at - 1].end_ns > time_ns) {
+    while (run->at > 0 && run->pieces[run->at - 1].end_ns > time_ns)
         run->at--;
-    }
-    while (run->at + 1 < run->piece_count && run->pieces[run->at].end_ns < time_ns) {
+    while (run->at + 1 < run->piece_count && run->pieces[run->at].end_ns < time_ns)
         run->at++;
-    }
     synthetic_piece to = run->pieces[run->at];
     synthetic_piece from = run->at > 0 ? run->pieces[run->at - 1] : (synthetic_piece){0, 0};
     double share = to.end_ns > from.end_ns
@@ -91,27 +89,24 @@ static inline void synthetic_step(synthetic_run *run, const synthetic_training *
         step->spans[i].start_ns = synthetic_last(run).end_ns;
         step->spans[i].end_ns = synthetic_pass(run, what->time_s * stretch, what->power_w);
         stretch = 1 + training->jitter * (2 * synthetic_random(run) - 1);
-        if (what->waiting_s > 0) {
+        if (what->waiting_s > 0)
             synthetic_pass(run, what->waiting_s * stretch, training->waiting_w);
-        }
     }
     synthetic_piece end = synthetic_last(run);
     step->end_ns = end.end_ns;
     run->step_j[index] = end.energy_j - start.energy_j;
-    if (training->between_s > 0) {
-        synthetic_pass(run, training->between_s, training->between_w);
-    }
+    if (training->between_s > 0) synthetic_pass(run, training->between_s, training->between_w);
 }
 
-/* Runs it all, then looks at the counter as the profiler would have. To be freed. */
+/* Runs everything, then reads the counter as the profiler would have done. The caller frees the
+ * result. */
 static inline synthetic_run *synthetic_run_new(const synthetic_training *training) {
     static const double period_s = 0.01, read_s = 2e-5;
     synthetic_run *run = calloc(1, sizeof *run);
     run->random = 42;
     synthetic_pass(run, 0.5, 60);
-    for (size_t i = 0; i < training->steps; i++) {
+    for (size_t i = 0; i < training->steps; i++)
         synthetic_step(run, training);
-    }
     synthetic_pass(run, 0.5, 60);
     int64_t counter_ns = (int64_t)(training->counter_s * 1e9);
     int64_t end_ns = synthetic_last(run).end_ns;

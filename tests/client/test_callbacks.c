@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A callback set: every event reaches everyone who is interested, in order. */
+/* A callback set: every event reaches all interested callbacks, in order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frequency controller from within one process: which wishes reach the emulated GPU, which do
- * not, and how they are counted. Its start is test_controller_start.c's, its end
- * test_controller.py's. */
+/* The frequency controller, tested in one process: which clock requests reach the emulated GPU,
+ * which do not, and how they are counted. test_controller_start.c tests its start,
+ * test_controller.py its end. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,12 +23,12 @@
 #include "client/controller.h"
 
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
-#define LIMIT_S 120.0 /* of every wait: far more than a loaded machine takes */
+#define LIMIT_S 120.0 /* of every wait: far more than a loaded machine needs */
 
 static harpe_gpus *gpus;
 static harpe_frequency_controller *controller;
 
-/* ---- The machine ---------------------------------------------------------------------------- */
+/* ---- The machine ----------------------------------------------------------------------------- */
 
 static void remove_cluster(void) {
     char path[160];
@@ -66,9 +66,8 @@ static int stop_machine(void **state) {
 static void start(harpe_frequency_controller_options options) {
     harpe_error error = {0};
     options.gpus = gpus;
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK) {
+    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
 }
 
 static void pause_s(double seconds) {
@@ -77,7 +76,7 @@ static void pause_s(double seconds) {
     (void)nanosleep(&pause, NULL);
 }
 
-/* An idle GPU is at its lowest clock, or its lock's. */
+/* An idle GPU runs at its lowest clock, or at the clock of its lock. */
 static uint32_t clock_mhz(int gpu) {
     uint32_t mhz = 0;
     assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &mhz, NULL, NULL), HARPE_OK);
@@ -86,48 +85,48 @@ static uint32_t clock_mhz(int gpu) {
 
 static void wait_for_clock(int gpu, uint32_t mhz) {
     double give_up_at = harpe_clock_s() + LIMIT_S;
-    while (clock_mhz(gpu) != mhz && harpe_clock_s() < give_up_at) {
+    while (clock_mhz(gpu) != mhz && harpe_clock_s() < give_up_at)
         pause_s(0.001);
-    }
     assert_int_equal(clock_mhz(gpu), mhz);
 }
 
-/* Counts once every wish is dealt with. */
+/* Returns the counts after every clock request has been handled. */
 static harpe_frequency_controller_counts settled(void) {
     double give_up_at = harpe_clock_s() + LIMIT_S;
     harpe_frequency_controller_counts counts;
     do {
         pause_s(0.001);
         counts = harpe_frequency_controller_count(controller);
-    } while (counts.wishes != counts.written + counts.skipped + counts.superseded + counts.failed &&
+    } while (counts.clock_requests !=
+                 counts.written + counts.skipped + counts.superseded + counts.failed &&
              harpe_clock_s() < give_up_at);
-    assert_int_equal(counts.wishes,
+    assert_int_equal(counts.clock_requests,
                      counts.written + counts.skipped + counts.superseded + counts.failed);
     return counts;
 }
 
 static void wait_until_parked(void) {
     double give_up_at = harpe_clock_s() + LIMIT_S;
-    while (!atomic_load(&controller->slot->is_parked) && harpe_clock_s() < give_up_at) {
+    while (!atomic_load(&controller->slot->is_parked) && harpe_clock_s() < give_up_at)
         pause_s(0.001);
-    }
     assert_true(atomic_load(&controller->slot->is_parked));
 }
 
-/* ---- Wishes --------------------------------------------------------------------------------- */
+/* ---- Requests -------------------------------------------------------------------------------- */
 
-static void a_wish_is_one_word_of_time_and_frequency(void **state) {
+static void a_request_is_one_word_of_time_and_frequency(void **state) {
     (void)state;
     int64_t now_ns = INT64_C(0x123456789ABCDEF0);
-    uint64_t wish = harpe_wish_make(now_ns, 1410);
-    assert_int_equal(harpe_wish_mhz(wish), 1410);
-    assert_int_equal(harpe_wish_age_ns(wish, now_ns), 0);
-    assert_int_equal(harpe_wish_age_ns(wish, now_ns + 12345), 12345);
-    /* The time's 48 bits may have gone round. */
+    uint64_t request = harpe_clock_request_make(now_ns, 1410);
+    assert_int_equal(harpe_clock_request_mhz(request), 1410);
+    assert_int_equal(harpe_clock_request_age_ns(request, now_ns), 0);
+    assert_int_equal(harpe_clock_request_age_ns(request, now_ns + 12345), 12345);
+    /* The 48 bits of the time may have wrapped round. */
     int64_t edge_ns = (INT64_C(1) << 48) - 100;
-    assert_int_equal(harpe_wish_age_ns(harpe_wish_make(edge_ns, 1), edge_ns + 250), 250);
-    assert_int_equal(harpe_wish_mhz(harpe_wish_make(now_ns, -5)), 0);
-    assert_int_equal(harpe_wish_mhz(harpe_wish_make(now_ns, 1000000)), 0xFFFF);
+    assert_int_equal(
+        harpe_clock_request_age_ns(harpe_clock_request_make(edge_ns, 1), edge_ns + 250), 250);
+    assert_int_equal(harpe_clock_request_mhz(harpe_clock_request_make(now_ns, -5)), 0);
+    assert_int_equal(harpe_clock_request_mhz(harpe_clock_request_make(now_ns, 1000000)), 0xFFFF);
 }
 
 static void starts_at_the_highest_clocks_of_its_own_gpu_only(void **state) {
@@ -146,13 +145,17 @@ static void starts_at_the_highest_clocks_of_its_own_gpu_only(void **state) {
 static void the_same_frequency_is_set_once_and_0_leaves_it_alone(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
-    const int wishes[] = {1740, 1200, 1200, 0, 1200, 600, 0};
-    for (size_t i = 0; i < sizeof wishes / sizeof wishes[0]; i++) {
-        harpe_frequency_controller_set(controller, wishes[i]);
+    const int requests[] = {1740, 1200, 1200, 0, 1200, 600, 0};
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        harpe_frequency_controller_set(controller, requests[i]);
         (void)settled();
     }
     harpe_frequency_controller_counts counts = settled();
-    assert_int_equal(counts.wishes, 7);
+    assert_int_equal(counts.clock_requests, 7);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    assert_int_equal(counts.wishes, 7); /* the old name */
+#pragma GCC diagnostic pop
     assert_int_equal(counts.written, 2);
     assert_int_equal(counts.skipped, 5);
     assert_int_equal(counts.superseded, 0);
@@ -162,7 +165,7 @@ static void the_same_frequency_is_set_once_and_0_leaves_it_alone(void **state) {
     assert_true(counts.latency_median_s <= counts.latency_maximum_s);
 }
 
-static void writes_keep_their_distance_and_the_latest_wish_wins(void **state) {
+static void writes_keep_their_distance_and_the_latest_request_wins(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = 0.1});
     double start_s = harpe_clock_s();
@@ -199,18 +202,17 @@ static void dwell_time_is_gpu_time(void **state) {
     assert_true(took_s < 90);
 }
 
-/* ---- Sleeping ------------------------------------------------------------------------------- */
+/* ---- Sleeping -------------------------------------------------------------------------------- */
 
-static void an_idle_controller_sleeps_and_one_wish_wakes_it(void **state) {
+static void an_idle_controller_sleeps_and_one_request_wakes_it(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     wait_until_parked();
     harpe_frequency_controller_set(controller, 600);
     wait_for_clock(0, 600);
     assert_int_equal(atomic_load(&controller->slot->wakes), 1);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++)
         harpe_frequency_controller_set(controller, i % 2 ? 600 : 900);
-    }
     assert_int_equal(atomic_load(&controller->slot->wakes), 1);
     wait_until_parked(); /* a second later */
     harpe_frequency_controller_set(controller, 1200);
@@ -230,17 +232,16 @@ static void a_controller_that_is_not_to_poll_is_woken_each_time(void **state) {
     assert_int_equal(settled().written, 50);
 }
 
-/* ---- Trouble -------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void *set_all_the_time(void *argument) {
     _Atomic bool *is_over = argument;
-    for (int i = 0; !atomic_load(is_over); i++) {
+    for (int i = 0; !atomic_load(is_over); i++)
         harpe_frequency_controller_set(controller, 300 + 15 * (i % 50));
-    }
     return NULL;
 }
 
-static void the_controller_may_die_and_come_back_while_wishes_go_on(void **state) {
+static void the_controller_may_die_and_come_back_while_requests_go_on(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     harpe_error error = {0};
@@ -253,17 +254,15 @@ static void the_controller_may_die_and_come_back_while_wishes_go_on(void **state
         kill(atomic_load(&controller->process), SIGKILL);
         double give_up_at = harpe_clock_s() + LIMIT_S;
         while (harpe_frequency_controller_check(controller, &error) == HARPE_OK &&
-               harpe_clock_s() < give_up_at) {
+               harpe_clock_s() < give_up_at)
             pause_s(0.001);
-        }
         assert_int_equal(error.status, HARPE_UNAVAILABLE);
         uint64_t written = harpe_frequency_controller_count(controller).written;
         harpe_status status = harpe_frequency_controller_restart(controller, &error);
         if (status != HARPE_OK) fail_msg("%s", error.message);
         while (harpe_frequency_controller_count(controller).written <= written &&
-               harpe_clock_s() < give_up_at) {
+               harpe_clock_s() < give_up_at)
             pause_s(0.001);
-        }
         assert_true(harpe_frequency_controller_count(controller).written > written);
     }
     atomic_store(&is_over, true);
@@ -295,11 +294,10 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
         HARPE_OK);
     kill(atomic_load(&controller->process), SIGKILL);
     double give_up_at = harpe_clock_s() + LIMIT_S;
-    while (!harpe_frequency_controller_has_died(controller) && harpe_clock_s() < give_up_at) {
+    while (!harpe_frequency_controller_has_died(controller) && harpe_clock_s() < give_up_at)
         pause_s(0.001);
-    }
     assert_true(harpe_frequency_controller_has_died(controller));
-    put_file(files->path, "slow_set=20000\n"); /* 10 s before the effect, and as long after */
+    put_file(files->path, "slow_set=20000\n"); /* 10 s before the effect, and 10 s after it */
     double start_s = harpe_clock_s();
     assert_int_equal(pthread_create(&thread, NULL, give_up, &gives_up), 0);
     assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
@@ -307,7 +305,7 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
     assert_true(harpe_clock_s() - start_s < 9);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
-    assert_int_equal(clock_mhz(0), 1740); /* not yet: nor have those calls waited for it */
+    assert_int_equal(clock_mhz(0), 1740); /* still: nothing has waited for the driver */
     put_file(files->path, "\n");
     wait_for_clock(0, 210);
     unsetenv("HARPE_EMULATOR_FAULTS_FILE");
@@ -335,20 +333,20 @@ static void what_makes_no_sense_is_refused(void **state) {
     harpe_frequency_controller_set(NULL, 900);
     harpe_frequency_controller_stop(NULL);
     assert_int_equal(harpe_frequency_controller_check(NULL, &error), HARPE_OK);
-    assert_int_equal(harpe_frequency_controller_count(NULL).wishes, 0);
+    assert_int_equal(harpe_frequency_controller_count(NULL).clock_requests, 0);
 }
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_machine, stop_machine)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wish_is_one_word_of_time_and_frequency),
+        cmocka_unit_test(a_request_is_one_word_of_time_and_frequency),
         TEST(starts_at_the_highest_clocks_of_its_own_gpu_only),
         TEST(the_same_frequency_is_set_once_and_0_leaves_it_alone),
-        TEST(writes_keep_their_distance_and_the_latest_wish_wins),
+        TEST(writes_keep_their_distance_and_the_latest_request_wins),
         TEST(dwell_time_is_gpu_time),
-        TEST(an_idle_controller_sleeps_and_one_wish_wakes_it),
+        TEST(an_idle_controller_sleeps_and_one_request_wakes_it),
         TEST(a_controller_that_is_not_to_poll_is_woken_each_time),
-        TEST(the_controller_may_die_and_come_back_while_wishes_go_on),
+        TEST(the_controller_may_die_and_come_back_while_requests_go_on),
         TEST(the_end_does_not_wait_for_a_driver_that_is_slow),
         TEST(what_makes_no_sense_is_refused),
     };

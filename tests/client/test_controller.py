@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frequency controller on an emulated GPU, with real processes: however the trainer ends, the
-GPU is put back and nothing is left behind. How fast is bench/kill_training's matter."""
+GPU's settings are restored and nothing is left behind. bench/kill_training measures the time."""
 import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ ALREADY_EXISTS, NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 4, 11, 5, 15
 
 
 class Trainer:
-    """A trainer that has started its controller, and answers."""
+    """A trainer that has started its controller and answers commands."""
 
     def __init__(self, machine, **environment):
         self.process = machine.start(**environment)
@@ -42,7 +43,7 @@ class Trainer:
         return self.answer()
 
     def counts(self):
-        names = ("wishes", "written", "skipped", "superseded", "failed", "median_s", "p99_s", "maximum_s")
+        names = ("clock_requests", "written", "skipped", "superseded", "failed", "median_s", "p99_s", "maximum_s")
         return dict(zip(names, (float(value) for value in self.ask("count").split())))
 
     def kill(self, number=signal.SIGKILL):
@@ -81,6 +82,52 @@ class Controller(unittest.TestCase):
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertEqual(self.machine.state(), self.machine.found)
 
+    # ---- Obedience
+
+    def obeys(self, trainer):
+        names = ("looks", "disobeyed", "disobeys", "wanted_mhz", "held_mhz", "reasons")
+        return dict(zip(names, map(int, trainer.ask("obeys").split())))
+
+    def wait_for_looks(self, trainer, name="looks", more=3):
+        before = self.obeys(trainer)[name]
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)[name] >= before + more,
+                                                     kills.LIMIT_S), self.obeys(trainer))
+        return self.obeys(trainer)
+
+    def test_a_gpu_that_does_not_obey_is_noticed(self):
+        trainer = self.started()
+        self.set(trainer, 1200)
+        self.assertEqual(self.obeys(trainer)["looks"], 0)  # a GPU without work shows nothing
+        self.machine.call("harpe_emulator_wait", 0, 1)
+        seen = self.wait_for_looks(trainer)
+        self.assertEqual((seen["disobeyed"], seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (0, 0, 1200, 1200))
+        # Another program removes the lock, or sets another.
+        self.machine.call("nvmlDeviceResetGpuLockedClocks", self.machine.handle)
+        seen = self.wait_for_looks(trainer, "disobeyed")
+        self.assertEqual((seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (1, 1200, kills.HIGHEST_MHZ))
+        self.machine.call("nvmlDeviceSetGpuLockedClocks", self.machine.handle, 600, 600)
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)["held_mhz"] == 600, kills.LIMIT_S))
+        self.assertEqual(self.obeys(trainer)["disobeys"], 1)
+        # The next request has effect again. A change takes time, so a clock of before is no fault.
+        self.set(trainer, 900)
+        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)["held_mhz"] == 900, kills.LIMIT_S))
+        seen = self.wait_for_looks(trainer)
+        self.assertEqual((seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (0, 900, 900))
+        self.machine.call("harpe_emulator_wait", 0, 0)
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.assertEqual(self.machine.state(), self.machine.found)
+
+    def test_a_training_that_changes_clocks_all_the_time_obeys(self):
+        trainer = self.started()
+        self.machine.call("harpe_emulator_wait", 0, 1)
+        for _ in range(30):
+            for mhz in (600, 1200, 900):
+                trainer.ask(f"set {mhz}")
+                time.sleep(0.01)
+        seen = self.obeys(trainer)
+        self.assertEqual(seen["disobeyed"], 0, seen)
+        self.machine.call("harpe_emulator_wait", 0, 0)
+
     # ---- The trainer's end
 
     def test_stop_puts_everything_back(self):
@@ -116,7 +163,7 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         trainer.kill(signal.SIGSTOP)
         time.sleep(0.1)
-        self.assertEqual(self.machine.clock(), 1200)  # a stopped trainer is not a dead one
+        self.assertEqual(self.machine.clock(), 1200)  # a stopped trainer is not a dead trainer
         trainer.kill()
         self.check_restored()
 
@@ -135,10 +182,10 @@ class Controller(unittest.TestCase):
             faults.write_text("slow_set=20000")
             self.assertEqual(trainer.ask("set 600"), "set")
             time.sleep(2)
-            faults.unlink()  # the one call is under way
+            faults.unlink()  # the single call is in progress
             trainer.kill()
             self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.LIMIT_S))
-            # It locks the clock after all, ten seconds after it began; that is undone as well.
+            # It still locks the clock ten seconds after it began. This lock is also undone.
             self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, kills.LIMIT_S))
             self.check_restored(within_s=kills.LIMIT_S)
 
@@ -149,7 +196,7 @@ class Controller(unittest.TestCase):
         try:
             trainer.kill()
             self.check_restored()
-            os.kill(child, 0)  # it is still there
+            os.kill(child, 0)  # it still exists
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -214,7 +261,7 @@ class Controller(unittest.TestCase):
         first, = self.machine.controllers()
         os.kill(first, signal.SIGKILL)
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-        # Its memory goes before its end of the socket does.
+        # Its memory is released before its end of the socket is closed.
         self.assertIsNotNone(self.machine.wait_until(
             lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), kills.LIMIT_S))
         for _ in range(2):
@@ -256,11 +303,12 @@ class Controller(unittest.TestCase):
                               text=True, capture_output=True, timeout=120)
 
     def records(self):
-        """Of this machine's GPU: what is noted on disk."""
+        """Returns the file that stores the settings of this machine's GPU."""
         return sorted(path.name for path in kills.NOTES.glob(f"{self.machine.uuid()}.*"))
 
     def kill_both(self, trainer, controller_first=True):
-        """At the same instant, as far as signals go. Nobody is left who could put the GPU back."""
+        """Kills both at the same instant, as far as signals allow. No process is left that could
+        restore the GPU."""
         controller, = self.machine.controllers()
         for process in (controller, trainer.process.pid) if controller_first else (trainer.process.pid, controller):
             os.kill(process, signal.SIGSTOP)
@@ -274,7 +322,7 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         self.kill_both(trainer)
         self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        self.assertEqual(len(self.records()), 2)  # and the lock of the dead
+        self.assertEqual(len(self.records()), 2)  # and removes the lock of the dead process
         return trainer
 
     def test_what_is_found_is_on_disk_while_it_is_changed_and_only_then(self):
@@ -384,7 +432,7 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         controller, = self.machine.controllers()
         os.kill(controller, signal.SIGSTOP)
-        trainer.kill()  # a zombie until it is waited for
+        trainer.kill()  # a zombie until its parent waits for it
         os.kill(controller, signal.SIGKILL)
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
@@ -415,11 +463,11 @@ class Controller(unittest.TestCase):
         self.left_changed()
         uuid, notes = self.machine.uuid(), {path.name: path.read_bytes() for path in
                                             kills.NOTES.glob(f"{self.machine.uuid()}.*")}
-        # Under another cluster, the record is left alone while its own cluster is there.
+        # Under another cluster name, the record is not used while its own cluster exists.
         result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
         self.assertRegex(result.stdout, f"GPU {uuid}: left alone")
         self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        # A new cluster of the same name has the same UUIDs, and other settings.
+        # A new cluster with the same name has the same UUIDs but different settings.
         self.machine.close()
         self.machine = kills.Machine(BUILD)
         self.assertEqual(self.machine.uuid(), uuid)
@@ -466,7 +514,7 @@ class Controller(unittest.TestCase):
     @unittest.skipIf(os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"),
                      "needs root, to be another user")
     def test_another_user_cannot_keep_a_controller_out(self):
-        # He binds the name that claimed a GPU, and has nowhere to put a lock of his own.
+        # This user binds the name that claims a GPU, and has no directory for a lock of its own.
         holder = subprocess.Popen(["/usr/bin/python3", "-c", """
 import glob, os, socket, sys, time
 folder, uuid = sys.argv[1:]
@@ -554,7 +602,7 @@ time.sleep(600)
     def test_zeusd_is_asked_instead_of_the_driver(self):
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder, \
                 zeusd.Zeusd(self.machine, pathlib.Path(folder, "zeusd.sock")) as server:
-            # The trainer and its controller may change nothing themselves.
+            # The trainer and its controller themselves must not be able to change anything.
             trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", ZEUSD_SOCK_PATH=str(server.path))
             self.set(trainer, 1200)
             trainer.kill()
@@ -585,6 +633,81 @@ time.sleep(600)
         self.addCleanup(trainer.end)
         self.assertRegex(trainer.first, f"^failed {UNAVAILABLE}: zeusd at '/nowhere/zeusd.sock' .*ZEUSD_SOCK_PATH")
         self.check_restored()
+
+    def test_a_zeusd_behind_tcp_with_a_token(self):
+        with zeusd.Zeusd(self.machine, None, token="a.good.token") as server:
+            trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", ZEUSD_HOST_PORT=server.host_port,
+                                   ZEUSD_TOKEN=" a.good.token\n")
+            self.set(trainer, 1200)
+            trainer.kill()
+            self.check_restored()
+            self.assertIn("/gpu/reset_gpu_locked_clocks?gpu_ids=0&block=true", server.calls)
+
+    def test_a_zeusd_that_wants_a_token(self):
+        with zeusd.Zeusd(self.machine, None, token="a.good.token") as server:
+            for token, advice in ((None, "set ZEUSD_TOKEN to a token"), ("another", "is not accepted")):
+                given = {"ZEUSD_TOKEN": token} if token else {}
+                trainer = Trainer(self.machine, ZEUSD_HOST_PORT=server.host_port, **given)
+                self.addCleanup(trainer.end)
+                self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0: zeusd refuses .* 401: .*{advice}")
+                self.check_restored()
+            self.assertEqual(server.calls, [])
+
+    def test_the_socket_of_zeusd_comes_before_its_port(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder, \
+                zeusd.Zeusd(self.machine, pathlib.Path(folder, "zeusd.sock"), token="t") as server:
+            trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", ZEUSD_SOCK_PATH=str(server.path),
+                                   ZEUSD_HOST_PORT="127.0.0.1:1", ZEUSD_TOKEN="t")
+            trainer.kill()
+            self.check_restored()
+
+    def test_values_for_zeusd_that_cannot_be_right(self):
+        cases = [({"ZEUSD_HOST_PORT": text}, f"ZEUSD_HOST_PORT: expected HOST:PORT, found '{re.escape(text)}'")
+                 for text in ("somewhere", ":80", "somewhere:", "somewhere:port", "somewhere:99999", "::1:80", "[::1:80", "http://h:1",
+                              "h:1/path", "user@h:1", "h:1 ", "h" * 400 + ":1")]
+        cases.append(({"ZEUSD_HOST_PORT": "127.0.0.1:1"}, "zeusd at '127.0.0.1:1' does not answer .*ZEUSD_HOST_PORT"))
+        cases.append(({"ZEUSD_HOST_PORT": "127.0.0.1:1", "ZEUSD_TOKEN": "two words"}, "ZEUSD_TOKEN"))
+        cases.append(({"ZEUSD_HOST_PORT": "127.0.0.1:1", "ZEUSD_TOKEN": "x" * 5000}, "ZEUSD_TOKEN: has more than 4096"))
+        for environment, message in cases:
+            with self.subTest(environment=environment):
+                trainer = Trainer(self.machine, **environment)
+                self.addCleanup(trainer.end)
+                self.assertRegex(trainer.first, f"^failed [0-9]+: {message[:200]}")
+                self.assertNotIn("xxxx", trainer.first)
+                self.assertNotIn("two words", trainer.first)
+        self.check_restored()
+
+    def test_the_next_start_restores_through_tcp(self):
+        with zeusd.Zeusd(self.machine, None, token="secret-token") as server:
+            where = {"ZEUSD_HOST_PORT": server.host_port, "ZEUSD_TOKEN": "secret-token"}
+            trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", **where)
+            self.set(trainer, 1200)
+            for victim in (*self.machine.controllers(), trainer.process.pid):
+                os.kill(victim, signal.SIGKILL)
+            trainer.process.wait()
+            records = list(kills.NOTES.glob(f"{self.machine.uuid()}.*"))
+            self.assertTrue(any(server.host_port in path.read_text() for path in records), records)
+            self.assertFalse(any("secret-token" in path.read_text() for path in records))
+            command = [BUILD / "harpe", "gpus", "--restore"]
+            environment = dict(self.machine.environment, HARPE_EMULATOR_FAULTS="no_permission")
+            refused = subprocess.run(command, env=environment, capture_output=True, text=True)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn("ZEUSD_TOKEN", refused.stderr + refused.stdout)
+            subprocess.run(command, env=dict(environment, **where), check=True, stdout=subprocess.DEVNULL)
+            self.check_restored()
+
+    @unittest.skipUnless(shutil.which("zeusd"), "zeusd is not installed (cargo install zeusd)")
+    def test_the_published_zeusd(self):
+        """Runs the real daemon on the emulated GPU, over its socket and over TCP with a token."""
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            for daemon in (zeusd.Published(self.machine, pathlib.Path(folder, "zeusd.sock")),
+                           zeusd.Published(self.machine, None)):
+                with daemon:
+                    trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", **daemon.environment)
+                    self.set(trainer, 1200)
+                    self.set(trainer, 900)
+                    trainer.kill()
+                    self.check_restored()
 
 
 unittest.main()

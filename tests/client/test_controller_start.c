@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting a frequency controller, and with it any side process, where the starter is signalled all
- * the time, or on a kernel that lacks what is needed. */
+/* The start of a frequency controller, and thus of any helper process, while the starter receives
+ * signals all the time, or on a kernel that lacks a required call. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -57,9 +57,9 @@ static int stop_machine(void **state) {
     return 0;
 }
 
-/* ---- Children ------------------------------------------------------------------------------- */
+/* ---- Children -------------------------------------------------------------------------------- */
 
-/* In a child of the test's, so that what it does to its process ends with it. */
+/* Runs in a child of the test, so that changes to its process end with it. */
 static int in_a_child(int (*function)(void *argument), void *argument) {
     int ended = -1;
     pid_t child = fork();
@@ -68,7 +68,7 @@ static int in_a_child(int (*function)(void *argument), void *argument) {
     return WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
 }
 
-/* ---- Signals -------------------------------------------------------------------------------- */
+/* ---- Signals --------------------------------------------------------------------------------- */
 
 static _Atomic int *wrong_handlers; /* shared memory */
 static pid_t starter;
@@ -118,7 +118,7 @@ static void the_starters_signal_handlers_run_in_no_other_process(void **state) {
     munmap((void *)wrong_handlers, sizeof *wrong_handlers);
 }
 
-/* ---- Kernels -------------------------------------------------------------------------------- */
+/* ---- Kernels --------------------------------------------------------------------------------- */
 
 typedef struct missing_call {
     unsigned number;
@@ -126,7 +126,7 @@ typedef struct missing_call {
     const char *name;
 } missing_call;
 
-/* The exit code says what went wrong. */
+/* The exit code gives the reason. */
 static int start_without(void *argument) {
     const missing_call *missing = argument;
     struct sock_filter rules[] = {
@@ -150,9 +150,8 @@ static void a_kernel_that_is_too_old_is_told(void **state) {
     missing_call calls[] = {{SYS_pidfd_open, ENOSYS, "pidfd_open"},
                             {SYS_close_range, ENOSYS, "close_range"},
                             {SYS_close_range, EPERM, "close_range"}};
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
         assert_int_equal(in_a_child(start_without, &calls[i]), 0);
-    }
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frequency controller and a zeusd that refuses, goes away, comes back, or is overtaken. The
- * stand-in only answers: it changes no GPU. */
+/* The frequency controller with a zeusd that refuses, goes away, comes back, or is overtaken. The
+ * stand-in only answers; it changes no GPU. */
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,12 +14,12 @@ enum { MAX_PEERS = 16 };
 
 typedef struct zeusd {
     char path[100];
-    const char *refused[2]; /* routes that are answered with `refusal` */
+    const char *refused[2]; /* routes whose answer is `refusal` */
     const char *refusal;
-    _Atomic(harpe_controller_slot *) overtaken; /* clocks are locked again while they are reset */
+    _Atomic(harpe_controller_changes *) overtaken; /* clocks are locked again during their reset */
     atomic_bool is_over;
     pthread_t thread;
-    struct pollfd sockets[1 + MAX_PEERS]; /* the first one listens */
+    struct pollfd sockets[1 + MAX_PEERS]; /* the first listens */
     nfds_t count;
 } zeusd;
 
@@ -29,13 +29,11 @@ static void answer_peer(zeusd *one, int peer) {
     ssize_t got = recv(peer, request, sizeof request - 1, 0);
     if (got <= 0) return; /* closed at the end */
     request[got] = '\0';
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++)
         if (one->refused[i] && strstr(request, one->refused[i])) status = one->refusal;
-    }
-    harpe_controller_slot *slot = atomic_load(&one->overtaken);
-    if (slot && strstr(request, "/gpu/reset_gpu_locked_clocks")) {
-        atomic_fetch_or(&slot->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    }
+    harpe_controller_changes *changes = atomic_load(&one->overtaken);
+    if (changes && strstr(request, "/gpu/reset_gpu_locked_clocks"))
+        atomic_fetch_or(&changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
     snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
              strlen(status), status);
     (void)!send(peer, answer, strlen(answer), MSG_NOSIGNAL);
@@ -72,9 +70,8 @@ static void start_zeusd(zeusd *one, const char *folder) {
 static void stop_zeusd(zeusd *one) {
     atomic_store(&one->is_over, true);
     pthread_join(one->thread, NULL);
-    for (nfds_t i = 0; i < one->count; i++) {
+    for (nfds_t i = 0; i < one->count; i++)
         close(one->sockets[i].fd);
-    }
     unlink(one->path);
 }
 
@@ -99,7 +96,7 @@ static void only_the_graphics_clock_must_be_allowed(void **state) {
                  .refusal = "403 Forbidden"};
     start_zeusd(&one, files->root);
     harpe_status status = start_controller(&one, &controller, &error);
-    if (status) print_error("%s\n", error.message);
+    if (status != HARPE_OK) print_error("%s\n", error.message);
     assert_int_equal(status, HARPE_OK);
     harpe_frequency_controller_stop(controller);
     stop_zeusd(&one);
@@ -116,40 +113,40 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
     harpe_controller_header header = {.library_path = EMULATOR};
     assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
     snprintf(header.uuid, sizeof header.uuid, "%s", harpe_gpu_info_at(gpus, 0)->uuid);
-    snprintf(header.zeusd_socket, sizeof header.zeusd_socket, "%s", one->path);
+    snprintf(header.zeusd.place.socket, sizeof header.zeusd.place.socket, "%s", one->path);
     harpe_gpus_close(gpus);
     assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
 }
 
 static void a_write_that_lands_during_a_reset_stays_noted(void **state) {
     scratch *files = *state;
-    static harpe_controller_slot slot;
+    static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
-    zeusd one = {.overtaken = &slot};
+    zeusd one = {.overtaken = &changes};
     start_zeusd(&one, files->root);
     open_gpu(&one, &gpu);
-    atomic_store(&slot.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
-    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_OK);
-    assert_int_equal(atomic_load(&slot.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    atomic_store(&changes.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
+    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
+    assert_int_equal(atomic_load(&changes.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
     atomic_store(&one.overtaken, NULL); /* nothing is under way */
-    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_OK);
-    assert_int_equal(atomic_load(&slot.touched), 0);
+    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
+    assert_int_equal(atomic_load(&changes.touched), 0);
     harpe_controller_gpu_close(&gpu);
     stop_zeusd(&one);
 }
 
-static void what_could_not_be_put_back_stays_noted(void **state) {
+static void what_could_not_be_restored_stays_noted(void **state) {
     scratch *files = *state;
-    static harpe_controller_slot slot;
+    static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
     zeusd one = {.refused = {"/gpu/reset_gpu_locked_clocks"}, .refusal = "500 the GPU is lost"};
     start_zeusd(&one, files->root);
     open_gpu(&one, &gpu);
-    atomic_store(&slot.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
-    assert_int_equal(harpe_controller_gpu_put_back(&gpu, &slot, ~0U, &error), HARPE_GPU_LOST);
-    assert_int_equal(atomic_load(&slot.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    atomic_store(&changes.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
+    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_GPU_LOST);
+    assert_int_equal(atomic_load(&changes.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
     harpe_controller_gpu_close(&gpu);
     stop_zeusd(&one);
 }
@@ -187,7 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(only_the_graphics_clock_must_be_allowed),
         TEST(a_write_that_lands_during_a_reset_stays_noted),
-        TEST(what_could_not_be_put_back_stays_noted),
+        TEST(what_could_not_be_restored_stays_noted),
         TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
     };
     return cmocka_run_group_tests(tests, start_machine, stop_machine);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/pipeline_loop.c as its readers meet it: a job of two processes on emulated GPUs, with a
-real server, with both optimizers, and without anything that it needs."""
+"""examples/pipeline_loop.c as a reader runs it: a job of two processes on emulated GPUs, with a
+real server, with both optimizers, and without its requirements."""
 import os
 import pathlib
 import subprocess
@@ -17,7 +17,7 @@ LIMIT_S = 600
 
 
 def plan_1f1b(ranks, microbatches):
-    """Ever lower clocks on later stages."""
+    """Returns a plan with lower clocks on later stages."""
     def instructions(rank):
         forwards = backwards = 0
         while backwards < microbatches:
@@ -37,7 +37,7 @@ class PipelineLoop(ServerTest):
         super().setUp()
 
     def run_ranks(self, ranks, *arguments, more="", time_scale=10):
-        """Their output lines; one emulated machine for all."""
+        """Returns the output lines of the processes, which share one emulated machine."""
         command = [f"{LOOP} --rank {rank} --ranks {ranks} {' '.join(map(str, arguments))}"
                    for rank in range(ranks)]
         script = " & ".join(command) + " & wait" + more
@@ -74,7 +74,7 @@ class PipelineLoop(ServerTest):
         lines, log = self.run_ranks(1, "--steps", 30, "--server", "http://127.0.0.1:9")
         self.assertRegex(lines[0], r"job \(none\), round -1, 30 steps of which 0 did not fit")
         self.assertEqual(log.count("\n"), 1, log)
-        self.assertIn("no schedules for now, training goes on as it is", log)
+        self.assertIn("no schedules for now, training continues unchanged", log)
 
     def test_without_gpus_it_trains(self):
         environment = dict(os.environ, HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1",

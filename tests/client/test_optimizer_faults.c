@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the optimizer does when something is wrong: training goes on and never waits, the log has
- * one line for each cause, all is well again when the cause is gone, and the GPU is put back. */
+/* The optimizer in case of failures: training goes on and never waits, the log has one line for
+ * each cause, everything works again after the cause has ended, and the GPU's settings are
+ * restored. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -25,7 +26,7 @@ static void a_server_that_never_comes_is_one_line(void **state) {
     (void)state;
     training *one = start_training("http://127.0.0.1:9", 0, 1);
     WAIT_UNTIL(one, count_lines(one, NO_SCHEDULES) == 1);
-    pause_s(1); /* several more tries */
+    pause_s(1); /* enough for several more attempts */
     assert_trains_on(one);
     assert_int_equal(look(one).state, HARPE_PFO_REGISTERING);
     assert_int_equal(look(one).round, -1);
@@ -76,15 +77,14 @@ static void a_server_that_forgot_the_job_gets_it_anew(void **state) {
     training *ranks[] = {start_training(one.url, 0, 2), start_training(one.url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
     kill_server(&one);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         WAIT_UNTIL(ranks[r], count_lines(ranks[r], NO_SCHEDULES) == 1);
-    }
     pause_s(1.1); /* a job of another second has another id */
     char before[256];
     snprintf(before, sizeof before, "%s", look(ranks[0]).job_id);
     one = start_server(files->root, "empty.db", one.port, NULL);
     for (int r = 0; r < 2; r++) {
-        WAIT_UNTIL(ranks[r], count_lines(ranks[r], "registering anew") == 1);
+        WAIT_UNTIL(ranks[r], count_lines(ranks[r], "registering again") == 1);
         WAIT_UNTIL(ranks[r], strcmp(look(ranks[r]).job_id, before) != 0 &&
                                  look(ranks[r]).job_id[0] && look(ranks[r]).round >= 1);
     }
@@ -98,7 +98,7 @@ static void a_server_that_forgot_the_job_gets_it_anew(void **state) {
 
 typedef struct garbage {
     const char *name, *answer;
-    size_t more; /* bytes of zeros after it */
+    size_t more; /* zero bytes follow */
 } garbage;
 
 typedef struct garbage_server {
@@ -124,9 +124,8 @@ static void answer_with_garbage(garbage_server *one, int peer) {
 
 static void *serve_garbage(void *user) {
     garbage_server *one = user;
-    for (int peer; (peer = accept(one->listener, NULL, NULL)) >= 0;) {
+    for (int peer; (peer = accept(one->listener, NULL, NULL)) >= 0;)
         answer_with_garbage(one, peer);
-    }
     return NULL;
 }
 
@@ -134,7 +133,7 @@ static void start_garbage(garbage_server *one) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     one->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* A real server takes the port over while old connections fade away. */
+    /* A real server takes over the port while old connections are still closing. */
     setsockopt(one->listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     assert_int_equal(bind(one->listener, (struct sockaddr *)&address, length), 0);
     assert_int_equal(listen(one->listener, 8), 0);
@@ -186,7 +185,7 @@ static void garbage_is_one_line_and_a_real_server_is_welcome(void **state) {
 
 static void a_job_that_fails_on_the_server_keeps_training(void **state) {
     scratch *files = *state;
-    write_plan(files->root, 2); /* two lists for one rank */
+    write_plan(files->root, 2); /* two lists for a single rank */
     server one = start_server(files->root, "jobs.db", 0, NULL);
     training *rank = start_training(one.url, 0, 1);
     WAIT_UNTIL(rank, count_lines(rank, "the server answered 500") == 1);
@@ -281,7 +280,7 @@ static void steps_that_never_fit_hold_up_no_round(void **state) {
     }
 }
 
-/* Steps of four instructions, and a scheduler that was told of eight. */
+/* The steps have four instructions, but the scheduler expects eight. */
 static void a_wrong_number_of_microbatches_is_told_by_the_server(void **state) {
     scratch *files = *state;
     static const char *const more[] = {
@@ -330,10 +329,10 @@ static void permission_that_comes_late_is_used(void **state) {
     training *rank = start_training(one.url, 0, 1);
     assert_int_equal(count_lines(rank, "clocks are not controlled"), 1);
     assert_reaches_round(rank, 2);
-    pause_s(1.5); /* it is tried again in between, without a word */
+    pause_s(1.5); /* further attempts in between are not logged */
     put_file(files->path, "\n");
     WAIT_UNTIL(rank, count_lines(rank, "clocks are controlled again") == 1);
-    WAIT_UNTIL(rank, look(rank).controller.wishes > 0);
+    WAIT_UNTIL(rank, look(rank).controller.clock_requests > 0);
     end_with_warnings(rank, 1);
     unsetenv("HARPE_EMULATOR_FAULTS_FILE");
     kill_server(&one);
@@ -349,7 +348,7 @@ static void without_a_gpu_times_are_measured(void **state) {
     assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
     assert_reaches_round(rank, 2);
     assert_int_equal(count_lines(rank, "there is no GPU 7"), 1);
-    rank->options.device_id = 0; /* nothing was done to it */
+    rank->options.device_id = 0; /* its settings have not changed */
     end_with_warnings(rank, 1);
     kill_server(&one);
 }
@@ -378,21 +377,23 @@ static void strict_mode_wants_its_gpu(void **state) {
     free(rank);
 }
 
-/* The process of this test's only controller: a detached `harpe` that is no child and no server. */
+/* Returns the process of this test's only controller: a detached `harpe` that is neither a child
+ * nor a server. */
 static pid_t find_controller(void) {
     DIR *folder = opendir("/proc");
     char mine[64];
     pid_t found = 0;
     assert_non_null(folder);
     snprintf(mine, sizeof mine, "HARPE_EMULATOR_CLUSTER=test-training-%d", (int)getpid());
-    for (const struct dirent *entry; !found && (entry = readdir(folder)) != NULL;) {
+    for (const struct dirent *entry; !found && (entry = readdir(folder));) {
         char path[300], text[256];
         snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
         FILE *file = fopen(path, "r");
         size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
         if (file) fclose(file);
         text[length] = '\0';
-        if (length < 7 || strcmp(text, "harpe") != 0) continue; /* the server has its whole path */
+        /* the server's command line has its whole path */
+        if (length < 7 || strcmp(text, "harpe") != 0) continue;
         snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
         char *environment = read_text(path);
         if (memmem(environment, 1 << 16, mine, strlen(mine))) found = atoi(entry->d_name);
@@ -420,7 +421,7 @@ static void a_killed_controller_is_replaced(void **state) {
     kill_server(&one);
 }
 
-/* As one whose driver hangs: it takes what it is sent, and says nothing. */
+/* Simulates a process whose driver hangs: it accepts data and sends nothing. */
 static void a_controller_that_does_not_answer_does_not_hold_up_the_end(void **state) {
     scratch *files = *state;
     char program[600], started[600], script[1400];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Following a schedule, and handing schedules over between threads: no server, no GPU. */
+/* Following a schedule, and passing schedules between threads, without a server or a GPU. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +37,8 @@ static void end(harpe_follower *follower, harpe_schedule_exchange *exchange) {
 
 static int next(harpe_follower *follower, const char *name) {
     int frequency_mhz = -1;
-    harpe_misfit misfit;
-    assert_true(harpe_follower_next(follower, name, &frequency_mhz, &misfit));
+    harpe_mismatch mismatch;
+    assert_true(harpe_follower_next(follower, name, &frequency_mhz, &mismatch));
     return frequency_mhz;
 }
 
@@ -46,17 +46,17 @@ static void instruction_k_gets_entry_k(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
     for (int step = 0; step < 3; step++) {
-        /* Names are compared by their text: callers may put them where they like. */
+        /* Names are compared by their text, so callers may store them anywhere. */
         char name[] = "forward";
         harpe_follower_begin_step(&follower, &exchange);
         assert_int_equal(next(&follower, name), 1200);
         memcpy(name, "backward", sizeof name - 1);
         assert_int_equal(next(&follower, "backward"), 1305);
         assert_int_equal(next(&follower, "forward"), 0);
-        assert_true(harpe_follower_end_step(&follower, &misfit));
+        assert_true(harpe_follower_end_step(&follower, &mismatch));
     }
     assert_int_equal(follower.fitting_steps, 3);
     end(&follower, &exchange);
@@ -66,22 +66,22 @@ static void without_schedule_clocks_are_left_alone(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     harpe_follower_begin_step(&follower, &exchange);
     assert_int_equal(next(&follower, "anything"), 0);
-    assert_true(harpe_follower_end_step(&follower, &misfit));
+    assert_true(harpe_follower_end_step(&follower, &mismatch));
 }
 
 static void an_empty_schedule_means_the_highest_clock_and_fits_everything(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     harpe_schedule_post(&exchange, make_schedule(NULL, 0, 0));
     harpe_follower_begin_step(&follower, &exchange);
     assert_int_equal(next(&follower, "anything"), HIGHEST_MHZ);
     assert_int_equal(next(&follower, "else"), HIGHEST_MHZ);
-    assert_true(harpe_follower_end_step(&follower, &misfit));
+    assert_true(harpe_follower_end_step(&follower, &mismatch));
     assert_int_equal(follower.fitting_steps, 1);
     end(&follower, &exchange);
 }
@@ -90,17 +90,17 @@ static void what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step(v
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     int frequency_mhz;
     char line[512];
     harpe_schedule_post(&exchange, make_schedule(three, 3, 7));
     harpe_follower_begin_step(&follower, &exchange);
     assert_int_equal(next(&follower, "forward"), 1200);
-    assert_false(harpe_follower_next(&follower, "forward", &frequency_mhz, &misfit));
+    assert_false(harpe_follower_next(&follower, "forward", &frequency_mhz, &mismatch));
     assert_int_equal(frequency_mhz, HIGHEST_MHZ);
     assert_int_equal(next(&follower, "backward"), HIGHEST_MHZ);
-    assert_true(harpe_follower_end_step(&follower, &misfit)); /* told already */
-    harpe_misfit_describe(&misfit, line, sizeof line);
+    assert_true(harpe_follower_end_step(&follower, &mismatch)); /* already reported */
+    harpe_mismatch_describe(&mismatch, line, sizeof line);
     assert_string_equal(line, "a step does not fit its schedule of 3 instructions (round 7): "
                               "instruction 1 is 'forward' where 'backward' is scheduled");
     harpe_follower_begin_step(&follower, &exchange);
@@ -113,11 +113,11 @@ static void outside_of_steps_the_clock_is_the_highest(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     harpe_schedule_post(&exchange, make_schedule(three, 1, 0));
     harpe_follower_begin_step(&follower, &exchange);
     assert_int_equal(next(&follower, "forward"), 1200);
-    assert_true(harpe_follower_end_step(&follower, &misfit));
+    assert_true(harpe_follower_end_step(&follower, &mismatch));
     assert_int_equal(next(&follower, "forward"), HIGHEST_MHZ);
     end(&follower, &exchange);
 }
@@ -128,7 +128,7 @@ static void long_names_are_cut_in_messages_only(void **state) {
     harpe_scheduled_instruction one[] = {{name, 900}};
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     int frequency_mhz;
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = '\0';
@@ -137,9 +137,9 @@ static void long_names_are_cut_in_messages_only(void **state) {
     assert_int_equal(next(&follower, name), 900);
     harpe_follower_begin_step(&follower, &exchange);
     name[150] = 'y';
-    assert_false(harpe_follower_next(&follower, name, &frequency_mhz, &misfit));
-    harpe_misfit_describe(&misfit, line, sizeof line);
-    assert_int_equal(strlen(misfit.found), HARPE_INSTRUCTION_SIZE - 1);
+    assert_false(harpe_follower_next(&follower, name, &frequency_mhz, &mismatch));
+    harpe_mismatch_describe(&mismatch, line, sizeof line);
+    assert_int_equal(strlen(mismatch.found), HARPE_INSTRUCTION_SIZE - 1);
     end(&follower, &exchange);
 }
 
@@ -147,19 +147,19 @@ static void an_instruction_without_a_name_does_not_fit(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     int frequency_mhz = -1;
     char line[512];
     harpe_follower_begin_step(&follower, &exchange);
-    assert_true(harpe_follower_next(&follower, NULL, &frequency_mhz, &misfit)); /* no schedule */
+    assert_true(harpe_follower_next(&follower, NULL, &frequency_mhz, &mismatch)); /* no schedule */
     for (size_t count = 0; count <= 3; count += 3) {
         harpe_schedule_post(&exchange, make_schedule(three, count, 4));
         harpe_follower_begin_step(&follower, &exchange);
-        assert_false(harpe_follower_next(&follower, NULL, &frequency_mhz, &misfit));
+        assert_false(harpe_follower_next(&follower, NULL, &frequency_mhz, &mismatch));
         assert_int_equal(frequency_mhz, HIGHEST_MHZ);
-        harpe_misfit_describe(&misfit, line, sizeof line);
+        harpe_mismatch_describe(&mismatch, line, sizeof line);
         assert_non_null(strstr(line, "an instruction has no name"));
-        assert_true(harpe_follower_end_step(&follower, &misfit));
+        assert_true(harpe_follower_end_step(&follower, &mismatch));
         harpe_schedule_exchange_clear(&exchange);
     }
     end(&follower, &exchange);
@@ -168,20 +168,19 @@ static void an_instruction_without_a_name_does_not_fit(void **state) {
 /* ---- Evaluation, or not ---------------------------------------------------------------------- */
 
 static void run_fitting(harpe_follower *follower, harpe_schedule_exchange *exchange) {
-    harpe_misfit misfit;
+    harpe_mismatch mismatch;
     harpe_follower_begin_step(follower, exchange);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         (void)next(follower, three[i].instruction);
-    }
-    assert_true(harpe_follower_end_step(follower, &misfit));
+    assert_true(harpe_follower_end_step(follower, &mismatch));
 }
 
-static void run_misfits(harpe_follower *follower, harpe_schedule_exchange *exchange, int count) {
-    harpe_misfit misfit;
+static void run_mismatches(harpe_follower *follower, harpe_schedule_exchange *exchange, int count) {
+    harpe_mismatch mismatch;
     for (int i = 0; i < count; i++) {
         harpe_follower_begin_step(follower, exchange);
         (void)next(follower, "forward");
-        assert_false(harpe_follower_end_step(follower, &misfit));
+        assert_false(harpe_follower_end_step(follower, &mismatch));
     }
 }
 
@@ -190,14 +189,14 @@ static void training_that_never_fitted_is_lost_after_three_steps(void **state) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
-    run_misfits(&follower, &exchange, 2);
+    run_mismatches(&follower, &exchange, 2);
     assert_false(harpe_follower_is_lost(&follower));
-    run_misfits(&follower, &exchange, 1);
+    run_mismatches(&follower, &exchange, 1);
     assert_true(harpe_follower_is_lost(&follower));
     harpe_schedule_post(&exchange, make_schedule(three, 3, 1)); /* it may fit */
-    run_misfits(&follower, &exchange, 2);
+    run_mismatches(&follower, &exchange, 2);
     assert_false(harpe_follower_is_lost(&follower));
-    run_misfits(&follower, &exchange, 1);
+    run_mismatches(&follower, &exchange, 1);
     run_fitting(&follower, &exchange);
     assert_false(harpe_follower_is_lost(&follower));
     end(&follower, &exchange);
@@ -209,17 +208,17 @@ static void training_that_has_fitted_may_evaluate_for_long(void **state) {
     harpe_follower follower = {0};
     harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
     run_fitting(&follower, &exchange);
-    run_misfits(&follower, &exchange, 500);
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 1)); /* it comes in mid-evaluation */
-    run_misfits(&follower, &exchange, 500);
+    run_mismatches(&follower, &exchange, 500);
+    /* it arrives during an evaluation */
+    harpe_schedule_post(&exchange, make_schedule(three, 3, 1));
+    run_mismatches(&follower, &exchange, 500);
     assert_false(harpe_follower_is_lost(&follower));
-    run_misfits(&follower, &exchange, 500); /* the number of microbatches changed */
+    run_mismatches(&follower, &exchange, 500); /* the number of microbatches has changed */
     assert_true(harpe_follower_is_lost(&follower));
     end(&follower, &exchange);
 }
 
-/* A training thread that was interrupted gives back a schedule after the other thread has looked.
- */
+/* An interrupted training thread returns a schedule after the other thread has checked. */
 static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **state) {
     (void)state;
     harpe_schedule_exchange exchange = {NULL, NULL};
@@ -234,7 +233,7 @@ static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **st
     assert_non_null(used->given_back_before);
     assert_int_equal(used->given_back_before->series, 1);
     assert_null(used->given_back_before->given_back_before);
-    harpe_schedule_exchange_clear(&exchange); /* under AddressSanitizer: both are freed */
+    harpe_schedule_exchange_clear(&exchange); /* AddressSanitizer checks that both are freed */
     assert_null(atomic_load(&exchange.used));
     end(&follower, &exchange);
 }
@@ -256,28 +255,26 @@ static void *follow(void *user) {
     bool is_over = false;
     while (!is_over) {
         is_over = atomic_load(&shared->is_over);
-        harpe_misfit misfit;
+        harpe_mismatch mismatch;
         harpe_follower_begin_step(&follower, &shared->exchange);
         if (!follower.schedule) continue;
-        if (next(&follower, "forward") != 1200 || follower.schedule->series < shared->last_series) {
+        if (next(&follower, "forward") != 1200 || follower.schedule->series < shared->last_series)
             shared->is_in_order = false;
-        }
         shared->last_series = follower.schedule->series;
-        (void)harpe_follower_end_step(&follower, &misfit);
+        (void)harpe_follower_end_step(&follower, &mismatch);
     }
     harpe_followed_schedule_free(follower.schedule);
     return NULL;
 }
 
-/* Under AddressSanitizer this also proves that each is freed once and none while it is run. */
+/* Under AddressSanitizer this also proves that each is freed once, and not while it is in use. */
 static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
     (void)state;
     hand_over shared = {.is_in_order = true};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, follow, &shared), 0);
-    for (int64_t series = 1; series <= POSTS; series++) {
+    for (int64_t series = 1; series <= POSTS; series++)
         harpe_schedule_post(&shared.exchange, make_schedule(three, 3, series));
-    }
     atomic_store(&shared.is_over, true);
     pthread_join(thread, NULL);
     harpe_schedule_exchange_clear(&shared.exchange);

@@ -3,7 +3,7 @@
  * on another thread, in order), and after a synchronisation. */
 #include <dlfcn.h>
 
-#include "client/marks.h"
+#include "client/stream_events.h"
 #include "client/training_world.h"
 
 #define STANDIN_CUDA HARPE_BINARY_DIR "/tests/standin/libcuda.so.1"
@@ -12,7 +12,7 @@ static void (*hold_stream)(bool hold);
 static void (*refuse)(bool refuse);
 static void (*capture)(bool capture);
 
-/* Stays loaded, as CUDA does. */
+/* Stays loaded, like CUDA. */
 static void load_cuda(void) {
     void *library = dlopen(STANDIN_CUDA, RTLD_NOW);
     assert_non_null(library);
@@ -24,7 +24,7 @@ static void load_cuda(void) {
     assert_non_null(capture);
 }
 
-/* Runs first: nothing has loaded CUDA yet. */
+/* Runs first, before anything has loaded CUDA. */
 static void without_cuda_the_host_marks(void **state) {
     scratch *files = *state;
     write_plan(files->root, 1);
@@ -48,12 +48,11 @@ typedef struct arrivals {
     pthread_t thread;
 } arrivals;
 
-static void arrive(void *user, const harpe_marked_event *event) {
+static void arrive(void *user, const harpe_stream_event *event) {
     arrivals *seen = user;
     pthread_mutex_lock(&seen->lock);
-    if (seen->count < sizeof seen->order - 1) {
-        seen->order[seen->count] = event->kind == HARPE_MARKED_BEGIN ? event->name[0] : '.';
-    }
+    if (seen->count < sizeof seen->order - 1)
+        seen->order[seen->count] = event->kind == HARPE_STREAM_EVENT_BEGIN ? event->name[0] : '.';
     seen->count++;
     seen->thread = pthread_self();
     pthread_mutex_unlock(&seen->lock);
@@ -67,65 +66,65 @@ static size_t arrived(arrivals *seen) {
 }
 
 static void wait_for_arrivals(arrivals *seen, size_t count) {
-    for (int i = 0; i < LIMIT_S * 100 && arrived(seen) < count; i++) {
+    for (int i = 0; i < LIMIT_S * 100 && arrived(seen) < count; i++)
         pause_s(0.01);
-    }
     assert_int_equal(arrived(seen), count);
 }
 
-static bool send_begin(harpe_marks *marks, const char *name) {
-    return harpe_marks_send(marks, &(harpe_marked_event){.kind = HARPE_MARKED_BEGIN, .name = name});
+static bool send_begin(harpe_stream_events *events, const char *name) {
+    return harpe_stream_events_send(
+        events, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN, .name = name});
 }
 
 static void events_arrive_in_order_on_the_streams_thread(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
-    assert_non_null(marks);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    assert_non_null(events);
     hold_stream(true);
     char name[] = "abcdef";
     for (size_t i = 0; i < 6; i++) {
-        assert_true(send_begin(marks, name + i));
-        assert_true(harpe_marks_send(marks, &(harpe_marked_event){.kind = HARPE_MARKED_END}));
+        assert_true(send_begin(events, name + i));
+        assert_true(harpe_stream_events_send(
+            events, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END}));
     }
-    memset(name, '?', 6); /* names were copied */
+    memset(name, '?', 6); /* the names were copied */
     pause_s(0.05);
     assert_int_equal(arrived(&seen), 0);
     hold_stream(false);
     wait_for_arrivals(&seen, 12);
     assert_string_equal(seen.order, "a.b.c.d.e.f.");
     assert_false(pthread_equal(seen.thread, pthread_self()));
-    harpe_marks_free(marks);
+    harpe_stream_events_free(events);
 }
 
 static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
     size_t sent = 0;
     refuse(true);
-    assert_false(send_begin(marks, "refused"));
+    assert_false(send_begin(events, "refused"));
     refuse(false);
     hold_stream(true);
-    while (sent < 100000 && send_begin(marks, "x")) {
+    while (sent < 100000 && send_begin(events, "x"))
         sent++;
-    }
     assert_in_range(sent, 1000, 99999);
     hold_stream(false);
     wait_for_arrivals(&seen, sent);
-    assert_true(send_begin(marks, "again"));
-    harpe_marks_free(marks);
+    assert_true(send_begin(events, "again"));
+    harpe_stream_events_free(events);
     assert_int_equal(arrived(&seen), sent + 1);
 }
 
 static void a_stream_that_never_comes_there_is_left_behind(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
     hold_stream(true);
-    assert_true(send_begin(marks, "late"));
+    assert_true(send_begin(events, "late"));
     double begin_s = harpe_clock_s();
-    harpe_marks_free(marks);
+    harpe_stream_events_free(events);
     assert_true(harpe_clock_s() - begin_s < LIMIT_S);
     hold_stream(false);
     pause_s(0.1);
@@ -135,22 +134,22 @@ static void a_stream_that_never_comes_there_is_left_behind(void **state) {
 static void nothing_is_left_in_a_captured_graph(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    harpe_marks *marks = harpe_marks_new(NULL, arrive, &seen);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
     hold_stream(true);
     capture(true);
-    assert_true(send_begin(marks, "a"));
+    assert_true(send_begin(events, "a"));
     assert_int_equal(arrived(&seen), 1);
     assert_true(pthread_equal(seen.thread, pthread_self()));
     capture(false);
-    assert_true(send_begin(marks, "b"));
+    assert_true(send_begin(events, "b"));
     capture(true);
-    assert_false(send_begin(marks, "c")); /* would overtake b */
+    assert_false(send_begin(events, "c")); /* would overtake b */
     capture(false);
     hold_stream(false);
     wait_for_arrivals(&seen, 2);
     assert_false(pthread_equal(seen.thread, pthread_self()));
     assert_string_equal(seen.order, "ab");
-    harpe_marks_free(marks);
+    harpe_stream_events_free(events);
 }
 
 /* ---- In an optimizer ------------------------------------------------------------------------- */
@@ -164,10 +163,10 @@ static void rounds_go_on_with_marks_of_a_stream(void **state) {
     construct(rank);
     assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
     assert_reaches_round(rank, 2);
-    assert_true(look(rank).controller.wishes > 0);
+    assert_true(look(rank).controller.clock_requests > 0);
     assert_int_equal(count_warnings(rank), 0);
     refuse(true);
-    WAIT_UNTIL(rank, count_lines(rank, "does not take all host functions") == 1);
+    WAIT_UNTIL(rank, count_lines(rank, "does not accept all host functions") == 1);
     assert_trains_on(rank);
     refuse(false);
     assert_reaches_round(rank, look(rank).round + 2);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results that cannot be made: memory is short (the profiler is wrapped by the linker and refuses
- * as it is told), or a round asks for more steps than the profiler keeps. The log says so once, the
- * rank reports what it can, and the job's round goes on, on a real server. */
-#include "client/optimizer_parts.h"
+/* Results that cannot be created because memory is short (the linker wraps the profiler, which
+ * refuses on demand), or because a round requests more steps than the profiler stores. The log
+ * reports this once, the rank reports the data that it has, and the job's round goes on, on a real
+ * server. */
+#include "client/optimizer_internal.h"
 #include "client/training_world.h"
 
 #define NO_RESULT "a result cannot be made"
@@ -34,7 +35,7 @@ harpe_status __wrap_harpe_instruction_profiler_take(harpe_instruction_profiler *
     }
     harpe_status status =
         __real_harpe_instruction_profiler_take(profiler, series, steps, rank, out, error);
-    if (!status && rank == 0) atomic_store(&taken, steps);
+    if (status == HARPE_OK && rank == 0) atomic_store(&taken, steps);
     return status;
 }
 
@@ -47,12 +48,12 @@ static void refuse_above(size_t steps) {
 /* ---- Trainings ------------------------------------------------------------------------------- */
 
 static training *start_with(const char *url, int rank, int ranks, int iterations,
-                            const harpe_pipeline_patience *patience) {
+                            const harpe_pipeline_timeouts *timeouts) {
     training *one = new_training(url, rank, ranks);
     harpe_error error;
     one->options.iterations = iterations;
-    harpe_status status = harpe_pipeline_new_with(&one->options, patience, &one->optimizer, &error);
-    if (status) print_error("%s\n", error.message);
+    harpe_status status = harpe_pipeline_new_with(&one->options, timeouts, &one->optimizer, &error);
+    if (status != HARPE_OK) print_error("%s\n", error.message);
     assert_int_equal(status, HARPE_OK);
     assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
     return one;
@@ -60,12 +61,12 @@ static training *start_with(const char *url, int rank, int ranks, int iterations
 
 static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void **state) {
     scratch *files = *state;
-    harpe_pipeline_patience patience = {1000, 1000, 1000, 1000};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000};
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(2);
-    training *ranks[] = {start_with(one.url, 0, 2, 8, &patience),
-                         start_with(one.url, 1, 2, 8, &patience)};
+    training *ranks[] = {start_with(one.url, 0, 2, 8, &timeouts),
+                         start_with(one.url, 1, 2, 8, &timeouts)};
     assert_reaches_round(ranks[0], 1);
     assert_reaches_round(ranks[1], 1);
     assert_true(atomic_load(&refused) >= 2); /* of 8 and of 4 steps */
@@ -81,17 +82,17 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
 
 static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
     scratch *files = *state;
-    harpe_pipeline_patience patience = {1000, 1000, 1000, 1};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1};
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);
-    training *ranks[] = {start_with(one.url, 0, 2, 2, &patience),
-                         start_with(one.url, 1, 2, 2, &patience)};
+    training *ranks[] = {start_with(one.url, 0, 2, 2, &timeouts),
+                         start_with(one.url, 1, 2, 2, &timeouts)};
     assert_reaches_round(ranks[1], 1);
     assert_true(count_lines(ranks[0], NO_RESULT) >= 1);
     assert_true(count_lines(ranks[0], NOTHING) >= 1);
     assert_int_equal(count_warnings(ranks[1]), 0);
-    refuse_above(SIZE_MAX); /* memory is there again */
+    refuse_above(SIZE_MAX); /* memory is available again */
     int64_t round = look(ranks[0]).round;
     assert_reaches_round(ranks[0], round + 2);
     int lines = count_warnings(ranks[0]);
@@ -102,14 +103,14 @@ static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **s
     kill_server(&one);
 }
 
-/* 20 ms apart it would be tried some 100 times in 2 s. */
+/* With a pause of 20 ms there would be some 100 attempts in 2 s. */
 static void it_is_tried_again_with_pauses_that_grow(void **state) {
     scratch *files = *state;
-    harpe_pipeline_patience patience = {1000, 1000, 1000, 1000};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000};
     write_plan(files->root, 1);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);
-    training *rank = start_with(one.url, 0, 1, 2, &patience);
+    training *rank = start_with(one.url, 0, 1, 2, &timeouts);
     WAIT_UNTIL(rank, atomic_load(&refused) >= 1);
     pause_s(2);
     assert_in_range(atomic_load(&refused), 2, 8);
@@ -143,14 +144,13 @@ static void write_long_plan(const char *folder) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs("[[", file);
-    for (int i = 0; i < LONG_STEP; i++) {
+    for (int i = 0; i < LONG_STEP; i++)
         fputs("('forward', 1410),", file);
-    }
     fputs("]]\n", file);
     fclose(file);
 }
 
-/* A million instructions are kept: 250 of these steps. */
+/* A million instructions are stored: 250 of these steps. */
 static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **state) {
     scratch *files = *state;
     write_long_plan(files->root);

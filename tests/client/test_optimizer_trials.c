@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules that a server only tries, and requests that it holds for too long: a stand-in server
- * that does as it is told, and an optimizer with little patience. */
+/* Trial schedules of a server, and requests that it holds for too long: a stand-in server that the
+ * test controls, and an optimizer with short time limits. */
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#include "client/optimizer_parts.h"
+#include "client/optimizer_internal.h"
 #include "client/training_world.h"
 
 #define LEFT "only tried its clocks, back to the highest ones"
 #define TRIAL_MHZ 900
 
-static const harpe_pipeline_patience all_patience = {1000, 1000, 1000, 1000};
+static const harpe_pipeline_timeouts long_timeouts = {1000, 1000, 1000, 1000};
 
 /* ---- A server that does as it is told -------------------------------------------------------- */
 
 typedef struct told_server {
-    atomic_int schedule_status; /* what GET /schedule answers; 0: nothing, for ever */
+    atomic_int schedule_status; /* the answer of GET /schedule; 0: no answer */
+    atomic_int conflicts;       /* number of requests that are first answered 409 */
     atomic_int schedules, results, ends;
-    atomic_int end_status; /* what POST /end answers; 0: 200; negative: nothing, for ever */
+    atomic_int end_status; /* the answer of POST /end; 0: 200; negative: no answer */
     int listener, port;
     atomic_int peer;
-    char result[4096]; /* the last; read it once `results` has grown */
+    char result[4096]; /* the last result; read it after `results` has grown */
     pthread_t thread;
 } told_server;
 
@@ -37,7 +38,10 @@ static void answer_schedule(told_server *one, int peer) {
     static const char trial[] = "{\"rank\":0,\"frequencies\":[[\"forward\",900],[\"forward\",900],"
                                 "[\"backward\",900],[\"backward\",900]],\"trial\":true}";
     int status = atomic_load(&one->schedule_status);
-    if (status == 200) {
+    if (atomic_load(&one->conflicts) > 0) {
+        answer(peer, 409, 0, "{\"detail\":\"rank 0 asked again: this request was replaced\"}");
+        atomic_fetch_sub(&one->conflicts, 1);
+    } else if (status == 200) {
         answer(peer, 200, atomic_fetch_add(&one->schedules, 1), trial);
     } else if (status > 0) {
         answer(peer, status, 0, "{\"detail\":\"as told\"}");
@@ -67,7 +71,7 @@ static void answer_request(told_server *one, int peer, const char *request, cons
     }
 }
 
-/* One request after the other; each is in memory as a whole. */
+/* Answers one request after another; each is in memory as a whole. */
 static void serve_peer(told_server *one, int peer) {
     char request[16384];
     size_t length = 0;
@@ -123,22 +127,30 @@ static void stop_told(told_server *one) {
 
 /* ---- A training that trusts it --------------------------------------------------------------- */
 
-static training *construct_at(const told_server *one, const harpe_pipeline_patience *patience) {
+/* Starts the server, and constructs the optimizer of its only rank. */
+static training *construct_at(told_server *one, const harpe_pipeline_timeouts *timeouts) {
     char url[64];
     harpe_error error;
+    start_told(one, 0);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", one->port);
     training *rank = new_training(url, 0, 1);
     harpe_status status =
-        harpe_pipeline_new_with(&rank->options, patience, &rank->optimizer, &error);
-    if (status) print_error("%s\n", error.message);
+        harpe_pipeline_new_with(&rank->options, timeouts, &rank->optimizer, &error);
+    if (status != HARPE_OK) print_error("%s\n", error.message);
     assert_int_equal(status, HARPE_OK);
     return rank;
 }
 
-static training *start_at(const told_server *one, const harpe_pipeline_patience *patience) {
-    training *rank = construct_at(one, patience);
+/* The same, and the rank trains. */
+static training *start_at(told_server *one, const harpe_pipeline_timeouts *timeouts) {
+    training *rank = construct_at(one, timeouts);
     assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
     return rank;
+}
+
+static void end_at(told_server *one, training *rank) {
+    end_training(rank);
+    stop_told(one);
 }
 
 static int clock_mhz(int gpu) {
@@ -153,14 +165,20 @@ static int clock_mhz(int gpu) {
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
+/* Returns a rank that runs a trial. */
+static training *start_in_trial(told_server *one, const harpe_pipeline_timeouts *timeouts) {
+    *one = (told_server){.schedule_status = 200};
+    training *rank = start_at(one, timeouts);
+    WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
+    return rank;
+}
+
 static void a_trial_ends_without_a_server_and_begins_again_with_one(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.trial_alone_s = 0.5;
-    told_server one = {.schedule_status = 200};
-    start_told(&one, 0);
-    training *rank = start_at(&one, &patience);
-    WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_alone_s = 0.5;
+    told_server one;
+    training *rank = start_in_trial(&one, &timeouts);
     stop_told(&one);
     WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
     assert_int_equal(count_lines(rank, LEFT), 1);
@@ -170,61 +188,53 @@ static void a_trial_ends_without_a_server_and_begins_again_with_one(void **state
     WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
     WAIT_UNTIL(rank, atomic_load(&one.results) > 2);
     assert_int_equal(count_lines(rank, LEFT), 1);
-    assert_int_equal(count_warnings(rank), 2); /* that the server is away, that the trial ended */
-    end_training(rank);
-    stop_told(&one);
+    /* log lines: the server is away, the trial has ended */
+    assert_int_equal(count_warnings(rank), 2);
+    end_at(&one, rank);
 }
 
 static void a_trial_ends_when_the_server_fails_or_refuses(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.trial_alone_s = 0.5;
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_alone_s = 0.5;
     static const int statuses[] = {500, 422, 401};
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
-        told_server one = {.schedule_status = 200};
-        start_told(&one, 0);
-        training *rank = start_at(&one, &patience);
-        WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
+        told_server one;
+        training *rank = start_in_trial(&one, &timeouts);
         atomic_store(&one.schedule_status, statuses[i]);
         WAIT_UNTIL(rank, count_lines(rank, LEFT) == 1);
         WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
-        end_training(rank);
-        stop_told(&one);
+        end_at(&one, rank);
     }
 }
 
 static void a_trial_ends_when_no_other_round_comes(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.trial_stagnant_s = 0.5;
-    told_server one = {.schedule_status = 200};
-    start_told(&one, 0);
-    training *rank = start_at(&one, &patience);
-    WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_stagnant_s = 0.5;
+    told_server one;
+    training *rank = start_in_trial(&one, &timeouts);
     atomic_store(&one.schedule_status, 0);
     WAIT_UNTIL(rank, count_lines(rank, LEFT) == 1);
     WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
     assert_int_equal(look(rank).state, HARPE_PFO_WAITING);
-    end_training(rank);
-    stop_told(&one);
+    end_at(&one, rank);
 }
 
-/* Instructions that are never ended leave nothing to measure; they do fit. */
+/* Instructions that never end give no measurements, but they fit the schedule. */
 static void run_unmeasurable_step(training *one) {
     harpe_pipeline_frequency_on_step_begin(one->optimizer);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         harpe_pipeline_frequency_on_instruction_begin(one->optimizer, step_of_4[i]);
-    }
     harpe_pipeline_frequency_on_step_end(one->optimizer);
 }
 
 static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.trial_stagnant_s = 0.5;
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_stagnant_s = 0.5;
     told_server one = {.schedule_status = 200};
-    start_told(&one, 0);
-    training *rank = construct_at(&one, &patience);
+    training *rank = construct_at(&one, &timeouts);
     assert_reaches_round(rank, 0);
     atomic_store(&one.schedule_status, 0);
     WAIT_UNTIL(rank, (run_unmeasurable_step(rank), atomic_load(&one.results) == 1));
@@ -235,52 +245,106 @@ static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **sta
     assert_int_equal(result.iteration_time_count, 0);
     assert_int_equal(result.time_breakdown_count, 0);
     harpe_profiling_result_free(&result);
-    end_training(rank);
-    stop_told(&one);
+    end_at(&one, rank);
 }
 
 static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.trial_stagnant_s = 6;
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_stagnant_s = 6;
     told_server one = {.schedule_status = 200};
-    start_told(&one, 0);
-    training *rank = construct_at(&one, &patience);
+    training *rank = construct_at(&one, &timeouts);
     assert_reaches_round(rank, 0);
     run_step(rank, step_of_4, 4);
     pause_s(3.3);
     run_step(rank, step_of_4, 4);
     pause_s(3.3); /* each pause is nearly 3 s too short */
     assert_int_equal(count_lines(rank, LEFT), 0);
-    end_training(rank);
-    stop_told(&one);
+    end_at(&one, rank);
 }
 
 /* ---- Held ------------------------------------------------------------------------------------ */
 
 static void a_request_that_is_held_for_too_long_is_asked_again(void **state) {
     (void)state;
-    harpe_pipeline_patience patience = all_patience;
-    patience.held_s = 0.3;
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.held_s = 0.3;
     told_server one = {.schedule_status = 0};
-    start_told(&one, 0);
-    training *rank = start_at(&one, &patience);
+    training *rank = start_at(&one, &timeouts);
     WAIT_UNTIL(rank, atomic_load(&one.schedules) >= 3);
     assert_int_equal(look(rank).state, HARPE_PFO_WAITING);
     atomic_store(&one.schedule_status, 200);
     assert_reaches_round(rank, 3);
     assert_int_equal(look(rank).reconnects, 0);
     assert_int_equal(count_warnings(rank), 0);
-    end_training(rank);
-    stop_told(&one);
+    end_at(&one, rank);
+}
+
+/* ---- Requests that contradict what the server knows ------------------------------------------ */
+
+#define REPLACED "the server does not accept the request for a schedule"
+
+/* Two processes that are the same rank of the same job replace each other's requests without end.
+ * After a lost connection, a request may also be replaced by the next request of the same process.
+ */
+static void requests_that_are_refused_again_and_again_are_told_once(void **state) {
+    (void)state;
+    for (int conflicts = 1; conflicts <= 7; conflicts++) {
+        told_server one = {.schedule_status = 200, .conflicts = conflicts};
+        training *rank = start_at(&one, &long_timeouts);
+        assert_reaches_round(rank, 0);
+        int told = conflicts >= 3;
+        assert_int_equal(count_lines(rank, REPLACED), told);
+        assert_int_equal(count_lines(rank, "rank 0 asked again"), told);
+        assert_int_equal(count_warnings(rank), told);
+        assert_trains_on(rank);
+        atomic_store(&one.conflicts, 2); /* not repeatedly: a schedule arrived in between */
+        int64_t round = look(rank).round;
+        WAIT_UNTIL(rank, atomic_load(&one.conflicts) == 0);
+        assert_reaches_round(rank, round + 2);
+        assert_int_equal(count_warnings(rank), told);
+        end_at(&one, rank);
+    }
+}
+
+/* ---- No memory ------------------------------------------------------------------------------- */
+
+harpe_followed_schedule *__real_harpe_followed_schedule_new(harpe_frequency_schedule *frequencies);
+harpe_followed_schedule *__wrap_harpe_followed_schedule_new(harpe_frequency_schedule *frequencies);
+
+static atomic_bool has_no_memory;
+static atomic_int tries;
+
+harpe_followed_schedule *__wrap_harpe_followed_schedule_new(harpe_frequency_schedule *frequencies) {
+    if (!atomic_load(&has_no_memory)) return __real_harpe_followed_schedule_new(frequencies);
+    atomic_fetch_add(&tries, 1);
+    return NULL;
+}
+
+static void a_trial_that_cannot_be_left_for_want_of_memory_is_told_once(void **state) {
+    (void)state;
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.trial_alone_s = 0.1;
+    told_server one;
+    training *rank = start_in_trial(&one, &timeouts);
+    atomic_store(&has_no_memory, true);
+    atomic_store(&one.schedule_status, 422);
+    WAIT_UNTIL(rank, atomic_load(&tries) >= 5);
+    assert_int_equal(count_lines(rank, "no memory to leave"), 1);
+    assert_int_equal(count_lines(rank, LEFT), 0);
+    assert_trains_on(rank);
+    atomic_store(&has_no_memory, false);
+    WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
+    WAIT_UNTIL(rank, count_lines(rank, LEFT) == 1);
+    assert_int_equal(count_lines(rank, "no memory to leave"), 1);
+    end_at(&one, rank);
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
 static double end_with(told_server *one, int end_status) {
     *one = (told_server){.schedule_status = 200, .end_status = end_status};
-    start_told(one, 0);
-    training *rank = start_at(one, &all_patience);
+    training *rank = start_at(one, &long_timeouts);
     assert_reaches_round(rank, 1);
     atomic_store(&one->schedule_status, 0); /* and the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
@@ -321,6 +385,8 @@ int main(void) {
         cmocka_unit_test(a_trial_ends_when_no_other_round_comes),
         cmocka_unit_test(a_trial_that_cannot_be_measured_ends_with_an_empty_result),
         cmocka_unit_test(steps_that_are_measured_slowly_keep_a_trial),
+        cmocka_unit_test(requests_that_are_refused_again_and_again_are_told_once),
+        cmocka_unit_test(a_trial_that_cannot_be_left_for_want_of_memory_is_told_once),
         cmocka_unit_test(the_server_is_told_of_the_end),
         cmocka_unit_test(a_server_that_does_not_answer_the_end_delays_nobody),
         cmocka_unit_test(a_request_that_is_held_for_too_long_is_asked_again),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Powers fitted to what an energy counter shows of training runs whose powers are known. */
+/* Fits powers to the values of an energy counter during training runs with known powers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static double key_power(const fitted *got, size_t key) {
     return got->power_w[HARPE_COLUMN_FIRST_KEY + key];
 }
 
-/* ---- Truth is found ----------------------------------------------------------------------- */
+/* ---- Truth is found -------------------------------------------------------------------------- */
 
 static const synthetic_instruction mixed[] = {
     {0, 0.028, 310, 0.004}, {0, 0.028, 310, 0},     {1, 0.061, 345, 0.012},
@@ -75,7 +75,7 @@ static void check_mixed(double counter_s, double late_s, double short_share) {
                   got.power_w[HARPE_COLUMN_WAITING]);
     assert_within(key_power(&got, 0), 310, 0.01);
     assert_within(key_power(&got, 1), 345, 0.01);
-    /* 3 ms at a time, 6 ms in a step of 374. */
+    /* Moves by 3 ms at a time, and by 6 ms in one step of 374. */
     assert_within(key_power(&got, 2), 240, short_share);
     assert_within(key_power(&got, 3), 290, 0.01);
     assert_within(got.power_w[HARPE_COLUMN_WAITING], 84, 0.10);
@@ -122,7 +122,7 @@ static void what_runs_between_steps_is_kept_apart(void **state) {
     synthetic_run_free(run);
 }
 
-/* ---- Little to go by ---------------------------------------------------------------------- */
+/* ---- Little to go by ------------------------------------------------------------------------- */
 
 static void one_instruction_without_waiting_is_the_mean_power(void **state) {
     (void)state;
@@ -138,7 +138,7 @@ static void one_instruction_without_waiting_is_the_mean_power(void **state) {
 
 static void two_of_equal_length_in_step_with_the_counter_share_the_energy(void **state) {
     (void)state;
-    /* Every stretch between two moves holds as much of one as of the other. */
+    /* Every period between two moves contains as much of one as of the other. */
     static const synthetic_instruction both[] = {{0, 0.025, 380, 0}, {1, 0.025, 220, 0}};
     synthetic_training training = {
         .instructions = both, .count = 2, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
@@ -146,9 +146,8 @@ static void two_of_equal_length_in_step_with_the_counter_share_the_energy(void *
     fitted got = fit(run);
     assert_within(key_power(&got, 0) + key_power(&got, 1), 600, 0.01);
     assert_true(key_power(&got, 0) >= 0 && key_power(&got, 0) <= 400);
-    for (size_t i = 1; i < run->step_count; i++) {
+    for (size_t i = 1; i < run->step_count; i++)
         assert_within(got.step_j[i], 15, 0.35);
-    }
     synthetic_run_free(run);
 }
 
@@ -162,9 +161,8 @@ static void one_step_gives_sane_numbers(void **state) {
                                    .late_s = 5e-5};
     synthetic_run *run = synthetic_run_new(&training);
     fitted got = fit(run);
-    for (size_t key = 0; key < 4; key++) {
+    for (size_t key = 0; key < 4; key++)
         assert_true(key_power(&got, key) < 1500);
-    }
     assert_within(got.step_j[0], run->step_j[0], 0.1);
     synthetic_run_free(run);
 }
@@ -174,9 +172,8 @@ static void no_rows_give_zeros_and_never_nan(void **state) {
     harpe_power_fit empty = {0};
     double power_w[3] = {NAN, NAN, NAN};
     assert_true(harpe_power_fit_solve(&empty, 3, power_w));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         assert_true(power_w[i] == 0);
-    }
     assert_false(harpe_power_fit_knows(&empty, 0));
     harpe_power_fit_clear(&empty);
 }
@@ -210,9 +207,8 @@ static void a_copy_solves_the_same_and_grows_by_itself(void **state) {
     times_s[last] = 0.05;
     assert_true(harpe_power_fit_add(&copy, &last, 1, times_s, 8, 1e-4));
     assert_true(harpe_power_fit_solve(&copy, 40, power_w));
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < 20; i++)
         assert_within(power_w[i], 100 + 20 * (double)i, 0.001);
-    }
     assert_within(power_w[39], 160, 0.001);
     assert_int_equal(fit.count, 20);
     harpe_power_fit_clear(&fit);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instruction profiler in real time, on a GPU whose power the test sets: which steps count,
- * what a result holds, what happens when the ring is full or the energy is not known. */
+/* The instruction profiler in real time, on a GPU whose power the test sets: which steps count, the
+ * content of a result, and the behaviour with a full ring or an unknown energy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,9 +22,9 @@
 #include "base/error.h"
 #include "base/manual_clock.h"
 #include "base/scratch.h"
-#include "client/profiler_parts.h"
+#include "client/profiler_internal.h"
 
-/* ---- A GPU -------------------------------------------------------------------------------- */
+/* ---- A GPU ----------------------------------------------------------------------------------- */
 
 typedef struct test_gpu {
     _Atomic int failure; /* harpe_status of each reading */
@@ -52,7 +52,7 @@ static int64_t now(void *user) {
     return harpe_clock_ns() * (self->time_scale ? self->time_scale : 1);
 }
 
-/* 100 W, all the time. */
+/* 100 W at all times. */
 static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
     test_gpu *self = user;
     if (self->has_no_counter) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
@@ -88,13 +88,12 @@ static harpe_instruction_profiler *new_on(test_gpu *gpu, size_t capacity, bool h
         .sample_period_s = 0.001, .event_capacity = capacity, .log = {remember, gpu}};
     harpe_instruction_profiler *profiler = NULL;
     harpe_error error = {0};
-    if (harpe_profiler_new_on(&options, &source, has_thread, &profiler, &error) != HARPE_OK) {
+    if (harpe_profiler_new_on(&options, &source, has_thread, &profiler, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     return profiler;
 }
 
-/* Time passes and the profiler looks at it. */
+/* Lets time pass, and lets the profiler read the counter. */
 static void pass(harpe_instruction_profiler *profiler, int64_t ns) {
     for (int64_t end_ns = harpe_clock_ns() + ns; harpe_clock_ns() < end_ns;) {
         (void)harpe_profiler_tick(profiler);
@@ -117,19 +116,18 @@ static void step(harpe_instruction_profiler *profiler, int64_t series) {
     harpe_instruction_profiler_end_step(profiler);
 }
 
-/* What was begun is known when the counter has moved on. */
+/* The result is known after the counter has moved on. */
 static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 6000000); }
 
-/* ---- Results ------------------------------------------------------------------------------ */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static void a_result_has_each_instruction_of_each_step(void **state) {
     (void)state;
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
         step(profiler, 7);
-    }
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 5);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 8), 0);
@@ -151,10 +149,10 @@ static void a_result_has_each_instruction_of_each_step(void **state) {
         double power_w = joule->values[joule->offsets[i]] / first_s;
         assert_true(power_w > 80 && power_w < 120);
         power_w = result.iteration_energy_j[i] / result.iteration_time_s[i];
-        assert_true(power_w > 20 && power_w < 300); /* a loaded machine looks late */
+        assert_true(power_w > 20 && power_w < 300); /* a loaded machine reads late */
     }
     harpe_profiling_result_free(&result);
-    /* All steps of the series are forgotten. */
+    /* The profiler forgets all steps of the series. */
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 0);
     assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &error),
                      HARPE_NOT_FOUND);
@@ -243,7 +241,7 @@ static void power_stands_in_for_a_missing_counter(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-/* Steps that wait for its next move; 50 s of GPU time pass in a second. */
+/* Steps wait for the counter's next move; 50 s of GPU time pass in a second. */
 static harpe_instruction_profiler *wait_for_a_still_counter(test_gpu *gpu) {
     gpu->is_counter_still = true;
     gpu->time_scale = 50;
@@ -280,7 +278,7 @@ static void without_power_too_times_are_measured(void **state) {
     test_gpu gpu = {.has_no_power = true};
     harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
     settle(profiler);
-    assert_non_null(strstr(gpu.last, "tells no power either"));
+    assert_non_null(strstr(gpu.last, "reports no power either"));
     step(profiler, 2);
     settle(profiler);
     harpe_profiling_result result = {0};
@@ -319,7 +317,7 @@ static void an_instruction_without_a_name_gets_one(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-/* ---- The profile -------------------------------------------------------------------------- */
+/* ---- The profile ----------------------------------------------------------------------------- */
 
 static void the_profile_has_all_that_was_seen(void **state) {
     const char *path = scratch_path(*state, "profile.csv");
@@ -371,14 +369,14 @@ static void a_name_that_no_profile_can_have_is_refused(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-/* ---- Faults ------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void a_full_ring_drops_whole_steps_and_tells_once(void **state) {
     (void)state;
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 16, false);
     settle(profiler);
-    for (int i = 0; i < 5; i++) { /* nobody looks meanwhile; two steps of 6 find room */
+    for (int i = 0; i < 5; i++) { /* no read happens meanwhile; there is room for two steps of 6 */
         harpe_instruction_profiler_begin_step(profiler, i);
         harpe_instruction_profiler_begin(profiler, "forward", 0);
         harpe_instruction_profiler_end(profiler);
@@ -389,9 +387,8 @@ static void a_full_ring_drops_whole_steps_and_tells_once(void **state) {
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 0), 1);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
-    for (int i = 2; i < 5; i++) {
+    for (int i = 2; i < 5; i++)
         assert_int_equal(harpe_instruction_profiler_step_count(profiler, i), 0);
-    }
     assert_int_equal(gpu.warnings, 1);
     step(profiler, 9);
     settle(profiler);
@@ -476,7 +473,7 @@ static void bad_options_are_refused(void **state) {
     assert_null(profiler);
 }
 
-/* ---- Processes ---------------------------------------------------------------------------- */
+/* ---- Processes ------------------------------------------------------------------------------- */
 
 static int status_of(pid_t child) {
     int status = 0;
@@ -502,7 +499,7 @@ static void a_forked_child_takes_nothing_and_can_free(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-/* ---- Threads ------------------------------------------------------------------------------ */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 enum { THREAD_STEPS = 200 };
 
@@ -543,9 +540,8 @@ static void training_profiling_and_asking_may_be_three_threads(void **state) {
     assert_int_equal(taken, 10);
     pthread_join(thread, NULL);
     while (harpe_instruction_profiler_step_count(profiler, 1) < THREAD_STEPS / 2 &&
-           harpe_clock_ns() < end_ns) {
+           harpe_clock_ns() < end_ns)
         manual_clock_pass(1000000);
-    }
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), THREAD_STEPS / 2);
     harpe_instruction_profiler_free(profiler);
     assert_int_equal(gpu.warnings, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instruction profiler on an emulated GPU that follows a measured profile: what it measures is
- * what the profile says. */
+/* The instruction profiler on an emulated GPU that follows a measured profile: its measurements
+ * equal the profile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static const double idle_w = 62; /* an A100 */
 
 enum { STEPS = 12, TRIES = 2000, TIME_SCALE = 5 };
 
-/* How much later than the work's end its caller may wake up: 1 ms of real time. */
+/* Longest delay between the end of the work and the wake-up of its caller: 1 ms of real time. */
 #define LATE_S (1e-3 * TIME_SCALE)
 
 typedef int (*run_instruction)(unsigned int gpu, int stage, const char *instruction,
@@ -44,7 +44,7 @@ static void log_line(void *user, harpe_log_level level, const char *line) {
     print_message("log: %s\n", line);
 }
 
-/* False when the machine kept the caller from waking up in time. */
+/* Returns false if the machine has delayed the wake-up of the caller. */
 static bool run(harpe_instruction_profiler *profiler, run_instruction work, const char *name,
                 int frequency_mhz) {
     double took_s = 0, begin_s = harpe_clock_s();
@@ -146,9 +146,8 @@ static void energies_are_those_of_the_profile(void **state) {
         train(profiler, work, series, (int)frequency_mhz);
         wait_for(profiler, series);
     }
-    if (harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &error)) {
+    if (harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &error))
         fail_msg("%s", error.message);
-    }
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     print_message("waiting %.1f W\n", waiting_w);
     harpe_instruction_profiler_free(profiler);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A world for tests of the optimizer: emulated GPUs, a real `harpe serve`, and training loops that
- * remember every log line and the longest time that a call took. All of it is gone at the end of a
- * test. Waits end after LIMIT_S. */
+/* The environment of the optimizer's tests: emulated GPUs, a real `harpe serve`, and training loops
+ * that record every log line and the longest duration of a call. The end of a test removes all of
+ * it. Waits end after LIMIT_S. */
 #ifndef HARPE_TESTS_CLIENT_TRAINING_WORLD_H
 #define HARPE_TESTS_CLIENT_TRAINING_WORLD_H
 
@@ -33,8 +33,9 @@
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
 #define PROGRAM HARPE_BINARY_DIR "/harpe"
 #define TIME_SCALE "20"
-/* Nothing on the training thread may wait for a server or a driver, which take seconds here. A
- * loaded machine takes the processor away for as long; but only a call that waits gives it away. */
+/* The training thread must never wait for a server or a driver, which take seconds here. A loaded
+ * machine may take the processor away for as long; such a call does not count, because only a call
+ * that waits gives the processor up by itself. */
 #define LONGEST_WAIT_S 0.5
 
 enum { LIMIT_S = 120, MAX_RANKS = 4, MAX_LINES = 64, LOWEST_MHZ = 210, HIGHEST_MHZ = 1410 };
@@ -76,7 +77,7 @@ static inline int stop_machine(void **state) {
     return 0;
 }
 
-/* An idle GPU whose clock is not locked is at its lowest clock; a locked one is not. */
+/* An idle GPU whose clock is not locked is at its lowest clock. A locked GPU is not. */
 static inline bool clocks_are_back(int gpu) {
     harpe_gpus *gpus = NULL;
     harpe_gpus_options all = {.visible_devices = "all"};
@@ -89,9 +90,8 @@ static inline bool clocks_are_back(int gpu) {
 
 static inline void assert_clocks_are_back(int gpu) {
     int64_t end_ns = harpe_clock_ns() + (int64_t)LIMIT_S * 1000000000;
-    while (!clocks_are_back(gpu) && harpe_clock_ns() < end_ns) {
+    while (!clocks_are_back(gpu) && harpe_clock_ns() < end_ns)
         pause_s(0.02);
-    }
     assert_true(clocks_are_back(gpu));
 }
 
@@ -129,7 +129,7 @@ static inline int find_port(const char *log_path, pid_t process) {
     return 0;
 }
 
-static pid_t server_process; /* the one that runs */
+static pid_t server_process; /* the running server */
 
 static inline void kill_server(server *one) {
     if (one->process <= 0) return;
@@ -138,7 +138,8 @@ static inline void kill_server(server *one) {
     server_process = one->process = 0;
 }
 
-/* `arguments`: more of them, NULL at the end; may be NULL. Port 0: any. */
+/* Starts a server. `arguments` are further ones, with NULL at the end; may be NULL. Port 0: any
+ * free port. */
 static inline server start_server(const char *folder, const char *store, int port,
                                   const char *const *arguments) {
     char text[8][512], log[512];
@@ -151,12 +152,10 @@ static inline server start_server(const char *folder, const char *store, int por
     snprintf(text[3], sizeof text[3], "--scheduler=PointSolution");
     snprintf(text[4], sizeof text[4], "--scheduler-args={\"solution_path\":\"%s/plan.py\"}",
              folder);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
         line[count++] = text[i];
-    }
-    while (arguments && *arguments) {
+    while (arguments && *arguments)
         line[count++] = *arguments++;
-    }
     line[count] = NULL;
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
@@ -175,7 +174,7 @@ static inline server start_server(const char *folder, const char *store, int por
     return one;
 }
 
-/* Setup and teardown of each test: a directory, and no server that outlives a failure. */
+/* Setup and teardown of each test: a directory, and no server that survives a failure. */
 static inline int make_world(void **state) { return scratch_make(state); }
 
 static inline int remove_world(void **state) {
@@ -187,7 +186,8 @@ static inline int remove_world(void **state) {
 
 static const char *const step_of_4[] = {"forward", "forward", "backward", "backward"};
 
-/* One forward, one backward ... at these clocks for rank 0; lower ones for further ranks. */
+/* Writes a plan: one forward, one backward, and so on at these clocks for rank 0, and at lower
+ * clocks for further ranks. */
 static inline void write_plan(const char *folder, int ranks) {
     char path[512];
     snprintf(path, sizeof path, "%s/plan.py", folder);
@@ -211,7 +211,7 @@ typedef struct training {
     const char *const *step; /* names of a step's instructions */
     size_t step_length;
     int evaluate_every;    /* steps; 0: never */
-    double longest_wait_s; /* of a call that gave the processor away */
+    double longest_wait_s; /* of a call that gave up the processor */
     pthread_mutex_t lock;  /* of the lines */
     int line_count;
     char lines[MAX_LINES][512];
@@ -229,13 +229,12 @@ static inline void keep_line(void *user, harpe_log_level level, const char *line
     pthread_mutex_unlock(&one->lock);
 }
 
-/* Lines that hold `text`. */
+/* Returns the number of lines that contain `text`. */
 static inline int count_lines(training *one, const char *text) {
     int count = 0;
     pthread_mutex_lock(&one->lock);
-    for (int i = 0; i < one->line_count; i++) {
+    for (int i = 0; i < one->line_count; i++)
         count += strstr(one->lines[i], text) != NULL;
-    }
     pthread_mutex_unlock(&one->lock);
     return count;
 }
@@ -243,20 +242,18 @@ static inline int count_lines(training *one, const char *text) {
 static inline int count_warnings(training *one) {
     int count = 0;
     pthread_mutex_lock(&one->lock);
-    for (int i = 0; i < one->line_count; i++) {
+    for (int i = 0; i < one->line_count; i++)
         count += one->levels[i] >= HARPE_LOG_WARNING;
-    }
     pthread_mutex_unlock(&one->lock);
     return count;
 }
 
 static inline void print_lines(training *one) {
-    for (int i = 0; i < one->line_count; i++) {
+    for (int i = 0; i < one->line_count; i++)
         print_message("  %s\n", one->lines[i]);
-    }
 }
 
-/* The number of times that the kernel has put this thread to sleep: voluntary context switches. */
+/* Returns how often the kernel has put this thread to sleep: voluntary context switches. */
 static inline long waits(void) {
     struct rusage usage;
     assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
@@ -293,7 +290,7 @@ static inline void *train(void *user) {
     return NULL;
 }
 
-/* Rank `rank` of `ranks`, one pipeline stage each, with GPU `rank`. */
+/* Starts rank `rank` of `ranks`, with one pipeline stage each, on GPU `rank`. */
 static inline training *new_training(const char *server_url, int rank, int ranks) {
     training *one = calloc(1, sizeof *one);
     assert_non_null(one);
@@ -318,7 +315,7 @@ static inline training *new_training(const char *server_url, int rank, int ranks
 static inline void construct(training *one) {
     harpe_error error;
     harpe_status status = harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error);
-    if (status) print_error("%s\n", error.message);
+    if (status != HARPE_OK) print_error("%s\n", error.message);
     assert_int_equal(status, HARPE_OK);
 }
 
@@ -334,7 +331,7 @@ static inline void stop_steps(training *one) {
     pthread_join(one->thread, NULL);
 }
 
-/* What every training must have kept, however it went. */
+/* Checks the properties that every training must have, whatever happened. */
 static inline void end_training(training *one) {
     if (one->thread) stop_steps(one);
     double begin_s = harpe_clock_s();
@@ -347,21 +344,21 @@ static inline void end_training(training *one) {
 }
 
 static inline harpe_pipeline_frequency_status look(training *one) {
-    return harpe_pipeline_frequency_look(one->optimizer);
+    return harpe_pipeline_frequency_get_status(one->optimizer);
 }
 
 static inline void assert_reaches_round(training *one, int64_t round) {
     harpe_error error;
     harpe_status status =
         harpe_pipeline_frequency_wait_for_round(one->optimizer, round, LIMIT_S, &error);
-    if (status) {
+    if (status != HARPE_OK) {
         print_error("%s\n", error.message);
         print_lines(one);
     }
     assert_int_equal(status, HARPE_OK);
 }
 
-/* Waits until the condition is true; `what` is said when it never is. */
+/* Waits until the condition is true. Fails with `what` if it never is. */
 #define WAIT_UNTIL(one, condition) \
     do { \
         int64_t wait_end_ns = harpe_clock_ns() + (int64_t)LIMIT_S * 1000000000; \
@@ -371,7 +368,7 @@ static inline void assert_reaches_round(training *one, int64_t round) {
         assert_true(condition); \
     } while (0)
 
-/* Steps go on. */
+/* Checks that steps go on. */
 static inline void assert_trains_on(training *one) {
     uint64_t before = look(one).steps;
     WAIT_UNTIL(one, look(one).steps > before + 3);

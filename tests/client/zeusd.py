@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for zeusd: HTTP over a Unix socket, the calls of zeusd's GPU routes applied to the
-emulated GPU through NVML, and recorded."""
+"""A stand-in for zeusd: HTTP over a Unix socket, or over TCP if the path is None. It applies the
+calls of zeusd's GPU routes to the emulated GPU through NVML, and records them. With a token, it
+refuses requests that do not bear it, as zeusd does."""
 import http.server
+import os
 import pathlib
+import secrets
+import socket
 import socketserver
+import subprocess
+import tempfile
 import threading
+import time
 import urllib.parse
 
 # Route: NVML's function and the names of its arguments.
@@ -19,8 +26,8 @@ ROUTES = {
 
 
 class Zeusd:
-    def __init__(self, machine, path):
-        self.path, self.machine = pathlib.Path(path), machine
+    def __init__(self, machine, path, token=None):
+        self.path, self.machine, self.token = path and pathlib.Path(path), machine, token
         self.calls, self.refuses = [], False
         owner = self
 
@@ -28,7 +35,11 @@ class Zeusd:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self):
-                code, text = owner.answer(self.path)
+                given = self.headers.get("Authorization")
+                if owner.token and given != f"Bearer {owner.token}":
+                    code, text = 401, "invalid token" if given else "missing token"
+                else:
+                    code, text = owner.answer(self.path)
                 body = text.encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))
@@ -41,10 +52,13 @@ class Zeusd:
             def log_message(self, *arguments):
                 pass
 
-        class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+        family = socketserver.UnixStreamServer if path else socketserver.TCPServer
+
+        class Server(socketserver.ThreadingMixIn, family):
             daemon_threads = True
 
-        self.server = Server(str(self.path), Handler)
+        self.server = Server(str(self.path) if path else ("127.0.0.1", 0), Handler)
+        self.host_port = None if path else "127.0.0.1:%d" % self.server.server_address[1]
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
 
     def answer(self, target):
@@ -71,4 +85,61 @@ class Zeusd:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
-        self.path.unlink()
+        if self.path:
+            self.path.unlink()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Published:
+    """The published daemon, over a socket without tokens, or over TCP with a token if the path is
+    None. It finds the emulated GPU in the place of NVML."""
+
+    def __init__(self, machine, path):
+        self.machine, self.path = machine, path
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        library = pathlib.Path(self.folder.name, "libnvidia-ml.so.1")
+        os.symlink(self.machine.build / "emulator" / library.name, library)
+        environment = dict(os.environ, **self.machine.environment, LD_LIBRARY_PATH=self.folder.name)
+        command = ["zeusd", "serve", "--enable", "gpu-control,gpu-read"]
+        if self.path:
+            self.environment = {"ZEUSD_SOCK_PATH": str(self.path)}
+            command += ["--mode", "uds", "--socket-path", str(self.path)]
+        else:
+            key = pathlib.Path(self.folder.name, "key")
+            key.write_text(secrets.token_hex(32))
+            address = f"127.0.0.1:{free_port()}"
+            issued = subprocess.run(["zeusd", "token", "issue", "--signing-key-path", key, "--user", "test", "--scope",
+                                     "gpu-control", "--expires", "1h"], capture_output=True, text=True, check=True)
+            self.environment = {"ZEUSD_HOST_PORT": address, "ZEUSD_TOKEN": issued.stdout.strip().split()[-1]}
+            command += ["--mode", "tcp", "--tcp-bind-address", address, "--signing-key-path", str(key)]
+        self.log = open(pathlib.Path(self.folder.name, "log"), "w+")
+        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
+        end = time.monotonic() + 60
+        while not self.is_up():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.log.seek(0)
+                raise RuntimeError("zeusd does not start: " + self.log.read()[-2000:])
+            time.sleep(0.02)
+        return self
+
+    def is_up(self):
+        if self.path:
+            return self.path.exists()
+        host, port = self.environment["ZEUSD_HOST_PORT"].split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return True
+        except OSError:
+            return False
+
+    def __exit__(self, *exception):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+        self.folder.cleanup()

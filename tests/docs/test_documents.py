@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what the documents tell people to run, and compares it with the output that they show.
+"""Runs the commands of the documents, and compares the output with the output in the documents.
 
-A document is README.md, CONTRIBUTING.md or docs/*.md; its marked blocks run in order, in one empty
-directory. A mark is an HTML comment right before the fence, so that readers do not see it:
+A document is one of DOCUMENTS. Its marked blocks run in order, in an empty directory of its own. A
+mark is an HTML comment right before the fence, so that readers do not see it:
 
     <!-- run -->              a ```sh block; every command of it must succeed
     <!-- output -->           a ```text block; its lines appear, in this order, in what the run
@@ -12,9 +12,9 @@ directory. A mark is an HTML comment right before the fence, so that readers do 
     <!-- file: path -->       a ```c block; a new file of the tree, and
     <!-- row: path -->        a line to add to HARPE_SCHEDULE_KINDS there: see test_new_schedule.py
 
-Of manual pages every block of EXAMPLES is run that begins with `harpe`, each in a directory of its
-own with the files that FIXTURES makes. HARPE, HARPE_SOURCE_DIR and HARPE_BINARY_DIR name program,
-source and build.
+In manual pages, every block of EXAMPLES that begins with `harpe` is run, each in a directory of its
+own with the files that FIXTURES makes. The variables HARPE, HARPE_SOURCE_DIR and HARPE_BINARY_DIR
+give the paths of the program, the source and the build.
 """
 import os
 import pathlib
@@ -30,15 +30,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 BINARY = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release"))
 HARPE = pathlib.Path(os.environ.get("HARPE", BINARY / "harpe")).resolve()
-DOCUMENTS = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md",
+DOCUMENTS = [*sorted(path for path in SOURCE.glob("*.md") if path.name != "CHANGELOG.md"),
              *sorted((SOURCE / "docs").glob("*.md"))]
 PAGES = sorted((SOURCE / "docs" / "man").glob("*.scd"))
 
 MARK = re.compile(r"^( *)<!-- (run|output|compile|file|row)(?:: *(\S+))? -->$")
 FENCE = re.compile(r"^ *```(\w*)$")
 
-# How close a shown number must be to a real one, by what follows it. Times that something took,
-# counts and plan numbers depend on machine and version: any number will do.
+# The permitted difference between a shown and a real number, by the text after the number.
+# Durations, counts and plan numbers depend on machine and version: any number is accepted.
 TOOK = re.compile(r"\bin [\d.]+ (?:ms|s)\b")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 NUMBER_RULES = {"s": ("relative", 0.02), "J": ("relative", 0.02), "W": ("relative", 0.02),
@@ -51,7 +51,7 @@ class Block:
 
 
 def marked_blocks(path):
-    """Marked blocks of a Markdown file. A mark without a fence after it is an error."""
+    """Returns the marked blocks of a Markdown file. A mark without a fence after it is an error."""
     lines = path.read_text(encoding="utf-8").split("\n")
     blocks = []
     for i, line in enumerate(lines):
@@ -67,8 +67,22 @@ def marked_blocks(path):
     return blocks
 
 
+def anchors(page):
+    """Returns the anchors that code-hosting sites give the headings of a page: lower case, hyphens
+    for spaces, no other punctuation."""
+    found = set()
+    is_code = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        is_code ^= bool(FENCE.match(line))
+        heading = None if is_code else re.match(r"#+ (.*)", line)
+        if heading:
+            found.add(re.sub(r"[^\w\- ]", "", heading.group(1).lower()).replace(" ", "-"))
+    return found
+
+
 def numbers_match(shown, real):
-    """Two lines, alike but for white space and numbers, whose numbers are close enough."""
+    """Returns true if two lines are equal except for white space and numbers, and the numbers are
+    close enough."""
     shown, real = (TOOK.sub("in some time", line) for line in (shown, real))
     words = [re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip() for line in (shown, real)]
     if words[0] != words[1]:
@@ -85,7 +99,7 @@ def numbers_match(shown, real):
 
 
 def first_line_missing(shown, real):
-    """The first shown line that does not follow in the real output; None when all do."""
+    """Returns the first shown line that does not follow in the real output, or None if all do."""
     rest = iter(real.splitlines())
     for line in shown.splitlines():
         if line.strip() and not any(numbers_match(line, candidate) for candidate in rest):
@@ -96,7 +110,7 @@ def first_line_missing(shown, real):
 def environment():
     suppressions = SOURCE / "tests" / "cli" / "lsan.supp"
     return dict(os.environ, PATH=f"{HARPE.parent}:{os.environ['PATH']}", NO_COLOR="1",
-                # As if installed, for compilers and Python.
+                # Lets compilers and Python find Harpe as if it were installed.
                 CPATH=str(SOURCE / "include"), LIBRARY_PATH=str(BINARY), LD_LIBRARY_PATH=str(BINARY),
                 PYTHONPATH=str(SOURCE / "python"), HARPE_LIBRARY=str(BINARY / "libharpe.so"),
                 PYTHONDONTWRITEBYTECODE="1",
@@ -141,7 +155,10 @@ class DocumentTest(InEmptyDirectory):
 
     def test_marked_blocks_work(self):
         seen = 0
+        holder = self.path
         for document in DOCUMENTS:
+            self.path = holder / document.stem
+            self.path.mkdir()
             printed = ""
             for block in marked_blocks(document):
                 where = f"{document.name}:{block.line}"
@@ -160,7 +177,7 @@ class DocumentTest(InEmptyDirectory):
         self.assertGreater(seen, 5, "the documents have lost their marks")
 
     def test_programs_of_the_documents_say_what_is_missing(self):
-        """In an empty directory they end with one line and no signal."""
+        """Checks that commands in an empty directory end with one line and no signal."""
         seen = 0
         for document in DOCUMENTS:
             for block in marked_blocks(document):
@@ -177,11 +194,18 @@ class DocumentTest(InEmptyDirectory):
         self.assertGreater(seen, 0)
 
     def test_links_lead_somewhere(self):
+        seen = 0
         for document in DOCUMENTS:
-            for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
-                if not target.startswith("http"):
-                    self.assertTrue((document.parent / target).exists(),
-                                    f"{document.name}: {target} is not there")
+            for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+                if target.startswith("http"):
+                    continue
+                name, _, anchor = target.partition("#")
+                page = document.parent / name if name else document
+                self.assertTrue(page.exists(), f"{document.name}: {target} is not there")
+                if anchor:
+                    seen += 1
+                    self.assertIn(anchor, anchors(page), f"{document.name}: {target}")
+        self.assertGreater(seen, 10)
 
     def test_files_that_the_documents_name_exist(self):
         name = re.compile(r"`((?:src|include|tests|docs|scripts|bench|fuzz|examples)/[\w./*-]+)`")
@@ -200,20 +224,23 @@ class DocumentTest(InEmptyDirectory):
         self.assertEqual(first_line_missing("a\nb\n", "b\na\n"), "b")
         self.assertIsNone(first_line_missing("a\n\nb\n", "x\na\ny\nb\n"))
         self.assertNotEqual(shell("false; true", self.path).returncode, 0)
+        page = self.path / "page.md"
+        page.write_text("# A, b: `c`?\n```sh\n# no\n```\n## GET /x_y\n", encoding="utf-8")
+        self.assertEqual(anchors(page), {"a-b-c", "get-x_y"})
 
 
 # ---- Manual pages --------------------------------------------------------------------------------
 
 PROFILE = "harpe synth --stages 8 --quiet --output profile.csv\n"
 SMALL_PLANS = "harpe plan -q -i profile.csv -m 8 -p 70 -o {} --plans 5 --no-pictures >made\n"
-# Rank 0 owns stages 0 and 3, rank 1 stages 1 and 2, the backward split: as `zb-v` does it.
+# Rank 0 owns stages 0 and 3, rank 1 owns stages 1 and 2, and the backward is split, as in `zb-v`.
 SCHEDULE_FILE = """harpe synth --stages 4 --split-backward --quiet --force --output profile.csv
 cat >zbv.csv <<'END'
 0F0,0F1,0F2,3F0,3I0,3W0,3F1,3I1,3W1,0I0,0W0,3F2,3I2,3W2,0I1,0W1,0I2,0W2
 1F0,2F0,1F1,2F1,2I0,2W0,1F2,1I0,1W0,2F2,2I1,2W1,1I1,2I2,1I2,1W1,2W2,1W2
 END
 """
-# What a page's examples find in their directory, by page and by a word of the example.
+# The files that a page's examples find in their directory, by page and by a word of the example.
 FIXTURES = [
     ("harpe-plan.1", "zbv.csv", SCHEDULE_FILE),
     ("harpe-plan.1", "", PROFILE),
@@ -225,13 +252,13 @@ FIXTURES = [
 ]
 
 
-# Pages whose examples want GPUs or a training program; their commands have tests of their own.
-NEED_GPUS = ("harpe-gpus.", "harpe-emulate.", "harpe-monitor.", "harpe-power-limit.",
-             "harpe-profile.1")
+# Pages whose examples need GPUs or a training program. Their commands have tests of their own.
+NEED_GPUS = ("harpe-agent.", "harpe-gpus.", "harpe-emulate.", "harpe-monitor.",
+             "harpe-power-limit.", "harpe-profile.1")
 
 
 def page_examples(page):
-    """The blocks of a manual page's EXAMPLES, as their reader sees them."""
+    """Returns the blocks of a manual page's EXAMPLES as a reader sees them."""
     text = page.read_text(encoding="utf-8")
     section = re.search(r"^# EXAMPLES$(.*?)(?=^# [A-Z ]+$|\Z)", text, re.MULTILINE | re.DOTALL)
     if not section:
@@ -276,8 +303,22 @@ class ManualPageTest(InEmptyDirectory):
             self.assertIn(f"*harpe-{command}*(1)", also)
             self.assertIn(f"harpe-{command}.1.scd", [page.name for page in PAGES])
 
+    def test_rules_of_the_node_agent_are_described(self):
+        """Compares the rules that the source reads with the manual page and with docs/agent.md."""
+        source = (SOURCE / "src" / "agent" / "policy.c").read_text(encoding="utf-8")
+        rules = set(re.findall(r'strcmp\(name, "([a-z_]+)"\) == 0\)\s+return read_', source))
+        self.assertGreater(len(rules), 10)
+        page = (SOURCE / "docs" / "man" / "harpe-agent.1.scd").read_text(encoding="utf-8")
+        section = re.search(r"^# RULES$(.*?)^# ", page, re.MULTILINE | re.DOTALL).group(1)
+        terms = re.findall(r"^(\*[a-z_*, ]+\*.*)$", section, re.MULTILINE)
+        self.assertEqual(set(re.findall(r"\*([a-z_]+)\*", "\n".join(terms))), rules)
+        guide = (SOURCE / "docs" / "agent.md").read_text(encoding="utf-8")
+        table = re.findall(r"^\| (`.*?) \|", guide, re.MULTILINE)
+        self.assertEqual(rules - set(re.findall(r"`([a-z_]+)`", "\n".join(table))), set())
+
     def test_example_configuration_shows_every_setting_with_its_default(self):
-        """packaging/serve.conf.example is `harpe serve --print-settings`, commented out."""
+        """packaging/serve.conf.example equals the commented output of `harpe serve
+        --print-settings`."""
         example = SOURCE / "packaging" / "serve.conf.example"
         lines = example.read_text(encoding="utf-8").splitlines()
         settings = [line.removeprefix("#") for line in lines if line.startswith("#")

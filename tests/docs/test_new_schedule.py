@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does what the README says about adding a pipeline schedule, in a copy of the tree: one new file,
-one table row, nothing else. Then builds the program and plans with the new schedule."""
-import os
+"""Follows docs/adding-a-schedule.md in a copy of the tree: adds one new file and one table row, and
+nothing else. Then builds the program and plans with the new schedule."""
 import pathlib
 import shutil
 import subprocess
@@ -35,8 +34,9 @@ class NewScheduleTest(unittest.TestCase):
             (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
             copy(source, self.tree / name)
 
-    def follow_the_readme(self):
-        blocks = {block.kind: block for block in marked_blocks(SOURCE / "README.md")}
+    def follow_the_page(self):
+        page = SOURCE / "docs" / "adding-a-schedule.md"
+        blocks = {block.kind: block for block in marked_blocks(page)}
         new_file = self.tree / blocks["file"].argument
         self.assertFalse(new_file.exists())
         new_file.write_text(blocks["file"].text, encoding="utf-8")
@@ -47,7 +47,7 @@ class NewScheduleTest(unittest.TestCase):
         header.write_text(text.replace(table, table + blocks["row"].text), encoding="utf-8")
 
     def test_one_file_and_one_row_make_a_schedule(self):
-        self.follow_the_readme()
+        self.follow_the_page()
         run("cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug",
             "-DHARPE_WERROR=ON", *(f"-DHARPE_{name}=OFF" for name in OFF))
         run("cmake", "--build", self.build, "--target", "harpe")
@@ -58,7 +58,7 @@ class NewScheduleTest(unittest.TestCase):
                       "-s", "eager-1f1b", "--no-pictures", "--plans", "5", "--verify",
                       cwd=self.build)
         self.assertIn("schedule eager-1f1b", printed)
-        # Rank 0 of 4 warms up with 6 forwards, then alternates.
+        # Rank 0 of 4 starts with 6 forwards, then alternates.
         first_rank = next(line for line in (self.build / "plans" / "freqs_pipeline_00000.py")
                           .read_text().splitlines() if "forward" in line)
         order = "".join("B" if "backward" in word else "F" for word in first_rank.split("(")[1:])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks for what pictures are made of: is this XML well-formed, is this a PNG with something on
- * it. Only for tests; knows just as much XML as the pictures use. */
+/* Checks the content of pictures: that XML is well-formed, and that a PNG is not empty. For tests
+ * only; supports just the XML that the pictures use. */
 #ifndef HARPE_TESTS_DRAW_MARKUP_H
 #define HARPE_TESTS_DRAW_MARKUP_H
 
@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 
-/* An entity or a plain character that may stand in text; advances past it. */
+/* Checks an entity or a plain character that may stand in text, and advances past it. */
 static inline bool markup_text_character(const char **at, const char *end) {
     static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
     unsigned char byte = (unsigned char)**at;
@@ -30,7 +30,7 @@ static inline bool markup_text_character(const char **at, const char *end) {
     return true;
 }
 
-/* The inside of a tag after its name: attributes with double-quoted values. */
+/* Checks the inside of a tag after its name: attributes with double-quoted values. */
 static inline bool markup_attributes(const char **at, const char *end) {
     while (*at < end && **at != '>' && **at != '/' && **at != '?') {
         if (**at == ' ') {
@@ -50,7 +50,7 @@ static inline bool markup_attributes(const char **at, const char *end) {
     return *at < end;
 }
 
-/* One tag at `<`; keeps the stack of open elements. */
+/* Checks one tag at `<`, and updates the stack of open elements. */
 static inline bool markup_tag(const char **at, const char *end, char stack[][32], size_t *depth) {
     bool closes = *at + 1 < end && (*at)[1] == '/';
     bool declares = *at + 1 < end && (*at)[1] == '?';
@@ -99,7 +99,7 @@ static inline cairo_status_t markup_read(void *closure, unsigned char *data, uns
     return CAIRO_STATUS_SUCCESS;
 }
 
-/* Decodes the whole file; false unless it has a pixel that differs from the first. */
+/* Decodes the whole file. Returns false if all pixels equal the first. */
 static inline bool markup_is_drawn_png(const harpe_text *text) {
     markup_reader reader = {text, 0};
     cairo_surface_t *image = cairo_image_surface_create_from_png_stream(markup_read, &reader);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three pictures: valid files from ordinary, degenerate, hostile and huge input, the same bytes
- * every time, and nothing written when the input is refused. */
+/* The three pictures: the files are valid for ordinary, degenerate, hostile and huge input, have
+ * the same bytes every time, and are not written if the input is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,16 +36,13 @@ static harpe_status draw_cost_model(const void *picture, harpe_image_format form
 }
 
 static bool is_valid(harpe_image_format format, const harpe_text *image) {
-    if (format == HARPE_IMAGE_PNG) {
-        return markup_is_drawn_png(image);
-    }
-    if (format == HARPE_IMAGE_PDF) {
+    if (format == HARPE_IMAGE_PNG) return markup_is_drawn_png(image);
+    if (format == HARPE_IMAGE_PDF)
         return image->length > 100 && memcmp(image->data, "%PDF-", 5) == 0;
-    }
     return markup_is_well_formed(image->data, image->length) && strstr(image->data, "</svg>");
 }
 
-/* Draws in every format and checks the files; size of the largest. */
+/* Draws in every format and checks the files. Returns the size of the largest. */
 static size_t check_all_formats(draw_function *draw, const void *picture) {
     size_t largest = 0;
     for (int format = 0; format <= HARPE_IMAGE_HTML; format++) {
@@ -82,7 +79,7 @@ static void check_refused(draw_function *draw, const void *picture, harpe_status
     harpe_text_free(&out);
 }
 
-/* ---- Frontier ----------------------------------------------------------------------------- */
+/* ---- Frontier -------------------------------------------------------------------------------- */
 
 static harpe_point *make_frontier(size_t count, double base_s, double span_s) {
     harpe_point *points = calloc(count, sizeof *points);
@@ -177,9 +174,10 @@ static void frontier_refuses_what_is_no_number(void **state) {
     check_refused(draw_frontier, &empty, HARPE_INVALID_ARGUMENT);
 }
 
-/* ---- Pipeline ----------------------------------------------------------------------------- */
+/* ---- Pipeline -------------------------------------------------------------------------------- */
 
-/* Forwards down, backwards up, one microbatch after the other: no real schedule, but boxes. */
+/* Forwards go down and backwards up, one microbatch after the other. This is no real schedule, but
+ * it has boxes. */
 static harpe_pipeline_box *make_boxes(int ranks, int microbatches, size_t *count) {
     *count = (size_t)ranks * (size_t)microbatches * 2;
     harpe_pipeline_box *boxes = calloc(*count, sizeof *boxes);
@@ -225,9 +223,7 @@ static void pipelines_of_many_shapes_are_drawn(void **state) {
                          HARPE_OK);
         picture.panels[0].critical = path;
         check_all_formats(draw_pipeline, &picture);
-        if (i == 2) {
-            check_same_bytes_again(draw_pipeline, &picture);
-        }
+        if (i == 2) check_same_bytes_again(draw_pipeline, &picture);
         picture.panel_count = 1;
         picture.title = NULL;
         picture.blocking_power_w = -1.0;
@@ -290,7 +286,7 @@ static void boxes_out_of_place_are_refused(void **state) {
 
 static void critical_path_follows_what_was_waited_for(void **state) {
     (void)state;
-    /* two ranks, one microbatch, and a short box that is on nobody's way */
+    /* two ranks, one microbatch, and a short box that is on no critical path */
     static const harpe_pipeline_box boxes[] = {
         {.rank = 1, .kind = HARPE_BOX_BACKWARD, .microbatch = 0, .start_s = 3, .duration_s = 2},
         {.rank = 0, .kind = HARPE_BOX_FORWARD, .microbatch = 0, .start_s = 0, .duration_s = 1},
@@ -320,7 +316,7 @@ static void critical_path_ends_among_boxes_of_no_length(void **state) {
     free(path);
 }
 
-/* ---- Cost models -------------------------------------------------------------------------- */
+/* ---- Cost models ----------------------------------------------------------------------------- */
 
 static void cost_models_are_drawn(void **state) {
     (void)state;
@@ -334,13 +330,11 @@ static void cost_models_are_drawn(void **state) {
                                        curve_energy_j[i] + (i % 4 ? 0.0 : 0.3), i % 4 != 0};
     }
     harpe_cost_panel panels[24];
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 24; i++)
         panels[i] = (harpe_cost_panel){HOSTILE_NAME, points, 20, curve_time_s, curve_energy_j, 20};
-    }
     harpe_cost_model_picture picture = {HOSTILE_NAME, NULL, panels, 1, 70.0};
-    for (picture.panel_count = 1; picture.panel_count <= 5; picture.panel_count++) {
+    for (picture.panel_count = 1; picture.panel_count <= 5; picture.panel_count++)
         check_all_formats(draw_cost_model, &picture);
-    }
     picture.panel_count = 2;
     check_same_bytes_again(draw_cost_model, &picture);
     picture.panel_count = 24;
@@ -372,9 +366,8 @@ static void cost_model_of_many_points_stays_small(void **state) {
     (void)state;
     harpe_cost_point *points = calloc(20000, sizeof *points);
     assert_non_null(points);
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 20000; i++)
         points[i] = (harpe_cost_point){100000 - i, 1.0 + i, 1e6 - i, true};
-    }
     harpe_cost_panel panel = {"forward", points, 20000, NULL, NULL, 0};
     harpe_cost_model_picture picture = {"Stage 0", "curve", &panel, 1, 0.0};
     assert_true(check_all_formats(draw_cost_model, &picture) < 600000);

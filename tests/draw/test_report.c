@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.html: complete, escaped, self-contained, bounded, and the same every time. */
+/* report.html is complete, escaped, self-contained, bounded, and the same every time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static harpe_text write_report(const harpe_report *report) {
     return page;
 }
 
-/* Every picture in the page, each on its own. */
+/* Checks every picture in the page separately. */
 static size_t count_well_formed_pictures(const harpe_text *page) {
     size_t count = 0;
     for (const char *at = strstr(page->data, "<svg"); at; at = strstr(at + 1, "<svg")) {
@@ -140,7 +140,7 @@ static void report_escapes_everything(void **state) {
     harpe_text_free(&page);
 }
 
-/* Two ranks, a forward each; the second waits for the first and leaves its clock alone. */
+/* Two ranks with one forward each. The second waits for the first and does not change its clock. */
 static const harpe_report_point forward_points[] = {{1410, 0.1, 30.0}, {1200, 0.12, 25.0}};
 static const harpe_report_point other_points[] = {{0, 0.2, 10.0}};
 static const int32_t first_instruction[] = {0};
@@ -238,7 +238,7 @@ static void report_of_many_changing_plans_stays_small(void **state) {
     report.plan_count = PLANS;
     harpe_text page = write_report(&report);
     assert_true(page.length < 1500000);
-    assert_non_null(strstr(page.data, ",null,")); /* some are left out */
+    assert_non_null(strstr(page.data, ",null,")); /* some are omitted */
     harpe_text_free(&page);
     free(instructions);
     free(mhz);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An independent client of NVML for the emulator's tests: ctypes, NVML's documented names, numbers
-and layouts, nothing of Harpe's headers. Needs HARPE (the program) and HARPE_EMULATOR (the library).
+"""An independent client of NVML for the emulator's tests: uses ctypes and NVML's documented names,
+numbers and layouts, and nothing of Harpe's headers. Needs HARPE (the program) and HARPE_EMULATOR
+(the library).
 """
 import ctypes as C
 import os
@@ -13,13 +14,13 @@ import unittest
 
 PRELOAD = os.environ.get("HARPE_PRELOAD", "")
 if PRELOAD and os.environ.get("LD_PRELOAD") != PRELOAD:
-    os.environ["LD_PRELOAD"] = PRELOAD  # a sanitizer's runtime comes first
+    os.environ["LD_PRELOAD"] = PRELOAD  # a sanitizer's runtime must be loaded first
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 HARPE = os.environ["HARPE"]
 LIBRARY = os.environ["HARPE_EMULATOR"]
 SOURCE = pathlib.Path(os.environ["HARPE_SOURCE_DIR"])
-LIMIT_S = 120  # of every wait: far more than a loaded machine takes
+LIMIT_S = 120  # of every wait: far more than a loaded machine needs
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
 NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 6, 7, 10, 15, 25
@@ -56,7 +57,8 @@ class ProcessInfoV1(C.Structure):
 
 
 class Client:
-    """One process's NVML. Calls return their first result, and raise Failure for other codes."""
+    """The NVML of one process. Calls return their first result, and raise Failure for other
+    codes."""
 
     class Failure(Exception):
         pass
@@ -102,13 +104,14 @@ class Client:
         return took.value
 
     def write_counts(self, gpu=0):
-        """Of the power limit, of clocks and of the persistence mode."""
+        """Returns the number of set calls: of the power limit, of clocks, and of the persistence
+        mode."""
         counts = (C.c_uint64 * 3)()
         self.harpe_emulator_write_count(gpu, *(C.byref(counts, 8 * i) for i in range(3)))
         return tuple(counts)
 
     def fields(self, gpu, *wanted):
-        """(code, value) of each (field, scope)."""
+        """Returns (code, value) for each (field, scope)."""
         values = (FieldValue * len(wanted))()
         for value, (value.fieldId, value.scopeId) in zip(values, wanted):
             pass
@@ -117,7 +120,7 @@ class Client:
                 for v in values]
 
     def processes(self, gpu):
-        """{pid: bytes} of the compute processes."""
+        """Returns {pid: bytes} of the compute processes."""
         room = (ProcessInfo * 128)()
         count = C.c_uint(128)
         self.nvmlDeviceGetComputeRunningProcesses_v3(gpu, C.byref(count), room)
@@ -127,8 +130,8 @@ class Client:
         return self.functions.harpe_emulator_now_ns() * 1e-9
 
     def energy_at(self, gpu):
-        """Energy in J and when it was read, in emulated s: the middle of an interval of at most
-        1 ms of real time. A read that the machine interrupted is repeated."""
+        """Returns the energy in J and the time of the read in emulated s: the middle of an interval
+        of at most 1 ms of real time. A read that the machine interrupted is repeated."""
         give_up_s = time.monotonic() + LIMIT_S
         while True:
             real_s, begin_s = time.monotonic(), self.now_s()
@@ -139,7 +142,7 @@ class Client:
 
 
 class EmulatorTestCase(unittest.TestCase):
-    """Each test has a cluster of its own, which is gone afterwards."""
+    """Gives each test a cluster of its own, which is removed afterwards."""
     count = 0
 
     def start(self, gpus="1xA100", scale=1, faults="", noise=0, **environment):
@@ -163,7 +166,7 @@ class EmulatorTestCase(unittest.TestCase):
         return client
 
     def stop(self):
-        """Leaves the cluster that was started last, as the next start and the test's end do."""
+        """Leaves the last started cluster, as the next start and the end of the test do."""
         stop, self.stop_cluster = getattr(self, "stop_cluster", None), None
         if stop:
             stop()
@@ -175,11 +178,11 @@ class EmulatorTestCase(unittest.TestCase):
             time.sleep(0.002)
 
     def is_working(self, nvml):
-        """GPU 0 draws what an A100 at its highest clock draws."""
+        """Makes GPU 0 draw the power of an A100 at its highest clock."""
         return nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu()) == 388000
 
     def keep_working(self):
-        """A process that works on GPU 0 until the test ends; it is killed then."""
+        """Starts a process that works on GPU 0 and is killed at the end of the test."""
         child = self.spawn("nvml.work(0, 1e5)")
         self.addCleanup(self.end, child)
         return child
@@ -190,7 +193,7 @@ class EmulatorTestCase(unittest.TestCase):
         child.stdout.close()
 
     def spawn(self, source, stdin=None):
-        """Another process on the same cluster; `nvml` is its client."""
+        """Another process on the same cluster. `nvml` is its client."""
         source = ("import sys; sys.path.insert(0, %r); from nvml_client import *\n"
                   "nvml = Client(); nvml.nvmlInit_v2()\n" % str(pathlib.Path(__file__).parent)
                   + textwrap.dedent(source))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe emulate` as its users meet it: what the command sees, how it ends, and that the emulated
-GPUs are gone afterwards however it ended."""
+"""`harpe emulate`, tested from the outside: the environment of its command, its exit status, and
+that the emulated GPUs are removed afterwards however it ends."""
 import os
 import signal
 import subprocess
@@ -22,7 +22,7 @@ class EmulateTest(unittest.TestCase):
                               env=self.environment, check=False)
 
     def begin(self, *arguments):
-        """One that is under way: its command has said 'ready'."""
+        """A running `harpe emulate` whose command has printed 'ready'."""
         process = subprocess.Popen([HARPE, "emulate", *arguments], stdout=subprocess.PIPE,
                                    text=True, env=self.environment, start_new_session=True)
         self.addCleanup(process.stdout.close)
@@ -69,7 +69,7 @@ class EmulateTest(unittest.TestCase):
     def test_gpus_go_although_a_part_of_the_command_lives_on(self):
         result = self.emulate("--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $PPID $!")
         emulate, living = map(int, result.stdout.split())
-        os.kill(living, signal.SIGKILL)  # it was there still
+        os.kill(living, signal.SIGKILL)  # it still existed
         self.assertFalse(os.path.exists(MEMORY + f"emulate-{emulate}"))
 
     def test_what_a_killed_emulate_left_goes_with_the_next(self):
@@ -81,7 +81,7 @@ class EmulateTest(unittest.TestCase):
         self.assertTrue(os.path.exists(memory))
         self.assertEqual(self.emulate("--", "true").returncode, 0)
         self.assertFalse(os.path.exists(memory))
-        self.assertTrue(os.path.exists(MEMORY + f"emulate-{living.pid}"))  # is in use
+        self.assertTrue(os.path.exists(MEMORY + f"emulate-{living.pid}"))  # the cluster is in use
         living.terminate()
         living.wait()
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The NVML emulator's calls, GPUs and faults, through an independent client (nvml_client.py)."""
+"""The NVML emulator's calls, GPUs and faults, tested with an independent client
+(nvml_client.py)."""
 import ctypes as C
 import os
 import pathlib
@@ -14,7 +15,8 @@ from nvml_client import *
 
 
 def busy_power_w(clock_share):
-    """An A100's power at a share of its highest clock, as docs/emulator.md has it."""
+    """Returns an A100's power at a share of its highest clock, by the formula in
+    docs/emulator.md."""
     rise = max(0.0, (clock_share - 0.76) / 0.24)
     voltage = 0.75 + 0.25 * rise
     return 98 + 290 * clock_share * voltage ** 2
@@ -235,8 +237,8 @@ class EmulatorTest(EmulatorTestCase):
     # ---- Physics ----------------------------------------------------------------------------
 
     def busy_energy(self, nvml, gpu, work):
-        """What `work()` takes in emulated s, and the J that it draws: all that the GPU draws
-        meanwhile, less what it draws while its caller is late (idle: 62 W)."""
+        """Returns the duration of `work()` in emulated s and its energy in J: the energy that the
+        GPU draws meanwhile, minus the energy while its caller is late (idle: 62 W)."""
         begin_j, begin_s = nvml.energy_at(gpu)
         took_s = work()
         end_j, end_s = nvml.energy_at(gpu)
@@ -269,7 +271,7 @@ class EmulatorTest(EmulatorTestCase):
             seen.append(nvml.energy_j(gpu))
             if step() == before:
                 exact.setdefault(before, set()).add(seen[-1])
-            return len(exact) >= 8  # the first of them is that in which the cluster was made
+            return len(exact) >= 8  # the first one created the cluster
         self.wait_until(look)
         self.assertEqual(seen, sorted(seen))
         self.assertEqual({len(values) for values in exact.values()}, {1}, exact)
@@ -302,8 +304,9 @@ class EmulatorTest(EmulatorTestCase):
         self.assertLessEqual(power_w, 250)
 
     def slow_down(self, nvml, full_s):
-        """Another process's work of `full_s`, slowed to half amid it: what it took, and the least
-        and the most that it may have taken, from when it began and when the clock was set."""
+        """Another process runs work of `full_s`, which is slowed to half during the run. Returns
+        its duration, and the least and the greatest possible duration, from the times of its start
+        and of the clock change."""
         child = self.spawn("input(); begin_s = nvml.now_s()\n"
                            f"print(begin_s, nvml.work(0, {full_s}, 1.0), nvml.now_s())",
                            stdin=subprocess.PIPE)
@@ -324,7 +327,7 @@ class EmulatorTest(EmulatorTestCase):
         nvml = self.start()
         for _ in range(20):
             reasons, took_s, least_s, most_s = self.slow_down(nvml, 0.5)
-            if least_s > 0.55:  # the machine kept nobody up until the work was over
+            if least_s > 0.55:  # the machine ran no process until the work was over
                 break
         self.assertGreater(least_s, 0.55)
         self.assertEqual(reasons, 0)
@@ -367,8 +370,8 @@ class EmulatorTest(EmulatorTestCase):
             read_s = nvml.now_s()
             usage_w = nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu()) / 1e3
             end_s = nvml.now_s()
-            idle_s = end_s - called_s - took_s  # at most, when the usage was read
-            if idle_s < 0.5:  # the work is most of the last second still
+            idle_s = end_s - called_s - took_s  # the latest time at which the usage was read
+            if idle_s < 0.5:  # the work still fills most of the last second
                 break
         instant_w, average_w = ((value.value & 0xffffffff) / 1e3 for value in values)
         self.assertLess(idle_s, 0.5)
@@ -404,9 +407,36 @@ class EmulatorTest(EmulatorTestCase):
             self.assertEqual(nvml.code("harpe_emulator_instruction", 0, 0, b"backward", None),
                              NOT_FOUND)
 
+    def test_rows_of_the_same_clock_are_averaged(self):
+        """Tests rows in any order and number, and of different ranks."""
+        head = "rank,frequency,energy,gpus,instruction,time,stage\n"
+        for count in (1, 2, 3, 7):
+            rows = [(rank % 3, 1410, 60 + 13 * rank, 0.2 + 0.07 * rank) for rank in range(count)]
+            rows += [(0, 705, 60, 0.9)]  # no clock reaches the limit of 400 W
+            for gpus in (1, 2, 5):
+                with self.subTest(count=count, gpus=gpus), \
+                        tempfile.NamedTemporaryFile("w", suffix=".csv") as profile:
+                    self.doCleanups()
+                    profile.write(head + "".join(
+                        f"{rank},{mhz},{joules},{gpus},forward,{seconds},0\n"
+                        for rank, mhz, joules, seconds in rows[::-1]))
+                    profile.flush()
+                    nvml = self.start(scale=10, faults="energy_step=0",
+                                      HARPE_EMULATOR_PROFILE=profile.name)
+                    took, gpu = C.c_double(), nvml.gpu()
+
+                    def forward():
+                        nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
+                        return took.value
+                    took_s, energy_j = self.busy_energy(nvml, gpu, forward)
+                    expected_s = sum(row[3] for row in rows[:count]) / count
+                    expected_j = sum(row[2] for row in rows[:count]) / count / gpus
+                    self.assertAlmostEqual(took_s, expected_s, places=6)
+                    self.assertAlmostEqual(energy_j, expected_j, delta=0.01 * expected_j)
+
     def followed(self, rows, gpus="A100"):
-        """A GPU that follows a profile of these rows (stage, instruction, MHz, s, J), instead of the
-        one before."""
+        """Makes the GPU follow a profile of these rows (stage, instruction, MHz, s, J) instead of
+        the previous profile."""
         self.doCleanups()
         profile = tempfile.NamedTemporaryFile("w", suffix=".csv")
         self.addCleanup(profile.close)
@@ -435,7 +465,7 @@ class EmulatorTest(EmulatorTestCase):
              [(1, "forward", mhz, 1, 10) for mhz in (1380, 1395, 1000)] +
              [(0, "load", 0, 1, 10)], [1395, 1380]),
             ([(0, "forward", mhz, 1, 10) for mhz in (1980, 1410, 1402, 300, 100)], [1410, 300]),
-            # of another GPU altogether, or of nothing: all
+            # a profile of another GPU or of nothing: all clocks
             ([(0, "forward", 1402, 1, 10)], every),
             ([(0, "load", 0, 1, 10)], every),
         ]
@@ -445,8 +475,8 @@ class EmulatorTest(EmulatorTestCase):
         self.assertEqual(self.offered(self.start()), every)
 
     def test_beyond_a_profile_time_and_power_go_on(self):
-        """Below: slower, by the clock ratio at most; above: faster. Never flat, never cheaper for
-        nothing."""
+        """Below the measured clocks, work is slower, at most by the ratio of clocks. Above them it
+        is faster. The curve is never flat, and no clock is better in both time and energy."""
         rows = [(0, "forward", mhz, 0.5 * (0.8 * 1200 / mhz + 0.2), 0.1 * mhz)
                 for mhz in (1200, 1050, 900)]
         nvml, gpu, took = self.followed(rows), None, C.c_double()
@@ -460,14 +490,14 @@ class EmulatorTest(EmulatorTestCase):
             self.assertAlmostEqual(took.value, 0.5 * (0.8 * 1200 / mhz + 0.2), places=6)
             self.assertGreater(nvml.energy_j(gpu), before)
         self.assertEqual(list(seen.values()), sorted(seen.values()))
-        # memory-bound altogether, and measured once
+        # purely memory-bound, and measured once
         for rows, ratio in (([(0, "forward", 1200, 0.5, 90), (0, "forward", 900, 0.5, 80)], 1),
                             ([(0, "forward", 900, 0.5, 80)], 2)):
             nvml = self.followed(rows)
             nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 450, 450)
             nvml.harpe_emulator_instruction(0, 0, b"forward", C.byref(took))
             self.assertAlmostEqual(took.value, 0.5 * ratio, places=6)
-        # left alone
+        # clock left alone
         nvml = self.followed([(0, "load", 0, 0.25, 20)])
         nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 450, 450)
         nvml.harpe_emulator_instruction(0, 0, b"load", C.byref(took))
@@ -510,7 +540,8 @@ class EmulatorTest(EmulatorTestCase):
             nvml = self.start("A40", HARPE_EMULATOR_FAULTS_FILE=str(path))
             room, one = (C.c_ulonglong * 64)(), C.c_uint(1)
             for index, feature in enumerate((*numbers, *fields)):
-                path.write_text(f"not_supported={feature:<{20 + index}}\n")  # its size tells, too
+                # the size of the struct distinguishes it, too
+                path.write_text(f"not_supported={feature:<{20 + index}}\n")
                 for other, name in numbers.items():
                     arguments = (1, room) if other == "field_values" else (room, None)
                     code = nvml.code(name, nvml.gpu(), *arguments)
@@ -552,7 +583,7 @@ class EmulatorTest(EmulatorTestCase):
             self.assertEqual(codes, [SUCCESS, GPU_IS_LOST])
 
     def check_it_ends(self, call):
-        """Where slow calls take 10000 s: this one is none."""
+        """Slow calls take 10000 s here. This call is not slow."""
         thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(LIMIT_S)
@@ -573,6 +604,50 @@ class EmulatorTest(EmulatorTestCase):
         nvml = self.start(faults="slow_get=1e7")
         self.check_it_ends(lambda: self.set_limit(nvml))
 
+    def test_reads_of_one_gpu_are_slow(self):
+        nvml = self.start(gpus="2xA100", faults="slow_get=1e7@1")
+        self.assertEqual(self.get_limit(nvml), 400000)  # of GPU 0
+        nvml.nvmlShutdown()
+        nvml = self.start(gpus="2xA100", faults="slow_get=60@0")
+        begin_s = time.monotonic()
+        self.get_limit(nvml)
+        self.assertGreaterEqual(time.monotonic() - begin_s, 0.06)
+        for right in ("slow_get=60@1", "slow_get=1@15,mig", "mig"):
+            self.assertEqual(self.check_faults(nvml, right), SUCCESS, right)
+        for wrong in ("slow_get=60@", "slow_get=60@x", "slow_get=60@-1", "slow_get=60@99",
+                      "slow_get=@0", "slow_set=60@0", "mig=1"):
+            self.assertEqual(self.check_faults(nvml, wrong), INVALID_ARGUMENT, wrong)
+
+    def check_faults(self, nvml, faults):
+        os.environ["HARPE_EMULATOR_FAULTS"] = faults
+        return nvml.code("harpe_emulator_check", None, 0)
+
+    def test_mig_is_enabled_where_the_model_has_it(self):
+        for fault, enabled in (("", 0), ("mig", 1)):
+            nvml = self.start(gpus="A100,H100,V100,A40", faults=fault)
+            for index, has_mig in enumerate((True, True, False, False)):
+                current, pending = C.c_uint(7), C.c_uint(7)
+                code = nvml.code("nvmlDeviceGetMigMode", nvml.gpu(index), C.byref(current),
+                                 C.byref(pending))
+                self.assertEqual(code, SUCCESS if has_mig else NOT_SUPPORTED)
+                if has_mig:
+                    self.assertEqual((current.value, pending.value), (enabled, enabled))
+                self.check_mig_devices(nvml, index, 2 if has_mig and enabled else 0)
+
+    def check_mig_devices(self, nvml, index, count):
+        gpu, found, uuids = nvml.gpu(index), C.c_void_p(), {nvml.text("nvmlDeviceGetUUID", nvml.gpu(index))}
+        self.assertEqual(nvml.number("nvmlDeviceGetMaxMigDeviceCount", gpu), 7 if count else 0)
+        for device in range(count):
+            nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, device, C.byref(found))
+            uuids.add(nvml.text("nvmlDeviceGetUUID", found))
+            self.assertRegex(max(uuids), "^MIG-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+            self.assertEqual(nvml.code("nvmlDeviceGetPowerUsage", found, C.byref(C.c_uint())),
+                             INVALID_ARGUMENT)
+        self.assertEqual(len(uuids), 1 + count)
+        for device, code in ((count, NOT_FOUND), (7, INVALID_ARGUMENT)):
+            self.assertEqual(nvml.code("nvmlDeviceGetMigDeviceHandleByIndex", gpu, device,
+                                       C.byref(found)), code if count else NOT_SUPPORTED)
+
     def test_slow_calls_take_their_time(self):
         nvml = self.start(faults="slow_set=60")
         begin_s = time.monotonic()
@@ -587,7 +662,7 @@ class EmulatorTest(EmulatorTestCase):
         calls = {"slow_get": "number('nvmlDeviceGetPowerManagementLimit', nvml.gpu())",
                  "slow_set": "nvmlDeviceSetPowerManagementLimit(nvml.gpu(), 250000)"}
         for fault, call in calls.items():
-            os.environ["HARPE_EMULATOR_FAULTS"] = fault + "=1e7"  # of the other process only
+            os.environ["HARPE_EMULATOR_FAULTS"] = fault + "=1e7"  # only of the other process
             child = self.spawn(f"print('go', flush=True); nvml.{call}; print('over')")
             self.addCleanup(self.end, child)
             child.stdout.readline()
@@ -595,11 +670,11 @@ class EmulatorTest(EmulatorTestCase):
             self.wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "S")
             self.check_it_ends(lambda: self.set_limit(nvml))
             self.assertEqual(self.get_limit(nvml), 300000)
-            self.assertIsNone(child.poll())  # it is in its call still
+            self.assertIsNone(child.poll())  # the process is still in its call
 
     def test_the_energy_counter_restarts(self):
         before_j = 0
-        while before_j == 0:  # the machine kept us from reading it before it restarted
+        while before_j == 0:  # the machine delayed the read until the counter had restarted
             begin_s = time.monotonic()
             nvml = self.start(faults="energy_step=0,counter_restart_after=0.2")
             begun_s, gpu = time.monotonic(), nvml.gpu()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Work that a host enqueues ahead of time: what a simulated rank that shares its core with many
-others cannot help doing late must not show in the GPUs' time and energy."""
+"""Work that a host enqueues ahead of time. The delays of a simulated rank that shares its core with
+many others must not appear in the GPU's time and energy."""
 import os
 import tempfile
 import threading
@@ -89,8 +89,9 @@ class EnqueuedWork(EmulatorTestCase):
         self.assertGreaterEqual(self.forward(nvml), called + int(TIME_S[1410] * 1e9) - 1000)
 
     def set_clock_during_work(self, nvml, slow_set_s=0):
-        """Work of half a real second, amid which a clock is set: when it was ready and when it was
-        done, and what it drew. Once more where the machine let the clock come after the work."""
+        """Runs work of half a real second, during which a clock is set. Returns the times at which
+        it was ready and done, and its energy. Repeats the run if the machine delayed the clock
+        until after the work."""
         for _ in range(20):
             nvml.nvmlDeviceResetGpuLockedClocks(nvml.gpu())
             first, results = self.forward(nvml), []
@@ -100,7 +101,8 @@ class EnqueuedWork(EmulatorTestCase):
             self.wait_until(lambda: results or
                             nvml.number("nvmlDeviceGetPowerUsage", nvml.gpu()) == 300000)
             nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1200, 1200)
-            set_ns = self.now(nvml) - int(slow_set_s / 2 * 1e9)  # the second half follows the effect
+            # the second half follows the effect
+            set_ns = self.now(nvml) - int(slow_set_s / 2 * 1e9)
             thread.join()
             if set_ns < first + int(TIME_S[1410] * 1e9):
                 return (results[0] - first) * 1e-9, self.energy(nvml, results[0]) - before_j
@@ -131,7 +133,8 @@ class EnqueuedWork(EmulatorTestCase):
             self.wait_until(lambda: self.now(nvml) > first + 2 * TIME_S[1410] * 1e9)
             self.assertTrue(thread.is_alive())
             nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1200, 1200)
-            is_early = time.monotonic() < put_s + 1  # not longer after the work was put than allowed
+            # within the permitted time after the work was enqueued
+            is_early = time.monotonic() < put_s + 1
             is_set.set()
             thread.join()
             if is_early and asked:
@@ -141,7 +144,8 @@ class EnqueuedWork(EmulatorTestCase):
         self.assertAlmostEqual(self.energy(nvml, finished.value) - before_j, TIME_S[1200] * 220, delta=1e-3)
 
     def test_a_slow_driver_stays_slow(self):
-        nvml = self.start(scale=0.4, faults="slow_set=200")  # 100 ms before the effect: half of the work
+        # 100 ms before the effect: half of the work
+        nvml = self.start(scale=0.4, faults="slow_set=200")
         took_s, _ = self.set_clock_during_work(nvml, slow_set_s=0.2)
         self.assertAlmostEqual(took_s, 0.5 * TIME_S[1410] + 0.5 * TIME_S[1200], places=3)
 
@@ -163,7 +167,7 @@ class EnqueuedWork(EmulatorTestCase):
         second = self.forward(nvml, first, 1.2)
         self.assertAlmostEqual((second - first) * 1e-9, 0.24, places=6)
         self.assertAlmostEqual(self.energy(nvml, second) - before, 0.24 * 220, delta=1e-3)
-        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 900, 900)  # slower than that already
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 900, 900)  # already slower than that
         third = self.forward(nvml, second, 1.2)
         self.assertAlmostEqual((third - second) * 1e-9, 0.3, places=6)
 
@@ -176,10 +180,11 @@ class EnqueuedWork(EmulatorTestCase):
         self.assertAlmostEqual((third - second) * 1e-9, 0.24, places=6)
 
     def test_the_default_power_limit_was_there_when_it_was_measured(self):
-        nvml = self.start(gpus="1xV100")  # 300 W at most; this work draws as much at 1410 MHz
+        # 300 W at most, which is the power of this work at 1410 MHz
+        nvml = self.start(gpus="1xV100")
         POWER_W[1410] = 450.0
         self.addCleanup(POWER_W.__setitem__, 1410, 300.0)
-        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1410, 1410)  # its own go up to 1530
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 1410, 1410)  # its own clocks go up to 1530
         first = self.forward(nvml)
         self.assertAlmostEqual((self.forward(nvml, first) - first) * 1e-9, 0.2, places=6)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Monitors that were not written here, on emulated GPUs: gpustat, nvitop, GPUtil and codecarbon, from
-PyPI. HARPE_MONITORS_PYTHON names a Python that has them; otherwise they are installed into a virtual
-environment in the build folder where that can be done. What cannot be had is skipped with a line."""
+"""Runs third-party monitors on emulated GPUs: gpustat, nvitop, GPUtil and codecarbon, from PyPI.
+HARPE_MONITORS_PYTHON names a Python that has them. Otherwise they are installed into a virtual
+environment in the build folder if possible. A missing monitor is skipped with a line."""
 import json
 import os
 import pathlib
@@ -13,10 +13,10 @@ import unittest
 from nvml_client import HARPE
 
 BUILD = pathlib.Path(os.environ.get("HARPE_MONITORS_BUILD", "build"))
-# codecarbon is large; it takes part where it is there already.
+# codecarbon is large, and is tested only if it is already installed.
 PACKAGES = {"gpustat": "gpustat", "nvitop": "nvitop", "GPUtil": "gputil"}
 MODULES = (*PACKAGES, "codecarbon")
-PATIENCE_S = 240
+TIMEOUT_S = 240
 
 
 def environment(**more):
@@ -31,15 +31,16 @@ def has(python, module):
 
 
 def make_python():
-    """A virtual environment with what pip can bring."""
+    """Creates a virtual environment with the monitors that pip can install."""
     folder = BUILD / "venv"
     python = folder / "bin" / "python3"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
     for module, package in (*PACKAGES.items(), ("setuptools", "setuptools")):
-        if not has(python, module):  # GPUtil needs distutils, which Python 3.12 has in setuptools
+        # GPUtil needs distutils, which setuptools provides in Python 3.12
+        if not has(python, module):
             subprocess.run([python, "-m", "pip", "install", "-q", "--retries", "0", "--timeout", "20",
-                            package], capture_output=True, timeout=PATIENCE_S, check=False)
+                            package], capture_output=True, timeout=TIMEOUT_S, check=False)
     return str(python)
 
 
@@ -61,7 +62,7 @@ for missing in set(MODULES) - FOUND:
 if not FOUND:
     sys.exit(77)
 
-# Keeps GPU 1 busy while a program looks.
+# Keeps GPU 1 busy while a program reads.
 BUSY = """
 import ctypes, os, subprocess, sys
 nvml = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"])
@@ -75,7 +76,7 @@ sys.exit(result.returncode)
 class MonitorsTest(unittest.TestCase):
     def emulate(self, *command, gpus="2xA100"):
         result = subprocess.run([HARPE, "emulate", "-g", gpus, "--", *command], capture_output=True,
-                                text=True, timeout=PATIENCE_S, env=environment(), check=False)
+                                text=True, timeout=TIMEOUT_S, env=environment(), check=False)
         self.assertEqual(result.returncode, 0, (result.stdout, result.stderr))
         return result.stdout
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The emulator's nvidia-smi as programs meet it: found in the PATH of `harpe emulate`, its CSV, XML
-and tables agree with what NVML says, its sets reach the GPUs, and it touches no other library."""
+"""The emulator's nvidia-smi, tested from the outside: it is found in the PATH of `harpe
+emulate`, its CSV, XML and tables agree with NVML, its set calls reach the GPUs, and it uses no
+other library."""
 import csv
 import os
 import pathlib
@@ -17,13 +18,13 @@ from nvml_client import *
 
 SMI = pathlib.Path(os.environ.get("HARPE_SMI", pathlib.Path(LIBRARY).parent / "bin/nvidia-smi"))
 
-# What GPUtil 1.4.0 asks for.
+# The query of GPUtil 1.4.0.
 GPUTIL = ("index,uuid,utilization.gpu,memory.total,memory.used,memory.free,driver_version,name,"
           "gpu_serial,display_active,display_mode,temperature.gpu")
 
 
 def as_loaded(environment):
-    """Sanitizers' runtimes are for Python alone."""
+    """The runtimes of sanitizers are for Python alone."""
     return {key: value for key, value in environment.items() if key != "LD_PRELOAD"}
 
 
@@ -280,7 +281,7 @@ class SmiTest(EmulatorTestCase):
         self.assertEqual(self.limits_w(), [400, 400, 700, 900])
         self.smi("-pl", "300", code=3, HARPE_EMULATOR_FAULTS="not_supported=power_limit")
 
-    # ---- Where it runs ------------------------------------------------------------------------
+    # ---- Environments -------------------------------------------------------------------------
 
     def test_help_and_version_name_the_emulator(self):
         for arguments in (("-h",), ("--help",), ("--version",)):
@@ -291,7 +292,7 @@ class SmiTest(EmulatorTestCase):
 
     def test_it_touches_no_library_but_the_emulators(self):
         minimal = os.environ.get("HARPE_MINIMAL_NVML")
-        if minimal:  # a driver's library, as far as this program could know
+        if minimal:  # a file that this program could take for a driver's library
             for arguments in (("-L",), ("-pl", "100"), ()):
                 out = self.smi(*arguments, code=9, HARPE_NVML_LIBRARY=minimal)
                 self.assertIn("is not the emulator's library", out)
@@ -314,7 +315,7 @@ class SmiTest(EmulatorTestCase):
 
 
 def ctypes_library():
-    """Some library that every machine has."""
+    """Returns a library that every machine has."""
     import ctypes.util
     return ctypes.util.find_library("c") or "libc.so.6"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that share emulated GPUs and die, stop or fork at a bad moment. No other is held up for
-longer than the emulator's bound of 2 s, and what is shared stays whole."""
+"""Processes that share emulated GPUs, and die, stop or fork at a bad moment. No other process is
+delayed for longer than the emulator's bound of 2 s, and the shared state stays consistent."""
 import ctypes as C
 import fcntl
 import itertools
@@ -15,17 +15,17 @@ import unittest
 from nvml_client import *
 
 BOUND_S = 2.0
-LOADED_S = LIMIT_S  # what a loaded machine may add
+LOADED_S = LIMIT_S  # additional time on a loaded machine
 
 
 def forked(function):
-    """Runs it in a forked process, whose id is returned."""
+    """Runs the function in a forked process, and returns the id of the process."""
     child = os.fork()
     if child != 0:
         return child
     try:
         function()
-    except BaseException as error:  # the parent's test runner must not go on here
+    except BaseException as error:  # the parent's test runner must not continue here
         print(f"in the forked process: {error!r}", file=sys.stderr)
         os._exit(1)
     os._exit(0)
@@ -33,7 +33,7 @@ def forked(function):
 
 class ProcessesTest(EmulatorTestCase):
     def set_limits(self, nvml, reads=0):
-        """200 W, 300 W, 200 W... without end, with some reads after each."""
+        """Sets 200 W, 300 W, 200 W... without end, with some reads after each."""
         gpu, value = nvml.gpu(), C.c_uint()
         for limit in itertools.cycle((200000, 300000)):
             nvml.nvmlDeviceSetPowerManagementLimit(gpu, limit)
@@ -47,7 +47,8 @@ class ProcessesTest(EmulatorTestCase):
         return child
 
     def keep_busy(self, nvml):
-        """Work that a power limit throttles: each call has much to reckon, with the lock held."""
+        """Runs work that a power limit throttles: each call computes much while it holds the
+        lock."""
         def work():
             while nvml.code("harpe_emulator_work", 0, C.c_double(1e5), C.c_double(1),
                             None) == TIMEOUT:
@@ -81,7 +82,7 @@ class ProcessesTest(EmulatorTestCase):
     # ---- Stopped ----------------------------------------------------------------------------
 
     def look(self, nvml, gpu):
-        """Code, limit and number of sets, and the longest that one of the calls took."""
+        """Returns code, limit, number of set calls, and the longest duration of a call."""
         limit, count, codes, longest_s = C.c_uint(), C.c_uint64(), [], 0
         for call in (lambda: nvml.code("nvmlDeviceGetPowerManagementLimit", gpu, C.byref(limit)),
                      lambda: nvml.code("harpe_emulator_write_count", 0, C.byref(count), None,
@@ -113,7 +114,8 @@ class ProcessesTest(EmulatorTestCase):
             looker.start()
             looker.join(0.1)
             was_blocked = looker.is_alive()
-            if was_blocked and timeouts == 0:  # the child holds the lock: see the wait end
+            # the child holds the lock: the test observes the end of the wait
+            if was_blocked and timeouts == 0:
                 looker.join(BOUND_S + LOADED_S)
                 self.assertFalse(looker.is_alive())
                 timeouts += result[0] == TIMEOUT
@@ -131,7 +133,7 @@ class ProcessesTest(EmulatorTestCase):
         self.assertGreater(count, 100)
 
     def stop_outside_a_call(self, nvml, child):
-        """False where it holds the lock: it goes on then."""
+        """Returns false if the process holds the lock, and lets it continue in that case."""
         os.kill(child, signal.SIGSTOP)
         os.waitpid(child, os.WUNTRACED)
         is_outside = nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(), C.byref(C.c_uint())) == SUCCESS
@@ -144,14 +146,14 @@ class ProcessesTest(EmulatorTestCase):
         child = self.keep_busy(nvml)
         self.wait_until(lambda: self.is_working(nvml))
         self.wait_until(lambda: self.stop_outside_a_call(nvml, child))
-        time.sleep(0.3)  # a dead owner would be noticed
+        time.sleep(0.3)  # a dead owner would be detected
         self.assertTrue(self.is_working(nvml))
 
     def test_init_does_not_wait_for_ever_for_a_stopped_newcomer(self):
         self.start().nvmlShutdown()
         path = f"/dev/shm/harpe-emulator-{os.getuid()}-{self.name}"
         with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # as one who is about to make the cluster
+            fcntl.flock(file, fcntl.LOCK_EX)  # like a process that is about to create the cluster
             begin_s = time.monotonic()
             self.assertEqual(Client().code("nvmlInit_v2"), TIMEOUT)
             self.assertLess(time.monotonic() - begin_s, BOUND_S + LOADED_S)
@@ -168,7 +170,7 @@ class ProcessesTest(EmulatorTestCase):
         def child():
             assert nvml.number("nvmlDeviceGetPowerManagementLimit", gpu) == 400000
             nvml.nvmlDeviceSetPowerManagementLimit(gpu, 250000)
-            nvml.nvmlInit_v2()  # as a library in the child may do
+            nvml.nvmlInit_v2()  # a library in the child may do this
             assert nvml.work(1, 0.01) > 0
             nvml.nvmlShutdown()
             nvml.nvmlShutdown()

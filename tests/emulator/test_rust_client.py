@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""rust_client/ under `harpe emulate`: a Rust program on nvml-wrapper, a binding of NVML that was
-not written here. Needs cargo and Debian's librust-nvml-wrapper-dev; builds offline, in the folder
+"""Runs rust_client/ under `harpe emulate`: a Rust program that uses nvml-wrapper, a third-party
+binding of NVML. Needs cargo and Debian's librust-nvml-wrapper-dev. Builds offline, in the folder
 that HARPE_RUST_BUILD names. Exit status 77: there is no cargo or no crate."""
 import glob
 import os
@@ -21,7 +21,7 @@ def main():
         print("skipped: needs cargo and Debian's librust-nvml-wrapper-dev")
         return SKIPPED
     build = pathlib.Path(os.environ["HARPE_RUST_BUILD"])
-    shutil.copytree(CLIENT, build, dirs_exist_ok=True)  # cargo writes beside what it builds
+    shutil.copytree(CLIENT, build, dirs_exist_ok=True)  # cargo writes files beside the sources
     subprocess.run([cargo, "build", "--quiet", "--offline",
                     "--config", 'source.crates-io.replace-with="debian"',
                     "--config", f'source.debian.directory="{CRATES}"'],

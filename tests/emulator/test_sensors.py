@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between boards, as NVML documents it: which power each model tells of, a superchip's
-module, limits that do not come through the driver; the noise of power sensors; and processes, which
-are listed for as long as they hold a context. Through an independent client (nvml_client.py)."""
+"""The differences between boards, as NVML documents them: the power that each model reports, a
+superchip's module, and limits that do not come through the driver. Also the noise of power sensors,
+and processes, which are listed as long as they hold a context. Uses an independent client
+(nvml_client.py)."""
 import ctypes as C
 import os
 import statistics
@@ -36,7 +37,7 @@ class FieldsTest(EmulatorTestCase):
         self.assertEqual([average[0] for average, _ in codes], expected)
         self.assertEqual([instant for _, instant in codes], [(SUCCESS, mw) for mw in IDLE_MW])
         for index, (average, _) in enumerate(codes):
-            if average[0] == SUCCESS:  # nvmlDeviceGetPowerUsage is the average there
+            if average[0] == SUCCESS:  # nvmlDeviceGetPowerUsage returns the average there
                 self.assertEqual(average[1], IDLE_MW[index])
 
     def test_one_value_that_is_refused_leaves_the_others_alone(self):
@@ -82,7 +83,8 @@ class FieldsTest(EmulatorTestCase):
         self.assertAlmostEqual(power_w / (78 + MODULE_REST_W), 1, delta=0.05)
         nvml.work(0, 2.0)
         average, memory = nvml.fields(gpu, (AVERAGE, GPU), (AVERAGE, MODULE))
-        self.assertGreater(average[1], 500000)  # of the last second: the work, not the module
+        # the average of the last second contains the work, not the module
+        self.assertGreater(average[1], 500000)
         self.assertLess(average[1], 708500)
         self.assertAlmostEqual(memory[1] - average[1], 1000 * MODULE_REST_W, delta=50000)
         (code, total_mj), (_, gpu_mj), (_, module_mj) = nvml.fields(
@@ -132,7 +134,7 @@ class EnforcedLimitTest(EmulatorTestCase):
 
 class NoiseTest(EmulatorTestCase):
     def read(self, nvml, gpu, count, name="nvmlDeviceGetPowerUsage"):
-        """`count` readings, one in each of the sensor's periods."""
+        """Returns `count` readings, one in each of the sensor's periods."""
         seen = []
         while len(seen) < count:
             value = nvml.number(name, gpu)
@@ -144,7 +146,7 @@ class NoiseTest(EmulatorTestCase):
         for model, idle_mw in zip(MODELS.split(","), IDLE_MW):
             nvml = self.start(model, scale=50, noise=2)
             seen = self.read(nvml, nvml.gpu(), 200)
-            share = 0.02 if model in ("V100", "A100") else 0.006  # else an average of 1 s
+            share = 0.02 if model in ("V100", "A100") else 0.006  # otherwise an average over 1 s
             deviation = statistics.pstdev(seen) / idle_mw
             self.assertTrue(0.8 * share < deviation < 1.2 * share, (model, deviation))
             self.assertAlmostEqual(statistics.mean(seen) / idle_mw, 1, delta=share / 3)
@@ -222,7 +224,8 @@ class ContextsTest(EmulatorTestCase):
         self.assertEqual(nvml.processes(nvml.gpu(1)), {})
         self.assertGreater(nvml.processes(gpu)[child.pid], 100 << 20)
         nvml.nvmlDeviceGetMemoryInfo(gpu, C.byref(free))
-        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)  # it holds, no more
+        # the process holds a context and nothing else
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
         child.kill()
         child.communicate()
         self.assertEqual(nvml.processes(gpu), {})

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch under `harpe emulate`: how many GPUs it finds through NVML, with CUDA_VISIBLE_DEVICES and
-in the forked workers of a DataLoader. Needs a Python that has torch (Debian's python3-torch, which
-is without CUDA, will do). Exit status 77: there is none."""
+"""PyTorch under `harpe emulate`: the number of GPUs that it finds through NVML, with
+CUDA_VISIBLE_DEVICES and in the forked workers of a DataLoader. Needs a Python that has torch
+(Debian's python3-torch, which has no CUDA, is sufficient). Exit status 77: there is none."""
 import os
 import subprocess
 import sys

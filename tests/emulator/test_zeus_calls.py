@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of the published Zeus and of newer PyTorch and gpustat, in the order in which those
-programs make them through their Python binding of NVML."""
+"""Makes the calls of the published Zeus and of newer PyTorch and gpustat, in the order in which
+those programs make them through their Python binding of NVML."""
 import ctypes as C
 import os
 import time
@@ -37,7 +37,7 @@ class ZeusCallsTest(EmulatorTestCase):
         nvml.nvmlDeviceGetCount_v2(C.byref(count))
         for index in range(count.value):
             gpu, info = nvml.gpu(index), (C.c_uint * 2)(C.sizeof(C.c_uint * 2) | 1 << 24)
-            # Not a Grace Hopper: anything else than this code makes it warn.
+            # The GPU is not a Grace Hopper: with any other code than this one, the program warns.
             self.assertEqual(nvml.code("nvmlDeviceGetC2cModeInfoV", gpu, info), NOT_SUPPORTED)
             self.assertTrue(nvml.text("nvmlDeviceGetName", gpu))
             self.assertGreaterEqual(nvml.number("nvmlDeviceGetArchitecture", gpu),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver library as small and as awkward as Harpe must bear: only what is required, under the
- * older names, GPUs of two models not in PCI order, one of which cannot be opened. Its clock list
- * has repeats and grows between two calls; power limits are rounded to whole watts. */
+/* A minimal and inconvenient driver library that Harpe must support. It has only the required
+ * calls, under the older names, and GPUs of two models that are not in PCI order. One GPU cannot be
+ * opened. Its clock list has repeats and grows between two calls. Power limits are rounded to whole
+ * watts. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -69,14 +70,13 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned in
                                                 unsigned int *clocks) {
     static const unsigned int all[] = {405, 810, 405, 1593, 810};
     (void)device;
-    unsigned int total = list_calls++ == 0 ? 3 : 5; /* grown since it was counted */
+    unsigned int total = list_calls++ == 0 ? 3 : 5; /* it has grown since it was counted */
     if (!clocks || *count < total) {
         *count = total;
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
-    for (unsigned int i = 0; i < total; i++) {
+    for (unsigned int i = 0; i < total; i++)
         clocks[i] = all[i];
-    }
     *count = total;
     return NVML_SUCCESS;
 }
@@ -98,7 +98,7 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
 }
 
 /* The deprecated call and its replacement. The replacement refuses the struct's version for one of
- * the GPUs. The two return different values, so a test can tell which one was called. */
+ * the GPUs. The two return different values, so that a test can tell which one was called. */
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
                                       unsigned int *celsius) {
     (void)device;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An AMD SMI library of ours with three GPUs, for tests: it answers from a script, writes down what
- * is set in which order, and notices calls that overlap. The first two GPUs are of one model, and
- * HIP counts them the other way round than the library; the third is half of a two-die GPU, which
- * has no power cap and no energy counter. */
+/* Our own AMD SMI library with three GPUs, for tests: it answers from a script, records the set
+ * calls in order, and detects overlapping calls. The first two GPUs are of one model, and HIP
+ * counts them in the opposite order. The third is half of a two-die GPU, which has no power cap and
+ * no energy counter. */
 #include "gpu/scripted_amdsmi.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static atomic_bool is_inside;
 
 scripted_amdsmi scripted;
 
-/* Every exported call is between these two. */
+/* Every exported call runs between these two. */
 static void enter(void) {
     if (atomic_exchange(&is_inside, true)) scripted.overlaps++;
 }
@@ -43,7 +43,7 @@ static amdsmi_status_t leave(amdsmi_status_t status) {
 
 static amdsmi_status_t set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes a set call down, also in the file that SCRIPTED_AMDSMI_LOG names. */
+/* Records a set call, also in the file that SCRIPTED_AMDSMI_LOG names. */
 static amdsmi_status_t set(const char *format, ...) {
     char line[128];
     va_list arguments;
@@ -64,7 +64,7 @@ static amdsmi_status_t set(const char *format, ...) {
 
 static int index_of(const gpu *which) { return (int)(which - gpus); }
 
-/* ---- The machine -------------------------------------------------------------------------- */
+/* ---- The machine ----------------------------------------------------------------------------- */
 
 amdsmi_status_t amdsmi_init(uint64_t flags);
 amdsmi_status_t amdsmi_shut_down(void);
@@ -91,7 +91,7 @@ amdsmi_status_t amdsmi_get_lib_version(amdsmi_version_t *version) {
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
-/* Two sockets: the first has one GPU, the second two. */
+/* Two sockets: the first has one GPU, the second has two. */
 amdsmi_status_t amdsmi_get_socket_handles(uint32_t *count, amdsmi_socket_handle *sockets) {
     enter();
     if (*count < 2) return leave(AMDSMI_STATUS_INSUFFICIENT_SIZE);
@@ -106,13 +106,12 @@ amdsmi_status_t amdsmi_get_processor_handles(amdsmi_socket_handle socket, uint32
     enter();
     gpu *first = socket;
     *count = first == &gpus[0] ? 1 : 2;
-    for (uint32_t i = 0; i < *count; i++) {
+    for (uint32_t i = 0; i < *count; i++)
         processors[i] = first + i;
-    }
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
-/* ---- Names -------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 amdsmi_status_t amdsmi_get_gpu_device_bdf(amdsmi_processor_handle handle, amdsmi_bdf_t *bdf);
 amdsmi_status_t amdsmi_get_gpu_device_uuid(amdsmi_processor_handle handle, unsigned int *length,
@@ -149,7 +148,7 @@ amdsmi_status_t amdsmi_get_gpu_enumeration_info(amdsmi_processor_handle handle,
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 amdsmi_status_t amdsmi_get_power_cap_info(amdsmi_processor_handle handle, uint32_t sensor,
                                           amdsmi_power_cap_info_t *info);
@@ -188,9 +187,8 @@ amdsmi_status_t amdsmi_get_clk_freq(amdsmi_processor_handle handle, amdsmi_clk_t
                                                        : range;
     out->has_deep_sleep = from == memory;
     out->num_supported = from == memory ? 4 : from == levels ? 5 : 3;
-    for (uint32_t i = 0; i < out->num_supported; i++) {
+    for (uint32_t i = 0; i < out->num_supported; i++)
         out->frequency[i] = from[i] * 1000000;
-    }
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
@@ -221,7 +219,7 @@ amdsmi_status_t amdsmi_get_energy_count(amdsmi_processor_handle handle, uint64_t
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
-/* The hottest spot of the first two, the edge of the third. */
+/* The hottest spot of the first two GPUs, the edge of the third. */
 amdsmi_status_t amdsmi_get_temp_metric(amdsmi_processor_handle handle,
                                        amdsmi_temperature_type_t sensor,
                                        amdsmi_temperature_metric_t metric, int64_t *celsius) {
@@ -232,7 +230,7 @@ amdsmi_status_t amdsmi_get_temp_metric(amdsmi_processor_handle handle,
     return leave(AMDSMI_STATUS_SUCCESS);
 }
 
-/* ---- Setting ------------------------------------------------------------------------------ */
+/* ---- Setting --------------------------------------------------------------------------------- */
 
 amdsmi_status_t amdsmi_set_power_cap(amdsmi_processor_handle handle, uint32_t sensor,
                                      uint64_t cap_uw);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AMD GPUs as the GPU layer offers them, against a scripted AMD SMI library: units, order, what is
- * written in which order, and which vendor is taken when there are two or none. */
+/* AMD GPUs in the GPU layer, tested with a scripted AMD SMI library: units, order, the order of set
+ * calls, and the choice of the vendor if there are two or none. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -29,12 +29,11 @@ static const char *const variables[] = {
     "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",    "CUDA_VISIBLE_DEVICES", "HARPE_NVML_LIBRARY",
     "HARPE_AMDSMI_LIBRARY", "HARPE_EMULATOR_CLUSTER", "SCRIPTED_AMDSMI_LOG",  "CUDA_DEVICE_ORDER"};
 
-/* A library as if just loaded: its GPUs are those of a new process too. */
+/* Resets the library to the state after loading: its GPUs are those of a new process too. */
 static int load(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         unsetenv(variables[i]);
-    }
     library = dlopen(SCRIPTED, RTLD_NOW | RTLD_LOCAL);
     if (!library) return -1;
     script = dlsym(library, "scripted");
@@ -70,7 +69,7 @@ static void assert_open_fails(const harpe_gpus_options *options, const char *par
     if (!strstr(error.message, part)) fail_msg("'%s' lacks '%s'", error.message, part);
 }
 
-/* ---- Finding ------------------------------------------------------------------------------ */
+/* ---- Finding --------------------------------------------------------------------------------- */
 
 static void gpus_are_in_the_order_of_hip(void **state) {
     (void)state;
@@ -121,7 +120,7 @@ static void hip_reads_cudas_variable_when_its_own_is_not_set(void **state) {
     assert_visible(2, 0);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void units_are_those_of_the_layer(void **state) {
     (void)state;
@@ -165,7 +164,7 @@ static void what_a_gpu_lacks_is_not_supported(void **state) {
     assert_int_equal(value, 77);
     assert_int_equal(wide, 77);
     assert_int_equal(harpe_gpu_instant_power(gpus, 2, &value, NULL), HARPE_OK);
-    assert_int_equal(value, 90000); /* the average is all that it has */
+    assert_int_equal(value, 90000); /* it has only the average */
     assert_int_equal(harpe_gpu_temperature(gpus, 2, &value, NULL), HARPE_OK);
     assert_int_equal(value, 41);
     harpe_gpus_close(gpus);
@@ -197,7 +196,7 @@ static void a_range_of_clocks_is_listed_in_steps(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- Setting ------------------------------------------------------------------------------ */
+/* ---- Setting --------------------------------------------------------------------------------- */
 
 static void a_power_limit_is_written_in_microwatts_and_put_back(void **state) {
     (void)state;
@@ -217,7 +216,7 @@ static void a_power_limit_is_written_in_microwatts_and_put_back(void **state) {
 static void the_minimum_never_exceeds_the_maximum(void **state) {
     (void)state;
     harpe_gpus *gpus = open_gpus(&amd);
-    /* What held before is not known: it is freed first. */
+    /* The earlier setting is not known, so it is reset first. */
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 1000, 1000, NULL), HARPE_OK);
     assert_sets("1 level 0\n1 graphics min 1000\n1 graphics max 1000\n");
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 1500, 1600, NULL), HARPE_OK);
@@ -295,18 +294,16 @@ static void calls_of_several_threads_do_not_overlap(void **state) {
     harpe_gpus *gpus = open_gpus(&amd);
     harpe_gpus *others = open_gpus(&amd);
     pthread_t threads[4];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_and_set, i % 2 ? others : gpus), 0);
-    }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    }
     assert_int_equal(script->overlaps, 0);
     harpe_gpus_close(others);
     harpe_gpus_close(gpus);
 }
 
-/* ---- Vendors ------------------------------------------------------------------------------ */
+/* ---- Vendors --------------------------------------------------------------------------------- */
 
 static void a_version_with_other_layouts_is_refused(void **state) {
     (void)state;
@@ -329,7 +326,8 @@ static void nvidia_is_asked_first_where_both_are(void **state) {
     (void)state;
     setenv("HARPE_AMDSMI_LIBRARY", SCRIPTED, 1);
     setenv("HARPE_NVML_LIBRARY", "/nowhere/libnvidia-ml.so.1", 1);
-    assert_open_fails(NULL, "/nowhere/libnvidia-ml.so.1"); /* asked for: no other will do */
+    /* explicitly requested: no other vendor is used */
+    assert_open_fails(NULL, "/nowhere/libnvidia-ml.so.1");
     unsetenv("HARPE_NVML_LIBRARY");
     if (has_nvidia_driver()) skip();
     harpe_gpus *gpus = open_gpus(NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU layer as it ships, against the emulated driver, against a driver library that lacks
- * nearly everything, and against none. */
+/* The GPU layer with the emulated driver, with a driver library that lacks nearly everything, and
+ * without a driver. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void remove_cluster(void) {
     shm_unlink(path);
 }
 
-/* A new machine for each test. */
+/* Creates a new machine for each test. */
 static int start_machine(void **state) {
     (void)state;
     char name[64];
@@ -75,7 +75,7 @@ static void assert_writes(const harpe_gpus *gpus, int gpu, unsigned written, uns
     assert_int_equal(writes.failed, failed);
 }
 
-/* ---- Finding ------------------------------------------------------------------------------ */
+/* ---- Finding --------------------------------------------------------------------------------- */
 
 static void every_gpu_is_found_with_its_names(void **state) {
     (void)state;
@@ -173,7 +173,7 @@ static void mixed_models_are_named(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void readings_make_sense(void **state) {
     (void)state;
@@ -214,9 +214,8 @@ static void clocks_are_listed_highest_first(void **state) {
                      HARPE_OK);
     assert_int_equal(graphics[0], 1410);
     assert_true(count > 10);
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = 1; i < count; i++)
         assert_true(graphics[i] < graphics[i - 1]);
-    }
     free(graphics);
     graphics = NULL;
     count = 77;
@@ -243,7 +242,7 @@ static void an_index_out_of_range_is_refused(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- Setting ------------------------------------------------------------------------------ */
+/* ---- Setting --------------------------------------------------------------------------------- */
 
 static void a_set_that_changes_nothing_is_skipped(void **state) {
     (void)state;
@@ -274,7 +273,7 @@ static void a_set_that_changes_nothing_is_skipped(void **state) {
 }
 
 static void the_first_reset_is_written(void **state) {
-    (void)state; /* somebody else may have locked the clocks */
+    (void)state; /* another program may have locked the clocks */
     harpe_gpus *gpus = open_gpus(NULL);
     assert_int_equal(harpe_gpu_reset_graphics_clocks(gpus, 2, NULL), HARPE_OK);
     assert_writes(gpus, 2, 1, 0, 0);
@@ -324,7 +323,7 @@ static void a_value_out_of_range_names_the_range(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- Faults ------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void no_permission_says_what_to_do(void **state) {
     (void)state;
@@ -338,7 +337,7 @@ static void no_permission_says_what_to_do(void **state) {
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 3, 600, 900, &error),
                      HARPE_PERMISSION_DENIED);
     assert_writes(gpus, 3, 0, 0, 2);
-    /* Nothing was changed, so nothing has to be put back. */
+    /* Nothing was changed, so nothing has to be restored. */
     assert_int_equal(harpe_gpus_restore(gpus, &error), HARPE_OK);
     uint32_t value = 0;
     assert_int_equal(harpe_gpu_instant_power(gpus, 3, &value, NULL), HARPE_OK);
@@ -379,14 +378,13 @@ static void a_lost_gpu_is_told_from_other_failures(void **state) {
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250000, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 250000, NULL), HARPE_OK);
     harpe_status status = HARPE_OK;
-    for (int i = 0; i < 100 && status == HARPE_OK; i++) {
+    for (int i = 0; i < 100 && status == HARPE_OK; i++)
         status = harpe_gpu_instant_power(gpus, 1, &value, &error);
-    }
     assert_int_equal(status, HARPE_GPU_LOST);
     assert_int_equal(error.vendor_code, 15);
     assert_non_null(strstr(error.message, "GPU 1 ("));
     assert_int_equal(harpe_gpu_instant_power(gpus, 0, &value, NULL), HARPE_OK);
-    /* The others are restored all the same, and the failure is told. */
+    /* The other GPUs are restored all the same, and the failure is reported. */
     assert_int_equal(harpe_gpus_restore(gpus, &error), HARPE_GPU_LOST);
     uint32_t restored = 0;
     uint32_t usual = 0;
@@ -396,7 +394,7 @@ static void a_lost_gpu_is_told_from_other_failures(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- Threads ------------------------------------------------------------------------------ */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, ROUNDS = 50 };
 
@@ -416,12 +414,10 @@ static void several_threads_may_set_the_same_gpu(void **state) {
     (void)state;
     harpe_gpus *gpus = open_gpus(NULL);
     pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, set_and_read, gpus), 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    }
     harpe_gpu_writes writes = harpe_gpu_write_count(gpus, 0);
     assert_int_equal(writes.written + writes.skipped, 2 * THREADS * ROUNDS);
     assert_int_equal(writes.failed, 0);
@@ -432,7 +428,7 @@ static void several_threads_may_set_the_same_gpu(void **state) {
     harpe_gpus_close(gpus);
 }
 
-/* ---- A driver library that lacks nearly everything ---------------------------------------- */
+/* ---- A driver library that lacks nearly everything ------------------------------------------- */
 
 static void count_warning(void *user, harpe_log_level level, const char *line) {
     (void)line;
@@ -451,7 +447,7 @@ static void gpus_are_in_pci_order_without_the_unreachable(void **state) {
     assert_int_equal(harpe_gpu_info_at(gpus, 2)->driver_index, 0);
     assert_false(harpe_gpus_are_emulated(gpus));
     assert_string_equal(harpe_gpus_driver_version(gpus), "");
-    /* One for the lost GPU, one for the order of a mixture. */
+    /* One line for the lost GPU, and one for the order of a mixture. */
     assert_int_equal(warnings, 2);
     harpe_gpus_close(gpus);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);

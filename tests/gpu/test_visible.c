@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA_VISIBLE_DEVICES as CUDA reads it: a table of lists and what each makes visible. */
+/* CUDA_VISIBLE_DEVICES as CUDA reads it: a table of lists and the devices that each list makes
+ * visible. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ enum { DEVICES = 4 };
 
 typedef struct visible_case {
     const char *text;
-    const char *expected; /* a digit per visible device */
+    const char *expected; /* one digit per visible device */
 } visible_case;
 
 static const visible_case cases[] = {
@@ -35,7 +36,7 @@ static const visible_case cases[] = {
     {"0,2,-1,1", "02"}, /* the programming guide's own example */
     {"-1", ""},
     {"-1,0", ""},
-    {"0,-0", ""}, /* the same twice */
+    {"0,-0", ""}, /* the same device twice */
     {"2,+3,-0", "230"},
     {"1gpu2,2ampere", "12"},
     {"0,4,1", "0"},
@@ -47,22 +48,22 @@ static const visible_case cases[] = {
     {"0,x", "0"},
     {"+,0", ""},
     {"0x1", "0"},
-    {"0,1,2,1", ""}, /* a repeated one hides all */
-    {"0,9,0", "0"},  /* nothing after an invalid one counts */
+    {"0,1,2,1", ""}, /* a repeated device hides all */
+    {"0,9,0", "0"},  /* entries after an invalid one have no effect */
     {"all", ""},
     {"none", ""},
     {"NoDevFiles", ""},
     {"GPU-33333333-cccc-0000-0000-000000000000", "2"},
     {"GPU-3", "2"},
     {"GPU-4,GPU-3", "32"},
-    {"GPU-1111", ""}, /* two begin so */
+    {"GPU-1111", ""}, /* two devices begin with this text */
     {"GPU-11111,GPU-11112", "01"},
     {"GPU-3,GPU-1111,GPU-4", "2"},
     {"GPU-9,GPU-3", ""},
     {"GPU-", ""},
-    {"GPU-33333333-cccc-0000-0000-0000000000001", ""}, /* longer than any */
+    {"GPU-33333333-cccc-0000-0000-0000000000001", ""}, /* longer than any UUID */
     {"gpu-3", ""},
-    {"GPU-3,GPU-33", ""}, /* the same twice, written differently */
+    {"GPU-3,GPU-33", ""}, /* the same device twice, written differently */
     {"GPU-3,0", "2"},     /* of the other kind: invalid */
     {"0,GPU-3", "0"},
 };
@@ -76,9 +77,8 @@ static void lists_are_read_as_cuda_reads_them(void **state) {
         harpe_status status =
             harpe_visible_parse(cases[i].text, uuids, DEVICES, indices, &count, &error);
         char found[DEVICES + 1] = "";
-        for (size_t k = 0; k < count && k < DEVICES; k++) {
+        for (size_t k = 0; k < count && k < DEVICES; k++)
             found[k] = (char)('0' + indices[k]);
-        }
         if (status != HARPE_OK || strcmp(found, cases[i].expected) != 0) {
             fail_msg("'%s': expected [%s], found [%s], status %d", cases[i].text, cases[i].expected,
                      found, (int)status);

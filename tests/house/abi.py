@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Compares libharpe's binary interface with the one on record, tests/house/libharpe.symbols: every
-exported function with its types, every public struct with the places of its members, every constant.
-They are read from python/harpe/_bindings.py, which is made of the headers and held to them by a test
-of its own; that headers and library agree is the business of symbols.py.
+exported function with its types, every public struct with the offsets of its members, and every
+constant. They are read from python/harpe/_bindings.py. Another test checks that this file
+agrees with the headers, and symbols.py checks that headers and library agree.
 
 Usage: abi.py <project root> [--update]
 """

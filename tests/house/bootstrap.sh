@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks scripts/bootstrap.sh against pretended systems: commands that only write down how they were
-# called stand in for dpkg-query, apt-get, id and sudo. Nothing is installed.
+# Checks scripts/bootstrap.sh on simulated systems. Stand-ins replace dpkg-query, apt-get, id and
+# sudo, and only record their calls. Nothing is installed.
 #
 # Usage: bootstrap.sh <project root>
 set -u
@@ -12,13 +12,13 @@ log=$folder/log
 kind=all
 status=0
 
-# pretend <command> <shell text>: puts a stand-in on the pretended system's PATH.
+# pretend <command> <shell text>: adds a stand-in to the PATH of the simulated system.
 pretend() {
     printf '#!/bin/bash\n%s\n' "$2" >"$folder/bin/$1"
     chmod +x "$folder/bin/$1"
 }
 
-# A fresh pretended system on which everything but the given packages is installed.
+# Creates a simulated system on which everything but the given packages is installed.
 new_system() {
     local installed
     rm -rf -- "$folder/bin" "$log"

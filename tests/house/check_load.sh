@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks scripts/check_load.sh with a stand-in for ctest: how often it runs, what it says of tests that
-# fail, and that its busy processes are there meanwhile and gone afterwards.
+# Checks scripts/check_load.sh with a stand-in for ctest: how often it runs, its report of failed
+# tests, and that its busy processes exist meanwhile and are gone afterwards.
 #
 # Usage: check_load.sh <project root>
 set -u
@@ -10,13 +10,13 @@ trap 'rm -rf -- "$folder"' EXIT
 project=$folder/project
 status=0
 
-# pretend <command> <shell text>: puts a stand-in first in PATH.
+# pretend <command> <shell text>: adds a stand-in at the beginning of PATH.
 pretend() {
     printf '#!/bin/bash\n%s\n' "$2" >"$folder/bin/$1"
     chmod +x "$folder/bin/$1"
 }
 
-# The stand-in's rounds fail with the tests that lines of $folder/plan name: one line a round.
+# The lines of $folder/plan name the tests that fail, one line per round of the stand-in.
 mkdir -p "$folder/bin" "$project/scripts"
 cp "$source/scripts/check_load.sh" "$project/scripts"
 pretend cmake 'exit 0'
@@ -45,7 +45,7 @@ echo '98% tests passed, of 7'
 for name in \$failed; do echo \"17:\$name\"; done >build/release/Testing/Temporary/LastTestsFailed.log
 exit 8"
 
-# run <variable...>: with a plan on standard input.
+# run <variable...>: runs the script with a plan on standard input.
 run() {
     rm -f "$folder/calls" "$folder/busy"
     cat >"$folder/plan"
@@ -62,7 +62,7 @@ expect() {
     fi
 }
 
-# Ends to be busy: a process that was killed may take a moment.
+# Waits until no process is busy: a killed process may take a moment to end.
 none_is_busy() {
     local i pid alive
     for ((i = 0; i < 300; i++)); do

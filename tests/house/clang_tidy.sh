@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over src/, on all cores. A file that passed is remembered by a checksum of itself,
-# of all headers and of .clang-tidy, and not looked at again until one of them changes.
+# Runs clang-tidy over src/, on all cores. A file without findings is checked again only if the
+# checksum of the file, of all headers, and of .clang-tidy has changed.
 #
 # Usage: clang_tidy.sh <build directory with compile_commands.json>
 set -eu

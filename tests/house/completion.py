@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the shell completions: that they are what packaging/completion/make_completions.py makes of
-the program's help today, and that the shells that are installed take them and answer with them.
+"""Checks the shell completions: that they equal the output of
+packaging/completion/make_completions.py for the program's present help, and that the installed shells accept and use them.
 
 Usage: completion.py <project root> <harpe>
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-# Line as typed so far -> some of what must be offered.
+# The line typed so far -> some of the words that must be offered.
 QUESTIONS = [
     ("harpe tra", {"train-sim"}),
     ("harpe help ev", {"evaluate"}),
@@ -21,6 +21,9 @@ QUESTIONS = [
     ("harpe power-limit replay --sel", {"--selector"}),
     ("harpe power-limit run --gu", set()),
     ("harpe jobs ev", {"evict"}),
+    ("harpe agent ho", {"hold"}),
+    ("harpe agent --quiet --con", {"--config"}),
+    ("harpe agent hold --power", {"--power-limit"}),
     ("harpe serve --log-level war", {"warning"}),
     ("harpe plan --num-mbs 8 --inst-profile prof", {"profile.csv"}),
 ]
@@ -42,7 +45,7 @@ def run(command, directory):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
     if done.returncode or done.stderr:
         sys.exit(f"{command}: exit {done.returncode}\n{done.stderr}")
-    # fish puts a tab and a description behind each.
+    # fish adds a tab and a description to each word.
     return {line.split("\t")[0] for line in done.stdout.splitlines()}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the packages that `make deb` has made, unpacked into an empty root: who finds what where, and
-# that program, library, headers and Python module work together from there.
+# Checks the packages that `make deb` has created, unpacked into an empty root: that all files are
+# in their places, and that program, library, headers and Python module work together.
 #
 # Usage: deb.sh [folder with the packages]
 set -eu
@@ -16,18 +16,23 @@ fail() {
     exit 1
 }
 
-for package in harpe libharpe0 libharpe-dev python3-harpe; do
+for package in harpe harpe-agent libharpe0 libharpe-dev python3-harpe; do
     file=$(echo "$packages/${package}_$version"-*.deb)
     [ -f "$file" ] || fail "no $package of version $version in $packages"
     dpkg-deb -x "$file" "$root"
 done
 
-for path in usr/bin/harpe lib/systemd/system/harpe-serve.service usr/share/man/man1/harpe.1.gz \
+for path in usr/bin/harpe lib/systemd/system/harpe-serve.service \
+    lib/systemd/system/harpe-agent.service etc/harpe/agent.conf usr/share/doc/harpe/slurm/epilog.sh\* \
+    usr/share/doc/harpe/kubernetes/daemonset.yaml usr/share/doc/harpe/helm/harpe-agent/Chart.yaml \
+    usr/share/doc/harpe/container/Containerfile usr/share/man/man1/harpe.1.gz \
     usr/share/man/man5/harpe-profile.5.gz usr/share/bash-completion/completions/harpe \
     usr/share/zsh/vendor-completions/_harpe usr/share/fish/vendor_completions.d/harpe.fish \
-    usr/share/doc/harpe/README.md.gz usr/share/harpe/grafana/harpe.json \
+    usr/share/doc/harpe/README.md\* usr/share/doc/harpe/man/harpe.1.md\* \
+    usr/share/harpe/grafana/harpe.json \
     usr/share/doc/libharpe-dev/examples/pipeline_loop.c usr/include/harpe/plan.h; do
-    [ -e "$root/$path" ] || fail "/$path is in no package"
+    # debhelper compresses documents of more than 4 KiB.
+    compgen -G "$root/$path" >/dev/null || fail "/$path is in no package"
 done
 grep -q '^ExecStart=/usr/bin/harpe serve ' "$root/lib/systemd/system/harpe-serve.service" ||
     fail 'the unit does not start /usr/bin/harpe'
@@ -48,6 +53,36 @@ grep -q 'deb-systemd-invoke stop harpe-serve.service' "$control/prerm" ||
 if grep -qs 'deb-systemd-invoke stop' "$control/preinst"; then
     fail 'an upgrade stops the service before it'
 fi
+
+echo '== scripts of harpe-agent'
+agent=$root/control-agent
+dpkg-deb -e "$(echo "$packages/harpe-agent_$version"-*.deb)" "$agent"
+for script in postinst prerm postrm; do
+    sh -n "$agent/$script" || fail "$script of harpe-agent is no shell script"
+done
+grep -qx /etc/harpe/agent.conf "$agent/conffiles" || fail 'the rules are no conffile'
+# The scripts run on a simulated system with systemd, which only records what they ask of it.
+mkdir -p "$root/bin" "$root/systemd"
+for command in deb-systemd-helper deb-systemd-invoke systemctl; do
+    printf '#!/bin/sh\necho "%s $*" >>"%s/asked"\n' "$command" "$root" >"$root/bin/$command"
+    chmod +x "$root/bin/$command"
+done
+asks() { # what, script, arguments of the script
+    local what=$1 script=$2
+    shift 2
+    sed "s#/run/systemd/system#$root/systemd#g" "$agent/$script" >"$root/script"
+    : >"$root/asked"
+    PATH=$root/bin:$PATH sh "$root/script" "$@" >/dev/null || fail "$script $* fails"
+    grep -qx "deb-systemd-invoke $what harpe-agent.service" "$root/asked" ||
+        fail "$script $*: does not $what the agent"
+}
+asks start postinst configure
+asks start postinst configure 0.0.1-1
+# Not only a removal: the agent that has changed the GPUs restores them before an upgrade.
+asks stop prerm upgrade 0.0.2-1
+asks stop prerm remove
+grep -q '^ExecStart=/usr/bin/harpe agent ' "$root/lib/systemd/system/harpe-agent.service" ||
+    fail 'the unit does not start the agent of /usr/bin'
 
 library=$(dirname -- "$(echo "$root"/usr/lib/*/libharpe.so.0)")
 export LD_LIBRARY_PATH=$library

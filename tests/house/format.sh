@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that every C file is as `make format` would leave it.
+# Checks that `make format` would change no C file.
 #
 # Usage: format.sh <project root>
 set -u

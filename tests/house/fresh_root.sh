@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks scripts/fresh_root.sh and .ci/run without making a root: where none can be made they say so
-# and run ./check directly; what is begun is removed however it ends. Stand-ins play debootstrap and
-# ./check. `make check-fresh` is the real thing.
+# Checks scripts/fresh_root.sh and .ci/run without creating a root. If no root can be created, they
+# print the reason and run ./check directly. They remove a partial root, however they end. Stand-ins
+# replace debootstrap and ./check. `make check-fresh` is the real run.
 #
 # Usage: fresh_root.sh <project root>
 set -u
@@ -12,7 +12,7 @@ project=$folder/project
 export TMPDIR=$folder/roots
 status=0
 
-# pretend <command> <shell text>: puts a stand-in first in PATH.
+# pretend <command> <shell text>: adds a stand-in at the beginning of PATH.
 pretend() {
     printf '#!/bin/bash\n%s\n' "$2" >"$folder/bin/$1"
     chmod +x "$folder/bin/$1"
@@ -46,13 +46,14 @@ expect() {
     fi
 }
 
-# expect_check_here <case> <reason>: it says why there is no root, and runs ./check as it is.
+# expect_check_here <case> <reason>: checks that it prints the reason and runs ./check on this
+# machine.
 expect_check_here() {
     local program
     for program in scripts/fresh_root.sh .ci/run; do
         run "$project/$program"
         expect "$1: the exit status is the command's ($program)" test $? -eq 3
-        expect "$1: it says so in one line ($program)" test "$(grep -c '^fresh root: no empty Debian' "$folder/out")" -eq 1
+        expect "$1: it says so in one line ($program)" test "$(grep -c '^fresh root: cannot create an empty Debian' "$folder/out")" -eq 1
         expect "$1: it says why ($program)" grep -q "($2.*): running ./check on this machine" "$folder/out"
         expect "$1: ./check runs last ($program)" test "$(tail -n 1 "$folder/out")" = \
             "check in $project with 0 arguments"
@@ -62,15 +63,15 @@ expect_check_here() {
 
 new_machine
 pretend id 'echo 1000'
-expect_check_here 'not root' 'this needs root'
+expect_check_here 'not root' 'it needs root'
 
 new_machine
 pretend unshare 'echo "Operation not permitted" >&2; exit 1'
-expect_check_here 'no mounts' 'there is no right to mount'
+expect_check_here 'no mounts' 'mounting is not permitted'
 
 new_machine
 pretend df 'echo Avail; echo 7'
-expect_check_here 'disk full' "there are 7 GB free in $TMPDIR, and it takes 8"
+expect_check_here 'disk full' "7 GB are free in $TMPDIR, but 8 are needed"
 
 # A PATH of its own, because this machine may have debootstrap.
 new_machine
@@ -81,10 +82,11 @@ for tool in bash dirname grep env sh tail; do
 done
 PATH=$folder/bin "$project/.ci/run" >"$folder/out" 2>"$folder/err"
 expect 'no debootstrap: the exit status is the command'\''s' test $? -eq 3
-expect 'no debootstrap: it says so' grep -q 'no debootstrap, and it cannot be installed' "$folder/out"
+expect 'no debootstrap: it says so' grep -q 'debootstrap is missing and cannot be installed' \
+    "$folder/out"
 expect 'no debootstrap: it announces what it installs' grep -q 'installing debootstrap' "$folder/err"
 
-# A debootstrap that fails, in real namespaces where there is a right to them.
+# A debootstrap that fails, in real namespaces if they are permitted.
 new_machine
 rm "$folder/bin/setpriv"
 if [ "$(id -u)" -eq 0 ] &&

@@ -1,32 +1,44 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the example dashboard for Grafana, packaging/grafana/harpe.json, against a running server:
-every metric that it asks for is in /metrics, and every one there is shown by some panel. HARPE names
-the program, HARPE_SOURCE_DIR the source tree."""
+"""Checks the example dashboards for Grafana in packaging/grafana: harpe.json with a running server,
+harpe-agent.json with a running node agent. Every metric of a dashboard is in /metrics, and a panel
+shows every metric. HARPE names the program, HARPE_EMULATOR the emulated driver library,
+HARPE_SOURCE_DIR the source tree."""
 import json
 import pathlib
 import re
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "server"))
+sys.path[:0] = [str(HERE.parent / "server"), str(HERE.parent / "agent")]
+from exposition import promtool  # noqa: E402
+from metrics_agent import AgentTest  # noqa: E402
 from server import ServerTest, unittest  # noqa: E402
 
-DASHBOARD = HERE.parent.parent / "packaging" / "grafana" / "harpe.json"
+DASHBOARDS = HERE.parent.parent / "packaging" / "grafana"
 METRIC = re.compile(r"\bharpe_[a-z0-9_]+")
 
 
-class DashboardTest(ServerTest):
+class Dashboard:
+    """The checks. A class of tests gives the file's name and reads /metrics."""
+    file = None
+
+    def read_metrics(self):
+        raise NotImplementedError
+
     def setUp(self):
         super().setUp()
-        self.dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+        path = DASHBOARDS / self.file
+        self.dashboard = json.loads(path.read_text(encoding="utf-8"))
         self.asked = set()
         for panel in self.dashboard["panels"]:
             for target in panel["targets"]:
                 self.asked.update(METRIC.findall(target["expr"]))
-        text = self.start().get("/metrics").body.decode()
-        # What a histogram or summary is made of has names of its own: _bucket, _sum, _count. Those of
-        # single jobs have their head without a job, too; tests/server/test_metrics.py has some.
+        text = self.read_metrics()
+        # The parts of a histogram or summary have names of their own: _bucket, _sum, _count. The
+        # metrics of single jobs have their header without a job, too; tests/server/test_metrics.py
+        # has jobs.
         self.types = dict(re.findall(r"^# TYPE (harpe_\w+) (\w+)$", text, re.MULTILINE))
         self.exported = set(re.findall(r"^(harpe_\w+)", text, re.MULTILINE)) | set(self.types)
 
@@ -38,7 +50,7 @@ class DashboardTest(ServerTest):
     def test_every_exported_metric_is_on_the_dashboard(self):
         for name in self.types:
             self.assertTrue(any(asked.startswith(name) for asked in self.asked),
-                            f"{name} is in /metrics, but on no panel of {DASHBOARD.name}")
+                            f"{name} is in /metrics, but on no panel of {self.file}")
 
     def test_only_counters_are_asked_for_their_rate(self):
         for panel in self.dashboard["panels"]:
@@ -47,6 +59,18 @@ class DashboardTest(ServerTest):
                     if self.types.get(name) in ("counter", "gauge"):
                         is_rate = re.search(r"\b(rate|increase)\(", target["expr"]) is not None
                         self.assertEqual(is_rate, self.types[name] == "counter", target["expr"])
+
+    def test_prometheus_can_read_every_query(self):
+        rules = []
+        for panel in self.dashboard["panels"]:
+            for target in panel["targets"]:
+                query = target["expr"].replace("$__range", "1h").replace("$__rate_interval", "1m")
+                rules.append({"record": "query", "labels": {"number": str(len(rules))},
+                              "expr": query})
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            json.dump({"groups": [{"name": "queries", "rules": rules}]}, file)  # JSON is YAML
+            file.flush()
+            self.assertEqual(promtool("check", "rules", file.name), "")
 
     def test_panels_lie_beside_each_other(self):
         taken = set()
@@ -57,6 +81,21 @@ class DashboardTest(ServerTest):
                     self.assertNotIn((x, y), taken, panel["title"])
                     self.assertLess(x, 24)
                     taken.add((x, y))
+
+
+class ServersDashboard(Dashboard, ServerTest):
+    file = "harpe.json"
+
+    def read_metrics(self):
+        return self.start().get("/metrics").body.decode()
+
+
+class AgentsDashboard(Dashboard, AgentTest):
+    file = "harpe-agent.json"
+
+    def read_metrics(self):
+        _, agent = self.start_agent("A100,GH200")
+        return agent.page()
 
 
 unittest.main()

@@ -5,7 +5,7 @@
 set -u
 cd -- "$1" || exit 2
 status=0
-# harpe/mpi.h stands on the user's mpi.h.
+# harpe/mpi.h includes the user's mpi.h.
 mpi=$(pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null)
 mpi=${mpi//-I/-isystem }
 for header in include/harpe/*.h; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs into a temporary folder and uses the result as a stranger would: a small program compiled
-# through pkg-config, the same through find_package, and the installed `harpe` where there is one.
+# Installs into a temporary folder and uses the result from outside the project: a small program
+# compiled through pkg-config, the same through find_package, and the installed `harpe` if there is
+# one.
 #
 # Usage: install.sh <build directory>
 set -eu
@@ -12,7 +13,8 @@ trap 'rm -rf -- "$folder"' EXIT
 prefix=$folder/usr
 unset DESTDIR HARPE_LIBRARY PYTHONPATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 
-# Runs the unit's command with its environment, but another configuration and port, until it listens.
+# Runs the unit's command with its environment, but with another configuration and port, until it
+# listens.
 starts_as_service() {
     local command=() environment=() program
     read -r -a command <<<"$(sed -n 's/^ExecStart=//p' "$1")"
@@ -74,7 +76,7 @@ if [ -x "$build/harpe" ]; then
     unit=$prefix/lib/systemd/system/harpe-serve.service
     grep -q "^ExecStart=$prefix/bin/harpe serve " "$unit" ||
         { echo 'the unit does not start the installed program'; exit 1; }
-    # Clients of Zeus cannot run what Perseus begins with where it must count the microbatches.
+    # Clients of Zeus cannot run the first schedules of a Perseus that must count the microbatches.
     if grep -q '^Environment=.*Perseus' "$unit" && ! grep -q num_microbatches "$unit"; then
         echo 'the unit starts Perseus without num_microbatches'; exit 1
     fi
@@ -88,6 +90,18 @@ if [ -x "$build/harpe" ]; then
     [ -x "$prefix/share/harpe/make-token.sh" ] || { echo 'make-token.sh was not installed'; exit 1; }
     starts_as_service "$unit" "$folder/no.conf"
     starts_as_service "$unit" "$prefix/share/doc/harpe/serve.conf.example"
+
+    echo '== node agent'
+    unit=$prefix/lib/systemd/system/harpe-agent.service
+    grep -q "^ExecStart=$prefix/bin/harpe agent " "$unit" ||
+        { echo 'the unit does not start the installed agent'; exit 1; }
+    if command -v systemd-analyze >/dev/null; then
+        systemd-analyze verify --man=no "$unit"
+    fi
+    for path in agent.conf.example slurm/epilog.sh kubernetes/daemonset.yaml helm/harpe-agent/Chart.yaml \
+        container/Containerfile; do
+        [ -e "$prefix/share/doc/harpe/$path" ] || { echo "$path was not installed"; exit 1; }
+    done
 fi
 [ -e "$prefix/share/doc/harpe/LICENSE" ] || { echo 'the licence was not installed'; exit 1; }
 

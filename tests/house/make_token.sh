@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs packaging/make-token.sh as the package does: once, again, after the file was removed, and where
-# it cannot work. The group is made in a copy of /etc. Needs root, and namespaces.
+# Runs packaging/make-token.sh as the package does: once, again, after the file was removed, and in
+# situations in which it cannot work. The group is created in a copy of /etc. Needs root and
+# namespaces.
 set -eu
 script=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)/packaging/make-token.sh
 if [ "${1:-}" != inside ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make reproducible`: makes the packages twice, in folders of different names, from sources of
-# different age, under another umask, time zone and language, and compares them byte for byte.
+# `make reproducible`: builds the packages twice, in folders with different names, from sources of
+# different age, with another umask, time zone and language, and compares them byte for byte.
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 folder=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks ./demo and ./check on a pretended machine that has neither make nor git, cmake nor a compiler:
-# stand-ins write down how they were called, and installing a package makes its command appear.
+# Checks ./demo and ./check on a simulated machine without make, git, cmake and a compiler.
+# Stand-ins record their calls, and the installation of a package adds its command.
 #
 # Usage: two_commands.sh <project root>
 set -u
@@ -11,7 +11,7 @@ project=$folder/project
 log=$folder/log
 status=0
 
-# pretend <command> <shell text>: puts a stand-in on the pretended machine's PATH.
+# pretend <command> <shell text>: adds a stand-in to the PATH of the simulated machine.
 pretend() {
     printf '#!/bin/bash\n%s\n' "$2" >"$folder/bin/$1"
     chmod +x "$folder/bin/$1"
@@ -38,7 +38,7 @@ case \$* in *' -y '*' cmake '*)
 printf '#!/bin/bash\necho \"cmake \$PWD \$*\" >>%s\n' '$log' >'$folder/bin/cmake'; chmod +x '$folder/bin/cmake' ;; esac"
 }
 
-# run <folder> <command...>: as the machine's user would from there.
+# run <folder> <command...>: runs it there as the machine's user would.
 run() {
     (cd -- "$1" && shift &&
         exec env -i PATH="$folder/bin" "$@" >"$folder/out" 2>"$folder/err" </dev/null)

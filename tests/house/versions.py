@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that every place that names the project's version names that of CMakeLists.txt. What is not
-here is made from it: harpe.pc, the CMake package, SOVERSION's file, the packages' file names.
+"""Checks that every place that names the project's version names that of CMakeLists.txt. The other
+places are generated from it: harpe.pc, the CMake package, SOVERSION's file, the packages' file
+names.
 
 Usage: versions.py <project root>
 """
@@ -34,9 +35,9 @@ def main():
                          (root / "include/harpe/version.h").read_text(), re.MULTILINE)
     if ".".join(numbers) != version:
         wrong.append(f"include/harpe/version.h: MAJOR, MINOR and PATCH are not those of {version}")
-    shown = find(root, "README.md", r"find_package\(Harpe (\d+\.\d+) ")
-    if shown not in ("none", version.rpartition(".")[0]):
-        wrong.append(f"README.md: find_package of {shown}, but CMakeLists.txt says {version}")
+    shown = find(root, "docs/c-library.md", r"find_package\(Harpe (\d+\.\d+) ")
+    if shown != version.rpartition(".")[0]:
+        wrong.append(f"docs/c-library.md: find_package of {shown}, but CMakeLists.txt says {version}")
     print("\n".join(wrong) or f"{version} everywhere")
     return 1 if wrong else 0
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A powercap tree in a scratch directory, with counters that the test moves. */
+/* A powercap tree in a scratch directory. The test moves its counters. */
 #ifndef HARPE_TESTS_FAKE_RAPL_H
 #define HARPE_TESTS_FAKE_RAPL_H
 
@@ -38,7 +38,7 @@ static inline void fake_zone(const char *root, const char *zone, const char *nam
 #define FAKE_RANGE_UJ UINT64_C(262143328850)
 #define FAKE_DRAM_ZONE "intel-rapl:1/intel-rapl:1:1"
 
-/* Two packages, the second with DRAM; a board and cores, which are neither. */
+/* Creates two packages, the second with DRAM, and a board and cores, which are neither. */
 static inline void fake_machine(const char *root) {
     fake_zone(root, "intel-rapl:0", "package-0", FAKE_RANGE_UJ);
     fake_zone(root, "intel-rapl:0/intel-rapl:0:0", "core", FAKE_RANGE_UJ);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a harpe_energy_source in real time, for tests of the sampler's thread: one GPU without
- * an energy counter. Its power is the test's own. */
+ * an energy counter, whose power the test sets. */
 #ifndef HARPE_TESTS_REAL_TIME_H
 #define HARPE_TESTS_REAL_TIME_H
 

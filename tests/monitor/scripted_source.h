@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs whose time, energy counter and power are set by the test: a harpe_energy_source without a
- * driver and without waiting. Time moves only where the test moves it. */
+/* GPUs whose time, energy counter and power the test sets: a harpe_energy_source without a driver
+ * and without waiting. Time moves only when the test moves it. */
 #ifndef HARPE_TESTS_SCRIPTED_SOURCE_H
 #define HARPE_TESTS_SCRIPTED_SOURCE_H
 
@@ -24,12 +24,13 @@ enum { SCRIPTED_GPUS_MAX = 4 };
 typedef struct scripted {
     int count;
     int64_t now_ns;
-    int64_t read_ns; /* how long each read takes */
+    int64_t read_ns; /* duration of each read */
     bool no_counter[SCRIPTED_GPUS_MAX];
     uint64_t energy_mj[SCRIPTED_GPUS_MAX];
     uint32_t power_mw[SCRIPTED_GPUS_MAX];
     harpe_status fails[SCRIPTED_GPUS_MAX];
-    char order[256]; /* what was read: C clock, E energy, P power, S synchronize, GPU number */
+    /* the reads: C clock, E energy, P power, S synchronize, and the GPU's number */
+    char order[256];
 } scripted;
 
 static inline void scripted_note(scripted *script, char what, int gpu) {
@@ -51,9 +52,8 @@ static harpe_status scripted_energy(void *user, int gpu, uint64_t *energy_mj, ha
     scripted *script = user;
     scripted_note(script, 'E', gpu);
     script->now_ns += script->read_ns;
-    if (script->no_counter[gpu]) {
+    if (script->no_counter[gpu])
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d: no counter", gpu);
-    }
     if (script->fails[gpu] != HARPE_OK) {
         harpe_status status = harpe_fail(error, script->fails[gpu], "GPU %d is lost", gpu);
         if (error) error->vendor_code = 15;
@@ -67,9 +67,8 @@ static harpe_status scripted_power(void *user, int gpu, uint32_t *power_mw, harp
     scripted *script = user;
     scripted_note(script, 'P', gpu);
     script->now_ns += script->read_ns;
-    if (script->fails[gpu] != HARPE_OK) {
+    if (script->fails[gpu] != HARPE_OK)
         return harpe_fail(error, script->fails[gpu], "GPU %d is lost", gpu);
-    }
     *power_mw = script->power_mw[gpu];
     return HARPE_OK;
 }

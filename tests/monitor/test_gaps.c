@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stretches in which a GPU without an energy counter could not be read: a window that lies in one
- * gets no number, and samples that are only late are told. Scripted time, and the whole monitor
- * with its thread on a driver that fails and is slow. */
+/* Periods in which a GPU without an energy counter could not be read: a window inside such a period
+ * gets no number, and late samples are reported. Uses scripted time, and the whole monitor with its
+ * thread on a driver that fails and is slow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,8 @@
 
 static const int64_t ms = 1000000;
 
-/* Samples every 20 ms of 10 s, without those between two times, as late ones or as failed reads. */
+/* Takes samples every 20 ms for 10 s. Between two times, the samples are late, or their reads fail.
+ */
 static harpe_sampler *sampler_with_gap(scripted *script, int64_t from_ms, int64_t to_ms,
                                        bool reads_fail) {
     harpe_energy_source source = scripted_source(script);
@@ -55,7 +56,7 @@ static void failed_reads_in_a_window_give_no_number(void **state) {
     assert_non_null(strstr(error.message, "could not be read for 0.400 s of 2.000 s"));
     assert_non_null(strstr(error.message, "the last failure: GPU 0 is lost"));
     assert_int_equal(energy_between(sampler, 5100, 5350, &energy_j, NULL), HARPE_DRIVER_ERROR);
-    /* Before it, after it, from its very end. */
+    /* Before the gap, after it, and from its exact end. */
     assert_int_equal(energy_between(sampler, 1000, 5000, &energy_j, NULL), HARPE_OK);
     assert_close(energy_j, 400, 1e-6);
     assert_int_equal(energy_between(sampler, 5400, 9000, &energy_j, NULL), HARPE_OK);
@@ -96,20 +97,20 @@ static void late_samples_are_borne_for_a_second_and_told(void **state) {
     harpe_sampler_free(sampler);
 }
 
-/* A driver whose reads fail while `reads_fail`, in real time: the whole monitor with its thread. */
+/* A driver whose reads fail while `reads_fail` is true, in real time: the whole monitor with its
+ * thread. */
 typedef struct faulty_driver {
     atomic_bool reads_fail;
     atomic_int delay_us;
     atomic_int reads, failures;
 } faulty_driver;
 
-/* Until the thread has read so often since, and some time has gone by. */
+/* Waits until the thread has made this number of further reads and some time has passed. */
 static void wait_for_reads(atomic_int *count, int more, useconds_t at_least_us) {
     int before = atomic_load(count);
     usleep(at_least_us);
-    for (int i = 0; i < 12000 && atomic_load(count) < before + more; i++) {
+    for (int i = 0; i < 12000 && atomic_load(count) < before + more; i++)
         usleep(10000);
-    }
     assert_true(atomic_load(count) >= before + more);
 }
 

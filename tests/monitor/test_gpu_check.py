@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/gpu_check on emulated GPUs and without any: it measures, tells, and changes nothing. HARPE
-names the program under test, HARPE_BINARY_DIR its build."""
+"""bench/gpu_check on emulated GPUs and without any GPU: it measures, prints, and changes nothing.
+HARPE names the program under test, HARPE_BINARY_DIR its build."""
 import importlib.machinery
 import importlib.util
 import os
@@ -43,15 +43,15 @@ class GpuCheck(ProgramTest):
             found = json.loads((self.path / "found.json").read_text())
             loop = found["windows around a load of GPU 0"]
             between_j = abs(loop["Harpe's window (J)"] - loop["counter (J)"])
-            # A step of the counter, 20 J under load, may fall between the two readings; more
-            # than one only when the machine was kept from reading for so long.
+            # One step of the counter, 20 J under load, may fall between the two readings. More
+            # steps are possible only if the machine delayed the reading for that long.
             if between_j < 25:
                 break
         self.assertLess(between_j, 25)
         self.assertGreater(loop["Harpe's window (J)"], 10)
         counter = found["GPU 0, energy counter"]
         self.assertGreater(counter["moves"], 1)
-        for name in ("lowest", "highest"):  # 62 W for 50 ms, or for several of them
+        for name in ("lowest", "highest"):  # 62 W for 50 ms, or for a multiple of it
             steps = counter["mJ a move"][name] / 3100
             self.assertGreater(steps, 0.9)
             self.assertAlmostEqual(steps, round(steps), delta=0.01)

@@ -28,7 +28,7 @@ static void line_has_the_published_layout(void **state) {
     put_file(path, "an old log\n");
     assert_int_equal(harpe_window_log_open(path, gpus, 2, NULL, &log, NULL), HARPE_OK);
     assert_true(file_holds(path, "start_time,window_name,elapsed_time,gpu0_energy,gpu3_energy\n"));
-    (void)setlocale(LC_ALL, "de_DE.UTF-8"); /* where installed: decimal commas */
+    (void)setlocale(LC_ALL, "de_DE.UTF-8"); /* if such a locale is installed: decimal commas */
     assert_int_equal(harpe_window_log_write(log, 1700000000.25, "epoch", &measurement, NULL),
                      HARPE_OK);
     (void)setlocale(LC_ALL, "C");
@@ -46,9 +46,8 @@ static void odd_names_read_back_as_they_were(void **state) {
     harpe_window_measurement measurement = {.time_s = 1};
     harpe_window_log *log = NULL;
     assert_int_equal(harpe_window_log_open(path, NULL, 0, NULL, &log, NULL), HARPE_OK);
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < COUNT; i++)
         assert_int_equal(harpe_window_log_write(log, 1, names[i], &measurement, NULL), HARPE_OK);
-    }
     harpe_window_log_close(log);
     char *text = NULL;
     size_t length = 0;
@@ -80,9 +79,8 @@ static size_t line_count(const char *path) {
     size_t length = 0;
     size_t lines = 0;
     assert_int_equal(harpe_file_read(path, 100000, &text, &length, NULL), HARPE_OK);
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         lines += text[i] == '\n';
-    }
     free(text);
     return lines;
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe monitor` end to end on emulated GPUs: measuring a command, watching live on a terminal and
-off it, machines without a GPU, CPUs from a made-up powercap tree. HARPE_EMULATOR names the emulated
-driver library."""
+"""`harpe monitor` end to end on emulated GPUs: measuring a command, the live view on a terminal and
+in other output, machines without a GPU, and CPUs from a simulated powercap tree. HARPE_EMULATOR
+names the emulated driver library."""
 import csv
 import fcntl
 import io
@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from program import HARPE, ProgramTest, environment, json, signal, unittest  # noqa: E402
 
 EMULATOR = os.environ.get("HARPE_EMULATOR", "")
-LIMIT_S = 300  # of every wait: far more than a loaded machine takes
+LIMIT_S = 300  # of every wait: far more than a loaded machine needs
 
 
 class MonitorTest(ProgramTest):
@@ -56,7 +56,7 @@ class MonitorTest(ProgramTest):
 
 class Commands(MonitorTest):
     def check_time(self, time_s, least_s, began_s, scale=1):
-        """The window's length: at most what went by since `began_s`."""
+        """Returns the window's length: at most the time since `began_s`."""
         self.assertGreaterEqual(time_s, least_s * scale)
         self.assertLessEqual(time_s, (time.monotonic() - began_s) * scale)
 
@@ -127,7 +127,7 @@ class Faults(MonitorTest):
         self.assertTrue(20 < got["gpus"][1]["average_power_w"] < 450, got)
 
     def test_counter_restart_is_told_and_gives_no_number(self):
-        self.monitor_ok("energy", "--", "sleep", "0.3")  # the counter is well above 0 then
+        self.monitor_ok("energy", "--", "sleep", "0.3")  # the counter is then well above 0
         result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c",
                               "echo counter_restart_after=0 > faults",
                               HARPE_EMULATOR_FAULTS_FILE=str(self.path / "faults"))
@@ -262,7 +262,8 @@ class Streams(MonitorTest):
 
 class Display(MonitorTest):
     def display(self, key, columns=100, rows=24, **changes):
-        """What a terminal gets until the program ends; `key` is pressed after some frames."""
+        """Returns the output on a terminal until the program ends. `key` is pressed after some
+        frames."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         values = dict(self.variables, TERM="xterm", **changes)
@@ -291,7 +292,8 @@ class Display(MonitorTest):
             summary = text.split("\x1b[?1049l")
             self.assertEqual(len(summary), 2)
             self.assertIn("GPU 1", summary[1])
-            self.assertNotIn("\x1b[2J", text[20:])  # no frame clears: no flicker
+            # no frame clears the screen, so that it does not flicker
+            self.assertNotIn("\x1b[2J", text[20:])
 
     def test_frame_fits_the_terminal(self):
         for columns in (62, 80, 100, 200):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CPU energy from a powercap tree made by the test: what counts as a package, wrapping counters,
- * what may not be read. */
+/* CPU energy from a powercap tree that the test creates: which zones count as packages, wrapping
+ * counters, and unreadable files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,9 +18,7 @@
 static harpe_rapl *open_rapl(const char *root) {
     harpe_rapl *rapl = NULL;
     harpe_error error = {0};
-    if (harpe_rapl_open(root, &rapl, &error) != HARPE_OK) {
-        fail_msg("%s", error.message);
-    }
+    if (harpe_rapl_open(root, &rapl, &error) != HARPE_OK) fail_msg("%s", error.message);
     return rapl;
 }
 
@@ -69,17 +67,107 @@ static void counter_wraps_at_its_range(void **state) {
     harpe_rapl_close(rapl);
 }
 
-static void backward_counter_beyond_its_range_is_an_error(void **state) {
+/* Without a range, a counter that is below its last value has restarted. Its earlier count is kept,
+ * and its later count is added. */
+static void backward_counter_beyond_its_range_has_restarted(void **state) {
     scratch *s = *state;
+    const uint64_t counters_uj[] = {1000, 1700, 999, 1000, 5000, 0, 3};
+    const uint64_t totals_uj[] = {0, 700, 700, 701, 4701, 4701, 4704};
+    const unsigned restarts[] = {0, 0, 1, 1, 1, 2, 2};
     fake_zone(s->root, "intel-rapl:0", "package-0", 0);
-    fake_counter(s->root, "intel-rapl:0", 1000);
+    fake_counter(s->root, "intel-rapl:0", counters_uj[0]);
     harpe_rapl *rapl = open_rapl(s->root);
-    harpe_rapl_reading reading;
-    harpe_error error;
-    fake_counter(s->root, "intel-rapl:0", 999);
-    assert_int_equal(harpe_rapl_read(rapl, &reading, &error), HARPE_DRIVER_ERROR);
-    assert_non_null(strstr(error.message, "package-0"));
+    for (size_t i = 0; i < sizeof counters_uj / sizeof counters_uj[0]; i++) {
+        harpe_rapl_reading reading;
+        fake_counter(s->root, "intel-rapl:0", counters_uj[i]);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.package_uj[0], totals_uj[i]);
+        assert_int_equal(reading.package_restarts[0], restarts[i]);
+    }
     harpe_rapl_close(rapl);
+}
+
+/* ---- Restarts and windows -------------------------------------------------------------------- */
+
+/* Creates two packages, the second with DRAM. No counter has a range. */
+static void fake_machine_without_ranges(const char *root) {
+    fake_zone(root, "intel-rapl:0", "package-0", 0);
+    fake_zone(root, "intel-rapl:1", "package-1", 0);
+    fake_zone(root, FAKE_DRAM_ZONE, "dram", 0);
+}
+
+static harpe_monitor *monitor_without_ranges(const char *root, scripted *script) {
+    harpe_energy_source source = scripted_source(script);
+    harpe_monitor_options options = {.with_cpu = true, .rapl_path = root};
+    harpe_monitor *monitor = NULL;
+    fake_counter(root, "intel-rapl:0", 7000000);
+    fake_counter(root, "intel-rapl:1", 8000000);
+    fake_counter(root, FAKE_DRAM_ZONE, 9000000);
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+    return monitor;
+}
+
+static void assert_measures_cpus(harpe_monitor *monitor, const char *root, uint64_t from_uj) {
+    static const char *const zones[] = {"intel-rapl:0", "intel-rapl:1", FAKE_DRAM_ZONE};
+    harpe_window_measurement got = {0};
+    assert_int_equal(harpe_monitor_begin(monitor, "next", false, NULL), HARPE_OK);
+    for (unsigned z = 0; z < 3; z++)
+        fake_counter(root, zones[z], from_uj + 1000000 * (z + 1));
+    assert_int_equal(harpe_monitor_end(monitor, "next", false, &got, NULL), HARPE_OK);
+    assert_close(got.cpu_energy_j[0], 1, 1e-12);
+    assert_close(got.cpu_energy_j[1], 2, 1e-12);
+    assert_close(got.dram_energy_j[1], 3, 1e-12);
+    harpe_window_measurement_clear(&got);
+}
+
+static void set_all(const char *root, uint64_t uj) {
+    fake_counter(root, "intel-rapl:0", uj);
+    fake_counter(root, "intel-rapl:1", uj);
+    fake_counter(root, FAKE_DRAM_ZONE, uj);
+}
+
+static void restart_between_windows_spoils_none(void **state) {
+    scratch *s = *state;
+    scripted script = {.count = 1};
+    fake_machine_without_ranges(s->root);
+    harpe_monitor *monitor = monitor_without_ranges(s->root, &script);
+    for (uint64_t start_uj = 4; start_uj-- > 0;) {
+        set_all(s->root, start_uj * 500000);
+        assert_measures_cpus(monitor, s->root, start_uj * 500000);
+    }
+    harpe_monitor_free(monitor);
+}
+
+/* Tests each counter separately, also if it ends above the window's start and another window has
+ * seen the wrap. */
+static void restart_inside_a_window_fails_that_window_only(void **state) {
+    scratch *s = *state;
+    static const char *const zones[] = {"intel-rapl:0", "intel-rapl:1", FAKE_DRAM_ZONE};
+    static const char *const names[] = {"CPU package-0", "CPU package-1",
+                                        "the DRAM of CPU package-1"};
+    fake_machine_without_ranges(s->root);
+    for (int z = 0; z < 3; z++) {
+        for (int passes = 0; passes < 2; passes++) {
+            scripted script = {.count = 1};
+            harpe_monitor *monitor = monitor_without_ranges(s->root, &script);
+            harpe_window_measurement got = {0};
+            harpe_error error = {.message = ""};
+            assert_int_equal(harpe_monitor_begin(monitor, "long", false, NULL), HARPE_OK);
+            fake_counter(s->root, zones[z], 5);
+            if (passes) {
+                assert_int_equal(harpe_monitor_begin(monitor, "short", false, NULL), HARPE_OK);
+                fake_counter(s->root, zones[z], 90000000);
+                assert_int_equal(harpe_monitor_end(monitor, "short", false, NULL, NULL), HARPE_OK);
+            }
+            assert_int_equal(harpe_monitor_end(monitor, "long", false, &got, &error),
+                             HARPE_DRIVER_ERROR);
+            assert_non_null(strstr(error.message, names[z]));
+            assert_non_null(strstr(error.message, "restarted"));
+            set_all(s->root, 100000000);
+            assert_measures_cpus(monitor, s->root, 100000000);
+            harpe_monitor_free(monitor);
+        }
+    }
 }
 
 static void no_package_is_unavailable(void **state) {
@@ -109,7 +197,7 @@ static void broken_counter_is_an_error(void **state) {
     assert_null(rapl);
 }
 
-/* Root may read everything, so the attempt is made as somebody else. */
+/* Root may read everything, so another user makes the attempt. */
 static harpe_status open_as_nobody(const char *root) {
     pid_t child = fork();
     if (child == 0) {
@@ -186,7 +274,9 @@ int main(void) {
         in_scratch(packages_are_found_and_psys_is_none),
         in_scratch(energy_is_counted_since_open),
         in_scratch(counter_wraps_at_its_range),
-        in_scratch(backward_counter_beyond_its_range_is_an_error),
+        in_scratch(backward_counter_beyond_its_range_has_restarted),
+        in_scratch(restart_between_windows_spoils_none),
+        in_scratch(restart_inside_a_window_fails_that_window_only),
         in_scratch(no_package_is_unavailable),
         in_scratch(broken_counter_is_an_error),
         in_scratch(unreadable_counter_comes_with_advice),

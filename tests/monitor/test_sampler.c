@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs without an energy counter: integrated power against known energy, in scripted time; and the
- * background thread: only when needed, gone when freed, refused after a fork. */
+/* GPUs without an energy counter. Compares the integrated power with a known energy in scripted
+ * time. Tests the background thread: it runs only if needed, ends when freed, and is refused after
+ * a fork. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,9 +82,8 @@ static void curve_is_bounded_and_keeps_its_sum(void **state) {
     (void)state;
     harpe_power_curve *curve = calloc(1, sizeof *curve);
     assert_non_null(curve);
-    for (int i = 0; i <= 100000; i++) {
+    for (int i = 0; i <= 100000; i++)
         add(curve, i * 10 * ms, 200);
-    }
     harpe_power_point point = {0};
     assert_int_equal(curve->count, HARPE_POWER_CURVE_POINTS);
     assert_close(curve_energy(curve, 1000000 * ms), 200000, 1e-3);
@@ -92,7 +92,7 @@ static void curve_is_bounded_and_keeps_its_sum(void **state) {
     free(curve);
 }
 
-/* Samples every 20 ms while power follows `power_mw_at`; windows end off the samples' rhythm. */
+/* Takes samples every 20 ms while power follows `power_mw_at`. Windows do not end on a sample. */
 static double integrate(uint32_t (*power_mw_at)(int64_t time_ns), int64_t length_ns) {
     scripted script = {.count = 1, .now_ns = 7 * ms};
     harpe_energy_source source = scripted_source(&script);
@@ -107,9 +107,8 @@ static double integrate(uint32_t (*power_mw_at)(int64_t time_ns), int64_t length
         script.now_ns = now_ns;
         script.power_mw[0] = power_mw_at(now_ns - 13 * ms);
         assert_int_equal(harpe_sampler_sample(sampler, 0, NULL), HARPE_OK);
-        if (now_ns == 27 * ms) {
+        if (now_ns == 27 * ms)
             assert_int_equal(harpe_sampler_at(sampler, 0, 13 * ms, &start, NULL), HARPE_OK);
-        }
     }
     int64_t end_ns = 13 * ms + length_ns;
     assert_int_equal(harpe_sampler_at(sampler, 0, end_ns, &end, NULL), HARPE_OK);
@@ -141,14 +140,14 @@ static int thread_count(void) {
     int count = 0;
     DIR *directory = opendir("/proc/self/task");
     assert_non_null(directory);
-    for (struct dirent *entry; (entry = readdir(directory));) {
+    for (struct dirent *entry; (entry = readdir(directory));)
         count += entry->d_name[0] != '.';
-    }
     closedir(directory);
     return count;
 }
 
-/* A thread that was joined may still be listed for a moment: the same number for 0.2 s. */
+/* A thread that has ended may still be listed for a moment, so the number must be constant for 0.2
+ * s. */
 static int settled_thread_count(void) {
     int count = thread_count();
     for (int same = 0; same < 20; same++) {
@@ -179,8 +178,8 @@ static void no_thread_when_every_gpu_has_a_counter(void **state) {
     harpe_monitor_free(monitor);
 }
 
-/* The real thread against a real clock and constant power: what it adds must be exact however it
- * is scheduled. */
+/* The real thread with a real clock and constant power: its sums must be exact, however it is
+ * scheduled. */
 static harpe_status constant_300_w(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     (void)user, (void)gpu, (void)error;
     *power_mw = 300000;
@@ -210,7 +209,8 @@ static harpe_monitor *new_sampled_monitor(void) {
 
 static void thread_runs_only_while_the_monitor_lives(void **state) {
     (void)state;
-    harpe_monitor_free(new_sampled_monitor()); /* a sanitizer's own thread comes with the first */
+    /* the first thread also starts a sanitizer's own thread */
+    harpe_monitor_free(new_sampled_monitor());
     int before = settled_thread_count();
     harpe_monitor *monitor = new_sampled_monitor();
     assert_int_equal(thread_count(), before + 1);
@@ -224,9 +224,8 @@ static void thread_runs_only_while_the_monitor_lives(void **state) {
     assert_close(got.gpu_energy_j[2], 300 * got.time_s, 1e-6);
     harpe_window_measurement_clear(&got);
     harpe_monitor_free(monitor);
-    for (int i = 0; i < 12000 && thread_count() > before; i++) {
-        usleep(10000); /* a thread that was joined may still be listed for a moment */
-    }
+    for (int i = 0; i < 12000 && thread_count() > before; i++)
+        usleep(10000); /* a thread that has ended may still be listed for a moment */
     assert_int_equal(thread_count(), before);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the sampler's thread samples, without a thread: the test stands in for the ticker, asks each
- * tick for its pause and lets a scripted clock make it. */
+/* The times of the sampler's samples, without a thread. The test replaces the ticker: it asks each
+ * tick for its pause and advances a scripted clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,7 @@
 
 static const int64_t ms = 1000000;
 
-/* ---- A ticker that ticks when the test says so ------------------------------------------------
- */
+/* ---- A ticker that ticks when the test says so ----------------------------------------------- */
 
 struct harpe_ticker {
     int64_t (*tick)(void *user);
@@ -37,10 +36,9 @@ void harpe_ticker_stop(harpe_ticker *stopped) { (void)stopped; }
 
 bool harpe_ticker_is_ours(const harpe_ticker *asked) { return asked != NULL; }
 
-/* ---- Rhythm ------------------------------------------------------------------------------------
- */
+/* ---- Rhythm ---------------------------------------------------------------------------------- */
 
-/* 30 ms of work at 200 W in every 60 ms: a training step. */
+/* 30 ms of work at 200 W in every 60 ms, like a training step. */
 static uint32_t power_mw_at(int64_t time_ns) { return time_ns % (60 * ms) < 30 * ms ? 200000 : 0; }
 
 static void samples_have_no_rhythm_that_a_training_step_could_share(void **state) {
@@ -66,13 +64,13 @@ static void samples_have_no_rhythm_that_a_training_step_could_share(void **state
         script.now_ns += pause_ns;
         manual_clock_pass(pause_ns);
         script.power_mw[0] = power_mw_at(script.now_ns);
-        if (i == 0) {
+        if (i == 0)
             assert_int_equal(harpe_sampler_at(sampler, 0, script.now_ns, &start, NULL), HARPE_OK);
-        }
     }
     assert_in_range(short_count, 5, 25);
     assert_in_range(long_count, 5, 25);
-    /* Samples every 20 ms meet the same three points of every step: 9 % were missing. */
+    /* Samples every 20 ms always hit the same three points of a step: 9 % of the energy was
+     * missing. */
     assert_int_equal(harpe_sampler_at(sampler, 0, script.now_ns, &end, NULL), HARPE_OK);
     assert_int_equal(harpe_sampler_energy(sampler, 0, &start, &end, &energy_j, NULL), HARPE_OK);
     double time_s = (double)(end.time_ns - start.time_ns) * 1e-9;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Energy windows over scripted counters: names, order of reading, overlap, faults in mid-window. */
+/* Energy windows with scripted counters: names, order of the reads, overlap, and faults during a
+ * window. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,9 +33,8 @@ static harpe_monitor *monitor_with(scripted *script, const harpe_monitor_options
     harpe_monitor *monitor = NULL;
     harpe_error error = {0};
     harpe_energy_source source = scripted_source(script);
-    if (harpe_monitor_new_on(options, &source, &monitor, &error) != HARPE_OK) {
+    if (harpe_monitor_new_on(options, &source, &monitor, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     script->order[0] = '\0';
     return monitor;
 }
@@ -202,14 +202,14 @@ static void backward_counter_is_an_error_and_never_a_number(void **state) {
     assert_non_null(strstr(error.message, "window 'a': GPU 1"));
     assert_non_null(strstr(error.message, "ran backwards"));
     assert_close(untouched.time_s, 7, 0);
-    begin(monitor, "a"); /* the failed end has closed it */
+    begin(monitor, "a"); /* the failed end has closed the window */
     harpe_window_measurement got = end(monitor, "a");
     harpe_window_measurement_clear(&got);
     harpe_monitor_free(monitor);
 }
 
-/* The counter restarts inside the epoch and is above the epoch's start again at its end: only the
- * steps within have seen it. */
+/* The counter restarts inside the epoch, and at the epoch's end it is again above the epoch's
+ * start. Only the steps inside have seen the restart. */
 static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
     (void)state;
     scripted script = {.count = 1, .energy_mj = {1000}};
@@ -247,7 +247,7 @@ static void restart_between_windows_leaves_the_next_one_sound(void **state) {
     harpe_monitor_free(monitor);
 }
 
-/* The window whose begin sees the restart is sound; one that was open before is not. */
+/* A window whose begin sees the restart is valid. A window that was open before is not. */
 static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
     (void)state;
     scripted script = {.count = 1, .energy_mj = {1000}};
@@ -267,10 +267,10 @@ static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
     harpe_monitor_free(monitor);
 }
 
-/* A counter that restarts while two windows read it, as two threads would: the outer read is under
- * way when the inner one runs from its beginning to its end. */
+/* A counter that restarts while two windows read it, as in two threads: the outer read is in
+ * progress while the inner read runs from its beginning to its end. */
 typedef struct restarting {
-    uint64_t inner_mj, outer_mj; /* what the two reads find */
+    uint64_t inner_mj, outer_mj; /* the results of the two reads */
     harpe_monitor *monitor;
     const char *begins; /* the window that the inner read begins; NULL: no read is interrupted */
     uint64_t now_mj;
@@ -332,7 +332,7 @@ static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
     harpe_monitor_free(counter.monitor);
 }
 
-/* The outer read found the counter as it was before the restart, and is slow to say so. */
+/* The outer read found the counter before the restart, and returns late. */
 static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
     (void)state;
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 9500};
@@ -414,7 +414,7 @@ static void zero_energy_warns_once_per_name(void **state) {
     begin(monitor, "long");
     script.now_ns += 60000000000;
     assert_int_equal(harpe_monitor_end(monitor, "long", false, NULL, NULL), HARPE_OK);
-    assert_non_null(strstr(told.last, "it stands still"));
+    assert_non_null(strstr(told.last, "it does not move"));
     harpe_monitor_free(monitor);
 }
 
@@ -547,9 +547,8 @@ static void any_thread_may_use_a_monitor(void **state) {
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new(&options, &monitor, NULL), HARPE_OK);
     pthread_t threads[3];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, use_windows, &monitor), 0);
-    }
     for (int i = 0; i < 3; i++) {
         void *failed = NULL;
         pthread_join(threads[i], &failed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Job ids: their form, and that no metadata makes one dangerous as a path or a URL. */
+/* Job ids: their form, and that no metadata makes an id dangerous as a path or in a URL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,9 +67,8 @@ static void only_ids_of_ours_are_valid(void **state) {
     static const char *const bad[] = {"",     ".",     "..",       ".hidden", "a/b",  "a\\b", "a b",
                                       "a\nb", "a%2Fb", "\xC3\xA9", "a;b",     "a\"b", "~",    "*"};
     char text[600];
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (harpe_job_id_is_valid(bad[i])) fail_msg("'%s' is valid", bad[i]);
-    }
     assert_true(harpe_job_id_is_valid("a"));
     assert_true(harpe_job_id_is_valid("A..-+_:=,@9"));
     memset(text, 'x', sizeof text);

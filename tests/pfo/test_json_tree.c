@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading JSON as Python's json module reads it: what it accepts, and its words and places where it
- * does not (recorded with Python 3.11). */
+/* Reads JSON as Python's json module does: the accepted texts, and the messages and positions for
+ * the others (recorded with Python 3.11). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,13 +17,12 @@
 static harpe_json read_json(const char *text) {
     harpe_json json = {0};
     harpe_json_failure failure = {"", 0};
-    if (!harpe_json_read(text, strlen(text), &json, &failure)) {
+    if (!harpe_json_read(text, strlen(text), &json, &failure))
         fail_msg("%s: %s at %zu", text, failure.message, failure.byte);
-    }
     return json;
 }
 
-/* From memory of exactly that size, so that reading behind it would be noticed. */
+/* Reads from memory of exactly that size, so that a read past the end is detected. */
 static void expect_failure(const char *text, size_t length, const char *message, size_t byte) {
     harpe_json json = {0};
     harpe_json_failure failure = {"", 0};
@@ -47,9 +46,8 @@ static void nodes_stand_in_document_order(void **state) {
                                             HARPE_JSON_TRUE,    HARPE_JSON_TEXT, HARPE_JSON_OBJECT,
                                             HARPE_JSON_TEXT,    HARPE_JSON_NULL};
     assert_int_equal(json.node_count, sizeof kinds / sizeof *kinds);
-    for (size_t i = 0; i < json.node_count; i++) {
+    for (size_t i = 0; i < json.node_count; i++)
         assert_int_equal(harpe_json_kind_of(&json, i), kinds[i]);
-    }
     assert_int_equal(json.nodes[0].held.count, 2);
     assert_int_equal(json.nodes[2].held.count, 4);
     assert_int_equal(harpe_json_next(&json, 2), 7);
@@ -71,7 +69,7 @@ static void the_last_of_repeated_members_counts(void **state) {
     harpe_json_pair *pairs = NULL;
     size_t count = 0;
     assert_true(harpe_json_pairs(&json, 0, &pairs, &count));
-    assert_int_equal(count, 3); /* a, b, c: each where it first stood */
+    assert_int_equal(count, 3); /* a, b, c: each at its first position */
     assert_int_equal(harpe_json_kind_of(&json, pairs[0].value), HARPE_JSON_OBJECT);
     assert_true(json.nodes[pairs[1].value].number == 4);
     assert_true(json.nodes[pairs[2].value].number == 3);
@@ -132,9 +130,8 @@ static void integers_keep_all_of_their_64_bits(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         harpe_json json = read_json(cases[i].json);
         int64_t value = 0;
-        if (harpe_json_int64(&json, 0, &value) != cases[i].fits || value != cases[i].value) {
+        if (harpe_json_int64(&json, 0, &value) != cases[i].fits || value != cases[i].value)
             fail_msg("%s: %lld", cases[i].json, (long long)value);
-        }
         harpe_json_free(&json);
     }
 }
@@ -188,9 +185,8 @@ static void errors_are_those_of_python(void **state) {
         {"\"\\u1234", "Invalid \\uXXXX escape", 2},
         {"\"\\ud800\\u12", "Invalid \\uXXXX escape", 8},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_failure(cases[i].json, strlen(cases[i].json), cases[i].message, cases[i].byte);
-    }
     expect_failure("[1\0]", 4, "Expecting ',' delimiter", 2);
     expect_failure("\"a\0\"", 4, "Invalid control character at", 2);
     expect_failure("\"\\\0\"", 4, "Invalid \\escape", 1);
@@ -236,9 +232,8 @@ static void nesting_has_a_limit(void **state) {
     }
     memset(text, '[', sizeof text);
     expect_failure(text, sizeof text, "Nested deeper than 64 levels", HARPE_JSON_DEPTH);
-    for (size_t i = 0; i + 5 <= sizeof text; i += 5) {
+    for (size_t i = 0; i + 5 <= sizeof text; i += 5)
         memcpy(text + i, "{\"a\":", 5);
-    }
     expect_failure(text, sizeof text, "Nested deeper than 64 levels", (size_t)5 * HARPE_JSON_DEPTH);
 }
 

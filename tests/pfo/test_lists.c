@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dumped lists: written whole, read the same, refused with file and place; the profile CSV of
- * offline results is one that the planner reads. */
+/* Dumped lists: they are written whole, read the same, and refused with file and place. The planner
+ * can read the profile CSV of offline results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JobInfo, RankInfo, FrequencySchedule: what is accepted, what the errors of each bad field are,
- * and that what is written reads the same. */
+/* JobInfo, RankInfo, FrequencySchedule: accepted documents, the errors of each bad field, and that
+ * written documents read the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@
 #define TOO_SMALL(loc, limit) LIMIT(loc, "greater", "not_ge", limit)
 #define TOO_LARGE(loc) LIMIT(loc, "less", "not_le", "2147483647")
 
-/* Places of fields. */
+/* Positions of fields. */
 #define BODY(name) "\"body\",\"" name "\""
 #define CLOCK(index) BODY("available_frequencies") "," index
 #define QUERY(name) "\"query\",\"" name "\""
@@ -36,15 +36,12 @@
 static void expect_detail(const harpe_problems *problems, const char *const *expected_problems,
                           const char *body) {
     char expected[4096] = "{\"detail\":[";
-    for (size_t i = 0; expected_problems[i]; i++) {
+    for (size_t i = 0; expected_problems[i]; i++)
         strcat(strcat(expected, i > 0 ? "," : ""), expected_problems[i]);
-    }
     strcat(expected, "]}");
     char *text = harpe_problems_format(problems);
     assert_non_null(text);
-    if (strcmp(text, expected) != 0) {
-        fail_msg("%s\ngave     %s\nexpected %s", body, text, expected);
-    }
+    if (strcmp(text, expected) != 0) fail_msg("%s\ngave     %s\nexpected %s", body, text, expected);
     free(text);
 }
 
@@ -60,15 +57,14 @@ static void expect_bad_job(const char *body, const char *const *expected_problem
 static void expect_bad_rank(const char *body, const char *const *expected_problems) {
     harpe_problems problems = {0};
     harpe_rank_info rank = {0};
-    if (harpe_rank_info_decode(body, strlen(body), &rank, &problems)) {
+    if (harpe_rank_info_decode(body, strlen(body), &rank, &problems))
         fail_msg("accepted: %s", body);
-    }
     assert_null(rank.available_frequencies_mhz);
     expect_detail(&problems, expected_problems, body);
     harpe_problems_free(&problems);
 }
 
-/* ---- JobInfo ------------------------------------------------------------------------------ */
+/* ---- JobInfo --------------------------------------------------------------------------------- */
 
 static void integers_come_in_several_forms(void **state) {
     (void)state;
@@ -134,7 +130,7 @@ static void a_world_size_must_be_the_product(void **state) {
         PROBLEMS(PROBLEM(BODY("world_size"), "world_size must be pp_degree * dp_degree * tp_degree",
                          "assertion_error"));
     expect_bad_job("{\"pp_degree\":2,\"dp_degree\":2,\"tp_degree\":2,\"world_size\":7}", assertion);
-    /* 2^31-1 cubed is beyond int64. */
+    /* 2^31-1 cubed is larger than int64. */
     expect_bad_job("{\"pp_degree\":2147483647,\"dp_degree\":2147483647,\"tp_degree\":2147483647,"
                    "\"world_size\":2147483647}",
                    assertion);
@@ -154,7 +150,7 @@ static void a_job_does_not_choose_its_id(void **state) {
     harpe_job_info job = {0};
     harpe_error error;
     assert_int_equal(harpe_job_info_parse(body, strlen(body), &job, &error), HARPE_OK);
-    assert_string_equal(job.job_id, "mine"); /* a stored one has it */
+    assert_string_equal(job.job_id, "mine"); /* a stored job has it */
     harpe_job_info_free(&job);
 }
 
@@ -225,11 +221,10 @@ static void a_job_reads_as_it_was_written(void **state) {
             assert_string_equal(copy.job_metadata,
                                 i == 3 ? "not \xEF\xBF\xBD UTF-8" : jobs[i].job_metadata);
         }
-        if (i == 1) {
+        if (i == 1)
             assert_string_equal(copy.job_key, "a key");
-        } else {
+        else
             assert_null(copy.job_key);
-        }
         harpe_job_info_free(&copy);
         free(json);
     }
@@ -266,7 +261,7 @@ static void an_error_names_the_first_bad_field_and_counts_the_others(void **stat
     assert_null(job.job_id);
 }
 
-/* ---- RankInfo ----------------------------------------------------------------------------- */
+/* ---- RankInfo -------------------------------------------------------------------------------- */
 
 static void a_rank_reads_as_it_was_written(void **state) {
     (void)state;
@@ -322,9 +317,8 @@ static void problems_without_end_are_kept_in_part(void **state) {
     enum { BAD = 100000 };
     static char body[3 * BAD + 100];
     char *at = stpcpy(body, "{\"available_frequencies\":[[]");
-    for (int i = 1; i < BAD; i++) {
+    for (int i = 1; i < BAD; i++)
         at = stpcpy(at, ",[]");
-    }
     (void)stpcpy(at, "]}");
     harpe_problems problems = {0};
     harpe_rank_info rank = {0};
@@ -333,7 +327,7 @@ static void problems_without_end_are_kept_in_part(void **state) {
     harpe_problems_free(&problems);
 }
 
-/* ---- FrequencySchedule -------------------------------------------------------------------- */
+/* ---- FrequencySchedule ----------------------------------------------------------------------- */
 
 static void a_schedule_reads_as_it_was_written(void **state) {
     (void)state;
@@ -416,7 +410,7 @@ static void an_item_of_a_schedule_is_a_pair(void **state) {
     }
 }
 
-/* ---- Queries ------------------------------------------------------------------------------ */
+/* ---- Queries --------------------------------------------------------------------------------- */
 
 static void query_values_are_integers(void **state) {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ProfilingResult: real bodies survive a round trip, odd ones are taken or refused field by field.
- */
+/* ProfilingResult: real bodies survive a round trip, and odd bodies are accepted or refused field
+ * by field. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,8 @@
 #include "pfo/models.h"
 
 static void assert_same_doubles(const double *a, const double *b, size_t count) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_true(a[i] == b[i]);
-    }
 }
 
 static void assert_same_breakdowns(const harpe_breakdown *a, const harpe_breakdown *b,
@@ -48,13 +47,12 @@ static void assert_same(const harpe_profiling_result *a, const harpe_profiling_r
 static harpe_profiling_result decode(const char *body) {
     harpe_problems problems = {0};
     harpe_profiling_result result = {0};
-    if (!harpe_profiling_result_decode(body, strlen(body), &result, &problems)) {
+    if (!harpe_profiling_result_decode(body, strlen(body), &result, &problems))
         fail_msg("%s\nrefused: %s", body, harpe_problems_format(&problems));
-    }
     return result;
 }
 
-/* Writes, reads, copies: everything stays the same. */
+/* Writes, reads and copies: all values stay the same. */
 static void check_round_trip(const harpe_profiling_result *result) {
     char *json = NULL;
     harpe_profiling_result again = {0};
@@ -72,12 +70,11 @@ static void check_round_trip(const harpe_profiling_result *result) {
 
 static void check_values(const json_t *list, const double *values, size_t count) {
     assert_int_equal(json_array_size(list), count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_true(json_number_value(json_array_get(list, i)) == values[i]);
-    }
 }
 
-/* Against an independent reader. */
+/* Compares with an independent reader. */
 static void check_against_jansson(const json_t *expected, const harpe_profiling_result *result) {
     assert_int_equal(json_integer_value(json_object_get(expected, "rank")), result->rank);
     check_values(json_object_get(expected, "iter_time"), result->iteration_time_s,
@@ -191,16 +188,15 @@ static void every_bad_value_is_listed_in_order(void **state) {
     harpe_problems_free(&problems);
 }
 
-/* Twice the instructions take about twice the time: a quadratic reader would need minutes here. */
+/* Twice the instructions take about twice the time. A quadratic reader would need minutes here. */
 static void many_instruction_names_are_no_trouble(void **state) {
     (void)state;
     enum { NAMES = 300000, ROOM = 20 };
     char *body = malloc((size_t)NAMES * ROOM + 100);
     assert_non_null(body);
     char *at = stpcpy(body, "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{");
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < NAMES; i++)
         at += snprintf(at, ROOM, "%s\"n%d\":[]", i > 0 ? "," : "", i % (NAMES / 2));
-    }
     (void)stpcpy(at, "}}");
     harpe_profiling_result result = decode(body);
     assert_int_equal(result.time_breakdown_count, NAMES / 2);

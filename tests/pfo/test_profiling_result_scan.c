@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The quick look at a result: what it takes, the whole reader takes too, with the same rank and
- * with the numbers that another library reads. */
+/* The quick scan of a result: the full reader accepts all results that the scan accepts, with the
+ * same rank and with the numbers that another library reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,10 +69,9 @@ static void everything_else_is_left_to_the_whole_reader(void **state) {
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"f\":[],\"f\":[]}}",
     };
     int rank = -1;
-    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
         if (harpe_profiling_result_scan(bodies[i], strlen(bodies[i]), &rank))
             fail_msg("%s", bodies[i]);
-    }
     assert_int_equal(rank, -1);
     char digits[512] = "{\"rank\":0,\"iter_energy\":[],\"iter_time\":[";
     size_t length = strlen(digits);
@@ -81,13 +80,12 @@ static void everything_else_is_left_to_the_whole_reader(void **state) {
     assert_false(harpe_profiling_result_scan(digits, strlen(digits), &rank));
 }
 
-/* ---- Beside the whole reader ---------------------------------------------------------------- */
+/* ---- Beside the whole reader ----------------------------------------------------------------- */
 
 static void expect_numbers(const json_t *list, const double *values, size_t count) {
     assert_int_equal(json_array_size(list), count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_true(json_number_value(json_array_get(list, i)) == values[i]);
-    }
 }
 
 static void expect_breakdown(const json_t *object, const harpe_breakdown *all, size_t count) {
@@ -102,16 +100,16 @@ static void expect_breakdown(const json_t *object, const harpe_breakdown *all, s
     }
 }
 
-/* True: the quick look took it, and all agree on what it says. */
+/* Returns true if the quick scan accepted the result. All readers must then agree on its content.
+ */
 static bool is_taken_by_all(const char *body, size_t length) {
     int rank = -1;
     harpe_result_totals totals;
     if (!harpe_profiling_result_scan_totals(body, length, &rank, &totals)) return false;
     harpe_profiling_result result = {0};
     json_t *other = json_loadb(body, length, JSON_DECODE_INT_AS_REAL, NULL);
-    if (!other || harpe_profiling_result_parse(body, length, &result, NULL)) {
+    if (!other || harpe_profiling_result_parse(body, length, &result, NULL))
         fail_msg("%.*s", (int)length, body);
-    }
     assert_int_equal(result.rank, rank);
     harpe_result_totals summed = harpe_profiling_result_totals(&result);
     assert_int_equal(totals.iterations, summed.iterations);
@@ -150,7 +148,7 @@ static void no_number_is_too_long_for_the_whole_reader(void **state) {
     }
 }
 
-/* One to four bytes changed at random, and every beginning. */
+/* Changes one to four bytes at random, and tries every prefix. */
 static void what_it_takes_the_whole_reader_takes(void **state) {
     (void)state;
     static const char bytes[] = "0123456789-+.eE,:[]{}\" \n\\aN\x80\x01";
@@ -160,10 +158,9 @@ static void what_it_takes_the_whole_reader_takes(void **state) {
         char body[sizeof USUAL];
         memcpy(body, USUAL, sizeof body);
         size_t length = i % 4 ? sizeof body - 1 : (size_t)rand() % sizeof body;
-        for (int k = rand() % 4; k >= 0; k--) {
+        for (int k = rand() % 4; k >= 0; k--)
             body[(size_t)rand() % (sizeof body - 1)] = bytes[(size_t)rand() % (sizeof bytes - 1)];
-        }
-        char *exact = malloc(length + 1); /* so that a byte too far is seen */
+        char *exact = malloc(length + 1); /* so that a read past the end is detected */
         memcpy(exact, body, length);
         taken += is_taken_by_all(exact, length);
         free(exact);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings: defaults as published, who wins over whom, what is refused and how it is said. */
+/* Settings: the published defaults, their precedence, the refused values, and the messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static void complete(harpe_settings *settings, const char *const *environment, b
 static void defaults_are_the_published_ones(void **state) {
     harpe_settings *settings = *state;
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
-    assert_string_equal(settings->scheduler, "Perseus"); /* the published one needs a plan */
+    assert_string_equal(settings->scheduler, "Perseus"); /* the published scheduler needs a plan */
     assert_string_equal(settings->scheduler_args, "{}");
     assert_int_equal(settings->log_level, HARPE_LOG_DEBUG);
     assert_true(settings->dump_data);
@@ -69,7 +69,7 @@ static void newer_prefixes_win_over_older_ones(void **state) {
     assert_int_equal(settings->log_level, HARPE_LOG_WARNING);
 }
 
-/* ---- The state directory -------------------------------------------------------------------- */
+/* ---- The state directory --------------------------------------------------------------------- */
 
 static void expect_state_in(const char *const *environment, bool is_root, const char *directory) {
     harpe_settings settings;
@@ -144,7 +144,7 @@ static void a_plan_is_served_by_the_scheduler_that_serves_plans(void **state) {
     assert_string_equal(settings->scheduler, "PointSolution3D");
 }
 
-/* ---- The environment ------------------------------------------------------------------------ */
+/* ---- The environment ------------------------------------------------------------------------- */
 
 static void count_line(void *user, harpe_log_level level, const char *line) {
     assert_int_equal(level, HARPE_LOG_WARNING);
@@ -187,7 +187,7 @@ static void bad_files_get_file_and_line(void **state) {
     } cases[] = {
         {"port=1\nwhatever\n", "serve.conf:2: expected NAME=value"},
         {"prot=1\n", "serve.conf:1: there is no setting 'prot'"},
-        {"\n\nport=70000\n", "serve.conf:3: port: '70000' is no whole number from 0 to 65535"},
+        {"\n\nport=70000\n", "serve.conf:3: port: '70000' is not a whole number from 0 to 65535"},
         {"dump_dir=\"a\n", "serve.conf:1: the quote that begins the value does not end it"},
         {"dump_dir=\"a\"b\n", "serve.conf:1: the quote"},
         {"dump_dir=a\tb\n", "control characters"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the planner's tests plan: random profiles of many characters, fitted to any schedule, and
- * measured ones where they are at hand. The same seed gives the same instance on every machine.
- * Checks nothing itself. */
+/* The inputs of the planner's tests: random profiles of many characters, fitted to any schedule,
+ * and measured profiles if they are available. The same seed gives the same instance on every
+ * machine. Checks nothing itself. */
 #ifndef HARPE_TESTS_PLAN_INSTANCES_H
 #define HARPE_TESTS_PLAN_INSTANCES_H
 
@@ -16,14 +16,15 @@
 
 #include "plan/problem.h"
 
-/* HARPE_TEST_SCALE=n in the environment multiplies the number of random trials, for a long look. */
+/* HARPE_TEST_SCALE=n in the environment multiplies the number of random trials, for a longer test.
+ */
 static inline int test_trials(int usual) {
     const char *text = getenv("HARPE_TEST_SCALE");
     double scale = text ? atof(text) : 1;
     return scale > 0 ? (int)(usual * scale) + 1 : usual;
 }
 
-/* Fails the test with the library's own words. */
+/* Fails the test with the library's own message. */
 #define assert_ok(call, error) \
     do { \
         harpe_status assert_ok_status = (call); \
@@ -31,7 +32,7 @@ static inline int test_trials(int usual) {
             fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
     } while (0)
 
-/* Numbers that agree to a share of the larger one. */
+/* Checks that two numbers agree to a fraction of the larger one. */
 static inline bool nearly(double a, double b, double relative) {
     return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
 }
@@ -43,7 +44,7 @@ static inline bool nearly(double a, double b, double relative) {
             fail_msg("%.12g is not %.12g", assert_near_a, assert_near_b); \
     } while (0)
 
-/* ---- Random numbers ----------------------------------------------------------------------- */
+/* ---- Random numbers -------------------------------------------------------------------------- */
 
 typedef struct test_random {
     uint64_t state;
@@ -57,7 +58,7 @@ static inline uint64_t random_bits(test_random *random) {
     return z ^ (z >> 31);
 }
 
-/* low .. high, both included. */
+/* Returns a number from low to high, both included. */
 static inline int random_int(test_random *random, int low, int high) {
     return low + (int)(random_bits(random) % (uint64_t)(high - low + 1));
 }
@@ -66,7 +67,7 @@ static inline double random_between(test_random *random, double low, double high
     return low + (high - low) * ((double)(random_bits(random) >> 11) * 0x1p-53);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 typedef struct test_rows {
     harpe_measurement *rows;
@@ -85,21 +86,20 @@ static inline void add_row(test_rows *list, int stage, const char *instruction, 
 }
 
 static inline bool has_row(const test_rows *list, int stage, const char *instruction) {
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++)
         if (list->rows[i].stage == stage && strcmp(list->rows[i].instruction, instruction) == 0)
             return true;
-    }
     return false;
 }
 
-/* ---- Characters of a profile -------------------------------------------------------------- */
+/* ---- Characters of a profile ----------------------------------------------------------------- */
 
 typedef enum test_character {
-    CHARACTER_MEASURED,  /* falling and convex, with noise, as real ones are */
-    CHARACTER_TIES,      /* few different times and energies: ties and duplicates everywhere */
+    CHARACTER_MEASURED,  /* falling and convex, with noise, like real profiles */
+    CHARACTER_TIES,      /* few different times and energies: many ties and duplicates */
     CHARACTER_LINEAR,    /* every option on one straight line */
     CHARACTER_IDENTICAL, /* every option the same */
-    CHARACTER_WILD,      /* no order at all, 1:1000 between instructions */
+    CHARACTER_WILD,      /* no order, and factors of 1:1000 between instructions */
     CHARACTER_COUNT,
 } test_character;
 
@@ -107,9 +107,9 @@ typedef struct test_profile_shape {
     test_character character;
     int fewest_options, most_options;
     bool stages_are_alike;
-    bool keeps_pairs;    /* overlapped pairs have rows of their own */
-    double power_scale;  /* of all energies; 0: 1 */
-    double single_share; /* of the instructions have a single option */
+    bool keeps_pairs;    /* overlapped pairs have separate rows */
+    double power_scale;  /* factor on all energies; 0: 1 */
+    double single_share; /* share of the instructions that have a single option */
 } test_profile_shape;
 
 static inline double scale_or_one(double scale) { return scale > 0 ? scale : 1; }
@@ -143,7 +143,7 @@ static inline void add_option(test_rows *list, const test_profile_shape *shape, 
             energy_j * scale_or_one(shape->power_scale));
 }
 
-/* Rows of one (stage, instruction), unless it has them. */
+/* Adds rows of one (stage, instruction), unless there are any. */
 static inline void add_options(test_rows *list, const test_profile_shape *shape, int stage,
                                const char *instruction, test_random *random) {
     if (has_row(list, stage, instruction)) return;
@@ -151,9 +151,8 @@ static inline void add_options(test_rows *list, const test_profile_shape *shape,
     if (random_between(random, 0, 1) < shape->single_share) count = 1;
     double base_s = 0.050 * random_between(random, 0.8, 1.25);
     double base_w = random_between(random, 280, 320);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         add_option(list, shape, stage, instruction, i, base_s, base_w, random);
-    }
 }
 
 static inline const char *name_alone(const harpe_action *action) {
@@ -165,7 +164,7 @@ static inline const char *name_alone(const harpe_action *action) {
     }
 }
 
-/* Every stage of the first stage's rows again. */
+/* Repeats the rows of the first stage for every stage. */
 static inline void copy_first_stage(test_rows *list, int stages) {
     test_rows first = {0};
     for (size_t i = 0; i < list->count; i++) {
@@ -174,10 +173,9 @@ static inline void copy_first_stage(test_rows *list, int stages) {
             add_row(&first, 0, row->instruction, row->frequency_mhz, row->time_s, row->energy_j);
     }
     size_t kept = 0;
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++)
         if (list->rows[i].stage == 0 || !has_row(&first, 0, list->rows[i].instruction))
             list->rows[kept++] = list->rows[i];
-    }
     list->count = kept;
     for (int stage = 1; stage < stages; stage++) {
         for (size_t i = 0; i < first.count; i++) {
@@ -188,7 +186,7 @@ static inline void copy_first_stage(test_rows *list, int stages) {
     free(first.rows);
 }
 
-/* Rows for everything that a schedule runs. Free with free(rows.rows). */
+/* Creates rows for everything that a schedule runs. Free with free(rows.rows). */
 static inline test_rows make_rows(const harpe_schedule *schedule, const test_profile_shape *shape,
                                   test_random *random) {
     test_rows list = {0};
@@ -211,7 +209,7 @@ static inline test_rows make_rows(const harpe_schedule *schedule, const test_pro
     return list;
 }
 
-/* ---- From rows to a problem --------------------------------------------------------------- */
+/* ---- From rows to a problem ------------------------------------------------------------------ */
 
 static inline harpe_profile *profile_of(const test_rows *list) {
     harpe_profile *profile = NULL;
@@ -245,7 +243,7 @@ static inline harpe_problem *problem_of(const harpe_profile *profile,
     return problem;
 }
 
-/* A schedule's problem from rows, with one blocking power. */
+/* Creates a schedule's problem from rows, with one blocking power. */
 static inline harpe_problem *problem_from_rows(const test_rows *list,
                                                const harpe_schedule_options *schedule_options,
                                                double blocking_power_w) {
@@ -259,8 +257,8 @@ static inline harpe_problem *problem_from_rows(const test_rows *list,
     return problem;
 }
 
-/* Blocking powers worth trying: none, usual ones, one close to what instructions draw, one far
- * above it. */
+/* Blocking powers for tests: none, usual powers, one close to the power of instructions, and one
+ * far above it. */
 static inline double random_blocking_w(test_random *random, double power_scale) {
     static const double usual_w[] = {0, 10, 70, 83.64, 200, 299, 1000};
     return usual_w[random_int(random, 0, 6)] * scale_or_one(power_scale);
@@ -282,7 +280,7 @@ static inline test_profile_shape random_shape(test_random *random) {
     };
 }
 
-/* A random problem on a given schedule. */
+/* Creates a random problem for a given schedule. */
 static inline harpe_problem *random_problem(const harpe_schedule_options *schedule_options,
                                             test_random *random) {
     test_profile_shape shape = random_shape(random);
@@ -295,7 +293,8 @@ static inline harpe_problem *random_problem(const harpe_schedule_options *schedu
     return problem;
 }
 
-/* The smallest shape of at least these ranks and microbatches that a schedule is defined for. */
+/* Returns the smallest shape of at least these ranks and microbatches for which a schedule is
+ * defined. */
 static inline harpe_schedule_options shape_for(const char *schedule, int ranks, int microbatches) {
     harpe_schedule_options options = {
         .name = schedule, .ranks = ranks, .microbatches = microbatches};
@@ -306,10 +305,10 @@ static inline harpe_schedule_options shape_for(const char *schedule, int ranks, 
     return options;
 }
 
-/* ---- Measured data ------------------------------------------------------------------------ */
+/* ---- Measured data --------------------------------------------------------------------------- */
 
-/* Fills in the path of a file of $HARPE_DATA (or ../shared/data beside the project); false, with a
- * printed reason, when it is not there. */
+/* Fills in the path of a file in $HARPE_DATA (or ../shared/data beside the project). Prints a
+ * reason and returns false if it does not exist. */
 static inline bool find_data(const char *name, char *path, size_t size) {
     const char *folder = getenv("HARPE_DATA");
     int length = folder ? snprintf(path, size, "%s/%s", folder, name)
@@ -324,7 +323,7 @@ static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
                                                 "pipeline/bloom-176b_a100.csv"};
 #define MEASURED_PROFILE_COUNT 2
 
-/* A measured 8-stage profile under 1F1B, or NULL where it is missing. */
+/* Returns a measured 8-stage profile under 1F1B, or NULL if it is missing. */
 static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
     char path[4096];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The relaxation as a linear program for somebody else's solver (COIN-OR Clp): event-time variables
- * and a convex combination of curve points for every instruction. It shares nothing with the
- * planner but the public option lists; who depends on whom is the caller's to say. */
+/* The relaxation as a linear program for a third-party solver (COIN-OR Clp): variables for times of
+ * events, and a convex combination of curve points for every instruction. It shares only the public
+ * option lists with the planner. The caller states the dependencies. */
 #ifndef HARPE_TESTS_PLAN_RELAXATION_LP_H
 #define HARPE_TESTS_PLAN_RELAXATION_LP_H
 
@@ -27,8 +27,8 @@ typedef struct relaxation {
     double blocking_power_w; /* of all ranks together */
 } relaxation;
 
-/* Times and energies are scaled to about 1 for the solver, energies counted from each
- * instruction's slowest point. */
+/* Times and energies are scaled to about 1 for the solver. Energies count from each instruction's
+ * slowest point. */
 typedef struct relaxation_lp {
     Clp_Simplex *model;
     int time_column;
@@ -36,7 +36,7 @@ typedef struct relaxation_lp {
     double slowest_energy_j;
 } relaxation_lp;
 
-/* A column of the program while it is written down. */
+/* A column of the program during its construction. */
 typedef struct lp_writer {
     CoinBigIndex *start;
     int *row;
@@ -55,9 +55,9 @@ static inline void lp_end_column(lp_writer *w, double cost) {
     w->start[w->columns] = w->entries;
 }
 
-/* Rows: instruction i's weights add up to 1 (row i), arc a is kept (row n + a), instruction i ends
- * within the iteration (row n + arcs + i). A duration enters each row in which its instruction's
- * end does, with the same sign as its start. */
+/* Rows: the weights of instruction i sum to 1 (row i), arc a is respected (row n + a), instruction
+ * i ends within the iteration (row n + arcs + i). A duration enters each row that contains the end
+ * of its instruction, with the same sign as its start. */
 static inline void lp_instruction(lp_writer *w, const relaxation *r, const relaxation_lp *lp,
                                   int i) {
     int n = r->instruction_count;
@@ -68,13 +68,12 @@ static inline void lp_instruction(lp_writer *w, const relaxation *r, const relax
         if (r->arc_to[a] == i) lp_entry(w, n + a, 1);
     }
     lp_entry(w, n + r->arc_count + i, -1);
-    lp_end_column(w, 0); /* its start */
+    lp_end_column(w, 0); /* the column of its start */
     for (size_t k = 0; k < list->curve_count; k++) {
         double time = list->curve_time_s[k] / lp->time_unit_s;
         lp_entry(w, i, 1);
-        for (int a = 0; a < r->arc_count; a++) {
+        for (int a = 0; a < r->arc_count; a++)
             if (r->arc_from[a] == i) lp_entry(w, n + a, -time);
-        }
         lp_entry(w, n + r->arc_count + i, -time);
         lp_end_column(w, (list->curve_effective_energy_j[k] - slowest_j) / lp->energy_unit_j);
     }
@@ -105,7 +104,7 @@ static inline void lp_load(relaxation_lp *lp, const lp_writer *w, int rows, int 
     lp->model = Clp_newModel();
     Clp_setLogLevel(lp->model, 0);
     Clp_scaling(lp->model, 0);
-    Clp_setPerturbation(lp->model, 100); /* off */
+    Clp_setPerturbation(lp->model, 100); /* switched off */
     Clp_loadProblem(lp->model, w->columns, rows, w->start, w->row, w->value, NULL, NULL, w->cost,
                     row_low, row_high);
     Clp_setPrimalTolerance(lp->model, 1e-9);
@@ -120,9 +119,8 @@ static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
     size_t columns = 1, entries = (size_t)r->instruction_count;
     for (int i = 0; i < r->instruction_count; i++) {
         int degree = 2;
-        for (int a = 0; a < r->arc_count; a++) {
+        for (int a = 0; a < r->arc_count; a++)
             degree += (r->arc_from[a] == i) + (r->arc_to[a] == i);
-        }
         columns += 1 + r->list_of[i]->curve_count;
         entries += (size_t)degree * (1 + r->list_of[i]->curve_count);
     }
@@ -130,13 +128,11 @@ static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
                    .row = harpe_calloc(entries, sizeof *w.row),
                    .value = harpe_calloc(entries, sizeof *w.value),
                    .cost = harpe_calloc(columns, sizeof *w.cost)};
-    for (int i = 0; i < r->instruction_count; i++) {
+    for (int i = 0; i < r->instruction_count; i++)
         lp_instruction(&w, r, &lp, i);
-    }
     lp.time_column = w.columns;
-    for (int i = 0; i < r->instruction_count; i++) {
+    for (int i = 0; i < r->instruction_count; i++)
         lp_entry(&w, r->instruction_count + r->arc_count + i, 1);
-    }
     lp_end_column(&w, r->blocking_power_w * lp.time_unit_s / lp.energy_unit_j);
     lp_load(&lp, &w, 2 * r->instruction_count + r->arc_count, r->instruction_count);
     free(w.start);
@@ -148,8 +144,8 @@ static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
 
 static inline void relaxation_lp_free(relaxation_lp *lp) { Clp_deleteModel(lp->model); }
 
-/* The least energy of an iteration that takes at most time_s (or any time when that is INFINITY);
- * NAN when the solver finds none. */
+/* Returns the least energy of an iteration that takes at most time_s (or any time if that is
+ * INFINITY), or NAN if the solver finds none. */
 static inline double relaxation_lp_energy_j(relaxation_lp *lp, double time_s) {
     Clp_columnUpper(lp->model)[lp->time_column] =
         isinf(time_s) ? DBL_MAX : time_s / lp->time_unit_s;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both curves of the relaxation: the hull, and the exponential fit on points of which the truth is
- * known, on noisy, linear, flat and too few points, and on measured profiles where they are at
- * hand. */
+/* Both curves of the relaxation: the hull and the exponential fit. The points have a known truth,
+ * or are noisy, linear, flat or too few, or come from measured profiles if they are available. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +63,7 @@ static made_curve fit(const harpe_profile_point *points, size_t count, double bl
 
 static double random_share(void) { return (double)rand() / RAND_MAX; }
 
-/* ---- Hull --------------------------------------------------------------------------------- */
+/* ---- Hull ------------------------------------------------------------------------------------ */
 
 static void hull_curve_is_the_corners_of_the_options(void **state) {
     (void)state;
@@ -72,9 +71,8 @@ static void hull_curve_is_the_corners_of_the_options(void **state) {
     for (int round = 0; round < 1000; round++) {
         harpe_profile_point points[POINTS_MAX];
         size_t count = (size_t)(1 + rand() % POINTS_MAX);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             points[i] = (harpe_profile_point){(int)i, 1 + random_share(), 5 + random_share()};
-        }
         made_curve made = {0};
         assert_int_equal(
             harpe_options_from_points(points, count, 3, &made.options, &made.option_count, NULL),
@@ -104,7 +102,7 @@ static void hull_of_nothing_is_refused(void **state) {
     harpe_curve_clear(NULL);
 }
 
-/* ---- Exponential -------------------------------------------------------------------------- */
+/* ---- Exponential ----------------------------------------------------------------------------- */
 
 static size_t exponential_points(double a, double b, double c, double noise,
                                  harpe_profile_point *points) {
@@ -152,7 +150,8 @@ static void noise_is_smoothed(void **state) {
         for (size_t k = 0; k < made.curve.count; k++) {
             double time_s = made.curve.time_s[k];
             double truth_j = a * exp(-60 * time_s) + 14 - 80 * time_s;
-            /* Pareto points are those that noise made cheap: within the noise, but below. */
+            /* Pareto points are those that noise has made cheap: below the truth, but within the
+             * noise. */
             assert_true(fabs(made.curve.effective_energy_j[k] - truth_j) < 0.03 * 24);
         }
         clear(&made);
@@ -166,21 +165,19 @@ static void no_start_nearby_gives_a_better_fit(void **state) {
         harpe_profile_point points[POINTS_MAX];
         size_t count =
             exponential_points(4 + 20 * random_share(), -5 - 100 * random_share(), 14, 0, points);
-        /* Strictly falling whatever the noise, so that all points are fitted. */
-        for (size_t i = 1; i < count; i++) {
+        /* Falls strictly despite the noise, so that all points are fitted. */
+        for (size_t i = 1; i < count; i++)
             points[i].energy_j = points[i - 1].energy_j - 0.3 * random_share() / (double)i - 1e-6;
-        }
         made_curve made = fit(points, count, 0, 0.001, 0.95);
         assert_true(made.fitted);
         double best = 0;
         for (int trial = 0; trial <= 300; trial++) {
             double change[3] = {1, 1, 0};
-            for (int k = 0; k < 3 && trial > 0; k++) {
+            for (int k = 0; k < 3 && trial > 0; k++)
                 change[k] += 0.02 * (random_share() - 0.5);
-            }
             double squares = 0;
             for (size_t i = 0; i < count; i++) {
-                /* Turns about the first point: a alone would move everything. */
+                /* Rotates about the first point. The parameter a alone would move everything. */
                 double from_start_s = points[i].time_s - points[0].time_s;
                 double height_j =
                     made.coefficients[0] * exp(made.coefficients[1] * points[0].time_s);
@@ -203,11 +200,10 @@ static void grid_has_unit_time_and_both_ends(void **state) {
     made_curve made = fit(points, count, 80, 0.0009, 0.95);
     assert_int_equal(made.curve.count, 35); /* 0.03 s / 0.9 ms = 33.3 steps */
     assert_true(made.curve.time_s[34] == made.options[made.option_count - 1].time_s);
-    for (size_t i = 1; i < 34; i++) {
+    for (size_t i = 1; i < 34; i++)
         assert_true(fabs(made.curve.time_s[i] - made.curve.time_s[i - 1] - 0.0009) < 1e-12);
-    }
     clear(&made);
-    made = fit(points, count, 80, 0.001, 0.95); /* 30 steps, no sliver at the end */
+    made = fit(points, count, 80, 0.001, 0.95); /* 30 steps, without a small step at the end */
     assert_int_equal(made.curve.count, 31);
     clear(&made);
     made = fit(points, count, 80, 0, 0); /* the defaults */
@@ -259,9 +255,8 @@ static void three_points_are_met_exactly(void **state) {
     made_curve made = fit(points, 3, 0, 0.05, 0.95);
     assert_true(made.fitted);
     assert_int_equal(made.curve.count, 3);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         assert_true(fabs(made.curve.effective_energy_j[i] - points[i].energy_j) < 1e-6);
-    }
     clear(&made);
 }
 
@@ -290,10 +285,9 @@ static void identical_points_keep_their_hull(void **state) {
     assert_false(made.fitted);
     assert_int_equal(made.curve.count, 1);
     clear(&made);
-    /* Nothing to gain, only to wait: with blocking power the slow ones are options. */
-    for (int i = 0; i < 4; i++) {
+    /* There is nothing to gain except waiting: with blocking power, the slow points are options. */
+    for (int i = 0; i < 4; i++)
         points[i].time_s = 1 + 0.1 * i;
-    }
     made = fit(points, 4, 70, 0.001, 0.95);
     assert_false(made.fitted);
     assert_int_equal(made.curve.count, 2);
@@ -302,14 +296,15 @@ static void identical_points_keep_their_hull(void **state) {
 
 static void short_fronts_are_filtered_with_the_noise_factor(void **state) {
     (void)state;
-    /* The true front is the first two; the others cost 2, 4 and 10 % more than the second. */
+    /* The true front consists of the first two points. The others cost 2, 4 and 10 % more than the
+     * second. */
     harpe_profile_point points[] = {
         {1410, 1.0, 12}, {1395, 1.1, 10}, {1380, 1.2, 10.2}, {1365, 1.3, 10.4}, {1350, 1.4, 11}};
     made_curve strict = fit(points, 5, 20, 0.1, 1);
     assert_false(strict.fitted);
     made_curve relaxed = fit(points, 5, 20, 0.1, 0.95);
     assert_true(relaxed.fitted);
-    /* Least squares over the first four: the tail settles at their mean. */
+    /* Least squares over the first four points: the tail has their mean. */
     double tail_j =
         relaxed.coefficients[0] * exp(relaxed.coefficients[1] * 1.3) + relaxed.coefficients[2];
     assert_true(fabs(tail_j - 10.2) < 0.02);
@@ -328,9 +323,8 @@ static void steep_curves_far_from_zero_time_keep_their_hull_or_fit(void **state)
         }
         made_curve made = fit(points, 10, 0, 0.001, 0.95);
         assert_true(made.curve.count >= 2);
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             assert_true(isfinite(made.coefficients[k]));
-        }
         clear(&made);
     }
 }
@@ -372,13 +366,13 @@ static void senseless_arguments_are_refused(void **state) {
     assert_null(curve.time_s);
 }
 
-/* ---- Measured data ------------------------------------------------------------------------ */
+/* ---- Measured data --------------------------------------------------------------------------- */
 
 static harpe_profile *read_data(const char *name) {
     const char *folder = getenv("HARPE_DATA");
     char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s",
-                   folder != NULL ? folder : HARPE_SOURCE_DIR "/../shared/data", name);
+    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
+                   name);
     if (access(path, R_OK) != 0) {
         print_message("skipped: %s is not there\n", path);
         skip();
@@ -399,7 +393,7 @@ static void measured_profiles_are_fitted_closely(void **state) {
             const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
             made_curve made = fit(entry->points, entry->point_count, 83.64, 0.001, 0.95);
             assert_true(made.fitted);
-            /* Over the part that was fitted: up to the least energy. */
+            /* Over the fitted part: up to the least energy. */
             double least_j = INFINITY;
             for (size_t k = 0; k < entry->point_count; k++) {
                 const harpe_profile_point *point = &entry->points[k];

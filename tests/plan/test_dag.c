@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dependency graph: which arcs there are and which are left out, the order, and what is said of
- * lists that cannot finish. */
+/* The dependency graph: its arcs, the omitted arcs, the order, and the errors for lists that cannot
+ * finish. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@
 #define RANKS_MAX 4
 #define LENGTH_MAX 16
 
-/* Lists given as text: one string per rank, actions "0F1" with F, B, I, W, R, X (forward_backward)
- * and S (standalone), pairs joined by '+'. */
+/* Reads lists from text: one string per rank, actions "0F1" with F, B, I, W, R, X
+ * (forward_backward) and S (standalone), pairs joined by '+'. */
 typedef struct lists {
     harpe_instruction instructions[RANKS_MAX][LENGTH_MAX];
     const harpe_instruction *pointers[RANKS_MAX];
@@ -45,7 +45,7 @@ static void parse(lists *out, const char *const *texts) {
         "forward",       "backward",         "backward_input", "backward_weight",
         "recomputation", "forward_backward", "alone"};
     memset(out, 0, sizeof *out);
-    for (; texts[out->rank_count] != NULL; out->rank_count++) {
+    for (; texts[out->rank_count]; out->rank_count++) {
         const char *text = texts[out->rank_count];
         size_t *count = &out->counts[out->rank_count];
         out->pointers[out->rank_count] = out->instructions[out->rank_count];
@@ -71,7 +71,7 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
     return harpe_dag_build(input.pointers, input.counts, input.rank_count, dag, error);
 }
 
-/* Arcs as "0>1 0>2 ...". */
+/* Returns the arcs as "0>1 0>2 ...". */
 static void expect_arcs(const char *const *texts, const char *expected) {
     harpe_dag dag;
     harpe_error error;
@@ -91,9 +91,8 @@ static void expect_arcs(const char *const *texts, const char *expected) {
         is_present[dag.topological_order[i]] = true;
         place[dag.topological_order[i]] = i;
     }
-    for (int32_t a = 0; a < dag.arc_count; a++) {
+    for (int32_t a = 0; a < dag.arc_count; a++)
         assert_true(place[dag.arc_from[a]] < place[dag.arc_to[a]]);
-    }
     harpe_dag_clear(&dag);
 }
 
@@ -106,7 +105,7 @@ static void expect_failure(const char *const *texts, const char *expected) {
     assert_null(dag.arc_from);
 }
 
-/* ---- Arcs --------------------------------------------------------------------------------- */
+/* ---- Arcs ------------------------------------------------------------------------------------ */
 
 static void forwards_go_down_and_backwards_up(void **state) {
     (void)state;
@@ -166,9 +165,8 @@ static void double_arcs_between_pairs_are_one(void **state) {
     harpe_error error;
     if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     int between = 0;
-    for (int32_t a = 0; a < dag.arc_count; a++) {
+    for (int32_t a = 0; a < dag.arc_count; a++)
         between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;
-    }
     assert_int_equal(between, 1);
     harpe_dag_clear(&dag);
 }
@@ -198,7 +196,7 @@ static void an_idle_rank_holds_nobody_up(void **state) {
     expect_arcs(texts, "0>1 3>1 0>2 2>3");
 }
 
-/* ---- Refusals ----------------------------------------------------------------------------- */
+/* ---- Refusals -------------------------------------------------------------------------------- */
 
 static void refuses_the_same_work_twice(void **state) {
     (void)state;
@@ -247,7 +245,7 @@ static void refuses_stages_and_microbatches_out_of_range(void **state) {
     const char *const microbatch[] = {"0F-1", NULL};
     expect_failure(microbatch,
                    "rank 0's forward 0F-1: stages run from 0 to 65535 and microbatches from 0");
-    /* Far more (stage, microbatch) pairs than memory: answered at once. */
+    /* Far more (stage, microbatch) pairs than memory: refused at once. */
     const char *const sparse[] = {"65535F2147483646", NULL};
     expect_failure(sparse, "stage 0 does nothing for microbatch 0, though stages run up to 65535 "
                            "and microbatches up to 2147483646");
@@ -275,7 +273,7 @@ static void names_the_cycle_and_not_who_waits_for_it(void **state) {
                           "forward 3F0, which comes after rank 3's backward 3B0");
 }
 
-/* ---- Size --------------------------------------------------------------------------------- */
+/* ---- Size ------------------------------------------------------------------------------------ */
 
 static void a_large_graph_is_built_in_linear_time(void **state) {
     (void)state;
@@ -284,9 +282,8 @@ static void a_large_graph_is_built_in_linear_time(void **state) {
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     const harpe_instruction *rank_lists[64];
     size_t counts[64];
-    for (int rank = 0; rank < 64; rank++) {
+    for (int rank = 0; rank < 64; rank++)
         rank_lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    }
     harpe_dag dag;
     assert_int_equal(harpe_dag_build(rank_lists, counts, 64, &dag, NULL), HARPE_OK);
     assert_int_equal(dag.node_count, 64 * 4000 * 3);

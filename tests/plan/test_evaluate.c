@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What any assignment of frequencies takes: times and energies worked out by hand and by a second
+/* Time and energy of any assignment of frequencies: results computed by hand and by a second
  * simulation, every number of a plan, and frequencies that were never measured. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include "instances.h"
 
-/* Forward 1 s / 2 s, backward 2 s / 3 s, and one that is slower and costlier. */
+/* Forward 1 s / 2 s, backward 2 s / 3 s, and a point that is slower and needs more energy. */
 static harpe_problem *two_ranks(int microbatches, double blocking_w) {
     test_rows rows = {0};
     for (int s = 0; s < 2; s++) {
@@ -42,9 +42,8 @@ static void one_iteration_by_hand(void **state) {
     const int frequency_mhz[8] = {1400, 1400, 1000, 1400, 1400, 1400, 1400, 1400};
     const double expected_s[8] = {0, 1, 4, 7, 1, 2, 4, 5};
     harpe_plan plan = evaluate(problem, frequency_mhz, start_s);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         assert_near(start_s[i], expected_s[i], 1e-12);
-    }
     assert_near(plan.time_s, 9, 1e-12);
     assert_near(plan.compute_energy_j, 3500, 1e-12); /* 4 * 300 + 3 * 600 + 500 */
     assert_near(plan.blocking_energy_j, 50 * ((9 - 7) + (9 - 6)), 1e-12);
@@ -74,13 +73,12 @@ static void zero_stands_for_the_highest_frequency(void **state) {
     assert_int_equal(harpe_plan_all_maximum(problem, &c, NULL), HARPE_OK);
     assert_true(a.time_s == b.time_s && a.energy_j == b.energy_j);
     assert_true(c.time_s == b.time_s && c.energy_j == b.energy_j);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         assert_int_equal(c.frequency_mhz[i], 1400);
-    }
     harpe_problem_free(problem);
 }
 
-/* A clock that was left alone is profiled as 0 MHz; next to others 0 is that row. */
+/* A clock that is left alone is profiled as 0 MHz. Beside other clocks, 0 means that row. */
 static void zero_is_a_row_of_its_own_where_it_was_measured(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -116,9 +114,9 @@ static void unknown_frequencies_are_named_and_nothing_is_written(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- A second simulation ------------------------------------------------------------------ */
+/* ---- A second simulation --------------------------------------------------------------------- */
 
-/* Ranks run their lists in turn, as far as each can, until all are through. */
+/* Each rank in turn runs its list as far as possible, until all have finished. */
 static double simulate(const harpe_problem *problem, const int *frequency_mhz, double *start_s) {
     const harpe_dag *dag = &problem->dag;
     bool *done = calloc((size_t)dag->node_count, sizeof *done);
@@ -135,9 +133,8 @@ static double simulate(const harpe_problem *problem, const int *frequency_mhz, d
             if (!is_ready) continue;
             const harpe_choice *choice = harpe_problem_choice(problem, i);
             size_t p = 0;
-            while (choice->points[p].frequency_mhz != frequency_mhz[i]) {
+            while (choice->points[p].frequency_mhz != frequency_mhz[i])
                 p++;
-            }
             end_s[i] = start_s[i] + choice->points[p].time_s;
             length_s = fmax(length_s, end_s[i]);
             done[i] = true;
@@ -154,7 +151,7 @@ static void random_plans_take_what_a_simulation_says(void **state) {
     test_random random = {1};
     const char *name;
     for (int trial = 0; trial < test_trials(5); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 4));
             harpe_problem *problem = random_problem(&options, &random);
@@ -169,9 +166,8 @@ static void random_plans_take_what_a_simulation_says(void **state) {
             }
             harpe_plan plan = evaluate(problem, frequency_mhz, start_s);
             assert_near(plan.time_s, simulate(problem, frequency_mhz, expected_s), 1e-12);
-            for (size_t i = 0; i < count; i++) {
+            for (size_t i = 0; i < count; i++)
                 assert_near(start_s[i], expected_s[i], 1e-12);
-            }
             assert_near(plan.energy_j, plan.compute_energy_j + plan.blocking_energy_j, 1e-12);
             assert_near(plan.average_power_w,
                         plan.energy_j / plan.time_s / harpe_problem_rank_count(problem), 1e-12);

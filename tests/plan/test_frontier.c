@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exact frontier against three other ways to the truth: an LP solver of other people on
- * dependencies written down here from the schedule's definition, enumeration of all plans of tiny
- * instances, and examples worked out by hand. Then what must hold of any frontier. Plans are
- * test_plan_set.c's, the checker is test_verify.c's. */
+/* The exact frontier, compared with three independent results: a third-party LP solver on
+ * dependencies that this file derives from the schedule's definition, the enumeration of all plans
+ * of tiny instances, and examples computed by hand. Then general properties of frontiers.
+ * test_plan_set.c tests plans, and test_verify.c tests the checker. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static harpe_frontier_vertex slowest(const harpe_frontier *frontier) {
 }
 
 /* The planner counts whole microwatts and picoseconds. That is far below what can be measured, but
- * not below 1e-9 of everything that CHARACTER_WILD makes. */
+ * not below 1e-9 of all values that CHARACTER_WILD creates. */
 static double resolution_j(const harpe_problem *problem, const harpe_frontier *frontier) {
     size_t count = 0;
     double steepest_w = harpe_frontier_vertices(frontier, &count)[0].marginal_w, sum_j = 0;
@@ -46,7 +46,7 @@ static double resolution_j(const harpe_problem *problem, const harpe_frontier *f
     return sum_j;
 }
 
-/* What must hold of every frontier, whatever it is of. */
+/* Checks the properties of every frontier. */
 static void assert_well_formed(const harpe_problem *problem, const harpe_frontier *frontier) {
     size_t count = 0;
     const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
@@ -69,7 +69,7 @@ static void assert_well_formed(const harpe_problem *problem, const harpe_frontie
     }
 }
 
-/* ---- An independent LP -------------------------------------------------------------------- */
+/* ---- An independent LP ----------------------------------------------------------------------- */
 
 #ifdef HARPE_HAVE_CLP
 
@@ -104,8 +104,8 @@ static const harpe_option_list *list_of(const harpe_problem *problem, int stage,
     return NULL;
 }
 
-/* 1F1B from its definition: stage s starts with min(M, N - 1 - s) forwards, then one forward and
- * one backward in turn, then the backwards that are left. F(s, m) is number s * 2M + m, B(s, m) is
+/* 1F1B from its definition: stage s starts with min(M, N - 1 - s) forwards, then runs one forward
+ * and one backward in turn, then the remaining backwards. F(s, m) is number s * 2M + m, B(s, m) is
  * s * 2M + M + m. */
 static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, int microbatches,
                                      double blocking_power_w) {
@@ -135,25 +135,22 @@ static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, i
     return r;
 }
 
-/* Any schedule, by the planner's own dependencies (test_dag.c's business). */
+/* Takes any schedule, with the planner's own dependencies, which test_dag.c tests. */
 static relaxation relaxation_of_any(const harpe_problem *problem) {
     const harpe_dag *dag = &problem->dag;
     relaxation r = relaxation_new(dag->node_count, dag->arc_count, problem->total_blocking_power_w);
-    for (int i = 0; i < dag->node_count; i++) {
+    for (int i = 0; i < dag->node_count; i++)
         r.list_of[i] = &harpe_problem_choice(problem, i)->list;
-    }
-    for (int a = 0; a < dag->arc_count; a++) {
+    for (int a = 0; a < dag->arc_count; a++)
         relaxation_arc(&r, dag->arc_from[a], dag->arc_to[a]);
-    }
     return r;
 }
 
-/* Longest path with everything at its fastest. */
+/* Returns the longest path with every instruction at its fastest. */
 static double shortest_time_s(const relaxation *r) {
     double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s), longest_s = 0;
-    for (int i = 0; i < r->instruction_count; i++) {
+    for (int i = 0; i < r->instruction_count; i++)
         end_s[i] = r->list_of[i]->curve_time_s[0];
-    }
     for (bool changed = true; changed;) {
         changed = false;
         for (int a = 0; a < r->arc_count; a++) {
@@ -164,15 +161,14 @@ static double shortest_time_s(const relaxation *r) {
             changed = true;
         }
     }
-    for (int i = 0; i < r->instruction_count; i++) {
+    for (int i = 0; i < r->instruction_count; i++)
         longest_s = fmax(longest_s, end_s[i]);
-    }
     free(end_s);
     return longest_s;
 }
 
-/* The solver's frontier is the LP's optimum at T_min, at T*, at `samples` times between, and T* is
- * the LP's choice where it may choose. */
+/* Checks that the solver's frontier equals the LP's optimum at T_min, at T*, and at `samples` times
+ * between, and that the LP chooses T* if its time is free. */
 static void assert_matches_lp(const harpe_problem *problem, const relaxation *r, int samples,
                               test_random *random) {
     harpe_frontier *frontier = solve(problem);
@@ -227,7 +223,7 @@ static void frontier_matches_lp_optimum_on_every_schedule(void **state) {
     static const char *const before[] = {"load", NULL}, *const after[] = {"reduce", "step", NULL};
     for (int trial = 0; trial < test_trials(10); trial++) {
         const char *name;
-        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 4));
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = random_int(&random, 2, 3);
@@ -306,7 +302,7 @@ static void skip_without_clp(void **state) {
 
 #endif
 
-/* ---- All plans of tiny instances ---------------------------------------------------------- */
+/* ---- All plans of tiny instances ------------------------------------------------------------- */
 
 #define BRUTE_INSTRUCTIONS_MAX 8
 #define BRUTE_OPTIONS_MAX 3
@@ -318,24 +314,23 @@ typedef struct enumeration {
     double time_s[BRUTE_PLANS_MAX], energy_j[BRUTE_PLANS_MAX];
 } enumeration;
 
-/* Time and energy by nothing but the definition; arcs are gone over until all are kept. */
+/* Computes time and energy from the definition alone, by repeating all arcs until all are
+ * respected. */
 static void run_plan(const harpe_problem *problem, const harpe_profile_point *const *points,
                      double *time_s, double *energy_j) {
     double end_s[BRUTE_INSTRUCTIONS_MAX];
     int n = problem->instruction_count;
     *time_s = *energy_j = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         end_s[i] = points[i]->time_s;
-    }
     for (int pass = 0; pass < n; pass++) {
         for (int a = 0; a < problem->dag.arc_count; a++) {
             int to = problem->dag.arc_to[a];
             end_s[to] = fmax(end_s[to], end_s[problem->dag.arc_from[a]] + points[to]->time_s);
         }
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         *time_s = fmax(*time_s, end_s[i]);
-    }
     for (int i = 0; i < n; i++) {
         *energy_j += points[i]->energy_j -
                      harpe_problem_choice(problem, i)->blocking_power_w * points[i]->time_s;
@@ -343,7 +338,7 @@ static void run_plan(const harpe_problem *problem, const harpe_profile_point *co
     *energy_j += problem->total_blocking_power_w * *time_s;
 }
 
-/* Every combination of measured points, also those that are not Pareto-optimal. */
+/* Tries every combination of measured points, including those that are not Pareto-optimal. */
 static void enumerate(const harpe_problem *problem, enumeration *out) {
     int n = problem->instruction_count;
     size_t digit[BRUTE_INSTRUCTIONS_MAX] = {0};
@@ -352,26 +347,23 @@ static void enumerate(const harpe_problem *problem, enumeration *out) {
     out->count = 0;
     for (int i = 0; i < n;) {
         const harpe_profile_point *points[BRUTE_INSTRUCTIONS_MAX] = {NULL};
-        for (int k = 0; k < n; k++) {
+        for (int k = 0; k < n; k++)
             points[k] = &harpe_problem_choice(problem, k)->points[digit[k]];
-        }
         run_plan(problem, points, &out->time_s[out->count], &out->energy_j[out->count]);
         out->count++;
-        for (i = 0; i < n && ++digit[i] == harpe_problem_choice(problem, i)->point_count; i++) {
+        for (i = 0; i < n && ++digit[i] == harpe_problem_choice(problem, i)->point_count; i++)
             digit[i] = 0;
-        }
     }
 }
 
-/* The planner counts whole picoseconds; eight instructions may add up to this. */
+/* The planner counts whole picoseconds. Eight instructions can add up to this error. */
 #define ROUNDING_S 1e-11
 
-/* The least energy of all plans that are not slower. */
+/* Returns the least energy of all plans that are not slower. */
 static double least_energy_j(const enumeration *all, double time_s) {
     double least_j = INFINITY;
-    for (size_t p = 0; p < all->count; p++) {
+    for (size_t p = 0; p < all->count; p++)
         if (all->time_s[p] <= time_s) least_j = fmin(least_j, all->energy_j[p]);
-    }
     return least_j;
 }
 
@@ -418,7 +410,7 @@ static void no_plan_at_all_is_below_the_bound(void **state) {
     }
 }
 
-/* The best plan of all needs just what the bound says. */
+/* The best of all plans needs exactly the energy of the bound. */
 static void assert_attained(const enumeration *all, const harpe_frontier *frontier, double time_s) {
     double least_j = least_energy_j(all, time_s + ROUNDING_S);
     double low_j = harpe_frontier_bound_at(frontier, time_s + ROUNDING_S);
@@ -429,15 +421,14 @@ static void assert_attained(const enumeration *all, const harpe_frontier *fronti
                  time_s, least_j, low_j, high_j);
 }
 
-/* Whether all relaxed durations of the walk are measured ones. */
+/* Returns true if all relaxed durations of the walk are measured durations. */
 static bool is_integral(const harpe_walk *walk, harpe_relaxed *relaxed) {
     harpe_walk_read(walk, relaxed);
     for (int32_t i = 0; i < walk->network.instruction_count; i++) {
         const harpe_network_curve *curve = &walk->network.curves[walk->network.curve_of[i]];
         bool found = relaxed->duration_ps[i] >= curve->time_ps[curve->segment_count];
-        for (int32_t k = 0; k < curve->segment_count; k++) {
+        for (int32_t k = 0; k < curve->segment_count; k++)
             found = found || relaxed->duration_ps[i] == curve->time_ps[k];
-        }
         if (!found) return false;
     }
     return true;
@@ -493,9 +484,8 @@ static void every_vertex_of_a_chain_is_a_plan(void **state) {
         enumerate(problem, &all);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
-        for (size_t v = 0; v < count; v++) {
+        for (size_t v = 0; v < count; v++)
             assert_attained(&all, frontier, vertices[v].time_s);
-        }
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
         harpe_schedule_free(schedule);
@@ -534,7 +524,7 @@ static void plan_sets_hold_nothing_that_enumeration_refutes(void **state) {
     }
 }
 
-/* ---- Worked out by hand ------------------------------------------------------------------- */
+/* ---- Worked out by hand ---------------------------------------------------------------------- */
 
 static void add_hand_made_rows(test_rows *rows, int stages) {
     for (int stage = 0; stage < stages; stage++) {
@@ -557,7 +547,7 @@ static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier
     }
 }
 
-/* Slowing the backward down saves more, so it comes first on the way from T_min. */
+/* Slowing down the backward saves more, so it comes first on the way from T_min. */
 static void one_rank_by_hand(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -576,8 +566,9 @@ static void one_rank_by_hand(void **state) {
     free(rows.rows);
 }
 
-/* Two ranks, one microbatch: F0 F1 B1 B0 one after the other, while one rank works the other waits
- * at 9 W. Slowing a forward saves 8 W but keeps the other rank waiting at 9 W: not worth it. */
+/* Two ranks, one microbatch: F0 F1 B1 B0 run one after the other. While one rank works, the other
+ * waits at 9 W. Slowing down a forward saves 8 W but makes the other rank wait at 9 W, so it does
+ * not pay. */
 static void two_ranks_by_hand(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -591,9 +582,9 @@ static void two_ranks_by_hand(void **state) {
     free(rows.rows);
 }
 
-/* ---- Properties --------------------------------------------------------------------------- */
+/* ---- Properties ------------------------------------------------------------------------------ */
 
-/* A problem of fixed rows under 1F1B after they have been scaled. */
+/* Creates a problem from fixed rows under 1F1B, after scaling them. */
 static harpe_problem *scaled_problem(const test_rows *rows, double time_scale, double energy_scale,
                                      double blocking_w) {
     test_rows scaled = {0};
@@ -694,9 +685,8 @@ static void names_of_instructions_do_not_matter(void **state) {
     harpe_problem *problems[2];
     for (int k = 0; k < 2; k++) {
         test_rows rows = rows_for_3_stages(200);
-        for (int stage = 0; stage < 3; stage++) {
+        for (int stage = 0; stage < 3; stage++)
             add_row(&rows, stage, prologues[k][0], 0, 0.004 * (stage + 1), 0.5);
-        }
         problems[k] = problem_from_rows(
             &rows,
             &(harpe_schedule_options){.ranks = 3, .microbatches = 3, .prologue = prologues[k]}, 60);
@@ -735,7 +725,7 @@ static void identical_options_give_a_single_vertex(void **state) {
     }
 }
 
-/* On one rank a straight line stays one, however many options lie on it. */
+/* On one rank, a straight line stays straight, however many options are on it. */
 static void exactly_linear_options_give_one_edge(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -752,7 +742,7 @@ static void exactly_linear_options_give_one_edge(void **state) {
     free(rows.rows);
 }
 
-/* Waiting costs more than any instruction: nothing is worth being slower for. */
+/* Waiting costs more than any instruction, so being slower never pays. */
 static void blocking_power_above_all_instructions_makes_the_fastest_the_best(void **state) {
     (void)state;
     for (int trial = 0; trial < test_trials(10); trial++) {
@@ -762,7 +752,7 @@ static void blocking_power_above_all_instructions_makes_the_fastest_the_best(voi
         harpe_frontier *expensive = solve(waiting), *cheap = solve(resting);
         assert_near(fastest_s(expensive), fastest_s(cheap), 1e-9);
         assert_true(slowest(expensive).time_s <= fastest_s(expensive) * 1.05);
-        /* Waiting for nothing: every instruction at its own cheapest. */
+        /* Waiting costs nothing, so every instruction has its own cheapest option. */
         double least_j = 0;
         for (int32_t i = 0; i < resting->instruction_count; i++) {
             const harpe_option_list *list = &harpe_problem_choice(resting, i)->list;
@@ -796,7 +786,7 @@ static void few_microbatches_and_single_ranks_are_solved(void **state) {
 static void every_schedule_is_solved_on_a_made_up_profile(void **state) {
     (void)state;
     const char *name;
-    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+    for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         harpe_profile *profile = NULL;
         double blocking_w = 0;
         harpe_error error = {.message = ""};
@@ -813,7 +803,7 @@ static void every_schedule_is_solved_on_a_made_up_profile(void **state) {
         harpe_schedule_free(schedule);
         harpe_profile_free(profile);
         if (strcmp(name, "early-recomputation-1f1b") == 0) {
-            /* Made-up profiles have no recomputation. */
+            /* Synthesised profiles have no recomputation. */
             assert_int_equal(status, HARPE_INVALID_INPUT);
             assert_non_null(strstr(error.message, "'forward_backward' for stage 0"));
             continue;
@@ -845,15 +835,15 @@ static void exponential_curves_are_solved_on_measured_profiles(void **state) {
     }
 }
 
-/* ---- Interruption ------------------------------------------------------------------------- */
+/* ---- Interruption ---------------------------------------------------------------------------- */
 
-typedef struct patience {
+typedef struct report_limit {
     int reports_left, reports;
     double last_fraction;
-} patience;
+} report_limit;
 
 static bool report_until_tired(void *user, const char *phase, double fraction) {
-    patience *p = user;
+    report_limit *p = user;
     assert_string_equal(phase, "solving");
     assert_true(fraction >= p->last_fraction && fraction <= 1);
     p->last_fraction = fraction;
@@ -866,7 +856,7 @@ static void progress_can_stop_the_solver_at_any_report(void **state) {
     test_rows rows = rows_for_3_stages(11);
     harpe_problem *problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
-    patience whole = {.reports_left = 1000000};
+    report_limit whole = {.reports_left = 1000000};
     harpe_progress progress = {report_until_tired, &whole};
     harpe_frontier *frontier = NULL;
     harpe_error error = {.message = ""};
@@ -874,7 +864,7 @@ static void progress_can_stop_the_solver_at_any_report(void **state) {
     harpe_frontier_free(frontier);
     assert_true(whole.reports >= 2);
     for (int k = 0; k < whole.reports; k++) {
-        patience some = {.reports_left = k};
+        report_limit some = {.reports_left = k};
         progress.user = &some;
         frontier = NULL;
         assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, &error),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frontier.csv and bound.csv: what is written reads back to the last digit; a damaged file is
- * refused with the place named; percentages are what they say. */
+/* frontier.csv and bound.csv: written files read back to the last digit, a damaged file is refused
+ * with the place of the damage, and percentages are correct. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,15 +15,13 @@
 
 #include "plan/frontier_file.h"
 
-static char path[64]; /* of the file that a test writes and reads */
+static char path[64]; /* text of the file that a test writes and reads */
 
 static int make_path(void **state) {
     (void)state;
     strcpy(path, "/tmp/harpe-test-XXXXXX");
     int fd = mkstemp(path);
-    if (fd < 0) {
-        return -1;
-    }
+    if (fd < 0) return -1;
     close(fd);
     return 0;
 }
@@ -51,7 +49,7 @@ static void a_row_compares_with_maximum_frequency(void **state) {
     assert_true(row.gap_percent == 25);
     row = harpe_frontier_row_of(&maximum, -1, &maximum);
     assert_true(row.slowdown_percent == 0 && row.savings_percent == 0);
-    assert_true(row.gap_percent == 0); /* no bound known */
+    assert_true(row.gap_percent == 0); /* no known bound */
 }
 
 static void what_is_written_reads_back_exactly(void **state) {
@@ -106,9 +104,8 @@ static void assert_refused(const char *text, const char *message) {
     assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &error), HARPE_OK);
     assert_null(rows);
     assert_int_equal(count, 7);
-    if (!strstr(error.message, message)) {
+    if (!strstr(error.message, message))
         fail_msg("expected: ...%s...\nfound:    %s", message, error.message);
-    }
 }
 
 #define HEADER \
@@ -133,9 +130,8 @@ static void a_million_plans_are_the_limit(void **state) {
     static const char row[] = "0,1,2,3,4,5,6,7,8,9\n";
     harpe_text text = {0};
     harpe_text_append(&text, HEADER, strlen(HEADER));
-    for (int i = 0; i < 1000001; i++) {
+    for (int i = 0; i < 1000001; i++)
         harpe_text_append(&text, row, sizeof row - 1);
-    }
     assert_false(text.failed);
     assert_refused(text.data, ":1000002: more than 1000000 plans");
     harpe_text_free(&text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipelines whose stages are several GPUs: a stage of eight equal GPUs is planned as a stage of
- * one, with eight times the energy; and any stages match an LP that adds the waiting GPUs up by
- * itself. */
+/* Pipelines whose stages have several GPUs. A stage of eight equal GPUs is planned like a stage of
+ * one GPU with eight times the energy. Stages of any sizes agree with an LP that itself adds up the
+ * waiting GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 typedef enum told_by { TOLD_BY_RANK, TOLD_BY_GPUS, TOLD_BY_OPTION, TOLD_WAYS } told_by;
 
-/* The rows again for `gpus` equal GPUs per stage, in one of the ways to tell it. */
+/* Returns the rows for `gpus` equal GPUs per stage, in one of the possible forms. */
 static test_rows on_several_gpus(const test_rows *rows, int gpus, told_by way) {
     test_rows several = {0};
     int copies = way == TOLD_BY_RANK ? gpus : 1;
@@ -57,7 +57,7 @@ static harpe_plan all_maximum_of(const harpe_problem *problem) {
     return plan;
 }
 
-/* Sums of thousands of doubles, and slopes that are whole microwatts. */
+/* Sums of thousands of doubles, and slopes in whole microwatts. */
 #define ALIKE 1e-6
 
 static void assert_several_times(const harpe_problem *one, const harpe_problem *several, int gpus) {
@@ -83,12 +83,13 @@ static void assert_several_times(const harpe_problem *one, const harpe_problem *
     harpe_frontier_free(of_several);
 }
 
-/* The measured character: of profiles with ties two vertices may lie at T* but for a microwatt. */
+/* The measured character, because in profiles with ties two vertices near T* can differ by a
+ * microwatt only. */
 static void equal_gpus_change_nothing_but_the_energy(void **state) {
     (void)state;
     test_random random = {11};
     const char *name;
-    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+    for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         for (int gpus = 1; gpus <= 8; gpus += gpus == 1 ? 2 : 5) {
             harpe_schedule_options how = shape_for(name, random_int(&random, 1, 4), 4);
             harpe_schedule *schedule = schedule_of(&how);
@@ -114,7 +115,8 @@ static void equal_gpus_change_nothing_but_the_energy(void **state) {
 
 #ifdef HARPE_HAVE_CLP
 
-/* Stages have different numbers of GPUs; the LP gets the sum of their blocking powers from here. */
+/* Stages have different numbers of GPUs. This file gives the LP the sum of their blocking powers.
+ */
 static void different_gpus_match_an_lp(void **state) {
     (void)state;
     test_random random = {12};
@@ -172,7 +174,7 @@ static void different_gpus_match_an_lp(void **state) {
 
 #endif
 
-/* ---- Told and read ------------------------------------------------------------------------ */
+/* ---- Input and output ------------------------------------------------------------------------ */
 
 static harpe_profile *parse(const char *text) {
     harpe_profile *profile = NULL;
@@ -216,7 +218,7 @@ static void assert_refused(const char *text, const char *expected) {
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
                      HARPE_INVALID_INPUT);
-    if (strstr(error.message, expected) == NULL)
+    if (!strstr(error.message, expected))
         fail_msg("expected '%s', got '%s'", expected, error.message);
     assert_null(profile);
 }
@@ -242,7 +244,7 @@ static void assert_problem_refused(const char *csv, const harpe_schedule_options
     harpe_status status = harpe_problem_new(
         profile, schedule, &(harpe_problem_options){.gpus_per_stage = gpus}, &problem, &error);
     assert_int_not_equal(status, HARPE_OK);
-    if (strstr(error.message, expected) == NULL)
+    if (!strstr(error.message, expected))
         fail_msg("expected '%s', got '%s'", expected, error.message);
     assert_null(problem);
     harpe_schedule_free(schedule);
@@ -264,9 +266,8 @@ static void gpus_that_do_not_fit_the_problem_are_refused(void **state) {
     for (int stage = 0; stage < 2; stage++) {
         static const char *const names[] = {"forward", "backward", "backward_input",
                                             "backward_weight"};
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++)
             harpe_text_printf(&csv, "%d,%s,1410,1,10,%d\n", stage, names[i], 2 + stage);
-        }
     }
     assert_problem_refused(csv.data, &two, 0, "stages that share a rank run on the same GPUs");
     harpe_text_free(&csv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The event network: whole numbers that never overstate a cost, events that are pinned to each
- * other merged, edges found from both of their ends, and profiles whose numbers do not fit refused.
- */
+/* The event network: whole numbers that never overstate a cost, the merging of events that are
+ * fixed to each other, the search for edges from both ends, and the refusal of profiles whose
+ * numbers do not fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void add(rows *r, int stage, const char *name, int mhz, double time_s, do
     };
 }
 
-/* Forward and backward of a stage at two frequencies: 100 and 50 W saved by slowing down. */
+/* Forward and backward of a stage at two frequencies. Slowing down saves 100 and 50 W. */
 static void add_plain_stage(rows *r, int stage) {
     add(r, stage, "forward", 1400, 0.05, 10);
     add(r, stage, "forward", 700, 0.1, 5);
@@ -51,9 +51,8 @@ static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, d
     harpe_problem_options options = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
     if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK ||
         harpe_schedule_new(&shape, &schedule, &error) != HARPE_OK ||
-        harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK) {
+        harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     harpe_profile_free(profile);
     harpe_schedule_free(schedule);
     return problem;
@@ -62,9 +61,7 @@ static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, d
 static harpe_network make_network(const harpe_problem *problem) {
     harpe_network network;
     harpe_error error = {.message = ""};
-    if (harpe_network_build(problem, &network, &error) != HARPE_OK) {
-        fail_msg("%s", error.message);
-    }
+    if (harpe_network_build(problem, &network, &error) != HARPE_OK) fail_msg("%s", error.message);
     return network;
 }
 
@@ -72,7 +69,7 @@ static const harpe_network_curve *curve_of_edge(const harpe_network *network, in
     return &network->curves[network->curve_of[edge]];
 }
 
-/* ---- Curves ------------------------------------------------------------------------------- */
+/* ---- Curves ---------------------------------------------------------------------------------- */
 
 static void times_are_picoseconds_and_rates_microwatts(void **state) {
     (void)state;
@@ -93,7 +90,7 @@ static void times_are_picoseconds_and_rates_microwatts(void **state) {
     harpe_problem_free(problem);
 }
 
-/* The energy that a rounded curve gives to its point k. */
+/* Returns the energy of point k of a rounded curve. */
 static double rebuilt_energy_j(const harpe_network_curve *curve, int32_t k) {
     double energy_j = curve->slowest_energy_j;
     for (int32_t i = curve->segment_count; i > k; i--) {
@@ -171,7 +168,7 @@ static void options_of_the_same_picosecond_are_the_cheaper_one(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- Events ------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 static void a_chain_has_one_event_between_neighbours(void **state) {
     (void)state;
@@ -184,14 +181,14 @@ static void a_chain_has_one_event_between_neighbours(void **state) {
     assert_int_equal(network.node_count, 11);
     assert_int_equal(network.tail[0], network.source);
     assert_int_equal(network.head[9], network.sink);
-    for (int32_t e = 1; e < 10; e++) {
+    for (int32_t e = 1; e < 10; e++)
         assert_int_equal(network.tail[e], network.head[e - 1]);
-    }
     harpe_network_clear(&network);
     harpe_problem_free(problem);
 }
 
-/* Longest path from the source with everything at the given end of its curve. */
+/* Returns the longest path from the source, with every instruction at the given end of its curve.
+ */
 static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
     int64_t *arrival = calloc((size_t)network->node_count, sizeof *arrival);
     assert_non_null(arrival);
@@ -200,9 +197,8 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
         for (int32_t e = 0; e < network->edge_count; e++) {
             const harpe_network_curve *curve = curve_of_edge(network, e);
             int64_t end = arrival[v] + curve->time_ps[slowest ? curve->segment_count : 0];
-            if (network->tail[e] == v && end > arrival[network->head[e]]) {
+            if (network->tail[e] == v && end > arrival[network->head[e]])
                 arrival[network->head[e]] = end;
-            }
         }
     }
     int64_t length_ps = arrival[network->sink];
@@ -210,8 +206,8 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
     return length_ps;
 }
 
-/* Merging must not lose or invent a dependency: the longest path stays that of the instructions
- * themselves, which harpe_plan_evaluate finds from the dependency graph. */
+/* Merging must neither lose nor invent a dependency: the longest path stays that of the
+ * instructions, which harpe_plan_evaluate computes from the dependency graph. */
 static void merging_keeps_the_length_of_the_iteration(void **state) {
     (void)state;
     for (int ranks = 1; ranks <= 5; ranks++) {
@@ -242,9 +238,8 @@ static void merging_keeps_the_length_of_the_iteration(void **state) {
 static void every_edge_stands_in_the_lists_of_both_its_ends(void **state) {
     (void)state;
     rows r = {.count = 0};
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < 3; s++)
         add_plain_stage(&r, s);
-    }
     harpe_problem *problem = make_problem(&r, 3, 4, 0);
     harpe_network network = make_network(problem);
     int *seen = calloc((size_t)network.edge_count, sizeof *seen);
@@ -276,7 +271,7 @@ static void every_edge_stands_in_the_lists_of_both_its_ends(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- Limits ------------------------------------------------------------------------------- */
+/* ---- Limits ---------------------------------------------------------------------------------- */
 
 static void assert_refused(const rows *r, int microbatches, harpe_status expected,
                            const char *const *parts) {
@@ -287,9 +282,8 @@ static void assert_refused(const rows *r, int microbatches, harpe_status expecte
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_network_build(problem, &network, &error), expected);
     assert_memory_equal(&network, &before, sizeof network);
-    for (; *parts; parts++) {
+    for (; *parts; parts++)
         if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
-    }
     harpe_problem_free(problem);
 }
 
@@ -322,7 +316,7 @@ static void an_endless_iteration_is_refused(void **state) {
     assert_refused(&r, 6, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
 }
 
-/* What is just inside the limits is solved and proven like everything else. */
+/* Numbers just inside the limits are solved and verified like all others. */
 static void the_largest_numbers_that_are_accepted_are_solved(void **state) {
     (void)state;
     const double times_s[] = {1e-9, 1e-6, 1.0, 1e4};
@@ -341,9 +335,8 @@ static void the_largest_numbers_that_are_accepted_are_solved(void **state) {
             harpe_frontier *frontier = NULL;
             harpe_error error = {.message = ""};
             if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
-                harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK) {
+                harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
                 fail_msg("%g s: %s", t, error.message);
-            }
             harpe_frontier_free(frontier);
             harpe_problem_free(problem);
         }
@@ -361,7 +354,7 @@ static void too_many_instructions_are_refused_with_an_estimate(void **state) {
     assert_int_equal(harpe_problem_check_size(10, 100, &error), HARPE_LIMIT_EXCEEDED);
 }
 
-/* Fitted curves grow with the profile and the unit time, not with the schedule. */
+/* The size of fitted curves depends on the profile and the unit time, not on the schedule. */
 static void fitted_curves_count_against_the_memory_limit(void **state) {
     (void)state;
     rows r = {.count = 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pareto options: the sweep against a check of all pairs and, for the hull, of all triples, on
- * random, noisy, linear and degenerate points. */
+/* Pareto options: compares the sweep with a check of all pairs and, for the hull, of all triples,
+ * on random, noisy, linear and degenerate points. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static double effective(const harpe_profile_point *point, double blocking_w) {
     return point->energy_j - blocking_w * point->time_s;
 }
 
-/* Does some other point beat this one, or equal it at a lower frequency? */
+/* Returns true if another point beats this point, or equals it at a lower frequency. */
 static bool is_beaten(const harpe_profile_point *points, size_t count, size_t index,
                       double blocking_w) {
     double time_s = points[index].time_s, effective_j = effective(&points[index], blocking_w);
@@ -47,7 +47,7 @@ static bool is_beaten(const harpe_profile_point *points, size_t count, size_t in
     return false;
 }
 
-/* Every unbeaten point is an option, and nothing else is. */
+/* Checks that the options are exactly the unbeaten points. */
 static void assert_pareto(const harpe_profile_point *points, size_t count, double blocking_w,
                           const made_options *options) {
     size_t unbeaten = 0;
@@ -71,8 +71,8 @@ static void assert_pareto(const harpe_profile_point *points, size_t count, doubl
     }
 }
 
-/* How far an option lies below the lowest chord over it (negative: above one, so not on the hull).
- * +infinity for the first and the last. */
+/* Returns the distance of an option below the lowest chord over it. A negative distance means that
+ * it is above a chord and not on the hull. +infinity for the first and the last. */
 static double depth_below_chords(const made_options *options, size_t index) {
     double depth_j = INFINITY;
     const harpe_option *items = options->items;
@@ -110,7 +110,7 @@ static void assert_hull(const made_options *options) {
 
 static double random_share(void) { return (double)rand() / RAND_MAX; }
 
-/* Shapes: coarse grid (many ties), a convex curve, the same with noise, a straight line. */
+/* Shapes: a coarse grid (many ties), a convex curve, the same with noise, a straight line. */
 static size_t random_points(int shape, harpe_profile_point *points) {
     size_t count = (size_t)(1 + rand() % POINTS_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -173,14 +173,12 @@ static void identical_points_leave_the_lowest_frequency(void **state) {
 static void collinear_points_are_options_but_no_corners(void **state) {
     (void)state;
     harpe_profile_point points[POINTS_MAX];
-    for (int i = 0; i < POINTS_MAX; i++) {
+    for (int i = 0; i < POINTS_MAX; i++)
         points[i] = (harpe_profile_point){1410 - 15 * i, 0.05 + 0.0007 * i, 23.7 - 0.1 * i};
-    }
     made_options options = make(points, POINTS_MAX, 83.64);
     assert_int_equal(options.count, POINTS_MAX);
-    for (size_t i = 0; i < options.count; i++) {
+    for (size_t i = 0; i < options.count; i++)
         assert_int_equal(options.items[i].is_on_hull, i == 0 || i + 1 == options.count);
-    }
     free(options.items);
 }
 
@@ -191,7 +189,7 @@ static void slower_and_costlier_points_are_dropped(void **state) {
     assert_int_equal(options.count, 1);
     assert_int_equal(options.items[0].frequency_mhz, 1395);
     free(options.items);
-    /* What waits instead would burn 8 W: now the slow one is worth it. */
+    /* The waiting GPUs would draw 8 W instead, so the slow option pays. */
     options = make(points, 4, 8);
     assert_int_equal(options.count, 3);
     assert_int_equal(options.items[2].frequency_mhz, 600);
@@ -216,9 +214,8 @@ static void nearly_equal_times_keep_slopes_in_order(void **state) {
         double time_s = 0.05;
         for (int i = 0; i < POINTS_MAX; i++) {
             points[i] = (harpe_profile_point){i, time_s, 20 * (1 + 1e-15 * (rand() % 1000))};
-            for (int step = rand() % 4; step > 0; step--) {
+            for (int step = rand() % 4; step > 0; step--)
                 time_s = nextafter(time_s, 1);
-            }
         }
         made_options options = make(points, POINTS_MAX, round % 2 ? 83.64 : 0);
         double last_slope = -INFINITY;
@@ -226,7 +223,7 @@ static void nearly_equal_times_keep_slopes_in_order(void **state) {
         for (size_t i = 0; i < options.count; i++) {
             const harpe_option *option = &options.items[i];
             if (!option->is_on_hull) continue;
-            if (last != NULL) {
+            if (last) {
                 double slope = (option->effective_energy_j - last->effective_energy_j) /
                                (option->time_s - last->time_s);
                 assert_true(slope > last_slope && slope < 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files: the literal is read and nothing else is; what is written is laid out as the
- * ecosystem's servers expect and reads back; a plan is matched to the problem it was made for. */
+/* Plan files: only the literal is read; written files have the layout that the servers of the
+ * ecosystem expect, and read back; a plan is matched to the problem for which it was made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,24 +26,19 @@ static void assert_refused(const char *text, const char *message) {
     harpe_plan_file *file = NULL;
     harpe_error error = {0};
     harpe_status status = parse(text, &file, &error);
-    if (status == HARPE_OK) {
-        fail_msg("accepted: %s", text);
-    }
+    if (status == HARPE_OK) fail_msg("accepted: %s", text);
     assert_null(file);
     assert_int_equal(status, error.status);
     assert_null(strchr(error.message, '\n'));
-    if (!strstr(error.message, message)) {
+    if (!strstr(error.message, message))
         fail_msg("for %s\nexpected: ...%s...\nfound:    %s", text, message, error.message);
-    }
 }
 
 /* Reads a text and returns "rank: name frequency, ...; rank: ..." for comparison. */
 static void assert_reads_as(const char *text, const char *expected) {
     harpe_plan_file *file = NULL;
     harpe_error error = {0};
-    if (parse(text, &file, &error) != HARPE_OK) {
-        fail_msg("refused: %s\n%s", text, error.message);
-    }
+    if (parse(text, &file, &error) != HARPE_OK) fail_msg("refused: %s\n%s", text, error.message);
     harpe_text found = {0};
     for (int rank = 0; rank < harpe_plan_file_rank_count(file); rank++) {
         size_t count = 0;
@@ -60,7 +55,7 @@ static void assert_reads_as(const char *text, const char *expected) {
     harpe_plan_file_free(file);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void the_published_layout_is_read(void **state) {
     (void)state;
@@ -248,7 +243,7 @@ static void a_missing_file_is_named(void **state) {
     assert_null(file);
 }
 
-/* ---- Against a problem -------------------------------------------------------------------- */
+/* ---- Against a problem ----------------------------------------------------------------------- */
 
 /* Two stages, two microbatches, 1F1B, 10 W on stage 0 and 20 W on stage 1:
  *     rank 0: forward forward backward backward
@@ -307,12 +302,10 @@ static void assert_does_not_match(const char *text, const char *message) {
     harpe_error error;
     int found[8] = {7, 7, 7, 7, 7, 7, 7, 7};
     assert_int_equal(match(text, found, &error), HARPE_INVALID_INPUT);
-    if (!strstr(error.message, message)) {
+    if (!strstr(error.message, message))
         fail_msg("expected: ...%s...\nfound:    %s", message, error.message);
-    }
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(found[i], 7); /* untouched on failure */
-    }
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(found[i], 7); /* not changed on failure */
 }
 
 static void the_first_entry_that_does_not_match_is_named(void **state) {
@@ -346,7 +339,7 @@ static void what_is_written_has_the_published_layout_and_reads_back(void **state
     assert_non_null(stream);
     assert_true(fread(text, 1, sizeof text - 1, stream) > 0);
     fclose(stream);
-    /* 1700.5 J less (10 + 20) W for 10 s. */
+    /* 1700.5 J minus (10 + 20) W for 10 s. */
     assert_string_equal(
         text, "[\n"
               "[('forward', 1400), ('forward', 1000), ('backward', 1400), ('backward', 1000)],\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans along the frontier as a caller sees them: that T_min and T* are among them, that nothing is
- * slower than asked, that every number is that of real options, and that stopping half-way leaves
- * nothing behind. How close to the bound they come is measured by bench/. */
+/* Plans along the frontier from the caller's view: T_min and T* are among them, no plan is slower
+ * than requested, every number is that of real options, and an interruption leaves nothing behind.
+ * bench/ measures their distance from the bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "instances.h"
 
-/* Whole picoseconds add up to this over all instructions of a small instance. */
+/* The rounding to whole picoseconds, summed over all instructions of a small instance. */
 #define ROUNDING_S 1e-10
 
 typedef struct made {
@@ -30,7 +30,7 @@ static made make(harpe_problem *problem, const harpe_plan_request *request) {
     return m;
 }
 
-/* The problem is the caller's. */
+/* The caller owns the problem. */
 static void clear(made *m) {
     harpe_plan_set_free(m->plans);
     harpe_frontier_free(m->frontier);
@@ -52,7 +52,7 @@ static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches) 
     return problem;
 }
 
-/* What must hold of every plan: verified numbers, real frequencies, at or above the bound. */
+/* Checks every plan: verified numbers, real frequencies, at or above the bound. */
 static void assert_good_plan(const made *m, const harpe_plan *plan) {
     harpe_error error = {.message = ""};
     harpe_plan again;
@@ -66,7 +66,7 @@ static void assert_good_plan(const made *m, const harpe_plan *plan) {
     assert_true(plan->time_s >= fastest_s(m) - ROUNDING_S);
 }
 
-/* And of every set that is not made for asked times. */
+/* Checks every set that is not made for requested times. */
 static void assert_good_set(const made *m) {
     size_t count = harpe_plan_set_count(m->plans);
     assert_true(count >= 1);
@@ -82,14 +82,14 @@ static void assert_good_set(const made *m) {
     assert_null(harpe_plan_set_at(m->plans, count));
 }
 
-/* ---- Sets --------------------------------------------------------------------------------- */
+/* ---- Sets ------------------------------------------------------------------------------------ */
 
 static void random_sets_are_sound(void **state) {
     (void)state;
     test_random random = {1};
     const char *name;
     for (int trial = 0; trial < test_trials(8); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 5));
             harpe_problem *problem = random_problem(&options, &random);
@@ -110,9 +110,8 @@ static void spread_gives_about_as_many_plans_as_asked(void **state) {
         size_t made_count = harpe_plan_set_count(m.plans);
         assert_true(made_count <= (size_t)counts[i] + 1);
         assert_true(made_count >= (size_t)(counts[i] + 1) / 2);
-        for (size_t k = 0; k < made_count; k++) {
+        for (size_t k = 0; k < made_count; k++)
             assert_good_plan(&m, harpe_plan_set_at(m.plans, k));
-        }
         if (counts[i] > 1) assert_good_set(&m);
         clear(&m);
     }
@@ -130,7 +129,7 @@ static void no_request_is_a_spread_of_a_hundred(void **state) {
     harpe_problem_free(problem);
 }
 
-/* Between the two ends plans lie where they were asked for, without large holes. */
+/* Between the two ends, the plans are near the requested times, without large gaps. */
 static void spread_plans_are_spread(void **state) {
     (void)state;
     harpe_problem *problem = usual_problem(4, 4, 8);
@@ -170,7 +169,7 @@ static void all_gives_a_plan_for_every_vertex_that_is_worth_it(void **state) {
     harpe_problem_free(problem);
 }
 
-/* One rank is a chain: every vertex is integral, so every plan meets its bound. */
+/* One rank is a chain: every vertex is integral, so every plan reaches its bound. */
 static void all_plans_of_a_chain_meet_their_bound(void **state) {
     (void)state;
     harpe_problem *problem = usual_problem(7, 1, 3);
@@ -222,7 +221,7 @@ static void plan_sets_are_deterministic(void **state) {
     harpe_problem_free(problem);
 }
 
-/* The frontier that comes with a plan set is the one that comes alone. */
+/* The frontier of a plan set equals the frontier that is solved alone. */
 static void assert_frontier_alone_is_the_same(harpe_problem *problem) {
     const double times_s[] = {1e9};
     const harpe_plan_request requests[] = {
@@ -262,8 +261,8 @@ static void frontier_is_the_same_with_and_without_plans(void **state) {
     }
 }
 
-/* At T_min the solver could go on to raise the flow for a while, which buys no time any more: the
- * price there is that of the segment above. */
+/* At T_min the solver could raise the flow further, but that would not make the iteration shorter:
+ * the price there is that of the segment above. */
 static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -285,7 +284,7 @@ static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
     free(rows.rows);
 }
 
-/* ---- Asked times -------------------------------------------------------------------------- */
+/* ---- Asked times ----------------------------------------------------------------------------- */
 
 static void asked_times_are_kept_in_the_order_asked(void **state) {
     (void)state;
@@ -305,7 +304,7 @@ static void asked_times_are_kept_in_the_order_asked(void **state) {
         times_s[3] = 3 * high_s;
         times_s[4] = times_s[0];
         times_s[5] = INFINITY;
-        times_s[6] = low_s - 1e-10; /* a plan's own time that has been through a file */
+        times_s[6] = low_s - 1e-10; /* the time of a plan, written to a file and read back */
         times_s[7] = random_between(&random, low_s, high_s);
         harpe_frontier_free(frontier);
 
@@ -322,7 +321,7 @@ static void asked_times_are_kept_in_the_order_asked(void **state) {
         assert_true(fabs(harpe_plan_set_at(m.plans, 2)->time_s - low_s) <= ROUNDING_S);
         assert_near(harpe_plan_set_at(m.plans, 0)->energy_j,
                     harpe_plan_set_at(m.plans, 4)->energy_j, 1e-12);
-        /* More time never costs energy. */
+        /* More time never needs more energy. */
         assert_true(harpe_plan_set_at(m.plans, 1)->energy_j <=
                     harpe_plan_set_at(m.plans, 7)->energy_j * (1 + 1e-9));
         clear(&m);
@@ -377,7 +376,7 @@ static void nonsense_is_refused(void **state) {
     harpe_plan_set_free(NULL);
 }
 
-/* Times belong to HARPE_PLANS_AT; a request that is used again for a spread may still have them. */
+/* Times belong to HARPE_PLANS_AT. A request that is reused for a spread may still have times. */
 static void times_are_ignored_unless_asked_for(void **state) {
     (void)state;
     harpe_problem *problem = usual_problem(13, 2, 2);
@@ -389,15 +388,15 @@ static void times_are_ignored_unless_asked_for(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- Stopping ----------------------------------------------------------------------------- */
+/* ---- Stopping -------------------------------------------------------------------------------- */
 
-typedef struct patience {
+typedef struct report_limit {
     int reports_left, reports;
     bool has_planned;
-} patience;
+} report_limit;
 
 static bool report_until_tired(void *user, const char *phase, double fraction) {
-    patience *p = user;
+    report_limit *p = user;
     bool is_planning = strcmp(phase, "planning") == 0;
     assert_true(is_planning || strcmp(phase, "solving") == 0);
     assert_true(fraction >= 0 && fraction <= 1);
@@ -415,7 +414,7 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
         {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3},
     };
     for (int r = 0; r < 2; r++) {
-        patience whole = {.reports_left = 1000000};
+        report_limit whole = {.reports_left = 1000000};
         harpe_progress progress = {report_until_tired, &whole};
         harpe_plan_set *plans = NULL;
         assert_int_equal(harpe_plan_set_new(problem, &requests[r], &progress, NULL, &plans, NULL),
@@ -423,7 +422,7 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
         harpe_plan_set_free(plans);
         assert_true(whole.has_planned && whole.reports > 4);
         for (int k = 0; k < whole.reports; k++) {
-            patience some = {.reports_left = k};
+            report_limit some = {.reports_left = k};
             progress.user = &some;
             harpe_frontier *frontier = NULL;
             harpe_error error = {.message = ""};
@@ -440,7 +439,7 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- What progress is told ---------------------------------------------------------------- */
+/* ---- Reports of progress --------------------------------------------------------------------- */
 
 typedef struct told {
     int reports, phases;
@@ -448,7 +447,7 @@ typedef struct told {
     double fraction;
 } told;
 
-/* One phase after the other; the fraction never falls. */
+/* The phases follow each other, and the fraction never falls. */
 static bool take_report(void *user, const char *phase, double fraction) {
     told *t = user;
     if (!t->phase || strcmp(t->phase, phase) != 0) t->phases++;
@@ -464,7 +463,7 @@ static void progress_rises_to_the_end_through_one_phase_after_the_other(void **s
     (void)state;
     test_random random = {21};
     const char *name;
-    for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+    for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         for (int choice = HARPE_PLANS_SPREAD; choice <= HARPE_PLANS_AT; choice++) {
             harpe_schedule_options options = shape_for(name, random_int(&random, 1, 4), 5);
             harpe_problem *problem = random_problem(&options, &random);
@@ -490,9 +489,9 @@ static void progress_rises_to_the_end_through_one_phase_after_the_other(void **s
     }
 }
 
-/* ---- No plan that another one beats -------------------------------------------------------- */
+/* ---- No plan that another one beats ---------------------------------------------------------- */
 
-/* Two clocks of equal energy, so that a plan at the lower one is slower for nothing. */
+/* Two clocks of equal energy, so that a plan at the lower clock is slower without saving energy. */
 static void a_slower_plan_needs_less(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -521,7 +520,7 @@ static void no_plan_of_a_set_is_beaten(void **state) {
     test_random random = {22};
     const char *name;
     for (int trial = 0; trial < test_trials(6); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
             harpe_problem *problem = random_problem(&options, &random);
@@ -545,10 +544,10 @@ static void no_plan_of_a_set_is_beaten(void **state) {
     }
 }
 
-/* ---- Times of every size ------------------------------------------------------------------- */
+/* ---- Small and large times ------------------------------------------------------------------- */
 
-/* From options a few picoseconds apart to iterations of days: energies scale with times, so that
- * powers stay. A plan is never below its bound. */
+/* From options a few picoseconds apart to iterations of days. Energies scale with times, so that
+ * powers stay the same. A plan is never below its bound. */
 static void gaps_are_never_negative(void **state) {
     (void)state;
     static const double scales[] = {4e-8, 1e-7, 1e-6, 1e-4, 1, 1e3, 1e4};
@@ -566,7 +565,7 @@ static void gaps_are_never_negative(void **state) {
             for (size_t i = 0; i < rows.count; i++) {
                 harpe_measurement *row = &rows.rows[i];
                 row->energy_j *= scales[s];
-                /* Nearly equal clocks: 50 ms are 2 ns here, and options lie some ps apart. */
+                /* Nearly equal clocks: 50 ms become 2 ns here, and options are some ps apart. */
                 double spread = trial % 2 ? 1 : 0.02;
                 row->time_s = fmax(1e-9, scales[s] * (0.03 + spread * (row->time_s - 0.03)));
             }
@@ -591,7 +590,7 @@ static void gaps_are_never_negative(void **state) {
     }
 }
 
-/* ---- Measured profiles -------------------------------------------------------------------- */
+/* ---- Measured profiles ----------------------------------------------------------------------- */
 
 static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
     (void)state;
@@ -609,7 +608,7 @@ static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
     }
 }
 
-/* The model's curve is fitted, the plans' numbers are not. */
+/* The curve of the model is fitted, but the plans' numbers are measured. */
 static void exponential_model_plans_have_measured_numbers(void **state) {
     (void)state;
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How profile and schedule become a problem: lists, names, options, blocking powers, overlapped
- * pairs, and every way in which the two do not fit each other. Solves nothing. */
+/* The combination of profile and schedule to a problem: lists, names, options, blocking powers,
+ * overlapped pairs, and every mismatch between the two. Solves nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void assert_refused(const harpe_profile *profile, const harpe_schedule *s
     assert_int_equal(harpe_problem_new(profile, schedule, options, &problem, NULL), status);
 }
 
-/* Two options each; stage s is slower than stage s - 1. */
+/* Creates two options for each instruction. Stage s is slower than stage s - 1. */
 static harpe_profile *plain_profile(int stages) {
     test_rows rows = {0};
     for (int s = 0; s < stages; s++) {
@@ -38,7 +38,7 @@ static harpe_profile *plain_profile(int stages) {
     return profile;
 }
 
-/* ---- Lists -------------------------------------------------------------------------------- */
+/* ---- Lists ----------------------------------------------------------------------------------- */
 
 static void lists_are_the_schedules(void **state) {
     (void)state;
@@ -52,9 +52,8 @@ static void lists_are_the_schedules(void **state) {
         size_t count = 0;
         const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
         assert_int_equal(harpe_problem_rank_length(problem, r), count);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             assert_string_equal(harpe_problem_instruction_name(problem, r, i), list[i].name);
-        }
         assert_null(harpe_problem_instruction_name(problem, r, count));
     }
     assert_int_equal(harpe_problem_rank_length(problem, -1), 0);
@@ -84,8 +83,8 @@ static void problem_outlives_profile_and_schedule(void **state) {
     harpe_problem_free(NULL);
 }
 
-/* Stages and names that the schedule does not use do no harm. */
-/* Of a profile with more stages, another one than planned would be the last. */
+/* Stages and names that the schedule does not use have no effect. */
+/* If the profile has more stages than planned, the last stage would be a different one. */
 static void profile_and_schedule_have_the_same_stages(void **state) {
     (void)state;
     static const struct {
@@ -113,7 +112,7 @@ static void profile_and_schedule_have_the_same_stages(void **state) {
     }
 }
 
-/* ---- Options ------------------------------------------------------------------------------ */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static void assert_good_list(const harpe_option_list *list, double blocking_w) {
     assert_true(list->option_count >= 1 && list->curve_count >= 1);
@@ -158,7 +157,8 @@ static void blocking_power_decides_which_options_are_worth_having(void **state) 
     (void)state;
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
-    add_row(&rows, 0, "forward", 1000, 2, 350); /* costlier, but saves 2nd's worth of waiting */
+    /* needs more energy, but saves the waiting of the 2nd */
+    add_row(&rows, 0, "forward", 1000, 2, 350);
     add_row(&rows, 0, "backward", 1400, 1, 300);
     static const harpe_schedule_options options = {.ranks = 1, .microbatches = 1};
     for (int watts = 0; watts <= 100; watts += 100) {
@@ -224,15 +224,13 @@ static void options_of_one_two_and_three_frequencies_work(void **state) {
     }
 }
 
-/* ---- Overlapped pairs --------------------------------------------------------------------- */
+/* ---- Overlapped pairs ------------------------------------------------------------------------ */
 
 static size_t count_named(const harpe_problem *problem, const char *name) {
     size_t found = 0;
-    for (int r = 0; r < harpe_problem_rank_count(problem); r++) {
-        for (size_t i = 0; i < harpe_problem_rank_length(problem, r); i++) {
+    for (int r = 0; r < harpe_problem_rank_count(problem); r++)
+        for (size_t i = 0; i < harpe_problem_rank_length(problem, r); i++)
             found += strcmp(harpe_problem_instruction_name(problem, r, i), name) == 0;
-        }
-    }
     return found;
 }
 
@@ -244,9 +242,8 @@ static void overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhe
     for (int r = 0; r < 2; r++) {
         size_t count = 0;
         const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             pairs += list[i].action_count == 2;
-        }
     }
     assert_true(pairs > 0);
     for (int keeps = 0; keeps <= 1; keeps++) {
@@ -270,7 +267,7 @@ static void overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhe
     harpe_schedule_free(schedule);
 }
 
-/* ---- What does not fit -------------------------------------------------------------------- */
+/* ---- Mismatches ------------------------------------------------------------------------------ */
 
 static void missing_instructions_are_named(void **state) {
     (void)state;

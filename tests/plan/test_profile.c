@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles: what is read, how rows are aggregated, and the text of every refusal. Files are made in
- * a temporary place; measured ones are read where they are, or skipped. Times nothing. */
+/* Profiles: the accepted files, the aggregation of rows, and the text of every refusal. Files are
+ * created in a temporary directory. Measured files are read, or skipped if they are missing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,8 @@ static harpe_profile *parse(const char *text) {
     return profile;
 }
 
-/* The text is refused, the output untouched, and the message begins with `expected`. */
+/* Checks that the text is refused, the output is not changed, and the message begins with
+ * `expected`. */
 static void assert_refused_bytes(const char *text, size_t length, harpe_status status,
                                  const char *expected) {
     harpe_profile *const untouched = (harpe_profile *)&status;
@@ -59,7 +60,7 @@ static void assert_point(const harpe_profile *profile, int stage, const char *in
     assert_true(fabs(entry->points[index].energy_j - energy_j) <= 1e-15 * energy_j);
 }
 
-/* ---- What is accepted --------------------------------------------------------------------- */
+/* ---- Accepted profiles ----------------------------------------------------------------------- */
 
 static void entries_and_points_are_sorted(void **state) {
     (void)state;
@@ -124,9 +125,8 @@ static void limits_themselves_are_accepted(void **state) {
     (void)state;
     harpe_text text = {0};
     harpe_text_printf(&text, HEADER);
-    for (int stage = 0; stage <= HARPE_STAGE_MAX; stage++) {
+    for (int stage = 0; stage <= HARPE_STAGE_MAX; stage++)
         harpe_text_printf(&text, "%d,Az09_.:-,%d,1e-9,1e9\n", stage, HARPE_FREQUENCY_MAX_MHZ);
-    }
     harpe_text_printf(&text, "0,%0*d,1,1e6,1\n", HARPE_INSTRUCTION_NAME_MAX, 7);
     harpe_profile *profile = parse(text.data);
     assert_int_equal(harpe_profile_stage_count(profile), HARPE_STAGE_MAX + 1);
@@ -135,7 +135,7 @@ static void limits_themselves_are_accepted(void **state) {
     harpe_text_free(&text);
 }
 
-/* ---- Aggregation -------------------------------------------------------------------------- */
+/* ---- Aggregation ----------------------------------------------------------------------------- */
 
 static void repeats_without_rank_are_averaged(void **state) {
     (void)state;
@@ -162,8 +162,8 @@ static void repeats_without_rank_are_averaged(void **state) {
 
 static void ranks_give_longest_time_and_energy_sum(void **state) {
     (void)state;
-    /* Rank 5 repeats its measurement: averaged (2 s, 30 J) before it meets rank 4, which may be as
-     * different as it is. */
+    /* Rank 5 repeats its measurement. It is averaged (2 s, 30 J) before the comparison with rank 4,
+     * which may differ by any amount. */
     harpe_profile *profile = parse("rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,"
                                    "energy\n"
                                    "5,0,0,1,0,forward,1410,1.98,29\n"
@@ -188,7 +188,7 @@ static void nothing_is_noted_where_nothing_repeats(void **state) {
     harpe_profile_free(profile);
 }
 
-/* One bad row must not move a mean without a word. */
+/* One bad row must not change a mean without a message. */
 static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
     (void)state;
     assert_refused(HEADER "0,forward,1410,1,10\n"
@@ -204,11 +204,11 @@ static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
     /* Energy in mJ, or a time in ms. */
     assert_refused(HEADER "0,f,0,1,10\n0,f,0,1,10000\n", "p.csv:3:1: stage 0, instruction 'f'");
     assert_refused(HEADER "0,f,0,1,10\n0,f,0,1000,10\n", "p.csv:3:1: stage 0, instruction 'f'");
-    /* By one rank of several; what two ranks measure may differ. */
+    /* By one of several ranks. The measurements of two ranks may differ. */
     assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,9,1,50\n",
                    "p.csv:4:1: stage 0, instruction 'f' at 9 MHz has time 1 s here and 2 s in line "
                    "3");
-    /* Also where the point is left out, because not all ranks have it. */
+    /* Also if the point is omitted because some ranks lack it. */
     assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,8,1,50\n1,0,f,8,1,5\n",
                    "p.csv:5:1:");
     harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1}, {0, -1, "f", 9, 1, 20, 1}};
@@ -248,7 +248,7 @@ static void ranks_without_common_frequency_are_refused(void **state) {
                                "1,0,forward,1395,2,10\n",
                    "p.csv:2:1: stage 0, instruction 'forward': no frequency was measured by all 2 "
                    "ranks of the stage; profile the same frequencies on every rank");
-    /* A rank of the stage that never measured an instruction is missing from its energy, too. */
+    /* If a rank of the stage never measured an instruction, its energy is missing too. */
     assert_refused(RANK_HEADER "0,0,forward,1410,1,10\n"
                                "1,0,forward,1410,2,10\n"
                                "1,0,backward,1410,2,10\n",
@@ -268,7 +268,7 @@ static void order_of_rows_does_not_matter(void **state) {
                                       .time_s = 1 + rand() % 1000 / 7.0,
                                       .energy_j = 1 + rand() % 1000 / 7.0};
     }
-    /* Repeats of equal numbers, so that their sum is exact whatever comes first. */
+    /* Repeats of equal numbers, so that their sum is exact in any order. */
     for (int i = ONCE; i < COUNT; i++) {
         rows[i].time_s = rows[i - ONCE].time_s;
         rows[i].energy_j = rows[i - ONCE].energy_j;
@@ -298,7 +298,7 @@ static void order_of_rows_does_not_matter(void **state) {
     harpe_profile_free(shuffled);
 }
 
-/* ---- Rows in memory ----------------------------------------------------------------------- */
+/* ---- Rows in memory -------------------------------------------------------------------------- */
 
 static void rows_in_memory_are_checked_by_index(void **state) {
     (void)state;
@@ -350,7 +350,7 @@ static void names_outlive_the_callers_rows(void **state) {
     harpe_profile_free(profile);
 }
 
-/* ---- What is refused ---------------------------------------------------------------------- */
+/* ---- Refused profiles ------------------------------------------------------------------------ */
 
 static void files_without_rows_are_refused(void **state) {
     (void)state;
@@ -456,16 +456,16 @@ static void binary_junk_is_refused(void **state) {
     static const char zero_in_row[] = HEADER "0,f\0,9,1,1\n";
     assert_refused_bytes(zero_in_row, sizeof zero_in_row - 1, HARPE_INVALID_INPUT, "p.csv:2:4: ");
     assert_refused("\x80\x81\x82\n", "p.csv:1:1: missing columns");
-    assert_refused("\x1B[31m\n", "p.csv:1:1: missing columns"); /* no escape sequences in errors */
+    /* errors contain no escape sequences */
+    assert_refused("\x1B[31m\n", "p.csv:1:1: missing columns");
 }
 
 static void too_many_names_are_refused(void **state) {
     (void)state;
     harpe_text text = {0};
     harpe_text_printf(&text, HEADER);
-    for (int i = 0; i <= 4096; i++) {
+    for (int i = 0; i <= 4096; i++)
         harpe_text_printf(&text, "0,i%d,9,1,1\n", i);
-    }
     assert_refused_bytes(text.data, text.length, HARPE_LIMIT_EXCEEDED,
                          "p.csv:4098:1: more than 4096 different instruction names");
     text.length -= strlen("0,i4096,9,1,1\n");
@@ -493,7 +493,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_null(profile);
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static void assert_same_profile(const harpe_profile *a, const harpe_profile *b) {
     assert_int_equal(harpe_profile_stage_count(a), harpe_profile_stage_count(b));
@@ -546,13 +546,13 @@ static void a_profile_that_cannot_be_written_says_so(void **state) {
     harpe_profile_free(profile);
 }
 
-/* ---- Measured data ------------------------------------------------------------------------ */
+/* ---- Measured data --------------------------------------------------------------------------- */
 
 static harpe_profile *read_data(const char *name) {
     const char *folder = getenv("HARPE_DATA");
     char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s",
-                   folder != NULL ? folder : HARPE_SOURCE_DIR "/../shared/data", name);
+    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
+                   name);
     if (access(path, R_OK) != 0) {
         print_message("skipped: %s is not there\n", path);
         skip();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The built-in schedules: what each lists, that all of them are whole and can finish, how long they
- * take when every instruction takes one unit, and how many activations they hold. */
+/* The built-in schedules: their lists, that all are complete and can finish, their length if every
+ * instruction takes one unit, and the number of activations that they hold. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
-/* ---- Help --------------------------------------------------------------------------------- */
+/* ---- Help ------------------------------------------------------------------------------------ */
 
 static harpe_schedule *make(const char *name, int ranks, int microbatches, int chunks) {
     harpe_schedule_options options = {
@@ -36,10 +36,11 @@ static void expect_refusal(const harpe_schedule_options *options, harpe_status s
     assert_int_equal(harpe_schedule_new(options, &schedule, &error), status);
     assert_null(schedule);
     assert_int_equal(error.status, status);
-    if (strstr(error.message, part) == NULL) fail_msg("expected '%s' in '%s'", part, error.message);
+    if (!strstr(error.message, part)) fail_msg("expected '%s' in '%s'", part, error.message);
 }
 
-/* One rank's list as "0F0 0B0 ...", with R for a recomputation, X for forward_backward. */
+/* Returns one rank's list as "0F0 0B0 ...", with R for a recomputation and X for forward_backward.
+ */
 static void expect_rank(const harpe_schedule *schedule, int rank, const char *expected) {
     static const char letters[] = "FBIWRXS";
     char text[4096] = "";
@@ -66,9 +67,8 @@ static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
     size_t *counts = calloc((size_t)ranks, sizeof *counts);
     assert_non_null(lists);
     assert_non_null(counts);
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < ranks; rank++)
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    }
     harpe_error error;
     if (harpe_dag_build(lists, counts, ranks, dag, &error) != HARPE_OK)
         fail_msg("%s, %d ranks, %d microbatches: %s", harpe_schedule_name(schedule), ranks,
@@ -77,8 +77,8 @@ static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
     free(lists);
 }
 
-/* When the last instruction ends if each takes as many units as units[operation] says; a pair takes
- * the sum of its two. */
+/* Returns the end of the last instruction if each takes units[operation] units. A pair takes the
+ * sum of its two. */
 static int makespan(const harpe_schedule *schedule, const int units[7]) {
     harpe_dag dag;
     build_dag(schedule, &dag);
@@ -86,29 +86,25 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
     int *length = calloc(nodes, sizeof *length);
     int *end = calloc(nodes, sizeof *end);
     int *first = calloc(nodes + 1, sizeof *first);
-    assert_true(length != NULL && end != NULL && first != NULL);
+    assert_true(length && end && first);
     size_t node = 0;
     for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
         size_t count;
         const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
-        for (size_t i = 0; i < count; i++, node++) {
-            for (int a = 0; a < list[i].action_count; a++) {
+        for (size_t i = 0; i < count; i++, node++)
+            for (int a = 0; a < list[i].action_count; a++)
                 length[node] += units[list[i].actions[a].operation];
-            }
-        }
     }
     assert_int_equal(node, nodes);
-    for (int32_t a = 0; a < dag.arc_count; a++) {
+    for (int32_t a = 0; a < dag.arc_count; a++)
         first[dag.arc_to[a] + 1]++;
-    }
-    for (size_t i = 0; i < nodes; i++) {
+    for (size_t i = 0; i < nodes; i++)
         first[i + 1] += first[i];
-    }
     int last = 0;
     for (size_t i = 0; i < nodes; i++) {
         int32_t at = dag.topological_order[i];
         for (int a = first[at]; a < first[at + 1]; a++) {
-            assert_int_equal(dag.arc_to[a], at); /* arcs come grouped by their end */
+            assert_int_equal(dag.arc_to[a], at); /* arcs are grouped by their end */
             if (end[dag.arc_from[a]] > end[at]) end[at] = end[dag.arc_from[a]];
         }
         end[at] += length[at];
@@ -124,8 +120,8 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
 static const int unit_times[7] = {1, 1, 1, 1, 1, 1, 1};
 static const int split_unit_times[7] = {1, 2, 1, 1, 1, 3, 1}; /* a whole backward is two halves */
 
-/* The most stages' activations that a rank holds: from a forward to the end of `release`, or of a
- * whole backward. */
+/* Returns the largest number of activations that a rank holds, from a forward to the end of
+ * `release` or of a whole backward. */
 static int peak_activations(const harpe_schedule *schedule, int rank, harpe_operation release) {
     size_t count;
     const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
@@ -143,15 +139,15 @@ static int peak_activations(const harpe_schedule *schedule, int rank, harpe_oper
     return peak;
 }
 
-/* Every stage on one rank, its forward and whole or split backward of every microbatch once, at
- * most one recomputation, and only with a backward of its own. */
+/* Checks that every stage is on one rank, and that each microbatch has one forward, one whole or
+ * split backward, and at most one recomputation, which needs a backward of its own. */
 static void expect_whole(const harpe_schedule *schedule) {
     int stages = harpe_schedule_stage_count(schedule);
     int microbatches = harpe_schedule_microbatch_count(schedule);
     size_t pairs = (size_t)stages * (size_t)microbatches;
     unsigned char(*times)[7] = calloc(pairs, sizeof *times);
     int *owner = calloc((size_t)stages, sizeof *owner);
-    assert_true(times != NULL && owner != NULL);
+    assert_true(times && owner);
     size_t total = 0;
     for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
         size_t count;
@@ -183,10 +179,10 @@ static void expect_whole(const harpe_schedule *schedule) {
     free(times);
 }
 
-/* Calls `check` for every built-in and every shape of a grid that it is defined for. */
+/* Calls `check` for every built-in schedule and every shape of a grid for which it is defined. */
 static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
     static const int microbatch_counts[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 33};
-    for (int k = 0; harpe_schedule_name_at(k) != NULL; k++) {
+    for (int k = 0; harpe_schedule_name_at(k); k++) {
         int made = 0;
         for (int ranks = 1; ranks <= 9; ranks++) {
             for (size_t m = 0; m < sizeof microbatch_counts / sizeof *microbatch_counts; m++) {
@@ -207,7 +203,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
     }
 }
 
-/* ---- What each lists ---------------------------------------------------------------------- */
+/* ---- Lists of each schedule ------------------------------------------------------------------ */
 
 static void lists_1f1b(void **state) {
     (void)state;
@@ -351,7 +347,7 @@ static void prologue_and_epilogue_stand_around_every_rank(void **state) {
                                       .epilogue = epilogue};
     harpe_schedule *schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
-    loading[0] = 'X'; /* the schedule has its own copy */
+    loading[0] = 'X'; /* the schedule has a copy of its own */
     assert_int_equal(harpe_schedule_instruction_count(schedule), 2 * (8 + 3));
     for (int rank = 0; rank < 2; rank++) {
         size_t count;
@@ -373,7 +369,7 @@ static void prologue_and_epilogue_stand_around_every_rank(void **state) {
     harpe_schedule_free(schedule);
 }
 
-/* ---- What holds for all ------------------------------------------------------------------- */
+/* ---- Properties of all schedules ------------------------------------------------------------- */
 
 static void every_built_in_runs_every_action_once(void **state) {
     (void)state;
@@ -385,7 +381,7 @@ static void expect_possible_makespan(const harpe_schedule *schedule) {
     int ranks = harpe_schedule_rank_count(schedule);
     int work = harpe_schedule_microbatch_count(schedule) * 3 *
                (harpe_schedule_stage_count(schedule) / ranks);
-    assert_in_range(time, work + ranks - 1, 99999); /* the last rank starts ranks - 1 late */
+    assert_in_range(time, work + ranks - 1, 99999); /* the last rank starts ranks - 1 units late */
     assert_in_range(time, 0, 3 * work * ranks);
 }
 
@@ -416,7 +412,7 @@ static void makespans_are_those_of_the_papers(void **state) {
                 harpe_schedule_free(schedule);
             }
             if (microbatches % ranks == 0) {
-                /* Bubble (N - 1)(F + B) / v in units of a rank's whole work. */
+                /* Bubble (N - 1)(F + B) / v in units of a rank's total work. */
                 schedule = make("interleaved-1f1b", ranks, microbatches, 2);
                 assert_int_equal(makespan(schedule, unit_times),
                                  4 * microbatches + 2 * (ranks - 1));
@@ -448,7 +444,8 @@ static void zb_h1_holds_no_more_than_1f1b(void **state) {
             harpe_schedule *split = make("zb-h1", ranks, microbatches, 0);
             int first = peak_activations(plain, 0, HARPE_BACKWARD);
             for (int rank = 0; rank < ranks; rank++) {
-                /* Waiting for a gradient: rank by rank; waiting for a weight half: as the first. */
+                /* Waiting for a gradient: one rank after the other. Waiting for a weight half: like
+                 * the first rank. */
                 assert_in_range(peak_activations(split, rank, HARPE_BACKWARD_INPUT), 1,
                                 peak_activations(plain, rank, HARPE_BACKWARD));
                 assert_in_range(peak_activations(split, rank, HARPE_BACKWARD_WEIGHT), 1, first);
@@ -480,7 +477,7 @@ static void v_schedules_hold_what_they_promise(void **state) {
     }
 }
 
-/* ---- The table, and what is refused ------------------------------------------------------- */
+/* ---- The table, and what is refused ---------------------------------------------------------- */
 
 static void table_names_every_built_in(void **state) {
     (void)state;
@@ -564,9 +561,8 @@ static void refuses_bad_standalone_names(void **state) {
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     harpe_schedule_free(schedule);
     const char *many[HARPE_STANDALONE_NAMES_MAX + 2] = {NULL};
-    for (int i = 0; i <= HARPE_STANDALONE_NAMES_MAX; i++) {
+    for (int i = 0; i <= HARPE_STANDALONE_NAMES_MAX; i++)
         many[i] = "x";
-    }
     options.epilogue = many;
     expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "more than 64");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules from the CSV of torch.distributed.pipelining: what is read, that every built-in comes
- * back as it was written, and the one line that each bad file gets. */
+/* Schedules from the CSV of torch.distributed.pipelining: the accepted files, that every written
+ * built-in schedule reads back unchanged, and the error line for each bad file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void expect_action(const harpe_action *action, harpe_operation operation,
     assert_int_equal(action->microbatch, microbatch);
 }
 
-/* ---- What is read ------------------------------------------------------------------------- */
+/* ---- Accepted files -------------------------------------------------------------------------- */
 
 static void reads_1f1b_with_idle_cells(void **state) {
     (void)state;
@@ -95,7 +95,7 @@ static void reads_files_from_any_system(void **state) {
     harpe_schedule_free(schedule);
 }
 
-/* Writes a schedule in the file's form. False when it has an operation that the form lacks. */
+/* Writes a schedule in the file's form. Returns false if the form lacks one of its operations. */
 static bool write_csv(const harpe_schedule *schedule, harpe_text *text) {
     static const char letters[] = {[HARPE_FORWARD] = 'F',
                                    [HARPE_BACKWARD] = 'B',
@@ -144,7 +144,7 @@ static void expect_same(const harpe_schedule *left, const harpe_schedule *right)
 static void every_built_in_comes_back_as_it_was_written(void **state) {
     (void)state;
     int compared = 0;
-    for (int k = 0; harpe_schedule_name_at(k) != NULL; k++) {
+    for (int k = 0; harpe_schedule_name_at(k); k++) {
         for (int ranks = 1; ranks <= 5; ranks++) {
             for (int microbatches = 1; microbatches <= 12; microbatches++) {
                 harpe_schedule_options options = {.name = harpe_schedule_name_at(k),
@@ -188,7 +188,7 @@ static void reads_a_file_by_path(void **state) {
     assert_null(schedule);
 }
 
-/* ---- What is refused ---------------------------------------------------------------------- */
+/* ---- Refused files --------------------------------------------------------------------------- */
 
 #define CELL "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
 
@@ -295,9 +295,8 @@ static void refuses_an_order_that_cannot_finish(void **state) {
 static void refuses_more_ranks_than_supported(void **state) {
     (void)state;
     harpe_text text = {0};
-    for (int rank = 0; rank <= 4096; rank++) {
+    for (int rank = 0; rank <= 4096; rank++)
         harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
-    }
     expect_status(text.data, HARPE_LIMIT_EXCEEDED, "s.csv:4097: more than 4096 ranks");
     harpe_text_free(&text);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes of clock: counted and priced as worked out by hand, and taken out so that what is left
- * pays, that no plan becomes slower, and that plans without a price stay what they were. */
+/* Changes of clock: they are counted and priced as computed by hand, and removed until all
+ * remaining changes pay. No plan becomes slower, and plans without a price do not change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,19 +36,20 @@ static void changes_are_counted_by_hand(void **state) {
     (void)state;
     harpe_problem *problem = one_rank();
     harpe_switching one = switching_of(problem, (int[]){1000, 1400, 1000, 1400}, NULL);
-    assert_int_equal(one.clock_writes, 4); /* the last is that to the next iteration */
+    assert_int_equal(one.clock_writes, 4); /* the last change is that to the next iteration */
     assert_near(one.shortest_dwell_s, 2, 1e-12);
     assert_near(one.time_s, 8, 1e-12);
     assert_near(one.energy_j, 2000, 1e-12);
     one = switching_of(problem, (int[]){1000, 1400, 1400, 1000}, NULL);
     assert_int_equal(one.clock_writes, 2);
-    one = switching_of(problem, (int[]){1400, 0, 0, 1400}, NULL); /* 0: as it is */
+    one = switching_of(problem, (int[]){1400, 0, 0, 1400}, NULL); /* 0: the default */
     assert_int_equal(one.clock_writes, 0);
     assert_true(one.shortest_dwell_s == 0);
     harpe_problem_free(problem);
 }
 
-/* A forward does the first half of its work at 1400 MHz, a backward a sixth of it at 1000. */
+/* A forward does half of its work first, at 1400 MHz. A backward does a sixth of its work at 1000.
+ */
 static void late_changes_are_priced_by_hand(void **state) {
     (void)state;
     harpe_problem *problem = one_rank();
@@ -87,13 +88,14 @@ static void merging_raises_the_cheaper_side(void **state) {
     (void)state;
     harpe_problem *problem = one_rank();
     harpe_error error = {.message = ""};
-    /* Raising a forward to 1400: 100 J less energy, and 1 s less, which another rank's 50 W fill:
-     * it saves 50 J. A plan that asks for it anyway is mended. */
+    /* Raising a forward to 1400 takes 100 J less energy and 1 s less, which another rank fills at
+     * 50 W: it saves 50 J. The plan is corrected even if it asks for the lower clock. */
     int mhz[4] = {1000, 1400, 1400, 1400};
     assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 1e-9}, mhz, &error),
               error);
     assert_int_equal(mhz[0], 1400);
-    /* A backward costs 150 J to raise: worth it for two changes of 80 J, not for two of 70. */
+    /* Raising a backward costs 150 J: this pays for two changes of 80 J, but not for two of 70 J.
+     */
     int cheap[4] = {1400, 1000, 1400, 1400};
     assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 70}, cheap, &error),
               error);
@@ -152,14 +154,11 @@ static void what_is_left_holds_and_nothing_is_slower(void **state) {
         assert_ok(harpe_switching_merge(problem, &cost, after, &error), error);
         assert_ok(harpe_plan_evaluate(problem, after, &is, NULL, &error), error);
         assert_true(is.time_s <= was.time_s * (1 + 1e-12));
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             assert_true(after[i] >= before[i]);
-        }
         harpe_switching left = switching_of(problem, after, &cost);
         assert_true(left.clock_writes <= switching_of(problem, before, &cost).clock_writes);
-        if (left.clock_writes > 0) {
-            assert_true(left.shortest_dwell_s >= cost.minimum_dwell_s);
-        }
+        if (left.clock_writes > 0) assert_true(left.shortest_dwell_s >= cost.minimum_dwell_s);
         harpe_problem_free(problem);
     }
 }

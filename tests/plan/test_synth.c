@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Made-up profiles: that they are physically sensible, have the imbalance and noise asked for, and
- * are the same every time. Compares nothing with real GPUs. */
+/* Synthesised profiles are physically plausible, have the requested imbalance and noise, and are
+ * the same every time. There is no comparison with real GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void assert_refused(harpe_synth_options options, harpe_status status, con
     assert_true(blocking_power_w == -1);
 }
 
-/* Index of the point with the least energy - waiting_w * time. */
+/* Returns the index of the point with the least energy - waiting_w * time. */
 static size_t cheapest(const harpe_profile_entry *entry, double waiting_w) {
     size_t best = 0;
     for (size_t i = 1; i < entry->point_count; i++) {
@@ -50,7 +50,7 @@ static void every_model_is_physically_sensible(void **state) {
     static const int max_mhz[] = {1530, 1740, 1410, 1980};
     const char *const *models = harpe_synth_gpu_models();
     size_t count = 0;
-    for (; models[count] != NULL; count++) {
+    for (; models[count]; count++) {
         harpe_synth_options options = usual;
         options.gpu_model = models[count];
         double blocking_w = 0;
@@ -70,7 +70,7 @@ static void every_model_is_physically_sensible(void **state) {
                 assert_true(points[k].energy_j / points[k].time_s <
                             points[k - 1].energy_j / points[k - 1].time_s);
             }
-            /* Less than proportional to the clock: memory does not wait for it. */
+            /* Less than proportional to the clock, because memory does not slow down with it. */
             assert_true(points[last].time_s / points[0].time_s <
                         (double)points[0].frequency_mhz / points[last].frequency_mhz);
             assert_in_range(cheapest(entry, 0), 1, last - 1);
@@ -83,7 +83,7 @@ static void every_model_is_physically_sensible(void **state) {
 static void some_lowest_clocks_are_a_waste_even_while_waiting(void **state) {
     (void)state;
     const char *const *models = harpe_synth_gpu_models();
-    for (size_t i = 0; models[i] != NULL; i++) {
+    for (size_t i = 0; models[i]; i++) {
         harpe_synth_options options = usual;
         options.gpu_model = models[i];
         double blocking_w = 0;
@@ -101,7 +101,7 @@ static void clocks_are_those_of_the_drivers(void **state) {
     harpe_synth_options options = usual;
     harpe_profile *profile = make(options, NULL);
     const harpe_profile_entry *entry = harpe_profile_entry_at(profile, 0);
-    assert_int_equal(entry->point_count, 38); /* as measured profiles of A100 have */
+    assert_int_equal(entry->point_count, 38); /* as in measured profiles of A100 */
     assert_int_equal(entry->points[1].frequency_mhz, 1395);
     assert_int_equal(entry->points[37].frequency_mhz, 855);
     harpe_profile_free(profile);
@@ -109,9 +109,8 @@ static void clocks_are_those_of_the_drivers(void **state) {
     static const int v100[] = {1530, 1522, 1515, 1507, 1500};
     options.gpu_model = "V100";
     profile = make(options, NULL);
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++)
         assert_int_equal(harpe_profile_entry_at(profile, 0)->points[i].frequency_mhz, v100[i]);
-    }
     harpe_profile_free(profile);
 }
 
@@ -225,7 +224,7 @@ static void same_seed_gives_same_profile(void **state) {
     harpe_profile_free(other);
 }
 
-/* Fixed numbers: a profile made elsewhere, or next year, must be this one. */
+/* Fixed numbers: a profile that is created on another machine or later must equal this one. */
 static void profiles_are_the_same_on_every_machine(void **state) {
     (void)state;
     harpe_synth_options options = {.stages = 2, .imbalance = 1.1, .noise = 0.01, .seed = 42};

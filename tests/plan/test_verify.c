@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* That the checker can fail: honest frontiers and plans pass, and every way of falsifying a plan's
- * number, a vertex, the solver's flow, an event or its cut is found and told. */
+/* The checker can fail: correct frontiers and plans pass, and every falsification of a plan's
+ * number, a vertex, the solver's flow, an event or its cut is detected and reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* Its own functions judge a walk; no public call lets one be falsified. */
+/* Tests the internal functions that check a walk, because no public call can falsify one. */
 #include "plan/verify.c"
 
 #include "instances.h"
@@ -57,7 +57,7 @@ static void assert_told(harpe_status status, const harpe_error *error, const cha
     assert_null(strchr(error->message, '\n'));
 }
 
-/* ---- Honest ones -------------------------------------------------------------------------- */
+/* ---- Honest ones ----------------------------------------------------------------------------- */
 
 static void honest_frontiers_pass_at_any_number_of_samples(void **state) {
     fixture *f = *state;
@@ -73,7 +73,7 @@ static void honest_random_frontiers_pass(void **state) {
     test_random random = {2};
     const char *name;
     for (int trial = 0; trial < test_trials(15); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)) != NULL; k++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 5));
             harpe_problem *problem = random_problem(&options, &random);
@@ -119,8 +119,8 @@ static void measured_frontiers_and_plans_pass(void **state) {
     }
 }
 
-/* A fitted curve may lie above a measured point. Its frontier is then no bound of that plan, and
- * the plan is none the worse for it. */
+/* A fitted curve may be above a measured point. Its frontier is then no bound for that plan, and
+ * the plan is still correct. */
 static void plans_below_a_fitted_curve_pass(void **state) {
     (void)state;
     test_rows rows = {0};
@@ -154,7 +154,7 @@ static void plans_below_a_fitted_curve_pass(void **state) {
     free(rows.rows);
 }
 
-/* ---- False plans -------------------------------------------------------------------------- */
+/* ---- False plans ----------------------------------------------------------------------------- */
 
 static void assert_plan_told(const fixture *f, const harpe_plan *plan, const char *expected) {
     harpe_error error = {.message = ""};
@@ -207,7 +207,7 @@ static void false_frequencies_of_a_plan_are_found(void **state) {
     free(frequency_mhz);
 }
 
-/* A plan with true numbers that a false frontier calls impossible. */
+/* A plan with true numbers that a falsified frontier calls impossible. */
 static void plans_below_their_bound_are_found(void **state) {
     fixture *f = *state;
     harpe_frontier raised = *f->frontier;
@@ -221,19 +221,18 @@ static void plans_below_their_bound_are_found(void **state) {
     harpe_error error = {.message = ""};
     assert_told(harpe_plan_verify(f->problem, &raised, &plan, &error), &error,
                 "less than its lower bound");
-    /* And one that is faster than the frontier says is possible. */
-    for (size_t i = 0; i < raised.count; i++) {
+    /* And a plan that is faster than the frontier permits. */
+    for (size_t i = 0; i < raised.count; i++)
         raised.vertices[i].time_s *= 2;
-    }
     plan.lower_bound_j = harpe_frontier_bound_at(&raised, plan.time_s);
     assert_true(isinf(plan.lower_bound_j));
     assert_told(harpe_plan_verify(f->problem, &raised, &plan, &error), &error, "bound");
     free(raised.vertices);
 }
 
-/* ---- False frontiers ---------------------------------------------------------------------- */
+/* ---- False frontiers ------------------------------------------------------------------------- */
 
-/* Hands `falsify` a copy of the frontier with room for one vertex more. */
+/* Passes `falsify` a copy of the frontier with room for one more vertex. */
 static void assert_frontier_told(const fixture *f, void (*falsify)(harpe_frontier *),
                                  const char *expected) {
     harpe_frontier copy = *f->frontier;
@@ -254,14 +253,12 @@ static void swap_two(harpe_frontier *f) {
 }
 static void repeat_one(harpe_frontier *f) { f->vertices[4] = f->vertices[3]; }
 static void raise_all(harpe_frontier *f) {
-    for (size_t i = 0; i < f->count; i++) {
+    for (size_t i = 0; i < f->count; i++)
         f->vertices[i].lower_bound_j += 0.01;
-    }
 }
 static void shift_all(harpe_frontier *f) {
-    for (size_t i = 0; i < f->count; i++) {
+    for (size_t i = 0; i < f->count; i++)
         f->vertices[i].time_s += 1e-4;
-    }
 }
 static void forget_fastest(harpe_frontier *f) {
     f->count--;
@@ -288,9 +285,8 @@ static void change_price(harpe_frontier *f) {
     f->vertices[5].marginal_w = (f->vertices[4].marginal_w + f->vertices[5].marginal_w) / 2;
 }
 static void negate_prices(harpe_frontier *f) {
-    for (size_t i = 0; i < f->count; i++) {
+    for (size_t i = 0; i < f->count; i++)
         f->vertices[i].marginal_w *= -1;
-    }
 }
 static void lose_a_number(harpe_frontier *f) { f->vertices[4].lower_bound_j = NAN; }
 static void lose_a_time(harpe_frontier *f) { f->vertices[4].time_s = NAN; }
@@ -335,14 +331,14 @@ static void empty_frontiers_are_found(void **state) {
     assert_told(harpe_frontier_verify(f->problem, &empty, 0, &error), &error, "the frontier");
 }
 
-/* ---- False walks: the solver's own claims ------------------------------------------------- */
+/* ---- False walks: the solver's own claims ---------------------------------------------------- */
 
 typedef struct falsified {
     harpe_walk walk;
     claim claim;
 } falsified;
 
-/* A walk that stands somewhere in the middle, in a segment. */
+/* Returns a walk that is in the middle, inside a segment. */
 static void start_walk(falsified *w, const fixture *f) {
     harpe_error error = {.message = ""};
     assert_ok(harpe_walk_begin(&w->walk, f->problem, NULL, &error), error);
@@ -408,7 +404,7 @@ static void false_events_are_found(void **state) {
     end_walk(&w);
 }
 
-/* By as little as a picosecond, where flow pins an event. */
+/* By as little as a picosecond, if flow fixes the event. */
 static void smallest_shifts_of_critical_events_are_found(void **state) {
     fixture *f = *state;
     falsified w;
@@ -438,7 +434,8 @@ static void false_cuts_are_found(void **state) {
     start_walk(&w, f);
     harpe_frontier_solver *solver = &w.walk.solver;
     int32_t source = w.walk.network.source, sink = w.walk.network.sink;
-    /* check_cut alone: moving sides moves the events too, which check_durations would tell. */
+    /* Tests check_cut alone. Moving sides would also move the events, which check_durations would
+     * detect. */
     harpe_error error = {.message = ""};
     solver->is_late[source] = 1;
     assert_told(check_cut(&w.claim, &error), &error, "does not part source and sink");
@@ -451,21 +448,19 @@ static void false_cuts_are_found(void **state) {
     end_walk(&w);
 }
 
-/* Conserved and in the right places, but not what the durations cost: one instruction's curve is
- * not the one that was solved. */
+/* The flow is conserved and in the right places, but does not match the costs of the durations: one
+ * instruction's curve is not the one that was solved. */
 static void false_costs_are_found(void **state) {
     fixture *f = *state;
     falsified w;
     start_walk(&w, f);
     harpe_choice *choice = &f->problem->choices[0];
     double *energies = (double *)(uintptr_t)choice->list.curve_effective_energy_j;
-    for (size_t k = 0; k < choice->list.curve_count; k++) {
+    for (size_t k = 0; k < choice->list.curve_count; k++)
         energies[k] += 0.01;
-    }
     assert_walk_told(&w, f, "the frontier says");
-    for (size_t k = 0; k < choice->list.curve_count; k++) {
+    for (size_t k = 0; k < choice->list.curve_count; k++)
         energies[k] -= 0.01;
-    }
     end_walk(&w);
 }
 

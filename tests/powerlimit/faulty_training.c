@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated driver for a training that goes wrong at a certain step: stands before the
- * emulator's library and counts the works done while GPU 0 has a certain power limit. At the one
- * that is asked for, the faults are written to the file that every process of the test looks at.
+/* The emulated driver for a training that fails at a certain step. It wraps the emulator's library
+ * and counts the works while GPU 0 has a certain power limit. At the given work it writes the
+ * faults to the file that every process of the test reads.
  *
  *   FAULT_LIMIT_MW, FAULT_STEP  when: before that work (from 1) at that limit
  *   FAULT                       what: the new text of HARPE_EMULATOR_FAULTS_FILE
@@ -50,16 +50,15 @@ static void write_faults(void) {
     if (!file) abort();
     fputs(getenv("FAULT"), file);
     fclose(file);
-    if (rename(fresh, path) != 0) abort(); /* nobody reads half of it */
+    if (rename(fresh, path) != 0) abort(); /* no process reads a partial file */
 }
 
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s) {
     static int steps;
     const char *at_mw = getenv("FAULT_LIMIT_MW");
-    if (at_mw && limit_mw() == (unsigned int)atoi(at_mw) && ++steps == atoi(getenv("FAULT_STEP"))) {
+    if (at_mw && limit_mw() == (unsigned int)atoi(at_mw) && ++steps == atoi(getenv("FAULT_STEP")))
         write_faults();
-    }
     work_call work;
     *(void **)&work = find("harpe_emulator_work");
     return work(gpu, full_speed_s, compute_share, elapsed_s);

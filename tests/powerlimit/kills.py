@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a training loop under the power limit optimizer at random moments, on emulated GPUs, and
-looks whether limits and persistence mode become what they were, and when. Shared by the test
-(20 kills) and bench/kill_power_limit (1000). Needs only Python's standard library."""
+checks whether and when limits and persistence mode are restored. The test (20 kills) and
+bench/kill_power_limit (1000) use it. Needs only Python's standard library."""
 import ctypes
 import os
 import pathlib
@@ -10,14 +10,14 @@ import signal
 import subprocess
 import time
 
-WITHIN_S = 1.0  # what bench/kill_power_limit demands of a machine that is not busy otherwise
-LIMIT_S = 60  # what tests wait for: they ask whether, not how fast
-# Where it is noted what was found on emulated GPUs.
+WITHIN_S = 1.0  # the limit of bench/kill_power_limit, on a machine that is otherwise idle
+LIMIT_S = 60  # the limit of the tests, which check whether it happens and not how fast
+# The directory of the settings that were found on emulated GPUs.
 NOTES = pathlib.Path(f"/dev/shm/harpe-emulated-{os.geteuid()}")
 
 
 class Machine:
-    """Emulated GPUs of a name of their own, seen through the documented NVML calls."""
+    """Emulated GPUs with a name of their own, accessed through the documented NVML calls."""
 
     def __init__(self, build, gpus="2xV100", time_scale=100):
         self.build = pathlib.Path(build)
@@ -45,7 +45,7 @@ class Machine:
             raise RuntimeError(f"NVML error {code}")
 
     def state(self):
-        """(power limit in mW, persistence mode) of every GPU."""
+        """Returns (power limit in mW, persistence mode) of every GPU."""
         values = []
         for index, handle in enumerate(self.handles):
             mode = ctypes.c_uint()
@@ -62,7 +62,7 @@ class Machine:
         self._must(self.nvml.nvmlDeviceSetPowerManagementLimit(self.handles[index], milliwatts))
 
     def writes(self):
-        """How often GPU 0 was set, by whomever."""
+        """Returns the number of set calls on GPU 0, by all processes."""
         counts = [ctypes.c_uint64() for _ in range(3)]
         self._must(self.nvml.harpe_emulator_write_count(0, *map(ctypes.byref, counts)))
         return sum(count.value for count in counts)
@@ -88,16 +88,16 @@ class Machine:
         return texts
 
     def notes(self):
-        """Files that say what was found on these GPUs."""
+        """Returns the files with the original settings of these GPUs."""
         return sorted(path for uuid in self.uuids() for path in NOTES.glob(f"{uuid}.*"))
 
     def wait_until(self, expected, within_s):
-        """Seconds until the state is `expected`, or None."""
+        """Returns the seconds until the state is `expected`, or None."""
         return self.wait_for(lambda: self.state() == expected, within_s)
 
     @staticmethod
     def wait_for(reached, within_s):
-        """Seconds until reached() is true, or None."""
+        """Returns the seconds until reached() is true, or None."""
         start = time.monotonic()
         while not reached():
             if time.monotonic() - start > within_s:
@@ -121,7 +121,7 @@ def kill_once(machine, found, outcome, slow_set, choose):
     writes = machine.writes()
     process = machine.start(slow_set)
     if choose.random() < 0.8:
-        process.stdout.readline()  # "training"; else also kills before the first set
+        process.stdout.readline()  # "training"; otherwise also kills before the first set call
     time.sleep(choose.uniform(0, 1.5 if slow_set else 0.25))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -129,7 +129,7 @@ def kill_once(machine, found, outcome, slow_set, choose):
     outcome.kills += 1
     outcome.changed += machine.writes() > writes
     took = machine.wait_until(found, outcome.within_s)
-    # And it stays so: nothing of the dead trainer lands late.
+    # The state stays: no set call of the dead trainer arrives late.
     time.sleep(0.05)
     if took is None or machine.state() != found:
         outcome.failures += 1
@@ -142,7 +142,7 @@ ORDERS = ("together", "guard first", "trainer first")
 
 
 class OutcomeOfBoth:
-    """Guard and trainer killed in one of the orders; who put the GPUs back."""
+    """Kills guard and trainer in one of the orders. Returns the process that restored the GPUs."""
 
     def __init__(self):
         self.kills = dict.fromkeys(ORDERS, 0)
@@ -157,7 +157,7 @@ class OutcomeOfBoth:
 
 
 def guards():
-    """Guard processes of any trainer of these GPUs."""
+    """Returns the guard processes of any trainer of these GPUs."""
     mine = f"HARPE_EMULATOR_CLUSTER={os.environ['HARPE_EMULATOR_CLUSTER']}".encode()
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -215,7 +215,7 @@ def kill_both_many(machine, count, seed, progress=lambda done: None):
 def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
     choose = random.Random(seed)
     outcome = Outcome(within_s)
-    machine.set_limit(0, 231000)  # what is found need not be the default
+    machine.set_limit(0, 231000)  # the original limit need not be the default
     found = machine.state()
     for i in range(count):
         kill_once(machine, found, outcome, slow_set=i % 4 == 0, choose=choose)

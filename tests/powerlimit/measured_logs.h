@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measured logs of the published optimizer, which are not part of the project: tests that use them
- * skip without them. */
+/* Measured logs of the published optimizer, which are not part of the project. Tests that use them
+ * are skipped without them. */
 #ifndef HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
 #define HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
 
@@ -9,7 +9,7 @@
 
 #include "powerlimit/replay.h"
 
-/* NULL, and a printed reason, when it is not there. */
+/* Returns NULL, and prints a reason, if the log does not exist. */
 static inline harpe_power_limit_replay *open_measured_log(const char *name) {
     const char *data = getenv("HARPE_DATA");
     char path[1024];

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the power limit optimizer must do, said a second time: its state machine from the table in
-docs/power-limit.md, and its choice straight from the formulas. Shares nothing with src/powerlimit."""
+"""The required behaviour of the power limit optimizer, implemented a second time: its state machine
+from the table in docs/power-limit.md, and its choice directly from the formulas. Shares nothing
+with src/powerlimit."""
 import csv
 import re
 
@@ -8,7 +9,7 @@ WINDOW = re.compile(r"__GlobalPowerLimitOptimizer_(\d+)$")
 
 
 def read_log(path):
-    """{limit in W: (energy in J, time in s)} and the number of GPUs."""
+    """Returns {limit in W: (energy in J, time in s)} and the number of GPUs."""
     measured = {}
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -24,7 +25,8 @@ def limits_to_try(minimum_w, maximum_w, step_w=25):
 
 
 def optimum(measured, gpu_count, selector):
-    """`selector`: ("energy",), ("time",), ("zeus-cost", eta) or ("max-slowdown", factor)."""
+    """Returns the chosen limit. `selector`: ("energy",), ("time",), ("zeus-cost", eta) or
+    ("max-slowdown", factor)."""
     limits = sorted(measured, reverse=True)
     kind, value = (*selector, None)[:2]
     if kind == "max-slowdown":
@@ -34,7 +36,8 @@ def optimum(measured, gpu_count, selector):
              "time": lambda energy_j, time_s: time_s,
              "zeus-cost": lambda energy_j, time_s:
                  value * energy_j + (1 - value) * (limits[0] * gpu_count) * time_s}
-    return min(limits, key=lambda w: costs[kind](*measured[w]))  # of equals the first, the highest
+    # of equal limits the first, which is the highest
+    return min(limits, key=lambda w: costs[kind](*measured[w]))
 
 
 SELECTORS = [*(("zeus-cost", eta) for eta in (0, 0.25, 0.5, 0.75, 1)), ("energy",), ("time",),
@@ -42,9 +45,9 @@ SELECTORS = [*(("zeus-cost", eta) for eta in (0, 0.25, 0.5, 0.75, 1)), ("energy"
 
 
 def course(limits, optimum_w, epoch_ends_after, steps, wait=1, warmup=10, profile=40):
-    """Everything done to the device within `steps` steps: ("set", W), ("begin" | "end" | "cancel", W).
-    `epoch_ends_after(step)` tells whether an epoch ends after that step, counted from 1. Returns the
-    events, and whether the optimum is held."""
+    """Returns the events on the device within `steps` steps: ("set", W), ("begin" | "end" |
+    "cancel", W), and whether the optimum is set. `epoch_ends_after(step)` tells whether an epoch
+    ends after that step, counted from 1."""
     events = [("set", limits[0])]
     at = limits[0]
     waiting = list(limits)
@@ -59,7 +62,7 @@ def course(limits, optimum_w, epoch_ends_after, steps, wait=1, warmup=10, profil
     for step in range(1, steps + 1):
         if state != "done":
             left -= 1
-        # Several states may end on one step: a measurement, then a warm-up of no steps.
+        # Several states may end at one step: a measurement, then a warm-up of no steps.
         while state != "done" and left <= 0:
             if state == "warmup":
                 events.append(("begin", at))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of GPUs, end to end: training under the optimizer, in the example's loop and under `harpe
-power-limit run`, runs to its end whatever the driver does. One line says what went wrong, no wrong
-number is shown or saved, and limits are what they were."""
+power-limit run`, always runs to its end. One line reports the fault, no wrong number is shown or
+saved, and the limits are restored."""
 import functools
 import json
 import os
@@ -25,9 +25,9 @@ FAULTY_TRAINING = BUILD / "tests" / "powerlimit" / "faulty_training.so"
 ROW = re.compile(r"^  ([ *]) +(\d+) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)(  chosen)?$", re.MULTILINE)
 SAVING = re.compile(r"highest limit, \d+ W: ")
 
-# Marks its steps and keeps GPU 0 busy, as the example's loop does. A step begins when its mark was
-# dealt with: read, and its reader asleep. A set with slow calls is such a sleep; what is trained
-# meanwhile is passed over.
+# Marks its steps and keeps GPU 0 busy, like the example's loop. A step begins after its mark was
+# handled: it was read, and its reader sleeps. A set call that is slow is also such a sleep; the
+# steps during it are skipped.
 MARKED_TRAINING = """
 import array, ctypes, fcntl, os, sys, termios, time
 def is_read(marks):
@@ -49,7 +49,7 @@ print("trained", flush=True)
 
 
 class Training:
-    """What a training said and left behind."""
+    """The output and the files of a training."""
 
     def __init__(self, code, out, err, profile, took_s):
         self.code, self.out, self.err = code, out, err
@@ -66,7 +66,7 @@ class Training:
 
 
 def on(*all_gpus):
-    """Runs a test with each launcher on each machine, fresh."""
+    """Runs a test with each launcher on each machine, each time from the start."""
     def decorate(test):
         @functools.wraps(test)
         def run(self):
@@ -115,13 +115,13 @@ class Faults(unittest.TestCase):
         return Training(done.returncode, done.stdout, done.stderr, profile, took_s)
 
     def train_until(self, launcher, fault, step=20):
-        """The fault comes before that step with the second limit, of 51. The first sets the limit,
-        10 let it settle, and the window is open during the rest."""
+        """The fault comes before that step with the second limit, of 51. The first step sets the
+        limit, 10 let it settle, and the window is open during the others."""
         return self.train(launcher, HARPE_NVML_LIBRARY=str(FAULTY_TRAINING), FAULT=fault,
                           FAULT_LIMIT_MW=str(LIMITS[1] * 1000), FAULT_STEP=str(step))
 
     def guards(self):
-        """Guards of this test's cluster."""
+        """Returns the guards of this test's cluster."""
         found = []
         name = f"HARPE_EMULATOR_CLUSTER={self.machine.environment['HARPE_EMULATOR_CLUSTER']}".encode()
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -144,14 +144,15 @@ class Faults(unittest.TestCase):
     def check_numbers(self, training):
         for limit_w, time_s, energy_j, cost_j in training.rows:
             self.assertIn(limit_w, LIMITS, training)
-            # 40 steps of 0.05 s at least, however fast the machine, between idle power and the limit.
+            # At least 40 steps of 0.05 s on any machine, between idle power and the limit.
             self.assertGreater(time_s, 1.999, training)
             self.assertTrue(40 * time_s < energy_j < 2 * limit_w * time_s, training)
             self.assertGreater(cost_j, 0, training)
         self.assertLess(sum(row[1] for row in training.rows), training.took_s, training)
 
     def check_stopped(self, training, *says):
-        """Trained to the end, with one line that holds all of `says`, and nothing made up."""
+        """Checks that training ran to the end, with one line that contains all of `says`, and
+        without invented numbers."""
         self.assertEqual(training.code, 0, training)
         self.assertIn("train", training.out)
         self.assertEqual(len(training.lines), 1, training)
@@ -217,7 +218,7 @@ class Faults(unittest.TestCase):
     def test_permission_that_is_taken_away_and_given_back(self, launcher):
         training = self.train_until(launcher, "no_permission")
         self.check_stopped(training, "GPU 0 (Tesla V100", "NVML_ERROR_NO_PERMISSION", "run as root",
-                           "not all limits could be put back yet")
+                           "not all limits could be restored yet")
         self.assertEqual(len(training.rows), 2)
         self.assertNotEqual(self.machine.state(), self.found)
         self.faults_file.unlink()  # the guard has not given up
@@ -228,15 +229,15 @@ class Faults(unittest.TestCase):
         lost = len(self.found) - 1
         training = self.train_until(launcher, f"lost_after=25@{lost}")
         self.check_stopped(training, f"GPU {lost} (Tesla V100", "NVML_ERROR_GPU_IS_LOST", "reset")
-        self.check_guards_are_gone()  # a lost GPU is not waited for
-        # The others are as they were; a lost one cannot even be asked.
+        self.check_guards_are_gone()  # the guard does not wait for a lost GPU
+        # The others are restored. A lost GPU cannot even be read.
         limits = [self.machine.limit(gpu) for gpu in range(lost)]
         self.assertEqual(limits, [limit for limit, _ in self.found[:lost]])
 
     @on("1xV100", "2xV100")
     def test_an_energy_counter_that_restarts_in_mid_window(self, launcher):
-        # Early in the window the counter soon passes its first value again: the difference looks
-        # right and is wrong.
+        # Early in the window, the counter soon passes its first value again: the difference looks
+        # right but is wrong.
         for step in (14, 30, 49):
             training = self.train_until(launcher, "counter_restart_after=0", step)
             self.check_stopped(training, "GPU 0", "energy counter ran backwards", "driver was reloaded",
@@ -246,11 +247,11 @@ class Faults(unittest.TestCase):
 
     @on("1xV100", "2xV100")
     def test_set_calls_of_200_ms_are_in_no_measurement(self, launcher):
-        self.steps = 2000  # `run` passes over those that are trained during a set
+        self.steps = 2000  # `run` skips the steps during a set call
         training = self.train(launcher, f"slow_set={200 * TIME_SCALE}")
         self.check_done(training)
         self.check_restored()
-        # All windows and all sets have room beside each other; the other steps, one in five, too.
+        # All windows and all set calls fit, and so do the other steps, one in five.
         sets_s = 0.2 * TIME_SCALE * len(self.found) * len(LIMITS)
         windows_s = sum(row[1] for row in training.rows)
         self.assertLess(windows_s + sets_s + 0.5 * len(LIMITS), training.took_s, training)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard on emulated GPUs: limits come back however the trainer ends, and only then."""
+"""The guard on emulated GPUs: it restores limits however the trainer ends, and only then."""
+import fcntl
 import os
 import pathlib
 import shutil
@@ -30,7 +31,7 @@ if child:
 time.sleep(600)
 """
 
-# The driver library and the GPUs come through options; the environment says something else.
+# Options name the driver library and the GPUs; the environment names others.
 OPTIONS_TRAINER = """
 import ctypes, sys, time
 library, driver, visible = sys.argv[1:]
@@ -67,12 +68,12 @@ class Guard(unittest.TestCase):
         self.addCleanup(self.check_nothing_is_left)
 
     def check_nothing_is_left(self):
-        # A guard checks the limit for a moment after it has put it back. The next test begins only
-        # when the guard has ended.
+        # A guard checks the limit for a moment after it has restored it. The next test begins only
+        # after the guard has ended.
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), 60), self.machine.notes())
 
     def guards_of(self, process):
-        """Guard processes that hold the trainer's pidfd."""
+        """Returns the guard processes that hold the trainer's pidfd."""
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -90,7 +91,7 @@ class Guard(unittest.TestCase):
         return found, process
 
     def start(self, *command):
-        """A trainer that has changed its GPUs; it does not outlive its test, however that ends."""
+        """A trainer that has changed its GPUs. It ends with its test, however that ends."""
         if command:
             process = subprocess.Popen([BUILD / "harpe", *command], env=self.machine.environment,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
@@ -136,7 +137,7 @@ class Guard(unittest.TestCase):
         self.wait_gone(guard)
 
     def test_a_child_that_keeps_descriptors_does_not_hide_the_death(self):
-        # As data loader workers do: forked, not executed, alive for longer than the trainer.
+        # Like workers of a data loader: forked, not executed, and living longer than the trainer.
         self.machine.set_limit(0, 231000)
         found = self.machine.state()
         with subprocess.Popen([sys.executable, "-c", FORKING_TRAINER, BUILD / "libharpe.so"],
@@ -175,14 +176,15 @@ class Guard(unittest.TestCase):
     # ---- The guard's end
 
     def another_guard(self, process, old):
-        """The guard that has taken the place of `old`, once it stands ready."""
+        """Returns the guard that has replaced `old`, as soon as it is ready."""
         new = []
 
         def is_there():
             new[:] = [guard for guard in self.guards_of(process) if guard != old]
             return len(new) == 1
         self.assertIsNotNone(self.machine.wait_for(is_there, 60))
-        # Ready once it has noted: it has the lock again, and the trainer's socket.
+        # It is ready after it has written its record: it has the lock again, and the trainer's
+        # socket.
         self.assertIsNotNone(self.machine.wait_for(lambda: self.locks_of(new[0]) == len(self.machine.handles), 60))
         return new[0]
 
@@ -208,7 +210,7 @@ class Guard(unittest.TestCase):
         return found, process
 
     def end(self, process):
-        """Kills it, unless it is dead, with what it has started."""
+        """Kills it, unless it is dead, and the processes that it has started."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -275,6 +277,25 @@ class Guard(unittest.TestCase):
         self.assertEqual(self.machine.state(), found)
         self.assertEqual(self.machine.notes(), [])
 
+    def test_restoring_waits_for_a_guard_that_is_still_ending(self):
+        """A killed process keeps its locks for a moment. This process has the lock in its place."""
+        found, process = self.changed()
+        self.kill_both(process)
+        locks = [open(str(note) + ".lock", "w") for note in self.machine.notes()
+                 if note.suffix == ".power"]
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        restoring = subprocess.Popen([BUILD / "harpe", "gpus", "--restore"],
+                                     env=self.machine.environment, stdout=subprocess.PIPE, text=True)
+        time.sleep(2)
+        for lock in locks:
+            lock.close()
+        said, _ = restoring.communicate()
+        self.assertEqual(restoring.returncode, 0, said)
+        self.assertIn("put back: power limit 231 W", said)
+        self.assertEqual(self.machine.state(), found)
+        self.assertEqual(self.machine.notes(), [])
+
     def test_both_killed_and_the_next_start_knows_what_was_found(self):
         found, process = self.changed()
         for _ in range(2):
@@ -307,13 +328,13 @@ class Guard(unittest.TestCase):
         found = self.machine.state()
         process = self.start("power-limit", "run", "--", "sh", "-c", "echo started; read line")
         guard, = self.guards_of(process)
-        os.kill(guard, signal.SIGSTOP)  # hears nothing
+        os.kill(guard, signal.SIGSTOP)  # receives nothing
         process.stdin.close()
         process.wait()
         self.assertEqual(self.machine.state(), found)
         os.kill(guard, signal.SIGKILL)
         self.wait_gone(guard)
-        # The record of the guard that could not hear is worth what was found, which is there.
+        # The record of the guard that received nothing still has the original settings.
         self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
         self.assertEqual(self.machine.state(), found)
         self.assertEqual(self.machine.notes(), [])

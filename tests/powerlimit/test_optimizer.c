@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state machine against a scripted device and against measured logs: the order of sets, faults
+/* The state machine with a scripted device and with measured logs: the order of set calls, faults
  * at any call, ranks in lock step. */
 #include <math.h>
 #include <pthread.h>
@@ -16,8 +16,7 @@
 
 #include "powerlimit/measured_logs.h"
 
-/* ---- A scripted device ------------------------------------------------------------------------
- */
+/* ---- A scripted device ----------------------------------------------------------------------- */
 
 typedef enum call { CALL_SET, CALL_BEGIN, CALL_END, CALL_CHECK, CALL_NONE } call;
 
@@ -27,11 +26,11 @@ typedef struct scripted {
     int set_count;
     int restores, windows_open, errors_logged, warnings_logged;
     call failing; /* which call fails */
-    int fail_at;  /* the how many-th of them, from 0 */
+    int fail_at;  /* the index of the failing call, from 0 */
     int calls[4];
     bool restore_fails;
     char last_error[2048];
-    double energy_factor; /* NaN, 0: numbers that cannot be true */
+    double energy_factor; /* NaN or 0: impossible numbers */
     char last_window[64];
 } scripted;
 
@@ -79,9 +78,7 @@ static harpe_status restore(void *user, harpe_error *error) {
     scripted *self = user;
     self->restores++;
     if (!self->restore_fails) return HARPE_OK;
-    if (error) {
-        snprintf(error->message, sizeof error->message, "GPU 0 stays as it is");
-    }
+    if (error) snprintf(error->message, sizeof error->message, "GPU 0 stays as it is");
     return HARPE_PERMISSION_DENIED;
 }
 
@@ -123,9 +120,8 @@ static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *de
                                               const harpe_power_limit_options *options) {
     harpe_power_limit_optimizer *optimizer = NULL;
     harpe_error error = {.message = ""};
-    if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK) {
+    if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     return optimizer;
 }
 
@@ -146,8 +142,7 @@ static void assert_sets(const int *sets_w, size_t count, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-/* ---- The order of things -----------------------------------------------------------------------
- */
+/* ---- The order of things --------------------------------------------------------------------- */
 
 static void one_epoch_tries_every_limit_then_holds_the_optimum(void **state) {
     (void)state;
@@ -227,7 +222,7 @@ static int choose_first(void *user, const harpe_power_limit_measurement *all, si
 static int choose_nothing(void *user, const harpe_power_limit_measurement *all, size_t count) {
     (void)user;
     (void)all;
-    return (int)count; /* beyond the last */
+    return (int)count; /* after the last */
 }
 
 static void the_users_selector_is_asked(void **state) {
@@ -267,10 +262,10 @@ static void leaving_in_mid_window_closes_it_and_restores(void **state) {
     assert_false(harpe_power_limit_is_done(NULL));
 }
 
-/* ---- Measured logs -----------------------------------------------------------------------------
- */
+/* ---- Measured logs --------------------------------------------------------------------------- */
 
-/* Runs to the end; `epoch_steps` 0: epochs never end. False: it is not done after 300 epochs. */
+/* Runs to the end. `epoch_steps` 0: epochs never end. Returns false if it is not done after 300
+ * epochs. */
 static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limit_options options,
                               int epoch_steps, int *optimum_w) {
     harpe_power_limit_optimizer *optimizer =
@@ -352,15 +347,13 @@ static void measured_logs_give_the_published_optima(void **state) {
     static const expected_optimum a40[] = {{'c', 0, 275},    {'c', 0.25, 275}, {'c', 0.5, 300},
                                            {'c', 0.75, 300}, {'c', 1, 100},    {'t', 0, 275},
                                            {'s', 1.0, 275}};
-    for (size_t i = 0; i < sizeof v100 / sizeof v100[0]; i++) {
+    for (size_t i = 0; i < sizeof v100 / sizeof v100[0]; i++)
         check_optimum("V100+resnet18+gpu0.csv", &v100[i]);
-    }
-    for (size_t i = 0; i < sizeof a40 / sizeof a40[0]; i++) {
+    for (size_t i = 0; i < sizeof a40 / sizeof a40[0]; i++)
         check_optimum("A40+resnet18+gpu0,1,2,3.csv", &a40[i]);
-    }
 }
 
-/* What every run obeys, however often epochs end. */
+/* The properties of every run, however often epochs end. */
 static void check_rules(const int *sets_w, size_t count, bool done) {
     int lowest_w = 250;
     for (size_t i = 0; i < count; i++) {
@@ -368,7 +361,7 @@ static void check_rules(const int *sets_w, size_t count, bool done) {
         if (i > 0) assert_int_not_equal(sets_w[i], sets_w[i - 1]);
         bool is_last = done && i + 1 == count;
         if (sets_w[i] < lowest_w && !is_last) {
-            assert_int_equal(sets_w[i], lowest_w - 25); /* none is left out */
+            assert_int_equal(sets_w[i], lowest_w - 25); /* none is omitted */
             lowest_w = sets_w[i];
         } else if (!is_last) {
             assert_true(sets_w[i] == 250 || sets_w[i] == lowest_w);
@@ -393,8 +386,7 @@ static void epochs_of_any_length_obey_the_rules(void **state) {
     }
 }
 
-/* ---- Faults ------------------------------------------------------------------------------------
- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void check_fault(call failing, int fail_at) {
     scripted self;
@@ -422,9 +414,8 @@ static void check_fault(call failing, int fail_at) {
 
 static void a_fault_is_told_once_and_everything_is_put_back(void **state) {
     (void)state;
-    for (int at = 1; at < 7; at++) { /* set 0 is the constructor's */
+    for (int at = 1; at < 7; at++) /* set call 0 is that of the constructor */
         check_fault(CALL_SET, at);
-    }
     for (int at = 0; at < 5; at++) {
         check_fault(CALL_BEGIN, at);
         check_fault(CALL_END, at);
@@ -445,12 +436,12 @@ static void a_fault_that_also_keeps_limits_from_being_put_back_is_one_line(void 
     assert_int_equal(self.errors_logged, 1);
     assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
     assert_non_null(strstr(self.last_error, "GPU 0 stays as it is"));
-    assert_null(strstr(self.last_error, "limits are put back"));
+    assert_null(strstr(self.last_error, "limits are restored"));
     harpe_power_limit_optimizer_free(optimizer);
     assert_int_equal(self.errors_logged, 1);
 }
 
-/* An open window is looked at by every step but those that begin and end it. */
+/* Every step checks an open window, except those that begin and end it. */
 static void every_step_of_a_window_is_checked(void **state) {
     (void)state;
     scripted self;
@@ -463,7 +454,7 @@ static void every_step_of_a_window_is_checked(void **state) {
     assert_int_equal(self.calls[CALL_CHECK], 5 * 39);
     harpe_power_limit_optimizer_free(optimizer);
     script(&self, 100, 200);
-    self.device.check_window = NULL; /* a device need not have it */
+    self.device.check_window = NULL; /* a device need not have this function */
     optimizer = construct(&self.device, &options);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
@@ -542,8 +533,7 @@ static void bad_values_are_refused(void **state) {
                      HARPE_INVALID_ARGUMENT);
 }
 
-/* ---- Profiles -----------------------------------------------------------------------------------
- */
+/* ---- Profiles -------------------------------------------------------------------------------- */
 
 static void a_saved_profile_is_used_at_once(void **state) {
     (void)state;
@@ -590,11 +580,11 @@ static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-/* ---- Ranks ------------------------------------------------------------------------------- */
+/* ---- Ranks ----------------------------------------------------------------------------------- */
 
 enum { RANKS = 4 };
 
-/* An all-reduce of threads. Every rank must come with the same count and operation. */
+/* An all-reduce among threads. Every rank must call it with the same count and operation. */
 typedef struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;
@@ -629,16 +619,13 @@ static harpe_status all_reduce(void *user, double *values, size_t count, bool ma
     } else if (all->count != count || all->maximum != maximum) {
         all->mismatches++;
     } else {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             all->values[i] = maximum ? fmax(all->values[i], values[i]) : all->values[i] + values[i];
-        }
     }
     pthread_mutex_unlock(&all->lock);
     pthread_barrier_wait(&all->barrier);
     memcpy(values, all->values, count * sizeof *values);
-    if (pthread_barrier_wait(&all->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
-        all->arrived = 0;
-    }
+    if (pthread_barrier_wait(&all->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) all->arrived = 0;
     pthread_barrier_wait(&all->barrier);
     return HARPE_OK;
 }
@@ -676,12 +663,10 @@ static void prepare_ranks(rank *ranks, meeting *all) {
 
 static void run_ranks(rank *ranks, meeting *all) {
     pthread_t threads[RANKS];
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
-    }
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
-    }
     assert_int_equal(all->mismatches, 0);
     pthread_barrier_destroy(&all->barrier);
 }
@@ -691,9 +676,8 @@ static void ranks_sum_energy_and_take_the_longest_time(void **state) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         ranks[i].self.energy_factor = i + 1;
-    }
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++) {
         assert_true(ranks[i].done);
@@ -718,7 +702,7 @@ static void a_rank_that_fails_stops_all_and_hangs_none(void **state) {
             ranks[2].self.failing = (call)which;
             ranks[2].self.fail_at = at;
             run_ranks(ranks, &all);
-            bool ended = ranks[2].self.calls[which] <= at; /* never got that far */
+            bool ended = ranks[2].self.calls[which] <= at; /* never reached that point */
             for (int i = 0; i < RANKS; i++) {
                 bool stopped = ranks[i].constructed != HARPE_OK || ranks[i].failed;
                 assert_int_equal(stopped, !ended);
@@ -741,13 +725,11 @@ static void ranks_that_choose_differently_hold_the_highest(void **state) {
     meeting all;
     int choices[RANKS] = {1, 1, 2, 1};
     prepare_ranks(ranks, &all);
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         ranks[i].options.selector = (harpe_power_limit_selector){choose_own, &choices[i]};
-    }
     run_ranks(ranks, &all);
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].optimum_w, 200);
-    }
 }
 
 static void ranks_with_different_settings_are_refused_together(void **state) {
@@ -757,15 +739,13 @@ static void ranks_with_different_settings_are_refused_together(void **state) {
     prepare_ranks(ranks, &all);
     ranks[1].options.warmup_steps = 3;
     run_ranks(ranks, &all);
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, HARPE_INVALID_ARGUMENT);
-    }
     prepare_ranks(ranks, &all);
     ranks[1].options.profile_steps = 0; /* cannot start at all */
     run_ranks(ranks, &all);
-    for (int i = 0; i < RANKS; i++) {
+    for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, i == 1 ? HARPE_INVALID_ARGUMENT : HARPE_UNAVAILABLE);
-    }
 }
 
 static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
@@ -778,9 +758,8 @@ static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
-    for (int i = 1; i < RANKS; i++) {
+    for (int i = 1; i < RANKS; i++)
         ranks[i].options.profile_path = path;
-    }
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(ranks[i].measurement_count, 5);

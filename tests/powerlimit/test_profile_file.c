@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profile file: what the published tool and Harpe write is read, what cannot be true is not. */
+/* The profile file: files of the published tool and of Harpe are read, and impossible values are
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,9 +112,8 @@ static void bad_files_are_refused_in_one_line(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         harpe_power_limit_profile profile = {0};
         harpe_error error = {.message = ""};
-        if (parse(bad[i], &profile, &error) != HARPE_INVALID_INPUT) {
+        if (parse(bad[i], &profile, &error) != HARPE_INVALID_INPUT)
             fail_msg("accepted: %s", bad[i]);
-        }
         assert_int_equal(strncmp(error.message, "p.json:", 7), 0);
         assert_null(strchr(error.message, '\n'));
         assert_null(profile.measurements);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe power-limit` as its users meet it: replays of made-up and measured logs, and a command run
-under the optimizer on emulated GPUs."""
+"""`harpe power-limit`, tested from the outside: replays of synthetic and measured logs, and a
+command run under the optimizer on emulated GPUs."""
 import pathlib
 import sys
 
@@ -105,7 +105,7 @@ class Replay(ProgramTest):
         self.assertEqual(result["optimum_w"], optimum_w)
         self.assertTrue(is_done)
         self.assertEqual([m["power_limit"] for m in result["measurements"]], limits)
-        for told, limit_w in zip(result["measurements"], limits):  # told with 15 digits
+        for told, limit_w in zip(result["measurements"], limits):  # printed with 15 digits
             self.assertAlmostEqual(told["energy"] / measured[limit_w][0], 1, 12)
             self.assertAlmostEqual(told["time"] / measured[limit_w][1], 1, 12)
 

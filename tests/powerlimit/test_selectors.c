@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Selectors on small made-up measurements: who wins, who wins a tie, what is refused. */
+/* Selectors on small synthetic measurements: the chosen limit, the choice between equal limits, and
+ * refused input. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +49,7 @@ static void eta_moves_the_cost_from_time_to_energy(void **state) {
     assert_int_equal(ask(cost(&parameters, 0, 1), measured), 300);
     assert_int_equal(ask(cost(&parameters, 0.5, 1), measured), 200);
     assert_int_equal(ask(cost(&parameters, 1, 1), measured), 100);
-    /* Ten GPUs make a second ten times as dear. */
+    /* With ten GPUs, a second costs ten times as much. */
     assert_int_equal(ask(cost(&parameters, 0.5, 10), measured), 300);
 }
 
@@ -81,9 +82,8 @@ static void nothing_measured_has_no_answer(void **state) {
     harpe_selector_parameters parameters = {0};
     harpe_power_limit_selector all[] = {harpe_selector_energy(), harpe_selector_time(),
                                         cost(&parameters, 0.5, 1), slowdown(&parameters, 1)};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         assert_true(all[i].select(all[i].user, NULL, 0) < 0);
-    }
 }
 
 static void bad_parameters_are_refused(void **state) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer in the library against the oracle: every measured log, every selector, epochs that
-end never, once or twice at any step, and at every step. Drives the public functions as a framework
-would; the device is Python."""
+"""The optimizer in the library, compared with the oracle: every measured log, every selector, and
+epochs that never end, end once or twice at any step, or end at every step. Calls the public
+functions as a framework would; the device is in Python."""
 import ctypes
 import itertools
 import os
@@ -61,7 +61,7 @@ HARPE = load()
 
 
 class Device:
-    """Answers from `measure(limit)` and notes all that is done to it."""
+    """Answers with `measure(limit)` and records all calls."""
 
     def __init__(self, minimum_w, maximum_w, gpu_count, measure, name="made up"):
         self.measure = measure
@@ -87,7 +87,7 @@ class Device:
 
 
 def library_selector(selector, gpu_count):
-    """The selector, and what must be kept alive with it."""
+    """The selector, and the objects that must be kept alive with it."""
     kind, value = (*selector, 0)[:2]
     if kind in ("energy", "time"):
         return getattr(HARPE, f"harpe_selector_{kind}")(), None
@@ -100,7 +100,7 @@ def library_selector(selector, gpu_count):
 
 class StateMachine(unittest.TestCase):
     def check(self, device, selector, epoch_ends_after, steps, step_w=25, wait=1, warmup=10, profile=40):
-        """Runs the library and the oracle; returns whether the optimum is held."""
+        """Runs the library and the oracle. Returns whether the optimum is set."""
         functions = device.functions
         device.events.clear()
         limits = oracle.limits_to_try(functions.minimum_w, functions.maximum_w, step_w)
@@ -119,7 +119,7 @@ class StateMachine(unittest.TestCase):
             begin(optimizer)
             if epoch_ends_after(step):
                 end(optimizer)
-        events = list(device.events)  # before the end closes what is open
+        events = list(device.events)  # before the end closes open windows
         done, optimum_w = HARPE.harpe_power_limit_is_done(optimizer), HARPE.harpe_power_limit_optimum_w(optimizer)
         HARPE.harpe_power_limit_optimizer_free(optimizer)
         del kept
@@ -152,7 +152,7 @@ class StateMachine(unittest.TestCase):
         selectors = itertools.cycle(oracle.SELECTORS)
         for device, count in self.each_log():
             steps = 2 + 50 * count + 110
-            # Also twice within one warm-up and one window, and on neighbouring steps.
+            # Also twice within one warm-up and one window, and at neighbouring steps.
             for first in range(1, steps, 7):
                 for second in (*range(first + 1, first + 4), *range(first + 4, steps, 31)):
                     self.check(device, next(selectors), {first, second}.__contains__, steps)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small stand-ins for the frameworks that the adapters know, where the real ones are not to be had:
-each has what its framework has at the places that an adapter touches, under the same names, and a
-loop that calls them in the framework's order. They compute nothing."""
+"""Small stand-ins for the frameworks that the adapters support, for machines without the real ones.
+Each has the parts of its framework that an adapter uses, under the same names, and a loop that
+calls them in the framework's order. They compute nothing."""
 import types
 
 
 def order_1f1b(rank, ranks, microbatches):
-    """One rank's "F" and "B" with their microbatch."""
+    """Yields one rank's "F" and "B" with their microbatches."""
     forwards = backwards = 0
     while backwards < microbatches:
         if forwards < microbatches and forwards - backwards < ranks - rank:
@@ -46,7 +46,8 @@ class MegatronDummyTimer:
 
 
 class MegatronTimers:
-    """megatron.core.timers.Timers: above its log level all share a timer that does nothing."""
+    """Stands in for megatron.core.timers.Timers: all timers above its log level are one timer that
+    does nothing."""
 
     def __init__(self, log_level, log_option="minmax"):
         self._log_level, self._timers, self.calls = log_level, {}, []
@@ -64,7 +65,8 @@ class MegatronTimers:
 
 
 def megatron_step(config, rank, ranks, microbatches, forward_only=False):
-    """forward_backward_pipelining_without_interleaving; evaluation takes the timers away."""
+    """Stands in for forward_backward_pipelining_without_interleaving. Evaluation removes the
+    timers."""
     if config.timers is not None:
         config.timers("forward-backward", log_level=1).start(barrier=True)
     for kind, _ in order_1f1b(rank, ranks, microbatches):
@@ -142,7 +144,8 @@ class PipelineGrid:
 
 
 class PipelineEngine:
-    """deepspeed.runtime.pipe.engine.PipelineEngine: what it runs comes from a map of its class."""
+    """Stands in for deepspeed.runtime.pipe.engine.PipelineEngine, which finds its functions in a
+    map of its class."""
 
     def __init__(self, stages=1, stage_id=0, micro_batches=2):
         self.shape = (micro_batches, stages, stage_id)
@@ -186,7 +189,7 @@ class PipelineEngine:
 # ---- torch.distributed.pipelining ----
 
 class Action:
-    """torch.distributed.pipelining.schedules._Action: 0F3."""
+    """Stands in for torch.distributed.pipelining.schedules._Action: 0F3."""
 
     def __init__(self, stage, kind, microbatch):
         self.stage, self.kind, self.microbatch = stage, kind, microbatch
@@ -212,8 +215,8 @@ class PipelineStage:
 
 
 class PipelineSchedule:
-    """A schedule with one stage per rank (`_stage`), or several (`_stages`), that runs its order.
-    `order`: for each rank a list of (stage, kind, microbatch) and None."""
+    """A schedule with one stage (`_stage`) or several stages (`_stages`) per rank, which runs in
+    its order. `order`: for each rank a list of (stage, kind, microbatch) and None."""
 
     def __init__(self, order, rank=0, several=False):
         self.pipeline_order = {rank: [one and Action(*one) for one in actions]

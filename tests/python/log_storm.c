@@ -15,9 +15,8 @@ static harpe_log log_of_thread;
 
 static void *write_lines(void *user) {
     (void)user;
-    while (!atomic_load(&is_over)) {
+    while (!atomic_load(&is_over))
         log_of_thread.write(log_of_thread.user, HARPE_LOG_INFO, "a line of a thread of C");
-    }
     return NULL;
 }
 

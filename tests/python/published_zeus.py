@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published Zeus, as pip installs it, to compare with and to talk to. It is installed once per
-build directory, in exactly the versions of published_zeus.txt, into a virtual environment that sees
-the system's packages as well (PyTorch). Where pip cannot, tests skip and say why. Not used when
-Harpe is built or run."""
+"""The published Zeus, as pip installs it, for comparison and for communication. It is installed
+once per build directory, in exactly the versions of published_zeus.txt, into a virtual environment
+that also sees the system's packages (PyTorch). If pip cannot install it, tests are skipped and
+print the reason. Harpe itself does not use it."""
 import fcntl
 import functools
 import hashlib
@@ -23,14 +23,15 @@ NEEDED = ("import zeus.monitor, zeus.optimizer.power_limit, uvicorn, "
 
 
 def environment(**changes):
-    """For programs that shall find the published package and nothing of this tree."""
+    """Returns the environment of programs that must find the published package and nothing of this
+    tree."""
     values = {name: value for name, value in os.environ.items()
               if not name.startswith(("PYTHON", "HARPE_", "ZEUS", "PERSEUS_"))}
     return dict(values, **{name: str(value) for name, value in changes.items()})
 
 
 def _run(*command):
-    """(worked, what it said last)"""
+    """Runs a command. Returns whether it succeeded, and its last line of output."""
     try:
         done = subprocess.run([*map(str, command)], env=environment(), text=True, check=False,
                               timeout=LIMIT_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -41,7 +42,7 @@ def _run(*command):
 
 
 def _install():
-    """Why it could not be installed; None: it is there."""
+    """Installs the package. Returns the reason of a failure, or None."""
     python = FOLDER / "bin" / "python"
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
     stamp = FOLDER / "installed"
@@ -61,10 +62,10 @@ def _install():
 
 @functools.lru_cache(maxsize=None)
 def python():
-    """Its Python. Raises SkipTest where it cannot be had."""
+    """Returns the path of its Python. Raises SkipTest if it cannot be installed."""
     FOLDER.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{FOLDER}.lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test installs it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test may be installing it
         reason = _install()
     if reason is not None:
         raise unittest.SkipTest(f"the published Zeus cannot be installed with pip: {reason}")
@@ -72,7 +73,7 @@ def python():
 
 
 def require_torch():
-    """Skips where PyTorch, which Zeus's clients need, is not there."""
+    """Skips the test if PyTorch, which Zeus's clients need, is missing."""
     worked, said = _run(python(), "-c", "import torch.distributed as d; assert d.is_available()")
     if not worked:
         raise unittest.SkipTest(f"PyTorch is missing (Debian's python3-torch): {said}")

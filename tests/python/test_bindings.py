@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpe/_bindings.py is what the public headers say: the same text when it is made again, structs of
-the compiler's size and offsets, functions that the library exports. Needs pycparser and gcc."""
+"""harpe/_bindings.py agrees with the public headers: generating it again gives the same text,
+structs have the compiler's size and offsets, and the library exports the functions. Needs pycparser
+and gcc."""
 import ctypes
 import importlib.util
 import pathlib
@@ -37,6 +38,10 @@ class Bindings(unittest.TestCase):
                          (PYTHON / "harpe" / "_bindings.py").read_text(encoding="utf-8"),
                          "headers have changed: python/make_bindings.py include python/harpe/_bindings.py")
 
+    def test_the_old_name_of_a_member_is_the_same_member(self):
+        counts = _bindings.harpe_frequency_controller_counts(clock_requests=7)
+        self.assertEqual(counts.wishes, 7)
+
     @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
     def test_structs_are_laid_out_as_the_compiler_does(self):
         lines, expected = [], []
@@ -61,7 +66,7 @@ class Bindings(unittest.TestCase):
 
     @staticmethod
     def tags(names):
-        """How C calls each struct: by its typedef, or where it has none by its tag."""
+        """Returns the name of each struct in C: its typedef, or its tag if it has none."""
         text = "".join(path.read_text() for path in (world.SOURCE / "include" / "harpe").glob("*.h"))
         return {name: name if f"}} {name};" in text or f"typedef struct {name} {name};" in text
                 else f"struct {name}" for name in names}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpe.callback: events reach every callback, in order, with what they carry."""
+"""harpe.callback: events reach every callback, in order, with their arguments."""
 import inspect
 import unittest
 
@@ -12,7 +12,7 @@ EVENTS = {"on_train_begin": (), "on_train_end": (), "on_epoch_begin": (), "on_ep
 
 
 def recorder(name, heard):
-    """A callback that notes each event under `name`."""
+    """A callback that records each event under `name`."""
     methods = {event: (lambda self, *carried, event=event: heard.append((name, event, *carried)))
                for event in EVENTS}
     return type(name, (Callback,), methods)()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpe.distributed: one process, torch.distributed over gloo and mpi4py in real processes (each
-skipped where it is not installed), and NCCL's tensors on a stand-in."""
+"""harpe.distributed: a single process, torch.distributed over gloo and mpi4py in real processes
+(each is skipped if it is not installed), and NCCL's tensors on a stand-in."""
 import importlib.util
 import os
 import shutil
@@ -16,7 +16,7 @@ from harpe import distributed
 
 RANKS = 3
 
-# What every rank checks, whatever carries it. A sum that needs all 53 bits shows 64-bit floats.
+# The checks of every rank, for every transport. A sum that needs all 53 bits proves 64-bit floats.
 CHECKS = """
 from harpe import distributed
 rank = distributed.rank()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/python.md and docs/migration.md say of the package: names exist, arguments are taken,
-files are there, links lead somewhere."""
+"""The statements of docs/python.md and docs/migration.md about the package: names exist, arguments
+are accepted, files exist, links have targets."""
 import importlib
 import inspect
 import re
@@ -14,7 +14,7 @@ DOCUMENTS = [world.SOURCE / "docs" / name for name in ("python.md", "migration.m
 
 
 def resolve(name):
-    """The object that a dotted name stands for; a part that is no module is an attribute."""
+    """Returns the object with a dotted name. A part that is no module is an attribute."""
     parts = name.split(".")
     thing = importlib.import_module(parts[0])
     for depth, part in enumerate(parts[1:], 2):
@@ -30,7 +30,8 @@ class Documents(unittest.TestCase):
         for document in DOCUMENTS:
             text = document.read_text(encoding="utf-8")
             for name in re.findall(r"\bharpe(?:\.[A-Za-z_]\w*)+", text):
-                # A name of the log, not of the package; and what needs transformers.
+                # The first is the name of a logger, not of the package. The other needs
+                # transformers.
                 if name in ("harpe.power_limit", "harpe.pipeline_frequency") or "HF" in name \
                         or name.endswith("integrations.transformers"):
                     continue

@@ -33,7 +33,7 @@ else:
 
 STORM = world.BUILD / "tests" / "python" / "log_storm.so"
 
-# Lines of a thread of C: the parent forks while one is being written.
+# Log lines of a C thread: the parent forks while one is being written.
 FORK_DURING_LINE = """
 import ctypes, os, sys, threading, time
 from harpe._library import log_to
@@ -95,7 +95,7 @@ storm.log_storm_end()
 
 
 class Loader:
-    """What a data set that holds the optimizer does in a worker: calls all there is."""
+    """A data set that holds the optimizer, in a worker: calls all its functions."""
 
     def __init__(self, callback):
         self.callback = callback
@@ -115,7 +115,7 @@ def load(loader):
 
 
 class Children(training.TrainingTest):
-    """The clock is locked before, during and after; rounds go on."""
+    """The clock is locked before, during and after the work of the children, and rounds go on."""
 
     def setUp(self):
         super().setUp()
@@ -135,7 +135,7 @@ class Children(training.TrainingTest):
         self.assertEqual(self.log.having("controlled"), [])
 
     def in_child(self, work):
-        """Forks; the child does the work and exits by the code that it returns."""
+        """Forks. The child runs the function and exits with the code that it returns."""
         child = os.fork()
         if child == 0:
             os._exit(work() or 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importing the package: little is loaded, and neither the library, a framework nor a driver."""
+"""Importing the package loads few modules, and neither the library, a framework nor a driver."""
 import json
 import unittest
 
@@ -7,12 +7,14 @@ import world
 
 MODULES = ["harpe", "harpe.callback", "harpe.distributed", "harpe.monitor", "harpe.optimizer.power_limit",
            "harpe.integrations"]
-MOST_MODULES = 70  # of the standard library, beyond a bare Python's: what makes an import slow
+# modules of the standard library beyond those of a bare Python that make an import slow
+MOST_MODULES = 70
 
 
 class Import(unittest.TestCase):
     def test_it_loads_little(self):
-        """How long it takes is in bench/python_overhead.py: machines differ and are busy."""
+        """bench/python_overhead.py measures the time of the import, because it depends on the
+        machine and its load."""
         count = "import sys; before = len(sys.modules); {} print(len(sys.modules) - before)"
         result = world.python(count.format("import harpe;"))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapters for pipeline-parallel frameworks: what they mark, that they go again, and that a
-step of each fits the plan of a real server. On stand-ins for the frameworks: see frameworks.py."""
+"""The adapters for pipeline-parallel frameworks: their marks, the removal of their marks, and
+that a step of each framework fits the plan of a real server. They run on stand-ins; see
+frameworks.py."""
 import sys
 import types
 import unittest
@@ -42,7 +43,7 @@ class Recorder(Callback):
 
 
 class Made:
-    """In the place of PipelineFrequencyOptimizer: what it was made with, and whether it ended."""
+    """Replaces PipelineFrequencyOptimizer. Records its arguments, and whether it has ended."""
 
     def __init__(self, **arguments):
         self.arguments, self.has_ended = arguments, False
@@ -134,7 +135,7 @@ class Megatron(unittest.TestCase):
         with megatron.install(self.timers, recorder) as one:
             self.assertIs(megatron.install(self.config, recorder), one)
             self.assertIs(megatron.install(self.config, server_url="http://head"), one)
-            with self.assertRaisesRegex(InvalidArgumentError, "uninstall that one first"):
+            with self.assertRaisesRegex(InvalidArgumentError, "uninstall that optimizer first"):
                 megatron.install(self.timers, Recorder())
             self.step()
             self.assertEqual(recorder.take(), TRAINED)

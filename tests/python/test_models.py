@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The models of the pipeline frequency optimizer in Python: used as pydantic's are, and of one mind
-with libharpe about every document. Only Python's standard library."""
+"""The models of the pipeline frequency optimizer in Python: they are used like those of pydantic,
+and agree with libharpe about every document. Needs only Python's standard library."""
 import asyncio
 import copy
 import ctypes as C
@@ -33,7 +33,7 @@ OFFLINE = {"rank": 1, "dp_rank": 0, "pp_rank": 1, "tp_rank": 0,
 
 
 def errors_of(kind, values):
-    """[(where, message), ...]."""
+    """Returns [(where, message), ...]."""
     try:
         kind.parse_obj(values)
     except ValidationError as error:
@@ -120,13 +120,13 @@ class Use(unittest.TestCase):
 
 
 class AgainstTheLibrary(unittest.TestCase):
-    """C and Python take the same documents and write the same."""
+    """C and Python accept the same documents and write the same."""
 
     KINDS = {JobInfo: "job_info", RankInfo: "rank_info", FrequencySchedule: "frequency_schedule",
              ProfilingResult: "profiling_result"}
 
     def formatted(self, kind, text):
-        """What the library makes of it, or its refusal."""
+        """Returns the library's reading of the document, or its refusal."""
         name = self.KINDS[kind]
         model, made = getattr(b, f"harpe_{name}")(), C.c_void_p()
         data = text.encode()
@@ -159,7 +159,9 @@ class AgainstTheLibrary(unittest.TestCase):
                              (FrequencySchedule, SCHEDULE), (ProfilingResult, RESULT)):
             for field in values:
                 if field == "job_id":
-                    continue  # ours refuses one that is to be sent; the library reads stored ones
+                    # The Python model refuses a document that a client sends. The library also
+                    # reads stored ones.
+                    continue
                 for value in odd:
                     self.check(kind, dict(values, **{field: value}))
                 self.check(kind, {name: value for name, value in values.items() if name != field})

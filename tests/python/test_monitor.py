@@ -176,7 +176,7 @@ class Monitor(unittest.TestCase):
             result = world.python(script.format(arguments),
                                   HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1")
             self.assertEqual((result.returncode, result.stdout), (0, "0\n"), result.stderr)
-            told = [line for line in result.stderr.splitlines() if "no GPU is measured" in line]
+            told = [line for line in result.stderr.splitlines() if "no GPU can be measured" in line]
             self.assertEqual(len(told), lines, result.stderr)
             for line in told:
                 self.assertIn("/nowhere/libnvidia-ml.so.1", line)

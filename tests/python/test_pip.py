@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pip install ./python` into a virtual environment, without a network: what is needed for that is
-Debian's (python3-venv, python3-setuptools, python3-wheel). Skips where that is missing."""
+"""`pip install ./python` into a virtual environment, without a network. It needs Debian packages
+(python3-venv, python3-setuptools, python3-wheel), and is skipped without them."""
 import importlib.util
 import os
 import pathlib
@@ -30,7 +30,8 @@ class Pip(unittest.TestCase):
             here = pathlib.Path(folder)
             environment = {name: value for name, value in os.environ.items()
                            if not name.startswith(("PYTHON", "PIP_", "HARPE_"))}
-            # A copy, because the library of another user is ignored: root may test a user's build.
+            # A copy, because Harpe ignores a library of another user, and root may test a user's
+            # build.
             library = shutil.copy(world.BUILD / "libharpe.so.0", here)
             environment.update(HOME=folder, HARPE_LIBRARY=str(library),
                                PIP_DISABLE_PIP_VERSION_CHECK="1")
@@ -49,7 +50,7 @@ class Pip(unittest.TestCase):
             self.assertTrue(path.startswith(str(here / "venv")), path)
             self.assertIn(f"harpe {version}", run(python, "-m", "pip", "list", "--format=freeze",
                                                   env=environment, cwd="/").replace("==", " "))
-            # Nothing is left behind that a source has.
+            # No files of the build are left in the source.
             sources = {str(file.relative_to(world.SOURCE / "python"))
                        for pattern in ("*.py", "py.typed")
                        for file in (world.SOURCE / "python" / "harpe").rglob(pattern)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/python/pipeline_parallel.py as its users run it: several processes with gloo, on
+"""examples/python/pipeline_parallel.py, run as its users run it: several processes with gloo, on
 emulated GPUs, with a real server. Needs PyTorch."""
 import importlib.util
 import os
@@ -38,7 +38,7 @@ class PipelineParallel(training.TrainingTest):
         return f"http://127.0.0.1:{started.port}"
 
     def run_ranks(self, count, *arguments):
-        """As torchrun starts them; returns the line of each."""
+        """Starts the processes as torchrun does. Returns the line of each."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])

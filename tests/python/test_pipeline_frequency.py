@@ -2,6 +2,7 @@
 """PipelineFrequencyOptimizer in Python: against a real server, on emulated GPUs."""
 import contextlib
 import ctypes
+import http.server
 import importlib.util
 import inspect
 import os
@@ -11,6 +12,8 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -46,8 +49,8 @@ class Rounds(training.TrainingTest):
         self.assertRegex(ranks[0].job_id, r"\+dp1\+pp2\+tp1\+PointSolution\+a_b$")
         for rank, status in enumerate(seen):
             self.assertEqual((status.misfits, status.reconnects, status.clock_failures), (0, 0, 0))
-            self.assertGreater(status.clock_writes, 0)
             self.wait_until(lambda rank=rank: self.clock(rank) == 1200 - 15 * rank, "no clock")
+            self.assertGreater(ranks[rank].status().clock_writes, 0)
         for one in ranks:
             one.close()
             self.assertEqual(one.status().state, "off")
@@ -171,7 +174,8 @@ class Arguments(training.TrainingTest):
             PipelineFrequencyOptimizer(**good, mark="stream", stream="default")
 
     def job_of(self, url, rank=0, ranks=2, **options):
-        """Ends it again: no thread may look at the environment while a test changes that."""
+        """Ends the optimizer again, because no thread may read the environment while a test changes
+        it."""
         with self.optimizer(url, rank, ranks, **options) as one:
             self.wait_until(lambda: one.job_id, "not registered")
             return one.job_id
@@ -301,8 +305,116 @@ class Process(training.TrainingTest):
                     self.assertNotRegex(result.stderr, "Fatal|Exception ignored|core dumped")
                     self.assert_clocks_are_back()
 
+    END = ("import multiprocessing, os, signal, sys, threading, time\n"
+           "from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer\n"
+           "url, key, rank, world = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])\n"
+           "def make():\n"
+           "    global kept\n"
+           "    kept = PipelineFrequencyOptimizer(rank, 0, rank, 0, 0, 1, world, 1, world, url,\n"
+           "                                      job_key=key, leave_clocks_alone=True)\n"
+           "    while kept.status().state == 'registering': time.sleep(0.01)\n"
+           "def fail():\n"
+           "    make()\n"
+           "    raise RuntimeError('loss is NaN')\n"
+           "def work(method):\n"
+           "    worker = multiprocessing.get_context(method).Process(target=fail)\n"
+           "    worker.start(); worker.join(); sys.exit(worker.exitcode)\n")
+    ENDS = {  # the last statements of the script: (exit code, last line of output)
+        "make()": (0, None),
+        "fail()": (1, "RuntimeError: loss is NaN"),
+        "make(); sys.exit(7)": (7, None),
+        "make(); sys.exit('enough')": (1, "enough"),
+        "make(); raise KeyboardInterrupt": (-2, "KeyboardInterrupt"),
+        "make(); os.kill(os.getpid(), signal.SIGINT); time.sleep(1000)": (-2, "KeyboardInterrupt"),
+        "t = threading.Thread(target=fail); t.start(); t.join(); 1 / 0":
+            (1, "ZeroDivisionError: division by zero"),
+        "work('fork')": (1, "RuntimeError: loss is NaN"),
+    }
+
+    def test_the_server_hears_of_every_end_that_python_controls(self):
+        started = self.start(plan=training.plan(1))
+        url = f"http://127.0.0.1:{started.port}"
+        for number, (ending, (code, last)) in enumerate(self.ENDS.items()):
+            with self.subTest(ending=ending):
+                result = world.python(self.END + ending, url, f"end {number}", 0, 1)
+                self.assertEqual(result.returncode, code, result.stderr)
+                if last is not None:
+                    self.assertEqual(result.stderr.splitlines()[-1], last)
+                self.assertNotRegex(result.stderr, "Exception ignored|Fatal")
+                jobs = started.get("/jobs").json["jobs"]
+                self.assertEqual((len(jobs), jobs[0]["state"]), (number + 1, "ended"))
+
+    def test_a_rank_that_raises_has_ended_and_the_other_goes_on(self):
+        started = self.start(plan=training.plan(2))
+        url = f"http://127.0.0.1:{started.port}"
+        other = subprocess.Popen(
+            [sys.executable, "-c", self.END + "make(); sys.stdin.read()", url, "two", "1", "2"],
+            stdin=subprocess.PIPE)
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        result = world.python(self.END + "fail()", url, "two", 0, 2)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        job = started.get("/jobs").json["jobs"][0]["job_id"]
+        states = lambda: [rank.get("state") for rank in started.get(f"/jobs/{job}").json["ranks"]]
+        self.assertEqual(states()[0], "ended")
+        self.wait_until(lambda: started.get(f"/jobs/{job}").json["ranks_registered"] == 2,
+                        "the other rank has not registered")
+        self.assertNotEqual(states()[1], "ended")
+        other.communicate(timeout=training.LIMIT_S)
+        self.assertEqual(states(), ["ended", "ended"])
+        self.assertEqual(started.get(f"/jobs/{job}").json["state"], "ended")
+
+    def test_a_server_that_does_not_answer_neither_holds_nor_hides_the_exception(self):
+        asked, written = [], []
+        over = threading.Event()
+        directory = tempfile.mkdtemp(prefix="harpe-end-")
+        self.addCleanup(shutil.rmtree, directory)
+        path = os.path.join(directory, "stderr")
+
+        class Stuck(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self):
+                length = int(self.headers.get("Content-Length", 0))
+                self.rfile.read(length)
+                asked.append(self.path)
+                if self.path.startswith("/end"):
+                    with open(path, encoding="utf-8") as file:
+                        written.append(file.read())
+                if self.path.startswith(("/end", "/schedule")):
+                    over.wait()
+                    return
+                body = b'"job"' if self.path.startswith("/register_job") else b"null"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_):
+                pass
+
+        stuck = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stuck)
+        stuck.daemon_threads = True
+        self.addCleanup(stuck.server_close)
+        self.addCleanup(stuck.shutdown)
+        self.addCleanup(over.set)
+        threading.Thread(target=stuck.serve_forever, daemon=True).start()
+        for ending in ("fail()", "work('fork')"):
+            with self.subTest(ending=ending), open(path, "w", encoding="utf-8") as errors:
+                asked.clear()
+                written.clear()
+                result = subprocess.run(
+                    [sys.executable, "-c", self.END + ending,
+                     f"http://127.0.0.1:{stuck.server_port}", "stuck", "0", "1"],
+                    stderr=errors, timeout=training.LIMIT_S, check=False)
+                self.assertEqual(result.returncode, 1)
+                self.assertEqual([one for one in asked if one.startswith("/end")], ["/end/job"])
+                self.assertIn("RuntimeError: loss is NaN", written[0])  # before it asked
+
     def test_callbacks_wait_for_nothing(self):
-        """What they take is bench/python_overhead.py's matter."""
+        """bench/python_overhead.py measures the time of these calls."""
         one = self.optimizer(self.serve(names=["forward"] * 2000), iterations=1000)
         one.wait_for_round(0, training.LIMIT_S)
         waits = lambda: resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

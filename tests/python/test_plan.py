@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""harpe.plan against the program: same profile, same frontier, same plan files; profiles of every
-shape; limits, mistakes, interrupts; nothing left in C. HARPE names the
-program. NumPy is tried where it is installed."""
+"""harpe.plan compared with the program: the same profile gives the same frontier and the same plan
+files. Also profiles in every form, limits, mistakes, interrupts, and that no C memory is left.
+HARPE names the program. NumPy is tested if it is installed."""
 import array
 import collections
 import csv
@@ -139,7 +139,7 @@ class Results(PlanTest):
         self.assertLessEqual(plan.time, 1.05 * maximum.time)
         self.assertEqual(plan.energy, min(other.energy for other in frontier.plans
                                           if other.time <= 1.05 * maximum.time))
-        printed = plan.time * (1 - 1e-12)  # a last digit less
+        printed = plan.time * (1 - 1e-12)  # one digit less
         self.assertEqual(frontier.choose(max_time=printed), plan)
         self.assertEqual(frontier.choose(max_time=1.05 * maximum.time), plan)
         cap = (frontier.plans[0].average_power + best.average_power) / 2
@@ -245,8 +245,11 @@ class Inputs(PlanTest):
         rows = self.rows + [(stage, "load", 1410, 0.01, 1) for stage in range(4)]
         plan = self.solve(rows, prologue=["load"]).plans[0]
         self.assertEqual({rank[0] for rank in plan.frequencies}, {("load", 1410)})
-        self.refused("leave it out", profile=two, schedule=str(file), num_microbatches=3)
-        self.refused("do not go with", profile=two, schedule=str(file), num_chunks=3)
+        self.refused("torch.csv has 2 microbatches, not 3: leave", profile=two, schedule=str(file),
+                     num_microbatches=3)
+        self.refused("torch.csv has 2 ranks, not 1: leave", profile=two, schedule=str(file),
+                     num_microbatches=2, num_ranks=1)
+        self.refused("cannot be combined with", profile=two, schedule=str(file), num_chunks=3)
 
     def test_exponential_model(self):
         frontier = self.solve(cost_model="exponential", unit_time=0.002, plans=3)
@@ -270,9 +273,12 @@ class Inputs(PlanTest):
         self.refused("row 0: there is no energy", profile=[dict(zip(NAMES[:4], self.rows[0]))])
         self.refused("different lengths", profile=dict(zip(NAMES, ([0], ["f"], [1], [1, 2], [1]))))
         self.refused("rows are expected, not int", profile=3)
-        self.refused("num_microbatches is missing", num_microbatches=None)
+        self.refused("the number of microbatches is missing", num_microbatches=None)
+        self.refused("num_microbatches must be at least 1", num_microbatches=0)
+        self.refused("num_ranks must be at least 1", num_ranks=0)
         self.refused(r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", num_ranks=5)
-        self.refused("2 values for 4 ranks", blocking_power=[80, 80])
+        self.refused("2 blocking powers for 4 ranks: give one", blocking_power=[80, 80])
+        self.refused("blocking_power: give one", blocking_power=[])
         self.refused("cost_model 'cubic'", cost_model="cubic")
         self.refused("2f2b", schedule="2f2b")
         self.refused("num_microbatches: 4294967302 is too large", num_microbatches=2 ** 32 + 6)
@@ -284,7 +290,7 @@ class Inputs(PlanTest):
         self.refused("", kind=harpe.NotFoundError, profile="nowhere.csv")
         with self.assertRaises(TypeError):
             self.solve(colour="red")
-        with self.assertRaises(ValueError):  # those who know no Harpe catch this
+        with self.assertRaises(ValueError):  # code that does not know Harpe catches this
             self.solve(num_microbatches=-3)
 
 
@@ -371,7 +377,7 @@ class Memory(PlanTest):
             setattr(lib, free, counting(name, before, freed))
             self.addCleanup(setattr, lib, free, before)
         for name, makers in {
-                "profile": ["profile_new", "profile_read_csv"], "schedule": ["schedule_new"],
+                "profile": ["profile_new", "profile_read_csv"], "schedule": ["schedule_for_profile"],
                 "problem": ["problem_new"], "plan_set": ["plan_set_new"],
                 "plan_file": ["plan_file_read", "plan_file_parse"]}.items():
             for maker in makers:
@@ -385,7 +391,7 @@ class Memory(PlanTest):
         frontier.evaluate(plan)
         harpe.plan.load(self.path / "plan.py")
         self.solve(self.rows, plans=3)
-        self.assertEqual(freed["problem"], 1)  # plan and frontier still need theirs
+        self.assertEqual(freed["problem"], 1)  # plan and frontier still need their objects
         del frontier
         gc.collect()
         self.assertGreater(plan.frequencies[0][0][1], 0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The power limit optimizer through its Python classes: measured logs replayed, selectors of one's
-own and their exceptions, what is put back and when, other processes, the Trainer's callback."""
+"""The power limit optimizer through its Python classes: replayed measured logs, a user's selectors
+and their exceptions, what is restored and when, other processes, the Trainer's callback."""
 import importlib.util
 import inspect
 import json
@@ -55,7 +55,7 @@ GlobalPowerLimitOptimizer(Monitor())
 """
 
 
-# The data set holds the optimizer and its monitor, and uses both in its workers.
+# The data set contains the optimizer and its monitor, and uses both in its workers.
 LOADER = """
 import os, sys
 import torch
@@ -92,7 +92,8 @@ if __name__ == "__main__":
 
 
 class FakeGpus:
-    """GPUs with the limits of a measured log, in the place of session.Gpus: notes what is set."""
+    """GPUs with the limits of a measured log, in place of session.Gpus. Records the limits that are
+    set."""
 
     def __init__(self, minimum_w, maximum_w, count=1):
         self.sets, self.restored, self.model, self.uuids = [], 0, b"Fake", []
@@ -114,7 +115,7 @@ class FakeGpus:
 
 
 def run(optimizer, steps, epoch_steps=0):
-    """A training loop that ends when `steps` steps are over."""
+    """A training loop that ends after `steps` steps."""
     loop = CallbackSet([optimizer])
     loop.on_train_begin()
     for step in range(1, steps + 1):
@@ -132,7 +133,7 @@ def selector_of(kind, world_size):
 
 
 class Lowest(OptimumSelector):
-    """A user's own."""
+    """A user's own selector."""
 
     def select(self, measurements):
         self.seen = measurements
@@ -249,7 +250,7 @@ class OnGpus(unittest.TestCase):
         cls.machine.close()
 
     def setUp(self):
-        self.machine.set_limit(0, 231000)  # what is found need not be the default
+        self.machine.set_limit(0, 231000)  # the original limit need not be the default
         self.found = self.machine.state()
         self.addCleanup(lambda: self.assertEqual(self.machine.state(), self.found))
 
@@ -312,7 +313,8 @@ class OnGpus(unittest.TestCase):
                 for steps in range(1, 30):
                     optimizer.on_step_begin()
             log.assert_not_called()
-            self.assertEqual(steps, 10)  # 3 limits of 3 steps, and the step that ends the last
+            # 3 limits with 3 steps each, and the step that ends the last
+            self.assertEqual(steps, 10)
             self.assertEqual(self.machine.state(), self.found)
             self.assertIsNone(optimizer.current_power_limit)
             run(optimizer, 20, 5)
@@ -430,7 +432,7 @@ class OnGpus(unittest.TestCase):
             script.write_text(LOADER, encoding="utf-8")
             result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600,
                                     check=False)
-        # Of 20 batches of the two loaders the optimum needs 10.
+        # The two loaders have 20 batches, of which the optimum needs 10.
         first, second = result.stdout.splitlines()
         self.assertRegex(first, "True [123]00 3", result.stderr)
         self.assertEqual(second, first)
@@ -459,7 +461,7 @@ class OnGpus(unittest.TestCase):
         callback = HFGlobalPowerLimitOptimizer(Steady([0]), Lowest(), **SHORT)
         seen = []
         Trainer([callback], lambda: seen.append(self.limits()[0])).train(epochs=2, steps=8)
-        # The first epoch ends in the measurement of the third limit.
+        # The first epoch ends during the measurement of the third limit.
         self.assertEqual(seen, [300, 300, 300, 200, 200, 200, 100, 100] + [100] * 8)
         self.assertEqual(callback.optimizer.optimal_power_limit, 100)
         self.assertEqual(self.machine.state(), self.found)
@@ -489,7 +491,7 @@ class Answer(OptimumSelector):
 
 
 class Steady:
-    """A monitor in whose windows every GPU takes 100 J in 1 s."""
+    """A monitor in whose windows every GPU uses 100 J in 1 s."""
 
     def __init__(self, gpu_indices):
         self.gpu_indices = list(gpu_indices)
@@ -502,8 +504,8 @@ class Steady:
 
 
 class Trainer:
-    """Calls back as transformers.Trainer does (trainer.py, CallbackHandler.call_event): every event,
-    with args, state and control in their places and the rest by name."""
+    """Calls callbacks as transformers.Trainer does (trainer.py, CallbackHandler.call_event): for
+    every event, with args, state and control by position and the other arguments by name."""
 
     def __init__(self, callbacks, step):
         self.callbacks, self.step = callbacks, step

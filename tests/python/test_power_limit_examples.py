@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of examples/python that train under the power limit optimizer, as their users run
-them, on emulated GPUs. Needs PyTorch; each skips with a line where what it needs is missing."""
+"""The examples of examples/python that train under the power limit optimizer, run as their users
+run them, on emulated GPUs. Needs PyTorch. An example is skipped with a line if a requirement is
+missing."""
 import importlib.util
 import os
 import socket

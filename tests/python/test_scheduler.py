@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers in Python: the interface by itself, and `harpe serve --scheduler python:...` with real
-ranks' requests over real sockets, restarts and mistakes. HARPE names the program. Only Python's
-standard library."""
+"""Schedulers in Python: the interface alone, and `harpe serve --scheduler python:...` with real
+ranks' requests over real sockets, restarts and mistakes. HARPE names the program. Needs only
+Python's standard library."""
 import asyncio
 import json
 import os
@@ -29,7 +29,7 @@ from harpe.optimizer.pipeline_frequency.server.scheduler import (  # noqa: E402
 LIMIT_S = serving.LIMIT_S
 HOST = "harpe.optimizer.pipeline_frequency.server.host"
 
-# As its author wrote it for the published server.
+# A scheduler in the form in which its author wrote it for the published server.
 WRITTEN_FOR_ZEUS = '''
 import os
 
@@ -113,8 +113,7 @@ class Exits(FrequencyScheduler):
 '''
 
 
-# One class for each way to misbehave; `at` is where: in the constructor, in the first or the second
-# round.
+# One class for each mistake. `at` is its place: the constructor, or the first or the second round.
 MISBEHAVING = '''
 import os, signal, sys, threading, time
 from harpe.optimizer.pipeline_frequency.common import FrequencySchedule
@@ -182,7 +181,7 @@ class Misbehaves(FrequencyScheduler):
     def threads(self): threading.Thread(target=lambda: 1 / 0).start()
 '''
 
-# What the job's failure says; None: it goes on.
+# The message of the job's failure; None: the job goes on.
 OF_FAULTS = {
     "raises": "RuntimeError: first line last \u00e9 line", "chained": "RuntimeError: effect",
     "moody": "Mood", "interrupts": "KeyboardInterrupt: stop it", "leaves": "SystemExit: 3",
@@ -211,7 +210,7 @@ def result(rank, time_s=1.0, energy_j=10.0, **more):
 
 
 class Steps(FrequencyScheduler):
-    """`count` rounds whose schedules say which they are and what was observed before."""
+    """Runs `count` rounds, whose schedules contain their number and the results observed before."""
 
     def __init__(self, job_info, rank_infos, pfo_settings, count):
         super().__init__(job_info, rank_infos, pfo_settings)
@@ -328,14 +327,14 @@ class InTheServer(serving.ServerTest):
         return server
 
     def program_at(self, name):
-        """While this lasts, servers run a copy of the program that is elsewhere."""
+        """Makes servers run a copy of the program in another directory."""
         copy = self.path / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(serving.HARPE, copy)
         return unittest.mock.patch.object(serving, "HARPE", str(copy))
 
     def schedules(self, server, job):
-        """All ranks ask; [schedule of rank 0, ...]."""
+        """All ranks ask. Returns [schedule of rank 0, ...]."""
         asked = [self.ask(server, job, rank) for rank in range(job.size)]
         return [self.expect(connection.receive(LIMIT_S), 200).json for connection in asked]
 
@@ -360,11 +359,11 @@ class InTheServer(serving.ServerTest):
         self.report(server, job, energy_j=1)
         self.assertEqual(self.clocks(server, job), [810, 810])
         self.report(server, job, energy_j=2)
-        for _ in range(3):  # it has ended: the best for ever
+        for _ in range(3):  # the generator has ended, so the best schedule stays
             self.assertEqual(self.clocks(server, job), [1200, 1200])
             self.report(server, job, energy_j=9)
-        self.assertIn("observed [6.0, 2.0]", server.log())
-        self.assertIn("a child speaks too", server.log())
+        self.wait_for_log(server, "observed [6.0, 2.0]")
+        self.wait_for_log(server, "a child speaks too")
         loaded = asyncio.run(self.loaded(job))
         self.assertEqual(loaded, [FrequencySchedule(rank=rank, frequencies=[("forward", 1200)] * 2)
                                   for rank in (0, 1)])
@@ -440,8 +439,8 @@ class InTheServer(serving.ServerTest):
         for connection in asked:
             self.expect_detail(connection.receive(LIMIT_S), 500, "faulty.Raises", "KeyError",
                                "nothing")
-        self.assertIn("Traceback", server.log())
-        self.assertIn('File "' + str(self.path / "faulty.py"), server.log())
+        self.wait_for_log(server, "Traceback")
+        self.wait_for_log(server, 'File "' + str(self.path / "faulty.py"))
 
     def test_every_fault_costs_only_its_job_and_is_told_in_one_line(self):
         self.write("misbehaving.py", MISBEHAVING)
@@ -460,7 +459,7 @@ class InTheServer(serving.ServerTest):
         job = serving.register(server, pp=2, job_metadata=f"{fault} at {at}")
         returns = said in ("frequencies", "-7 MHz", "not a list", "not one for each", "Misbehaves")
         if at == "create" and returns:
-            return  # a constructor gives nothing
+            return  # a constructor returns nothing
         if at == "round 1":
             self.assertEqual(self.clocks(server, job), [1000, 1000])
             self.report(server, job)
@@ -539,8 +538,8 @@ class InTheServer(serving.ServerTest):
                 ("faulty.Counts", (), {"PYTHONPATH": "/nowhere"}),
                 ("endless.Mine", ("--set", "scheduler_timeout=1"), {})):
             with self.subTest(name=name, environment=environment), self.program_at("harpe"):
-                with self.assertRaisesRegex(AssertionError, "scheduler: Python did not get to "
-                                                            "check it.*HARPE_PYTHON names"):
+                with self.assertRaisesRegex(AssertionError, "scheduler: Python did not finish "
+                                                            "the check.*HARPE_PYTHON names"):
                     self.serve(f"python:{name}", {}, *more, **environment)
 
     def test_package_is_found_beside_the_program(self):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of docs/tutorial-megatron.md and docs/tutorial-hugging-face.md, run as it stands in a
+"""The code of docs/tutorial-megatron.md and docs/tutorial-hugging-face.md, run unchanged in a
 script of the framework: with a real server and emulated GPUs, on stand-ins for the frameworks
-(frameworks.py, and a Trainer that is only its loop)."""
+(frameworks.py, and a Trainer that contains only its loop)."""
 import os
 import re
 import sys
@@ -25,7 +25,7 @@ def blocks(document, mark):
 
 class Megatron(training.TrainingTest):
     def modules(self):
-        """What Megatron and PyTorch say of the only rank there is."""
+        """The values that Megatron and PyTorch report for a single rank."""
         state = mock.MagicMock()
         torch = mock.MagicMock()
         for name in ("pipeline_model_parallel", "data_parallel", "tensor_model_parallel"):
@@ -57,7 +57,7 @@ class Megatron(training.TrainingTest):
 
 
 class Trainer:
-    """The calls of a transformers Trainer that reach a callback, in their order."""
+    """Makes the calls of a transformers Trainer that reach a callback, in their order."""
 
     def __init__(self, steps):
         self.steps, self.callbacks = steps, []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts that were written for Zeus rely on: signatures, fields and exceptions are those of
-the published package, and one script does the same with both."""
+"""The interface that scripts for Zeus use: signatures, fields and exceptions equal those of the
+published package, and one script has the same effect with both."""
 import json
 import os
 import re
@@ -11,7 +11,7 @@ import unittest
 import published_zeus
 import world
 
-# The names that both have, by the published module. A harpe module has the same path.
+# The names that both packages have, by the published module. A harpe module has the same path.
 MIRRORED = {
     "monitor": ["ZeusMonitor", "Measurement"],
     "callback": ["Callback", "CallbackSet"],
@@ -29,8 +29,8 @@ MIRRORED = {
         "FrequencyScheduler", "PointSolution", "PointSolution3D", "make_3d_parallel"],
 }
 
-# Prints what is public of these names: for functions their parameters, for classes their methods,
-# for data their fields, for constants their value.
+# Prints the public parts of these names: for functions their parameters, for classes their methods,
+# for data their fields, for constants their values.
 DUMP = r"""
 import dataclasses, importlib, inspect, json, sys
 
@@ -84,7 +84,7 @@ for module, names in wanted.items():
 print(json.dumps(out))
 """
 
-# Differences that are meant. A fields' default or a method that Harpe has otherwise.
+# Intended differences: the default of a field, or a method that is different in Harpe.
 NOT_MIRRORED = {
     ("JobInfo", "set_job_id"): "ids are made by the server",
 }
@@ -108,8 +108,8 @@ class Signatures(unittest.TestCase):
         cls.zeus, cls.harpe = dump("zeus"), dump("harpe")
 
     def compare(self, where, published, ours):
-        """Ours begins with the published parameters; what it has more is by keyword or optional.
-        Where the published one takes anything, ours may say what."""
+        """Our parameters begin with the published ones. Additional parameters are by keyword or
+        optional. If the published type is Any, ours may be more specific."""
         if [one[1] for one in published[-2:]] == ["VAR_POSITIONAL", "VAR_KEYWORD"]:
             self.assertEqual(ours[:len(published) - 2], published[:-2], where)
             return
@@ -170,7 +170,7 @@ ONLY_INSIDE = {"zeus", "zeus.monitor.energy", "zeus.monitor.__main__",
 
 class Migration(unittest.TestCase):
     def test_the_page_names_every_public_module_of_the_published_package(self):
-        """By its own name, or by that of the package that it is in."""
+        """Finds the module by its own name, or by that of the package that contains it."""
         package, = (published_zeus.python().parents[1] / "lib").glob("python*/site-packages/zeus")
         listed = sorted(".".join(path.relative_to(package.parent).with_suffix("").parts)
                         .removesuffix(".__init__") for path in package.rglob("*.py"))
@@ -181,7 +181,7 @@ class Migration(unittest.TestCase):
             if module in ONLY_INSIDE:
                 continue
             parts = module.split(".")
-            # Of these two some parts are there and some are not.
+            # Some parts of these two exist, and others do not.
             first = 3 if parts[1] in ("monitor", "optimizer") else 2
             above = {".".join(parts[:end]) for end in range(first, len(parts) + 1)}
             with self.subTest(module):
@@ -191,8 +191,8 @@ class Migration(unittest.TestCase):
             self.assertIn(name, page)
 
 
-# A script as users write them, run with both packages: prints what came of each call. PyTorch is
-# replaced by one that only notes who waits for what.
+# A script in the form that users write, run with both packages. It prints the result of each call.
+# A stand-in replaces PyTorch and only records the waits.
 SCRIPT = r"""
 import builtins, dataclasses, importlib, json, logging, os, sys, time, types, warnings
 warnings.simplefilter("ignore")
@@ -305,7 +305,7 @@ print(json.dumps(out))
 
 class SameScript(unittest.TestCase):
     def run_with(self, package, gpus):
-        """What SCRIPT prints, on emulated GPUs, or without any where `gpus` is None."""
+        """Returns the output of SCRIPT on emulated GPUs, or without any GPU if `gpus` is None."""
         if package == "zeus":
             python, environment = published_zeus.python(), published_zeus.environment()
         else:
@@ -320,8 +320,8 @@ class SameScript(unittest.TestCase):
         return json.loads(done.stdout)
 
     def compare(self, gpus, meant=()):
-        """Every call gives the same, or raises what a script that catches Zeus's catches, too. What
-        is meant to differ does."""
+        """Every call has the same result in both packages, or raises an exception that a script for
+        Zeus also catches. Only the intended differences remain."""
         import tempfile
         with tempfile.TemporaryDirectory(prefix="harpe-zeus-") as self.folder:
             published, ours = self.run_with("zeus", gpus), self.run_with("harpe", gpus)

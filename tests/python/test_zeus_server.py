@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and servers of both packages with each other, as processes that talk over sockets: the
-published client with `harpe serve`, Harpe's clients with the published server. PyTorch's collectives
-are the real ones; its CUDA, which Debian's has not, does nothing."""
+"""Clients and servers of both packages combined, as processes that communicate over sockets: the
+published client with `harpe serve`, and Harpe's clients with the published server. PyTorch's
+collectives are real. Its CUDA, which Debian's PyTorch lacks, is replaced by functions that do
+nothing."""
 import json
 import os
 import re
@@ -19,8 +20,8 @@ from training import server
 
 LIMIT_S = 120
 
-# One rank of 1F1B with `microbatches`, on the published client or on Harpe's. Prints the job and
-# the schedule, or how it ended.
+# One rank of 1F1B with `microbatches`, with the published client or Harpe's. Prints the job and the
+# schedule, or the reason of its end.
 RANK = r"""
 import logging, os, sys, time, torch
 import torch.distributed as dist
@@ -65,7 +66,7 @@ if store:
 
 
 class Ranks(server.ServerTest):
-    """Two ranks that are processes."""
+    """Starts two ranks as processes."""
 
     def setUp(self):
         super().setUp()
@@ -74,7 +75,7 @@ class Ranks(server.ServerTest):
         self.addCleanup(self.machine.close)
 
     def run_ranks(self, package, url, microbatches=4, ranks=2, collectives=True, **options):
-        """[(exit status, output)] of all ranks."""
+        """Returns [(exit status, output)] of all ranks."""
         folder = tempfile.TemporaryDirectory(prefix="harpe-ranks-")
         self.addCleanup(folder.cleanup)
         store = os.path.join(folder.name, "store") if collectives else ""
@@ -126,7 +127,8 @@ class PublishedClients(Ranks):
         self.assert_trained(self.run_ranks("zeus", f"http://127.0.0.1:{started.port}", 2), 4)
 
     def test_perseus_is_followed_where_it_knows_the_microbatches(self):
-        """From its own argument, or from the job's metadata, which counts more."""
+        """The number comes from the scheduler's own argument, or from the job's metadata, which
+        takes precedence."""
         for args, microbatches, metadata in (({"num_microbatches": 4}, 4, None),
                                              ({"num_microbatches": 8}, 3,
                                               "llama, num_microbatches=3")):
@@ -144,7 +146,7 @@ class PublishedClients(Ranks):
 
 
 class PublishedServer(Ranks):
-    """That of the published package, with a plan for two ranks and four microbatches."""
+    """The server of the published package, with a plan for two ranks and four microbatches."""
 
     def serve_published(self):
         self.write_plan([[("forward", 1200)] * 1 + [("forward", 1200), ("backward", 1110)] * 3

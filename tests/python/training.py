@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of pipeline-parallel training share: a real `harpe serve` with a plan, emulated
-GPUs, training loops, and what the log of the optimizer says."""
+"""The common part of the tests of pipeline-parallel training: a real `harpe serve` with a plan,
+emulated GPUs, training loops, and the log of the optimizer."""
 import ctypes
 import logging
 import sys
@@ -17,7 +17,7 @@ STEP = ["forward", "forward", "backward", "backward"]
 
 
 def plan(ranks, names=None):
-    """For each rank its instructions; none at the highest clock."""
+    """Returns the instructions of each rank. None has the highest clock."""
     return [[(name, 1200 - 15 * rank) for name in (names or STEP)] for rank in range(ranks)]
 
 
@@ -31,7 +31,7 @@ def run_step(callback, names=None):
 
 
 class Lines(logging.Handler):
-    """The lines of the optimizers' log, while it is open."""
+    """Collects the lines of the optimizers' log while it is open."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class Lines(logging.Handler):
 
 
 class TrainingTest(server.ServerTest):
-    """One emulated machine for all tests of a class; a server where a test starts one."""
+    """One emulated machine for all tests of a class, and a server if a test starts one."""
 
     gpus = "2xA100"
 
@@ -74,14 +74,15 @@ class TrainingTest(server.ServerTest):
 
     @classmethod
     def clock(cls, gpu):
-        """MHz. An idle GPU is at its lowest clock, unless a clock is locked."""
+        """Returns the clock in MHz. An idle GPU is at its lowest clock, unless a clock is
+        locked."""
         mhz = ctypes.c_uint()
         cls.machine._must(cls.machine.nvml.nvmlDeviceGetClockInfo(
             cls.machine.handles[gpu], 0, ctypes.byref(mhz)))
         return mhz.value
 
     def serve(self, ranks=1, names=None, scheduler="PointSolution"):
-        """A server with a plan for so many ranks; returns its URL."""
+        """Starts a server with a plan for this number of ranks. Returns its URL."""
         started = self.start(plan=plan(ranks, names), scheduler=scheduler)
         return f"http://127.0.0.1:{started.port}"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the Python package share: the package, the built library, emulated GPUs in a
-cluster of their own, and a monitor that replays a measured log."""
+"""The common part of the tests of the Python package: the package, the built library, emulated GPUs
+in a cluster of their own, and a monitor that replays a measured log."""
 import csv
 import os
 import pathlib
@@ -19,18 +19,18 @@ import kills  # noqa: E402
 
 
 def machine(gpus="4xA40", time_scale=1000):
-    """Emulated GPUs, for this process and those that it starts. To be closed."""
+    """Emulated GPUs for this process and its children. The caller closes them."""
     return kills.Machine(BUILD, gpus, time_scale)
 
 
 def python(script, *arguments, **environment):
-    """Runs a script in a Python of its own; returns the completed process."""
+    """Runs a script in a separate Python. Returns the completed process."""
     return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=600,
                           env=dict(os.environ, **environment), capture_output=True, check=False)
 
 
 class ReplayMonitor:
-    """Answers with what a log has for the window's power limit, as if it had been measured now."""
+    """Returns the log's values for the window's power limit, as if they had been measured now."""
 
     def __init__(self, path):
         from harpe.monitor import Measurement

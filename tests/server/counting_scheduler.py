@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler as a program (JSON lines): its schedules are a digest of all that it has observed, so
-that a result or a round that is lost, doubled or told in another order shows in every schedule
-after it."""
+"""A scheduler program (JSON lines) whose schedules are a digest of everything that it has observed.
+A result or a round that is lost, duplicated or reordered therefore changes every later schedule."""
 import json
 import sys
 
@@ -10,12 +9,12 @@ MODULUS = 1_000_003
 
 
 def schedule(rank, rounds, digest):
-    """Of a rank, after `rounds` rounds."""
+    """Returns the schedule of a rank after `rounds` rounds."""
     return {"rank": rank, "frequencies": [["rounds", rounds], ["digest", digest], ["rank", rank]]}
 
 
 def digest_after(digest, energies):
-    """Of the energies that ranks 0, 1, ... measured, in this order."""
+    """Returns the digest of the energies that ranks 0, 1, ... measured, in this order."""
     for energy in energies:
         digest = (digest * 31 + int(energy)) % MODULUS
     return digest

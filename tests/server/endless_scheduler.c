@@ -19,7 +19,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
     const harpe_scheduler_job *job = state;
     for (int r = 0; r < job->job->world_size; r++) {
         harpe_status status = writer->add(writer, r, "forward", 1200, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }

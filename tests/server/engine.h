@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine in one process for its tests: a real loop, workers and store, calls whose answers are
- * waited for, and a scheduler that shows in its schedules all that it ever observed. Include after
- * cmocka.h. */
+/* The engine in one process, for its tests: a real loop, workers and store, calls that wait for
+ * their answers, and a scheduler whose schedules depend on everything that it has observed. Include
+ * after cmocka.h. */
 #ifndef HARPE_TESTS_SERVER_ENGINE_H
 #define HARPE_TESTS_SERVER_ENGINE_H
 
@@ -15,20 +15,24 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/job.h"
-#include "server/scheduler_kind.h"
+#include "server/engine/job_state.h"
+#include "server/engine/job_table.h"
+#include "server/engine/jobs.h"
+#include "server/engine/pools.h"
+#include "server/scheduler/scheduler_kind.h"
 
 enum { WAIT_LIMIT_MS = 300000 };
 
-/* ---- A scheduler that learns -------------------------------------------------------------- */
+/* ---- A scheduler that learns ----------------------------------------------------------------- */
 
-/* Its schedules are one instruction at 1000 MHz plus what it learnt. The job's metadata makes it
- * fail ("fail create", "fail next", "fail observe") or finished from the start ("finished"). */
+/* Its schedules are one instruction at 1000 MHz plus a value from all results. The job's metadata
+ * makes it fail ("fail create", "fail next", "fail observe") or be finished from the start
+ * ("finished"). */
 typedef struct learner {
     const harpe_scheduler_job *job;
     int observed;
-    int learnt; /* depends on every result and their order */
-    int wished;
+    int learnt; /* depends on every result and on their order */
+    int requested;
     bool is_finished;
 } learner;
 
@@ -63,8 +67,8 @@ static inline harpe_status learner_next(void *state, harpe_schedule_writer *writ
     if (learner_must(self, "slow")) usleep(200000);
     for (int r = 0; r < self->job->job->world_size; r++) {
         harpe_status status = writer->add(
-            writer, r, "forward", 1000 + self->learnt % 10000 + 100000 * self->wished, error);
-        if (status) return status;
+            writer, r, "forward", 1000 + self->learnt % 10000 + 100000 * self->requested, error);
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
@@ -93,7 +97,7 @@ static inline harpe_status learner_save(const void *state, char **text, size_t *
                                         harpe_error *error) {
     const learner *self = state;
     (void)error;
-    *length = (size_t)asprintf(text, "%d %d %d", self->observed, self->learnt, self->wished);
+    *length = (size_t)asprintf(text, "%d %d %d", self->observed, self->learnt, self->requested);
     return HARPE_OK;
 }
 
@@ -105,15 +109,15 @@ static inline harpe_status learner_load(void *state, const char *text, size_t le
     char *end = copy;
     self->observed = (int)strtol(end, &end, 10);
     self->learnt = (int)strtol(end, &end, 10);
-    self->wished = (int)strtol(end, &end, 10);
+    self->requested = (int)strtol(end, &end, 10);
     return *end == '\0' ? HARPE_OK : learner_fail(error, "unreadable state");
 }
 
-static inline harpe_status learner_wish(void *state, harpe_scheduler_wish wish, double value,
-                                        harpe_error *error) {
-    (void)wish;
-    if (value > 1000) return learner_fail(error, "too much to wish for");
-    ((learner *)state)->wished = (int)value;
+static inline harpe_status learner_job_request(void *state, harpe_scheduler_job_request request,
+                                               double value, harpe_error *error) {
+    (void)request;
+    if (value > 1000) return learner_fail(error, "too much");
+    ((learner *)state)->requested = (int)value;
     return HARPE_OK;
 }
 
@@ -144,11 +148,11 @@ static const harpe_scheduler_class learner_with_state = {
     .is_finished = learner_is_finished,
     .save = learner_save,
     .load = learner_load,
-    .wish = learner_wish,
+    .job_request = learner_job_request,
     .frontier = learner_frontier,
 };
 
-/* ---- The engine --------------------------------------------------------------------------- */
+/* ---- The engine ------------------------------------------------------------------------------ */
 
 typedef struct engine {
     char directory[PATH_MAX / 4], where[PATH_MAX / 2];
@@ -162,12 +166,12 @@ typedef struct engine {
     bool is_late;
 } engine;
 
-static double engine_clock_s = 0; /* 0: the system's */
+static double engine_clock_s = 0; /* 0: the system's clock */
 static inline double engine_clock(void) {
     return engine_clock_s > 0 ? engine_clock_s : (double)time(NULL);
 }
 
-static double engine_steady_s = 0; /* 0: the system's */
+static double engine_steady_s = 0; /* 0: the system's clock */
 static inline double engine_steady_clock(void) {
     return engine_steady_s > 0 ? engine_steady_s : harpe_clock_s();
 }
@@ -186,12 +190,12 @@ static inline harpe_status engine_try_start(engine *e, harpe_error *error) {
                                   .wall_clock_s = engine_clock,
                                   .steady_clock_s = engine_steady_clock};
     harpe_status status = harpe_loop_new(&e->loop, error);
-    if (!status) status = harpe_workers_new(e->loop, 2, &e->workers, error);
-    if (!status) status = harpe_store_open(e->where, e->loop, log, &e->store, error);
+    if (status == HARPE_OK) status = harpe_workers_new(e->loop, harpe_pools, 2, &e->workers, error);
+    if (status == HARPE_OK) status = harpe_store_open(e->where, e->loop, log, &e->store, error);
     options.loop = e->loop;
     options.workers = e->workers;
     options.store = e->store;
-    return status ? status : harpe_jobs_new(&options, &e->jobs, error);
+    return status != HARPE_OK ? status : harpe_jobs_new(&options, &e->jobs, error);
 }
 
 static inline void engine_start(engine *e) {
@@ -219,7 +223,7 @@ static inline void engine_restart(engine *e) {
 static char learner_name[] = "Learner";
 static char no_settings[] = "{}";
 
-/* Not started yet: a test may change settings before. */
+/* Not started yet: a test may first change settings. */
 static inline int engine_make(void **state) {
     engine *e = calloc(1, sizeof *e);
     (void)snprintf(e->directory, sizeof e->directory, "/tmp/harpe-engine-XXXXXX");
@@ -249,7 +253,7 @@ static inline int engine_remove(void **state) {
     return result;
 }
 
-/* ---- Running the loop --------------------------------------------------------------------- */
+/* ---- Running the loop ------------------------------------------------------------------------ */
 
 static inline void engine_is_late(void *user) {
     engine *e = user;
@@ -267,15 +271,14 @@ static inline void engine_run_ms(engine *e, int ms) {
     assert_int_equal(harpe_loop_run(e->loop, NULL), HARPE_OK);
 }
 
-/* Runs the loop until nothing is under way. */
+/* Runs the loop until nothing is in flight. */
 static inline void engine_settle(engine *e) {
-    for (int i = 0; i < WAIT_LIMIT_MS && !harpe_jobs_are_idle(e->jobs); i++) {
+    for (int i = 0; i < WAIT_LIMIT_MS && !harpe_jobs_are_idle(e->jobs); i++)
         engine_run_ms(e, 1);
-    }
     assert_true(harpe_jobs_are_idle(e->jobs));
 }
 
-/* ---- Calls -------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 typedef struct asked {
     harpe_call call;
@@ -332,14 +335,13 @@ static inline void await(asked *a) {
     harpe_timer *timer;
     assert_int_equal(harpe_loop_after(e->loop, WAIT_LIMIT_MS, engine_is_late, e, &timer, NULL),
                      HARPE_OK);
-    while (!a->is_answered && !e->is_late) {
+    while (!a->is_answered && !e->is_late)
         assert_int_equal(harpe_loop_run(e->loop, NULL), HARPE_OK);
-    }
     assert_false(e->is_late);
     harpe_timer_cancel(timer);
 }
 
-/* Waits for the answer and checks it; the text it must contain may be NULL. */
+/* Waits for the answer and checks it. The text that it must contain may be NULL. */
 static inline void expect(asked *a, int status, const char *contained) {
     await(a);
     if (a->status != status || (contained && !strstr(a->body, contained))) {
@@ -380,9 +382,8 @@ static inline asked *ask_register_rank(engine *e, const char *job, int rank, int
 
 static inline char *job_of(engine *e, int ranks, const char *metadata) {
     char *job = register_job(e, ranks, metadata);
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r++)
         expect(ask_register_rank(e, job, r, r), 200, "null");
-    }
     return job;
 }
 
@@ -399,13 +400,13 @@ static inline asked *ask_result(engine *e, const char *job, int rank, int64_t ro
     return ask(e, HARPE_CALL_RESULT, job, 0, round, body);
 }
 
-/* All ranks ask and get round `round`; each result is then `value` + rank. MHz of the schedule. */
+/* All ranks ask and get round `round`. Then each reports `value` + its rank. Returns the schedule's
+ * MHz. */
 static inline int whole_round(engine *e, const char *job, int ranks, int64_t round, int value) {
     asked *all[64];
     int frequency = -1;
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r++)
         all[r] = ask_schedule(e, job, r, -1);
-    }
     for (int r = 0; r < ranks; r++) {
         await(all[r]);
         if (all[r]->status != 200) fail_msg("%d %s", all[r]->status, all[r]->body);
@@ -415,9 +416,8 @@ static inline int whole_round(engine *e, const char *job, int ranks, int64_t rou
         frequency = (int)strtol(number + strlen("\"forward\","), NULL, 10);
         asked_free(all[r]);
     }
-    for (int r = 0; r < ranks && value >= 0; r++) {
+    for (int r = 0; r < ranks && value >= 0; r++)
         expect(ask_result(e, job, r, -1, value + r), 200, "null");
-    }
     return frequency;
 }
 

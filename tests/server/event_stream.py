@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-sent events as a client reads them, over a plain connection of server.py."""
+"""Reads server-sent events as a client does, over a plain connection of server.py."""
 import json
 import socket
 import time
@@ -11,14 +11,17 @@ class Stream:
     """One stream, open from the start."""
 
     def __init__(self, connection, target="/events", last_id=None):
+        """`target` None: the connection has asked already."""
         self.connection = connection
         headers = {"Last-Event-ID": last_id} if last_id else {}
-        connection.send("GET", target, headers=headers)
+        if target:
+            connection.send("GET", target, headers=headers)
         self.answer = connection.receive()
         self.last_id = last_id
 
     def next(self, limit_s=LIMIT_S):
-        """(name, data) of the next event; None where none comes in time or the stream ends."""
+        """Returns (name, data) of the next event, or None if none arrives in time or the stream
+        ends."""
         end = time.monotonic() + limit_s
         while True:
             block, found, rest = self.connection.pending.partition(b"\n\n")
@@ -36,7 +39,8 @@ class Stream:
                 return fields["event"], json.loads(fields["data"])
 
     def until(self, condition, limit_s=LIMIT_S):
-        """The first data of which that is true, and how many events came until then."""
+        """Returns the first data for which the condition is true, and the number of events until
+        then."""
         end = time.monotonic() + limit_s
         for count in range(1, 1000):
             event = self.next(max(0.001, end - time.monotonic()))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler in a shared object that does what the job's metadata says: "FAULT" in create, "FAULT
- * later" in observe. Without a fault its clock is 1000 MHz plus the number of rounds that it was
- * shown. */
+/* A scheduler in a shared object with the fault that the job's metadata names: "FAULT" in create,
+ * "FAULT later" in observe. Without a fault, its clock is 1000 MHz plus the number of rounds that
+ * it has observed. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int overflow(int depth) {
 
 static int *volatile nowhere = (int *)64;
 
-/* By a real fault: one that is only raised waits where the signal is blocked. */
+/* Uses a real fault, because a raised signal stays pending if it is blocked. */
 static void kill_here(void) { *nowhere = 7; }
 
 static void *crash(void *user) {
@@ -37,7 +37,7 @@ static void *crash(void *user) {
 }
 
 static harpe_status fail_badly(harpe_error *error) {
-    memset(error->message, 0xc3, sizeof error->message); /* neither UTF-8 nor ended */
+    memset(error->message, 0xc3, sizeof error->message); /* neither UTF-8 nor terminated */
     return HARPE_INVALID_INPUT;
 }
 
@@ -68,7 +68,7 @@ static harpe_status misbehave(const char *fault, harpe_error *error) {
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
     const char *metadata = job->job->job_metadata ? job->job->job_metadata : "";
     harpe_status status = misbehave(metadata, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     faulty *self = calloc(1, sizeof *self);
     if (!self) return HARPE_OUT_OF_MEMORY;
     self->job = job;
@@ -83,7 +83,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
     self->job->log.write(self->job->log.user, HARPE_LOG_WARNING, line);
     for (int r = 0; r < self->job->job->world_size; r++) {
         harpe_status status = writer->add(writer, r, "forward", 1000 + self->observed, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
 }
@@ -106,7 +106,7 @@ static harpe_status save(const void *state, char **text, size_t *length, harpe_e
     const faulty *self = state;
     *text = calloc(1, 8);
     if (!*text) return HARPE_OUT_OF_MEMORY;
-    *length = 3; /* with bytes that no text has */
+    *length = 3; /* with bytes that no valid text contains */
     memcpy(*text, (char[]){(char)0xff, (char)self->observed, 0}, 3);
     return HARPE_OK;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler as a program (JSON lines) that does what the job's metadata says: "FAULT" at the first
-question, "FAULT later" at the second one. Without a fault it answers for ever: its clock is 1000 MHz
-plus the number of rounds that it was shown. It starts no process unless the fault is one of
+"""A scheduler program (JSON lines) with the fault that the job's metadata names: "FAULT" at the
+first request, "FAULT later" at the second. Without a fault it answers without end: its clock is
+1000 MHz plus the number of rounds that it has observed. It starts no process unless the fault is in
 CHILDREN."""
 import json
 import os
@@ -18,7 +18,8 @@ def write_for_ever(stream):
 
 
 def leave_everything():
-    """A process without parent, in a session of its own, that ignores signals and holds no pipe."""
+    """Starts a process without a parent, in a session of its own, that ignores signals and holds no
+    pipe."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -93,7 +94,7 @@ def allocate():
         lists.append(bytearray(1 << 26))
 
 
-# What runs on for ever, or leaves processes behind.
+# Faults that run without end or leave processes behind.
 CHILDREN = {
     "stop": stop_yourself, "loop": loop, "deaf": sleep_deaf,
     "escape": lambda: (leave_everything(), sleep_deaf()),
@@ -130,7 +131,7 @@ FAULTS = {
 
 
 def misbehave(fault, is_later, number):
-    """True: the question is answered."""
+    """Returns true if the request was answered."""
     name = fault[:-len(" later")] if fault.endswith(" later") else fault
     if fault.endswith(" later") != is_later or number > 2:
         return False

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler as a program (JSON lines) that never answers for a job whose metadata is "hang". It
-first writes its process number and that of a child to a file in the directory that its argument
-names."""
+"""A scheduler program (JSON lines) that never answers for a job whose metadata is "hang". It first
+writes its process number and that of a child to a file in the directory that its argument names."""
 import json
 import os
 import subprocess

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small HTTP server on a thread of its own, and clients made of raw sockets. The handler echoes
- * bodies, tells what it understood of a request, holds requests until /release, and gives some to
- * a worker. */
+/* A small HTTP server on a thread of its own, and clients that use raw sockets. The handler echoes
+ * bodies, reports the parts of a request, holds requests until /release, and passes some to a
+ * worker. */
 #ifndef HARPE_TESTS_SERVER_HTTP_WORLD_H
 #define HARPE_TESTS_SERVER_HTTP_WORLD_H
 
@@ -19,15 +19,18 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/http.h"
+#include "http/http.h"
+#include "http/workers.h"
 
-enum { PATIENCE_S = 120 }; /* of every wait: far more than a loaded machine takes */
+enum { TIMEOUT_S = 120 }; /* of every wait: far more than a loaded machine needs */
+
+static const harpe_pool_kind one_pool[] = {{.name = "work", .subject = "request"}, {0}};
 
 typedef struct kept {
     struct kept *next;
     harpe_http_request *request; /* NULL: gone */
     bool is_stream;
-    int pieces; /* still to be sent; -1: one, and then nothing for ever */
+    int pieces; /* still to be sent; -1: one piece, and then nothing more */
     harpe_work work;
 } kept;
 
@@ -37,11 +40,12 @@ typedef struct world {
     harpe_http *http;
     pthread_t thread;
     kept *held;
-    size_t body_limit; /* of any path but /tiny */
+    size_t body_limit; /* of every path except /tiny */
     atomic_int kept, gone, delivered, broken, worked;
+    atomic_bool is_paused; /* the loop waits in /pause until this is false */
 } world;
 
-/* ---- Handler ------------------------------------------------------------------------------ */
+/* ---- Handler --------------------------------------------------------------------------------- */
 
 static void answer_text(harpe_http_request *request, int status, const char *text) {
     harpe_http_answer(request, status, "text/plain", (char *)(uintptr_t)text, strlen(text), false,
@@ -56,11 +60,11 @@ static void tell(harpe_http_request *request) {
     for (int i = 0; i < harpe_http_segment_count(request) && length < 1500; i++) {
         const char *segment = harpe_http_segment(request, i);
         length += (size_t)snprintf(text + length, sizeof text - length, " | %.300s",
-                                   segment != NULL ? segment : "(none)");
+                                   segment ? segment : "(none)");
     }
     const char *q = harpe_http_query(request, "q"), *header = harpe_http_header(request, "x-test");
-    snprintf(text + length, sizeof text - length, " | q=%s | x-test=%s", q != NULL ? q : "(none)",
-             header != NULL ? header : "(none)");
+    snprintf(text + length, sizeof text - length, " | q=%s | x-test=%s", q ? q : "(none)",
+             header ? header : "(none)");
     answer_text(request, 200, text);
 }
 
@@ -73,11 +77,12 @@ static void echo(harpe_http_request *request) {
 
 static void counts(world *w, harpe_http_request *request) {
     harpe_http_counts c = harpe_http_count(w->http);
-    char text[200];
+    char text[240];
     snprintf(text, sizeof text,
-             "connections %d held %d evicted %d refused %d timeouts %d unread %zu MiB",
+             "connections %d held %d evicted %d refused %d timeouts %d unread %zu MiB bodies %zu "
+             "KiB requests %d",
              c.connections, c.held, (int)c.evicted, (int)c.refused, (int)c.timeouts,
-             c.unread_memory >> 20);
+             c.unread_memory >> 20, c.body_memory >> 10, (int)c.requests);
     answer_text(request, 200, text);
 }
 
@@ -92,8 +97,8 @@ static kept *hold(world *w, harpe_http_request *request) {
 }
 
 static void release(world *w) {
-    for (kept *h = w->held; h != NULL; h = h->next)
-        if (h->request != NULL && h->work.work == NULL && !h->is_stream) {
+    for (kept *h = w->held; h; h = h->next)
+        if (h->request && !h->work.work && !h->is_stream) {
             answer_text(h->request, 200, "released");
             h->request = NULL;
         }
@@ -106,11 +111,11 @@ static void work_slowly(void *user) {
 
 static void worked(void *user) {
     kept *h = user;
-    if (h->request != NULL) answer_text(h->request, 200, "worked");
+    if (h->request) answer_text(h->request, 200, "worked");
     h->request = NULL;
 }
 
-/* Pieces of 100,001 bytes, that many, and the end. */
+/* Sends this number of pieces of 100,001 bytes, and then the end. */
 static void send_piece(kept *h) {
     size_t length = 100001;
     if (h->pieces == 0) {
@@ -133,6 +138,14 @@ static void begin_stream(kept *h) {
     send_piece(h);
 }
 
+/* Blocks the loop until `is_paused` is false. */
+static void pause_loop(world *w, harpe_http_request *request) {
+    atomic_store(&w->is_paused, true);
+    while (atomic_load(&w->is_paused))
+        usleep(1000);
+    answer_text(request, 200, "goes on");
+}
+
 static void on_request(void *user, harpe_http_request *request) {
     world *w = user;
     const char *path = harpe_http_path(request);
@@ -140,14 +153,16 @@ static void on_request(void *user, harpe_http_request *request) {
         echo(request);
     } else if (strcmp(path, "/counts") == 0) {
         counts(w, request);
+    } else if (strcmp(path, "/pause") == 0) {
+        pause_loop(w, request);
     } else if (strcmp(path, "/hold") == 0) {
         hold(w, request);
     } else if (strcmp(path, "/stranger") == 0) {
         hold(w, request);
         harpe_http_set_gives_way(request, true);
     } else if (strcmp(path, "/meet") == 0) {
-        for (kept *h = w->held; h != NULL; h = h->next)
-            if (h->request != NULL && !h->is_stream) harpe_http_set_gives_way(h->request, false);
+        for (kept *h = w->held; h; h = h->next)
+            if (h->request && !h->is_stream) harpe_http_set_gives_way(h->request, false);
         answer_text(request, 200, "met");
     } else if (strcmp(path, "/stream") == 0) {
         begin_stream(hold(w, request));
@@ -183,10 +198,9 @@ static void on_sent(void *user, void *data, bool is_delivered) {
     atomic_fetch_add(is_delivered ? &w->delivered : &w->broken, 1);
 }
 
-static size_t limit_of(void *user, const char *method, const char *path) {
+static size_t limit_of(void *user, harpe_http_request *request) {
     world *w = user;
-    (void)method;
-    return strcmp(path, "/tiny") == 0 ? 10 : w->body_limit;
+    return strcmp(harpe_http_path(request), "/tiny") == 0 ? 10 : w->body_limit;
 }
 
 static bool only_looks(void *user, const char *method, const char *path) {
@@ -201,7 +215,7 @@ static bool needs_token(void *user, const char *method, const char *path) {
     return strcmp(path, "/open") != 0;
 }
 
-/* ---- Server ------------------------------------------------------------------------------- */
+/* ---- Server ---------------------------------------------------------------------------------- */
 
 static void *run_loop(void *user) {
     world *w = user;
@@ -221,7 +235,7 @@ static world *open_world(harpe_http_options options) {
                                   .sent = on_sent,
                                   .user = w};
     if (harpe_loop_new(&w->loop, &error) != HARPE_OK ||
-        harpe_workers_new(w->loop, 2, &w->workers, &error) != HARPE_OK ||
+        harpe_workers_new(w->loop, one_pool, 2, &w->workers, &error) != HARPE_OK ||
         harpe_http_new(w->loop, &options, &handler, &w->http, &error) != HARPE_OK)
         fail_msg("%s", error.message);
     assert_int_equal(pthread_create(&w->thread, NULL, run_loop, w), 0);
@@ -234,7 +248,7 @@ static void close_world(world *w) {
     harpe_workers_free(w->workers);
     harpe_http_free(w->http);
     harpe_loop_free(w->loop);
-    while (w->held != NULL) {
+    while (w->held) {
         kept *h = w->held;
         w->held = h->next;
         free(h);
@@ -242,22 +256,22 @@ static void close_world(world *w) {
     free(w);
 }
 
-/* ---- Clients ------------------------------------------------------------------------------ */
+/* ---- Clients --------------------------------------------------------------------------------- */
 
 static int dial(const world *w) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)harpe_http_port(w->http)),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct timeval patience = {PATIENCE_S, 0};
+    struct timeval timeout = {TIMEOUT_S, 0};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     return fd;
 }
 
-/* False when the server has closed. */
+/* Returns false if the server has closed the connection. */
 static bool say_bytes(int fd, const void *bytes, size_t length) {
     const char *next = bytes;
     while (length > 0) {
@@ -272,7 +286,7 @@ static bool say_bytes(int fd, const void *bytes, size_t length) {
 static bool say(int fd, const char *text) { return say_bytes(fd, text, strlen(text)); }
 
 typedef struct answer {
-    int status; /* 0: none came */
+    int status; /* 0: no answer arrived */
     char head[2048];
     char *body;
     size_t length;
@@ -288,17 +302,17 @@ static bool read_exactly(int fd, char *into, size_t length) {
     return true;
 }
 
-/* Reads one answer; to be freed with free(a.body). */
+/* Reads one answer. The caller frees it with free(a.body). */
 static answer hear_answer(int fd, bool is_head_only) {
     answer a = {0};
     size_t length = 0;
     a.body = calloc(1, 1);
-    while (strstr(a.head, "\r\n\r\n") == NULL) {
+    while (!strstr(a.head, "\r\n\r\n")) {
         if (length + 1 >= sizeof a.head || !read_exactly(fd, a.head + length, 1)) return a;
         length++;
     }
     const char *field = strcasestr(a.head, "\r\ncontent-length: ");
-    a.length = field != NULL && !is_head_only ? strtoul(field + 18, NULL, 10) : 0;
+    a.length = field && !is_head_only ? strtoul(field + 18, NULL, 10) : 0;
     free(a.body);
     a.body = calloc(1, a.length + 1);
     if (!read_exactly(fd, a.body, a.length)) return a;
@@ -308,12 +322,12 @@ static answer hear_answer(int fd, bool is_head_only) {
 
 static void expect_answer(int fd, int status, const char *body) {
     answer a = hear_answer(fd, false);
-    if (a.status != status || (body != NULL && strcmp(a.body, body) != 0))
+    if (a.status != status || (body && strcmp(a.body, body) != 0))
         fail_msg("expected %d '%s', got %d '%.300s'", status, body, a.status, a.body);
     free(a.body);
 }
 
-/* The server closes without another word. */
+/* Checks that the server closes without sending more. */
 static void expect_end(int fd) {
     char c;
     ssize_t got = recv(fd, &c, 1, 0);
@@ -322,7 +336,7 @@ static void expect_end(int fd) {
     close(fd);
 }
 
-/* What one request on a connection of its own gets. */
+/* Returns the answer to one request on a connection of its own. */
 static void expect_once(const world *w, const char *request, int status, const char *body) {
     int fd = dial(w);
     say(fd, request);
@@ -331,23 +345,23 @@ static void expect_once(const world *w, const char *request, int status, const c
 }
 
 static void expect_soon(const char *what, atomic_int *counter, int value) {
-    for (int i = 0; i < PATIENCE_S * 100 && atomic_load(counter) < value; i++)
+    for (int i = 0; i < TIMEOUT_S * 100 && atomic_load(counter) < value; i++)
         usleep(10000);
     if (atomic_load(counter) != value)
         fail_msg("%s: expected %d, found %d", what, value, atomic_load(counter));
 }
 
-/* Asks /counts until it contains `text`. */
+/* Requests /counts until it contains `text`. */
 static void expect_counts(const world *w, const char *text) {
     char last[256] = "";
-    for (int i = 0; i < PATIENCE_S * 20; i++) {
+    for (int i = 0; i < TIMEOUT_S * 20; i++) {
         int fd = dial(w);
         say(fd, "GET /counts HTTP/1.1\r\nhost: x\r\n\r\n");
         answer a = hear_answer(fd, false);
         snprintf(last, sizeof last, "%s", a.body);
         free(a.body);
         close(fd);
-        if (strstr(last, text) != NULL) return;
+        if (strstr(last, text)) return;
         usleep(50000);
     }
     fail_msg("expected '%s' in '%s'", text, last);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a server: its file system under $HUNG_FILES is as one whose file server is away.
- * Calls do not return. The first one makes the file $HUNG_FILES.hangs. */
+/* Preloaded into a server: its file system under $HUNG_FILES behaves as if its file server does not
+ * answer. Calls do not return. The first call creates the file $HUNG_FILES.hangs. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>

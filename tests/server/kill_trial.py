@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills `harpe serve` at random moments while jobs register, fetch schedules and report, restarts it
-at once on the same port and store, and compares what every client was answered with what an
-unbroken server would have said. Shared by the test (a few kills) and bench/kill_server (200). Needs
-only Python's standard library."""
+"""Kills `harpe serve` at random moments while jobs register, fetch schedules and report. Restarts
+it at once on the same port and store, and compares all answers with those of a server that was not
+killed. The test (a few kills) and bench/kill_server (200) use it. Needs only Python's standard
+library."""
 import asyncio
 import json
 import pathlib
@@ -17,16 +17,16 @@ import time
 import counting_scheduler
 from server import Server
 
-STUCK_S = 300  # after the last kill, without an end
+STUCK_S = 300  # after the last kill, for the jobs to end
 RETRIED = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class Refused(Exception):
-    """An answer that no client of an unbroken server would get."""
+    """An answer that a client of a server without kills would never get."""
 
 
 class Client:
-    """One connection that is made anew until a whole answer has come."""
+    """One connection, which is opened again until a complete answer arrives."""
 
     def __init__(self, trial):
         self.trial = trial
@@ -34,7 +34,7 @@ class Client:
         self.retries = 0
 
     async def call(self, method, target, body=None):
-        """(headers, value) of the answer 200."""
+        """Returns (headers, value) of an answer with status 200."""
         data = b"" if body is None else json.dumps(body).encode()
         request = (f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n"
                    f"Content-Length: {len(data)}\r\n\r\n").encode() + data
@@ -72,7 +72,7 @@ class Client:
 
 
 class Job:
-    """A job whose ranks go on, round after round, until `last_round` is said."""
+    """A job whose ranks run round after round until `last_round` is set."""
 
     def __init__(self, trial, number, ranks):
         self.trial, self.number = trial, number
@@ -81,7 +81,7 @@ class Job:
         self.id = None
         self.newest_round = -1
         self.last_round = None
-        self.logs = [[] for _ in range(ranks)]  # of what each rank was answered
+        self.logs = [[] for _ in range(ranks)]  # the answers to each rank
         self.registered = asyncio.Event()
 
     def energy(self, rank, round_):
@@ -132,7 +132,7 @@ class Job:
                                         self.result(rank, round_))
         self.logs[rank].append((int(head.get("harpe-round", -1)), value))
 
-    # ---- What an unbroken server would have said ----
+    # ---- Answers of a server without kills ----
 
     def expected_logs(self, rounds):
         logs = [[] for _ in range(self.ranks)]
@@ -192,7 +192,7 @@ class Trial:
         self.port = free_port()
         self.retries = self.register_retries = self.orphans = 0
         self.longest_restart_s = 0.0
-        self.problems = []  # something lost, doubled or false
+        self.problems = []  # messages about lost, duplicated or wrong data
         self.jobs = [Job(self, number, ranks) for number in range(jobs)]
         self.begun = []
         self.stop = None
@@ -209,7 +209,7 @@ class Trial:
     async def run(self, progress):
         self.stop = asyncio.Event()
         self.start_server()
-        # Half of the jobs come one by one between the kills, so that these hit registrations too.
+        # Half of the jobs begin one by one between the kills, so that kills also hit registrations.
         late = self.jobs[len(self.jobs) // 2:]
         tasks = self._begin(self.jobs[:len(self.jobs) // 2])
         while self.kills < self.planned and not self.stop.is_set():
@@ -224,7 +224,7 @@ class Trial:
         await self._end(tasks)
 
     def _begin(self, jobs):
-        """Those of `jobs` that are not begun yet."""
+        """Returns those of `jobs` that have not begun yet."""
         jobs = [job for job in jobs if job not in self.begun]
         self.begun += jobs
         return [asyncio.create_task(job.run_rank(rank)) for job in jobs for rank in range(job.ranks)]
@@ -247,7 +247,7 @@ class Trial:
         return self.server.get("/jobs?limit=1000").json["jobs"]
 
     def check(self):
-        """After everyone has ended."""
+        """Checks the state after all jobs have ended."""
         shown = {entry["job_id"]: entry for entry in self._shown()}
         status = self.server.stop(signal.SIGTERM)
         if status != 0:
@@ -266,9 +266,9 @@ class Trial:
 
 
 def free_port():
-    """Another one than that of a trial with the same seed that runs beside this one. Outside of the
-    range that the system gives to clients: one of these that tries while no server listens would
-    otherwise be connected to itself sooner or later."""
+    """Chooses a different port than a parallel trial with the same seed. The port is outside the
+    range that the system gives to clients. Otherwise a client that connects while no server listens
+    would at some time be connected to itself."""
     choose = random.SystemRandom()
     while True:
         port = choose.randrange(20000, 32000)
@@ -307,7 +307,7 @@ class Outcome:
 
 def kill_many(count, jobs=16, ranks=64, seed=1, per_trial=20, longest_s=2.0,
               progress=lambda done: None):
-    """`count` kills, each server and its jobs living through `per_trial` of them."""
+    """Makes `count` kills. Each server and its jobs survive `per_trial` of them."""
     choose = random.Random(seed)
     outcome = Outcome()
     while outcome.kills < count and not outcome.problems:

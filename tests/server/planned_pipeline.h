@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Simulated pipelines that have learnt their plans, and the plans that they have. Include after
- * cmocka.h. */
+/* Simulated pipelines with finished plans, and their plans. Include after cmocka.h. */
 #ifndef HARPE_TESTS_SERVER_PLANNED_PIPELINE_H
 #define HARPE_TESTS_SERVER_PLANNED_PIPELINE_H
 
@@ -33,7 +32,7 @@ static inline simulated_pipeline *planned(const char *args) {
     return s;
 }
 
-/* The plans that it has, fastest first; `index` counts from the end when negative. */
+/* Returns a plan, fastest first. A negative `index` counts from the end. */
 static inline double plan_number(simulated_pipeline *s, int index, const char *name) {
     json_t *json = frontier(s);
     const json_t *plans = json_object_get(json, "plans");
@@ -43,7 +42,7 @@ static inline double plan_number(simulated_pipeline *s, int index, const char *n
     return value;
 }
 
-/* The slowest of its plans that is not slower. */
+/* Returns the time of the slowest plan that takes at most `limit_s`. */
 static inline double slowest_within(simulated_pipeline *s, double limit_s) {
     json_t *json = frontier(s);
     const json_t *plans = json_object_get(json, "plans");

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL server of a test's own: in a temporary directory, on a Unix socket only, as a user
-who is not root; postgres_server.h in Python. It ends with the test, however that ends."""
+"""A PostgreSQL server for one test: in a temporary directory, on a Unix socket only, as a user who
+is not root. It is postgres_server.h in Python. It ends with the test, however the test ends."""
 import ctypes
 import glob
 import os
@@ -17,7 +17,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def programs():
-    """Where initdb, postgres and psql are: in PATH, or where Debian puts them; None: nowhere."""
+    """Returns the directory of initdb, postgres and psql: in PATH, or where Debian installs them,
+    or None."""
     in_path = shutil.which("initdb")
     places = [os.path.dirname(os.path.realpath(in_path))] if in_path else []
     places += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
@@ -27,7 +28,8 @@ def programs():
 
 
 def _user():
-    """Who runs it when we are root, whom it refuses: arguments of Popen."""
+    """Returns the arguments of Popen for the user that runs the server, because the server refuses
+    root."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -79,13 +81,13 @@ class Postgres:
             time.sleep(0.05)
 
     def stop(self, number=signal.SIGINT):
-        """SIGINT: a fast shutdown, SIGQUIT: a crash."""
+        """Stops the server. SIGINT: a fast shutdown, SIGQUIT: a crash."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(LIMIT_S)
 
     def _processes(self):
-        """The one that was started, and its children, one for each connection."""
+        """Returns the started process and its children, one for each connection."""
         numbers = [self.process.pid]
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -97,13 +99,17 @@ class Postgres:
         return numbers
 
     def freeze(self):
-        """It takes connections (the system does that for it) and answers nothing."""
+        """Stops its processes. The system still accepts connections for it, but it answers
+        nothing."""
         for number in self._processes():
             os.kill(number, signal.SIGSTOP)
 
     def thaw(self):
         for number in self._processes():
-            os.kill(number, signal.SIGCONT)
+            try:
+                os.kill(number, signal.SIGCONT)
+            except ProcessLookupError:  # it has already ended
+                pass
 
     def _client(self, sql):
         return subprocess.run([self.bin / "psql", "-XAtq", "-h", self.directory, "-U", "harpe",

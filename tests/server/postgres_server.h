@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A PostgreSQL server of a test's own: in a temporary directory, on a Unix socket only, as a user
- * who is not root. It ends with the test program, however that ends. */
+/* A PostgreSQL server for one test: in a temporary directory, on a Unix socket only, as a user who
+ * is not root. It ends with the test program, however that ends. */
 #ifndef HARPE_TESTS_SERVER_POSTGRES_SERVER_H
 #define HARPE_TESTS_SERVER_POSTGRES_SERVER_H
 
@@ -25,7 +25,7 @@
 #include <libpq-fe.h>
 
 typedef struct postgres_server {
-    char programs[PATH_MAX / 2]; /* where initdb and postgres are */
+    char programs[PATH_MAX / 2]; /* directory of initdb and postgres */
     char directory[PATH_MAX / 4];
     char where[PATH_MAX / 2]; /* the connection string */
     pid_t pid;                /* 0: not running */
@@ -37,7 +37,7 @@ static inline bool has_postgres(const char *directory) {
     return access(path, X_OK) == 0;
 }
 
-/* In PATH, where pg_config says, or where Debian puts them. */
+/* Searches PATH, the directory that pg_config prints, and the directories of Debian. */
 static inline bool find_postgres(postgres_server *server) {
     char path[PATH_MAX] = "";
     (void)snprintf(path, sizeof path, "%s", getenv("PATH") ? getenv("PATH") : "");
@@ -63,7 +63,8 @@ static inline bool find_postgres(postgres_server *server) {
     return is_found && has_postgres(server->programs);
 }
 
-/* Who runs the server when we are root, whom it refuses. */
+/* Selects the user that runs the server if the test runs as root, because the server refuses root.
+ */
 static inline const struct passwd *postgres_user(void) {
     if (geteuid() != 0) return NULL;
     const struct passwd *user = getpwnam("postgres");
@@ -75,17 +76,15 @@ static inline void become_postgres(const char *log_path) {
     (void)dup2(log, STDOUT_FILENO);
     (void)dup2(log, STDERR_FILENO);
     const struct passwd *user = postgres_user();
-    if (user &&
-        (setgroups(0, NULL) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
+    if (user && (setgroups(0, NULL) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0))
         _exit(126);
-    }
-    (void)!chdir("/"); /* the test's own directory may be closed to that user */
-    /* An immediate shutdown when the test dies. */
+    (void)!chdir("/"); /* that user may not be able to enter the test's own directory */
+    /* Requests an immediate shutdown if the test dies. */
     (void)prctl(PR_SET_PDEATHSIG, SIGQUIT);
 }
 
-/* The program's whole path is its first argument: initdb looks for postgres beside itself, and for
- * itself in PATH, where Debian does not have it. */
+/* The program's full path is its first argument: initdb looks for postgres beside itself, and for
+ * itself in PATH, where Debian does not install it. */
 static inline pid_t spawn_postgres(const postgres_server *server, const char *program,
                                    char *arguments[]) {
     char path[PATH_MAX];
@@ -137,18 +136,17 @@ static inline void remove_tree(const char *directory) {
     (void)nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* What it had to say, for whoever looks into a failed test. */
+/* Prints the server's log, for the analysis of a failed test. */
 static inline void print_postgres_log(const postgres_server *server) {
     char line[PATH_MAX];
     (void)snprintf(line, sizeof line, "%s/log", server->directory);
     FILE *log = fopen(line, "r");
-    while (log && fgets(line, sizeof line, log)) {
+    while (log && fgets(line, sizeof line, log))
         (void)fputs(line, stderr);
-    }
     if (log) (void)fclose(log);
 }
 
-/* A new, empty server; false (and nothing left) when it cannot be had. */
+/* Starts a new, empty server. Returns false, with nothing left behind, if that is not possible. */
 static inline bool make_postgres(postgres_server *server) {
     *server = (postgres_server){0};
     if (!find_postgres(server)) return false;

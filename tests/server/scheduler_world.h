@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler under test with a small job, a directory of its own, and nobody left behind. Include
- * after cmocka.h. */
+/* A scheduler under test with a small job and a directory of its own, and no processes left behind.
+ * Include after cmocka.h. */
 #ifndef HARPE_TESTS_SERVER_SCHEDULER_WORLD_H
 #define HARPE_TESTS_SERVER_SCHEDULER_WORLD_H
 
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/scheduler_host.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum { RANKS_MAX = 8, TIMEOUT_S = 20 };
 
@@ -75,7 +75,7 @@ static inline int tear_down(void **state) {
     closedir(directory);
     rmdir(w->directory);
     free(w);
-    /* Neither a zombie nor a child that runs is left. */
+    /* Checks that neither a zombie nor a running child is left. */
     int left = waitpid(-1, NULL, WNOHANG);
     return left == -1 && errno == ECHILD ? 0 : -1;
 }
@@ -118,7 +118,7 @@ static inline const char *write_file(world *w, const char *name, const char *tex
     return w->path;
 }
 
-/* Every rank reports one iteration of this energy. */
+/* Lets every rank report one iteration of this energy. */
 static inline harpe_status report(world *w, double energy_j) {
     static const double time_s = 1;
     harpe_profiling_result results[RANKS_MAX] = {0};

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `harpe serve` on a free port and talks to it over real sockets: what the Python tests of the
-server share. Every test has a directory of its own; every server, connection and file of it is gone
-at the end. HARPE names the program. Only Python's standard library."""
+"""Runs `harpe serve` on a free port and communicates with it over real sockets: the common part of
+the server's Python tests. Every test has a directory of its own. At the end, all its servers,
+connections and files are removed. HARPE names the program. Needs only Python's standard library."""
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
-LIMIT_S = int(os.environ.get("HARPE_TEST_LIMIT_S", "300"))  # of a wait: more than it takes
+LIMIT_S = int(os.environ.get("HARPE_TEST_LIMIT_S", "300"))  # of every wait: far more than is needed
 LISTENING = re.compile(r"harpe serve: listening on https?://(\S+):(\d+)")
 
 
@@ -35,11 +35,12 @@ class Answer:
 
 
 class Connection:
-    """One connection, one request at a time: plain bytes, so that nothing is corrected on the
-    way."""
+    """One connection, one request at a time. Uses plain bytes, so that no library corrects the
+    requests."""
 
-    def __init__(self, port, timeout=LIMIT_S):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port, timeout=LIMIT_S, connected=None):
+        """`connected`: a socket to use instead of a new one."""
+        self.socket = connected or socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pending = b""
 
@@ -77,7 +78,7 @@ class Connection:
         return taken
 
     def _chunk(self):
-        """b"": the last one."""
+        """Reads the next chunk. b"" is the last."""
         while b"\r\n" not in self.pending:
             self._more()
         line, self.pending = self.pending.split(b"\r\n", 1)
@@ -86,7 +87,7 @@ class Connection:
         return data
 
     def is_held(self, seconds=0.3):
-        """No answer comes within this time."""
+        """Checks that no answer arrives within this time."""
         self.socket.settimeout(seconds)
         try:
             self._more()
@@ -98,7 +99,7 @@ class Connection:
         self.socket.close()
 
     def reset(self):
-        """As when the client's machine kills it: no orderly end."""
+        """Closes the connection abruptly, as when the client's machine kills the client."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.close()
 
@@ -113,14 +114,14 @@ class Server:
     """A running `harpe serve`. Its log goes to a file, so that it never waits for a reader."""
 
     def __init__(self, directory, *arguments, port=0, environment=None, limits=None, before=()):
-        """`limits`: of open files, soft and hard. `before`: the words of a command that runs the
-        program, such as setpriv."""
+        """`limits`: soft and hard limit of open files. `before`: the words of a command that runs
+        the program, such as setpriv."""
         self.log_path = pathlib.Path(directory) / f"serve-{time.monotonic_ns()}.log"
         self.port = None
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [*map(str, before), HARPE, "serve", "--port", str(port), *map(str, arguments)], cwd=directory,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                [*map(str, before), HARPE, "serve", "--port", str(port), *map(str, arguments)],
+                cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 preexec_fn=limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)),
                 env=clean_environment({"STATE_DIRECTORY": str(directory)} | (environment or {})))
         end = time.monotonic() + LIMIT_S
@@ -153,8 +154,13 @@ class Server:
     def post(self, target, body=None, **headers):
         return self.call("POST", target, body, headers)
 
+    def metric(self, name):
+        """Returns the value of a metric without labels."""
+        text = self.get("/metrics").body.decode()
+        return float(re.search(rf"^{name} (\S+)$", text, re.MULTILINE).group(1))
+
     def stop(self, number=signal.SIGTERM):
-        """Its exit status."""
+        """Returns its exit status."""
         self.process.send_signal(number)
         return self.process.wait(LIMIT_S)
 
@@ -165,7 +171,7 @@ class Server:
 
 
 def clean_environment(changes=None):
-    """Without settings of whoever runs the tests."""
+    """Returns an environment without the settings of the user who runs the tests."""
     values = {name: value for name, value in os.environ.items()
               if not name.upper().startswith(("ZEUS_PFO_", "PERSEUS_"))}
     values.update(changes or {})
@@ -180,7 +186,8 @@ class ServerTest(unittest.TestCase):
         self._server = None
 
     def start(self, *arguments, plan=None, scheduler="PointSolution", port=0, **options):
-        """A server with a plan (a list of [instruction, MHz] lists) in this test's directory."""
+        """Starts a server with a plan (a list of [instruction, MHz] lists) in this test's
+        directory."""
         self.write_plan(plan if plan is not None else plan_for(1))
         server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
                         self.path / "dump", "--scheduler", scheduler, "--scheduler-args",
@@ -199,9 +206,32 @@ class ServerTest(unittest.TestCase):
         return connection
 
     def ask(self, server, job, rank, round_=None):
-        """A request for a schedule that is not waited for."""
+        """Sends a request for a schedule without waiting for the answer."""
         more = "" if round_ is None else f"&round={round_}"
         return self.connect(server).send("GET", f"/schedule/{job.id}?rank={rank}{more}")
+
+    def ask_and_not_read(self, server, target):
+        """Opens a socket that accepts only a few KiB of the answer before it is read."""
+        connection = socket.socket()
+        self.addCleanup(connection.close)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(LIMIT_S)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return connection
+
+    def train(self, server, job, rounds, first=0):
+        """Lets all ranks ask and report in each round. Returns the first clock of the last
+        schedule, if it has one."""
+        for round_ in range(first, first + rounds):
+            asking = [self.ask(server, job, rank, round_) for rank in range(job.size)]
+            for held in asking:
+                frequencies = self.expect(held.receive(), 200).json["frequencies"]
+                held.close()
+            for rank in range(job.size):
+                self.expect(server.post(f"/result/{job.id}?round={round_}",
+                                        result_of(rank, round_)), 200)
+        return frequencies[0][1] if frequencies else None
 
     def expect(self, answer, status, body=None):
         self.assertEqual(answer.status, status, answer)
@@ -210,7 +240,8 @@ class ServerTest(unittest.TestCase):
         return answer
 
     def expect_detail(self, answer, status, *words):
-        """An error of ours: one readable line that holds the words."""
+        """Checks that the answer is an error of the server: one readable line that contains the
+        words."""
         self.expect(answer, status)
         self.assertEqual(list(answer.json), ["detail"], answer)
         detail = answer.json["detail"]
@@ -226,14 +257,19 @@ class ServerTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"never: {what}")
             time.sleep(0.02)
 
+    def wait_for_log(self, server, text):
+        """Waits for a line of a scheduler's program, which may come after the program's answer."""
+        self.wait_until(lambda: text in server.log(), f"the log contains {text!r}: {server.log()}")
+
     def wait_for_waiting(self, server, job, count):
-        """Held requests are counted by the server, not by how much time went by."""
+        """Waits until the server counts this number of held requests, instead of waiting for a
+        time."""
         self.wait_until(lambda: server.get(f"/jobs/{job.id}").json["ranks_waiting"] == count,
                         f"{count} ranks wait")
 
 
 class Job:
-    """A job as its ranks know it, with its ranks' places in the order tp, pp, dp."""
+    """A job as its ranks know it. The ranks' places are in the order tp, pp, dp."""
 
     def __init__(self, job_id, pp, dp, tp):
         self.id, self.pp, self.dp, self.tp = job_id, pp, dp, tp
@@ -251,7 +287,7 @@ def plan_for(lists):
 
 
 def schedule_of(plan, rank, stage=None):
-    """What a rank gets of a plan."""
+    """Returns a rank's part of a plan."""
     return {"rank": rank, "frequencies": [list(e) for e in plan[rank if stage is None else stage]]}
 
 
@@ -277,7 +313,17 @@ def register(server, pp=1, dp=1, tp=1, ranks=True, **more):
     return job
 
 
+def register_many(server, count, pp=1, **more):
+    """Registers jobs without ranks on one connection. Returns their ids in this order."""
+    connection = server.connect()
+    answers = [connection.send("POST", "/register_job", job_info(pp, **more)).receive()
+               for _ in range(count)]
+    connection.close()
+    assert all(answer.status == 200 for answer in answers), answers
+    return [answer.json for answer in answers]
+
+
 __all__ = ["Answer", "Connection", "HARPE", "Job", "LIMIT_S", "Server", "ServerTest",
-           "clean_environment", "job_info", "json", "os", "plan_for", "register", "result_of",
-           "schedule_of", "signal", "socket", "subprocess", "threading", "time",
-           "unittest"]
+           "clean_environment", "job_info", "json", "os", "plan_for", "register",
+           "register_many", "result_of", "schedule_of", "signal", "socket", "subprocess",
+           "threading", "time", "unittest"]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a server: its wall's clock differs from the machine's by the seconds that the file
- * $SHIFTED_CLOCK holds as a 64-bit integer. The file may be written at any time; the clock jumps at
- * that moment. Monotonic clocks are as they are. */
+/* Preloaded into a server: its wall clock differs from the machine's by the seconds that the file
+ * $SHIFTED_CLOCK contains as a 64-bit integer. The file may be written at any time, and the clock
+ * jumps at that moment. Monotonic clocks do not change. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training job that is no more than its profile: answers every schedule of a scheduler with what
- * its ranks would have measured, noise and faults included, and says what the best offline plan
- * would have been. Include after cmocka.h. */
+/* A training job that consists of its profile: answers every schedule of a scheduler with the
+ * measurements of its ranks, including noise and faults, and knows the best offline plan. Include
+ * after cmocka.h. */
 #ifndef HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 #define HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 
@@ -16,20 +16,21 @@
 #include <harpe/plan.h>
 
 #include "base/array.h"
-#include "server/scheduler_host.h"
+#include "base/file.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum { SIMULATED_RANKS_MAX = 64, SIMULATED_ITERATIONS = 4, LOG_SIZE = 1 << 16 };
 
-/* What is true of the job, and changes as a test says. */
+/* The true properties of the job, which tests change. */
 typedef struct simulated_pipeline {
     harpe_profile *profile; /* of one GPU per stage */
     double blocking_power_w;
     int pp, dp, tp, microbatches;
     harpe_problem *problem; /* of all GPUs of a stage */
     double noise, time_factor, energy_factor;
-    double throttle[SIMULATED_RANKS_MAX]; /* of a stage: its instructions take that much longer */
+    double throttle[SIMULATED_RANKS_MAX]; /* of a stage: factor on the time of its instructions */
     double outside_time_s, outside_energy_j; /* of an iteration; energy: of all ranks */
-    double straggler_time_s;                 /* iterations take this long at least */
+    double straggler_time_s;                 /* lower limit of an iteration's time */
     uint64_t random;
 
     harpe_job_info job;
@@ -37,7 +38,7 @@ typedef struct simulated_pipeline {
     int *available_mhz;
     harpe_arena arena; /* of the results */
     harpe_profiling_result results[SIMULATED_RANKS_MAX];
-    harpe_plan ran; /* what the last schedule really takes, without noise */
+    harpe_plan ran; /* time and energy of the last schedule, without noise */
     int *frequency_mhz;
 
     char directory[64];
@@ -53,7 +54,7 @@ typedef struct simulated_pipeline {
         if ((call) != HARPE_OK) fail_msg("%s", (s)->error.message); \
     } while (0)
 
-/* ---- The truth ---------------------------------------------------------------------------- */
+/* ---- The truth ------------------------------------------------------------------------------- */
 
 static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harpe_profile *profile,
                                                int gpus) {
@@ -89,7 +90,7 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
     return problem;
 }
 
-/* The profile of a real model where there is one, else a synthesized one. */
+/* The profile of a real model if there is one, otherwise a synthesised profile. */
 static inline harpe_profile *simulated_profile(simulated_pipeline *s) {
     char path[512];
     harpe_profile *profile;
@@ -123,7 +124,7 @@ static inline void simulated_ranks(simulated_pipeline *s) {
                                         .available_frequency_count = entry->point_count};
 }
 
-/* `profile` is taken over; NULL: simulated_profile. */
+/* Takes ownership of `profile`; NULL: simulated_profile. */
 static inline simulated_pipeline *simulate(int pp, int dp, int tp, int microbatches,
                                            harpe_profile *profile) {
     simulated_pipeline *s = calloc(1, sizeof *s);
@@ -153,7 +154,7 @@ static inline void simulated_throttle(simulated_pipeline *s, int stage, double f
     s->problem = simulated_problem(s, s->profile, s->dp * s->tp);
 }
 
-/* Steps of another size from now on. */
+/* Changes the size of steps from now on. */
 static inline void simulated_microbatches(simulated_pipeline *s, int microbatches) {
     s->microbatches = microbatches;
     harpe_problem_free(s->problem);
@@ -184,9 +185,9 @@ static inline void simulated_free(simulated_pipeline *s) {
     free(s);
 }
 
-/* ---- Results ------------------------------------------------------------------------------ */
+/* ---- Results --------------------------------------------------------------------------------- */
 
-/* Around 1, with the pipeline's noise. */
+/* Returns a factor around 1, with the pipeline's noise. */
 static inline double simulated_noise(simulated_pipeline *s) {
     double sum = 0;
     for (int i = 0; i < 12; i++) {
@@ -202,14 +203,14 @@ static inline const harpe_profile_point *simulated_point(const simulated_pipelin
                                                          const char *instruction, int mhz) {
     const harpe_profile_entry *entry = harpe_profile_find(s->profile, stage, instruction);
     assert_non_null(entry);
-    for (size_t i = 0; i < entry->point_count; i++) {
+    for (size_t i = 0; i < entry->point_count; i++)
         if (mhz == 0 || entry->points[i].frequency_mhz == mhz) return &entry->points[i];
-    }
     fail_msg("stage %d '%s' has no %d MHz", stage, instruction, mhz);
     return NULL;
 }
 
-/* Values of one instruction on one rank, of all iterations; adds up what an iteration has. */
+/* Computes the values of one instruction on one rank, for all iterations, and adds to the sums of
+ * the iterations. */
 static inline void simulated_breakdown(simulated_pipeline *s, const harpe_frequency_schedule *list,
                                        const char *instruction, harpe_breakdown *times,
                                        harpe_breakdown *energies, double *time_s,
@@ -267,7 +268,7 @@ static inline void simulated_result(simulated_pipeline *s, const harpe_frequency
                                                       2};
 }
 
-/* An empty schedule stands for 1F1B at highest clocks: what a client runs then. */
+/* An empty schedule stands for 1F1B at the highest clocks, which is what a client then runs. */
 static inline harpe_frequency_schedule simulated_default(simulated_pipeline *s, int rank) {
     size_t count = 2 * (size_t)s->microbatches;
     harpe_scheduled_instruction *list = harpe_arena_alloc(&s->arena, count, sizeof *list);
@@ -277,11 +278,12 @@ static inline harpe_frequency_schedule simulated_default(simulated_pipeline *s, 
         .rank = rank, .instructions = list, .instruction_count = count};
 }
 
-/* The pipeline's own order: rank 0's list, then rank 1's. */
+/* The pipeline's own order: the list of rank 0, then that of rank 1, and so on. */
 static inline void simulated_run(simulated_pipeline *s) {
     harpe_arena_free(&s->arena);
     size_t at = 0;
-    /* Without a schedule, or with one of steps of another size: at highest clocks. */
+    /* Without a schedule, or with one for steps of another size, the job runs at the highest
+     * clocks. */
     bool is_empty = s->schedules[0].instruction_count != 2 * (size_t)s->microbatches;
     for (int p = 0; p < s->pp; p++) {
         size_t length = harpe_problem_rank_length(s->problem, p);
@@ -299,7 +301,7 @@ static inline void simulated_run(simulated_pipeline *s) {
     }
 }
 
-/* ---- Driving a scheduler ------------------------------------------------------------------ */
+/* ---- Driving a scheduler --------------------------------------------------------------------- */
 
 static inline void simulated_log(void *user, harpe_log_level level, const char *line) {
     simulated_pipeline *s = user;
@@ -328,11 +330,22 @@ static inline void next(simulated_pipeline *s) {
     must(s, harpe_scheduler_next(s->scheduler, &s->schedules, &s->error));
 }
 
-static inline harpe_status observe(simulated_pipeline *s) {
-    return harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->job.world_size, &s->error);
+/* Writes the file that the scheduler hands over, as the engine does. */
+static inline void write_file(simulated_pipeline *s) {
+    harpe_scheduler_file file = {0};
+    harpe_scheduler_take_file(s->scheduler, &file);
+    if (file.path) must(s, harpe_file_write(file.path, file.text, file.length, &s->error));
+    harpe_scheduler_file_free(&file);
 }
 
-/* Schedule, iterations, results. */
+static inline harpe_status observe(simulated_pipeline *s) {
+    harpe_status status =
+        harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->job.world_size, &s->error);
+    write_file(s);
+    return status;
+}
+
+/* Runs one round: schedule, iterations, results. */
 static inline void one_round(simulated_pipeline *s) {
     next(s);
     simulated_run(s);
@@ -355,7 +368,7 @@ static inline bool is_in_phase(simulated_pipeline *s, const char *phase) {
     return is_in;
 }
 
-/* Rounds until the scheduler is in that phase; how many. */
+/* Runs rounds until the scheduler is in that phase. Returns their number. */
 static inline int rounds_until(simulated_pipeline *s, const char *phase) {
     int rounds = 0;
     for (; !is_in_phase(s, phase); rounds++) {
@@ -365,18 +378,18 @@ static inline int rounds_until(simulated_pipeline *s, const char *phase) {
     return rounds;
 }
 
-static inline void wish(simulated_pipeline *s, harpe_scheduler_wish kind, double value) {
-    must(s, harpe_scheduler_wish_for(s->scheduler, kind, value, &s->error));
+static inline void wish(simulated_pipeline *s, harpe_scheduler_job_request kind, double value) {
+    must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
 }
 
-/* What the schedule that comes next really takes. */
+/* Computes the true time and energy of the next schedule. */
 static inline const harpe_plan *run_next(simulated_pipeline *s) {
     next(s);
     simulated_run(s);
     return &s->ran;
 }
 
-/* The fastest plan by the true profile; without its frequencies. */
+/* Returns the fastest plan by the true profile, without its frequencies. */
 static inline harpe_plan offline_plan(simulated_pipeline *s) {
     harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = 20};
     harpe_plan_set *set;

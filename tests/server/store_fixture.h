@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the store share: back-ends to run on, a loop, and changes that remember how
- * they were acknowledged. Include after cmocka.h. */
+/* The common part of the store's tests: back-ends, a loop, and changes that record their
+ * acknowledgement. Include after cmocka.h. */
 #ifndef HARPE_TESTS_SERVER_STORE_FIXTURE_H
 #define HARPE_TESTS_SERVER_STORE_FIXTURE_H
 
 #include "base/text.h"
+#include "http/loop.h"
 #include "postgres_server.h"
-#include "server/loop.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 #define JOB "2026-11-21-12-00-00+dp1+pp2+tp1+PointSolution"
 #define OTHER_JOB "2026-11-21-12-00-00.2+dp1+pp2+tp1+PointSolution+x"
@@ -56,9 +56,9 @@ static inline void run_sql(const fixture *f, const char *sql) {
     assert_true(has_worked);
 }
 
-/* ---- Set-up ------------------------------------------------------------------------------- */
+/* ---- Set-up ---------------------------------------------------------------------------------- */
 
-/* A directory, and a PostgreSQL where there is one. */
+/* Creates a directory, and a PostgreSQL server if PostgreSQL is installed. */
 static inline int make_fixture(fixture *f, const char *backend) {
     *f = (fixture){.backend = backend};
     (void)snprintf(f->directory, sizeof f->directory, "%s/harpe-store-XXXXXX",
@@ -75,7 +75,7 @@ static inline void destroy_fixture(fixture *f) {
     remove_tree(f->directory);
 }
 
-/* An empty store for one test. */
+/* Creates an empty store for one test. */
 static inline int begin_test(void **state) {
     fixture *f = *state;
     static int number = 0;
@@ -102,9 +102,9 @@ static inline int end_test(void **state) {
     return 0;
 }
 
-/* ---- Changes ------------------------------------------------------------------------------ */
+/* ---- Changes --------------------------------------------------------------------------------- */
 
-/* Stops the loop once `left` changes were acknowledged. */
+/* Stops the loop after `left` changes were acknowledged. */
 typedef struct acknowledgements {
     harpe_loop *loop;
     size_t left, failed;
@@ -153,10 +153,10 @@ static inline harpe_change change_of(harpe_change_kind kind, const char *job_id,
 
 static inline void store_one(fixture *f, harpe_change change) { store_changes(f, &change, 1); }
 
-/* ---- Reading back ------------------------------------------------------------------------- */
+/* ---- Reading back ---------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"JOB",     "RANK",  "ROUND", "RESULT", "STATE",
-                                         "FAILED",  "SEEN",  "WISH",  "END",    "BACK",
+static const char *const kind_names[] = {"JOB",     "RANK",  "ROUND",       "RESULT", "STATE",
+                                         "FAILED",  "SEEN",  "JOB_REQUEST", "END",    "BACK",
                                          "DELETED", "PROBE", "UPTIME"};
 
 static inline harpe_status append_record(void *user, const harpe_change *change,
@@ -173,15 +173,14 @@ static inline harpe_status append_record(void *user, const harpe_change *change,
     return HARPE_OK;
 }
 
-/* Everything that is stored must read as `expected`: lines of kind, job (a, b), round, rank,
- * number, text; those of results without the text. */
+/* Checks that the whole store reads as `expected`: lines of kind, job (a, b), round, rank, number,
+ * text. Lines of results have no text. */
 static inline void assert_loads(fixture *f, const char *job_id, const char *expected) {
     harpe_text text = {0};
     harpe_error error = {0};
     harpe_text_append(&text, "", 0);
-    if (harpe_store_load(f->store, job_id, append_record, &text, &error) != HARPE_OK) {
+    if (harpe_store_load(f->store, job_id, append_record, &text, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     assert_string_equal(text.data ? text.data : "", expected);
     harpe_text_free(&text);
 }

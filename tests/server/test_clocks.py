@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The wall's clock of a server may be set to any time at any moment: no job is evicted by that, no
-request hangs, and nothing that the server tells lies in the future. A small library
-(shifted_clock.c) shifts the clock of one server; the monotonic clocks go on as they are."""
-import re
+"""The wall clock of a server may be set to any time at any moment. This evicts no job and blocks no
+request, and no time that the server reports is in the future. A small library (shifted_clock.c)
+shifts the clock of one server. The monotonic clocks do not change."""
 import struct
 
 from postgres import Postgres, programs
@@ -14,7 +13,7 @@ IDLE_S = 240  # the server looks for idle jobs every 4 s
 
 
 class ShiftedServer:
-    """A server with a clock of its own."""
+    """A server with a shifted clock."""
 
     def __init__(self, test, name, shift_s=0, *arguments):
         self.file = test.path / f"{name}.clock"
@@ -30,7 +29,7 @@ class ShiftedServer:
 
     def shift(self, seconds):
         self.shift_s = seconds
-        # Not truncated: a server has it mapped.
+        # The file is not truncated, because a server has it mapped.
         file = os.open(self.file, os.O_WRONLY | os.O_CREAT, 0o600)
         os.pwrite(file, struct.pack("=q", seconds), 0)
         os.close(file)
@@ -38,24 +37,21 @@ class ShiftedServer:
     def now_s(self):
         return time.time() + self.shift_s
 
-    def metric(self, name):
-        text = self.server.get("/metrics").body.decode()
-        return float(re.search(rf"^{name} (\S+)$", text, re.MULTILINE).group(1))
-
 
 class ClockTest(ServerTest):
     def start_shifted(self, name, shift_s=0, *arguments):
         return ShiftedServer(self, name, shift_s, *(arguments or ("--store", self.path / "harpe.db")))
 
     def wait_for_check(self, shifted):
-        """The server looks for idle jobs: then it stores how long it has run."""
-        for _ in range(2):  # the first one may have begun before
-            before = shifted.metric("harpe_store_changes_total")
-            self.wait_until(lambda: shifted.metric("harpe_store_changes_total") > before,
+        """Waits for the server's check for idle jobs, which stores how long the server has run."""
+        for _ in range(2):  # the first check may have begun before
+            before = shifted.server.metric("harpe_store_changes_total")
+            self.wait_until(lambda: shifted.server.metric("harpe_store_changes_total") > before,
                             "the server looks for idle jobs")
 
     def check_times(self, shifted, begin):
-        """Nothing lies in the future, and ages are those of a clock that does not jump."""
+        """Checks that no time is in the future, and that ages come from a clock that does not
+        jump."""
         listed = shifted.server.get("/jobs").json["jobs"]
         now_s = shifted.now_s() + 2
         lasted_s = time.monotonic() - begin + 4
@@ -76,9 +72,9 @@ class ClockTest(ServerTest):
         held = self.ask(shifted.server, job, 0)
         self.wait_for_waiting(shifted.server, job, 1)
         ids = [job.id]
-        for days in (8, -8, 40000, -19000, 0):  # also beyond 2106, and before 1980
+        for days in (8, -8, 40000, -19000, 0):  # also after 2106 and before 1980
             with self.subTest(days=days):
-                for rank in range(2):  # a retry: the job is heard of
+                for rank in range(2):  # a retry: the server receives a request of the job
                     self.expect(shifted.server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
                 shifted.shift(days * DAY_S)
                 self.wait_for_check(shifted)
@@ -90,7 +86,7 @@ class ClockTest(ServerTest):
         other = self.ask(shifted.server, job, 1)
         self.expect(held.receive(), 200)
         self.expect(other.receive(), 200)
-        self.assertEqual(shifted.metric("harpe_jobs_evicted_total"), 0)
+        self.assertEqual(shifted.server.metric("harpe_jobs_evicted_total"), 0)
         self.assertEqual(shifted.server.stop(), 0)
 
     def test_a_start_with_a_wrong_clock_evicts_nobody(self):
@@ -103,7 +99,8 @@ class ClockTest(ServerTest):
         for days in (3650, -3650):
             self.assertEqual(shifted.server.stop(), 0)
             shifted = self.start_shifted("one", days * DAY_S)
-            begin = time.monotonic() - 20 * 365 * DAY_S  # seen before this start, by another clock
+            # the last request came before this start, by another clock
+            begin = time.monotonic() - 20 * 365 * DAY_S
             self.wait_for_check(shifted)
             self.check_times(shifted, begin)
             self.expect(shifted.server.get(f"/schedule/{job.id}?rank=0&round=0"), 200)
@@ -116,7 +113,7 @@ class ClockTest(ServerTest):
         self.addCleanup(postgres.close)
         servers = [self.start_shifted(name, days * DAY_S, "--store", postgres.where)
                    for name, days in (("a", 0), ("b", 30), ("c", -30))]
-        leads = lambda: [one for one in servers if one.metric("harpe_leads") == 1]
+        leads = lambda: [one for one in servers if one.server.metric("harpe_leads") == 1]
         job = None
         while servers:
             self.wait_until(leads, "one of them leads")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What changes among jobs is told as it happens: server-sent events over real sockets, against a
+"""The server reports changes of jobs as they happen: server-sent events over real sockets, from a
 real `harpe serve`."""
 from event_stream import Stream
 from server import *
@@ -17,7 +17,8 @@ class Events(ServerTest):
         return self.follow(server, f"/jobs/{job.id}/events", **more)
 
     def drain(self, stream):
-        """Until nothing happens any more: schedulers are made behind the last registration."""
+        """Waits until nothing happens any more. Schedulers are created after the last
+        registration."""
         while stream.next(1):
             pass
 
@@ -35,6 +36,47 @@ class Events(ServerTest):
         self.assertEqual([(job["job_id"], job["ranks_registered"]) for job in changed["jobs"]],
                          [(other.id, 1)])
         self.assertIsNone(stream.next(0.6))
+
+    def test_a_long_first_event_is_whole_whatever_happens_meanwhile(self):
+        """The event is created in pieces of some 64 KiB, and its reader sees one event."""
+        server = self.start("--set", "max_connections=1000")
+        ids = register_many(server, 3000, job_metadata="m" * 200)
+        connection = self.ask_and_not_read(server, "/events")
+        self.assertTrue(connection.recv(1, socket.MSG_PEEK))  # it has begun
+        job, = register_many(server, 1, job_metadata="new")
+        gone = (ids[0], ids[1500], ids[-1])
+        for one in gone:
+            self.expect(server.call("DELETE", f"/jobs/{one}"), 200)
+        reader = Stream(Connection(server.port, connected=connection), target=None)
+        self.expect(reader.answer, 200)
+        name, first = reader.next()
+        told = [row["job_id"] for row in first["jobs"]]
+        self.assertEqual((name, first["whole"], first["gone"]), ("jobs", True, []))
+        self.assertEqual(len(told), len(set(told)))
+        newest_first = ids[::-1]
+        places = [newest_first.index(one) for one in told if one != job]
+        self.assertEqual(places, sorted(places))
+        self.assertLessEqual(set(ids) - set(gone), set(told))
+        known = set(told)
+        while job not in known or known & set(gone):
+            _, changed = reader.next()
+            self.assertFalse(changed["whole"])
+            known |= {row["job_id"] for row in changed["jobs"]}
+            known -= set(changed["gone"])
+        self.assertEqual(known, (set(ids) | {job}) - set(gone))
+
+    def test_nobody_waits_for_a_long_first_event(self):
+        """The first event of 4000 jobs is not created in one piece: another request is answered
+        before the event has been read, and that answer does not wait for its end."""
+        server = self.start("--set", "max_connections=1000")
+        register_many(server, 4000, job_metadata="m" * 200)
+        stalled = [self.ask_and_not_read(server, "/events") for _ in range(6)]
+        for one in stalled:
+            self.assertTrue(one.recv(1))
+        # Each event would be 3 MB if it were created at once.
+        self.assertLess(server.metric("harpe_http_unread_bytes"), 6 * (1 << 19))
+        stream = self.follow(server)
+        self.assertEqual(len(stream.next()[1]["jobs"]), 4000)
 
     def test_ranks_are_told_by_state(self):
         server = self.start(plan=plan_for(5))
@@ -113,7 +155,7 @@ class Events(ServerTest):
         again = self.follow(server, last_id=stream.last_id)
         _, missed = again.next()
         self.assertEqual([job["job_id"] for job in missed["jobs"]], [changes.id])
-        # Another server, or this one after a restart, begins with everything.
+        # Another server, or this one after a restart, begins with all jobs.
         server.kill()
         anew = self.follow(self.start(), last_id=again.last_id)
         _, whole = anew.next()
@@ -176,17 +218,9 @@ class Events(ServerTest):
 
     def test_readers_that_read_nothing_do_not_hold_up_the_list_of_others(self):
         server = self.start("--set", "request_timeout=3600")
-        writer = self.connect(server)
-        for _ in range(2000):
-            self.expect(writer.send("POST", "/register_job",
-                                    job_info(job_metadata="m" * 200)).receive(), 200)
+        register_many(server, 2000, job_metadata="m" * 200)
         for _ in range(3):
-            connection = socket.socket()
-            self.addCleanup(connection.close)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.connect(("127.0.0.1", server.port))
-            connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            self.assertTrue(connection.recv(10))
+            self.assertTrue(self.ask_and_not_read(server, "/events").recv(10))
         self.assertEqual(len(self.follow(server).next()[1]["jobs"]), 2000)
 
 

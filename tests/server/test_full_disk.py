@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that are really full: small file systems in memory, mounted in a mount namespace of this
-test's own. Nothing that was answered is lost, and what could not be written is made up for when
-there is room again. Skipped where such a namespace cannot be made."""
+test. No answered data is lost, and missing files are written when there is room again. Skipped if
+such a namespace cannot be created."""
 import sys
 import unittest
 
@@ -31,7 +31,7 @@ def enter_own_mounts():
 
 class FullDiskTest(ServerTest):
     def disk(self, name, size):
-        """A file system of this many bytes."""
+        """Mounts a file system of this many bytes."""
         directory = self.path / name
         directory.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", directory],
@@ -40,7 +40,7 @@ class FullDiskTest(ServerTest):
         return directory
 
     def fill(self, directory):
-        """Until not one byte more can be written."""
+        """Writes until no further byte can be written."""
         with open(directory / "filler", "wb", buffering=0) as filler:
             for size in (MIB, 4096, 1):
                 try:
@@ -52,11 +52,6 @@ class FullDiskTest(ServerTest):
 
     def ids(self, server):
         return {job["job_id"] for job in server.get("/jobs").json["jobs"]}
-
-    def train(self, server, job, rounds, first=0):
-        for round_ in range(first, first + rounds):
-            self.expect(server.get(f"/schedule/{job.id}?rank=0&round={round_}"), 200)
-            self.expect(server.post(f"/result/{job.id}?round={round_}", result_of(0, round_)), 200)
 
     def wait_for_health(self, server, status):
         self.wait_until(lambda: server.get("/healthz").status == status, f"health {status}")

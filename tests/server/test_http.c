@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP over real sockets: what well-behaved clients get, each part of the protocol once. */
+/* HTTP over real sockets: the server's behaviour towards correct clients. Each part of the protocol
+ * is tested once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ static int tear_down(void **state) {
 #define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
 #define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
 
-/* ---- Requests and answers ----------------------------------------------------------------- */
+/* ---- Requests and answers -------------------------------------------------------------------- */
 
 static void answers_carry_the_usual_headers(void **state) {
     int fd = dial(*state);
@@ -121,7 +122,7 @@ static void a_large_answer_arrives_whole(void **state) {
     close(fd);
 }
 
-/* ---- Paths, queries, headers -------------------------------------------------------------- */
+/* ---- Paths, queries, headers ----------------------------------------------------------------- */
 
 static void paths_are_decoded_by_segment(void **state) {
     expect_once(*state, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
@@ -149,7 +150,7 @@ static void header_names_have_no_case(void **state) {
                 "GET /a | a | q=(none) | x-test=va lue");
 }
 
-/* ---- Bodies ------------------------------------------------------------------------------- */
+/* ---- Bodies ---------------------------------------------------------------------------------- */
 
 static void chunked_bodies_are_put_together(void **state) {
     int fd = dial(*state);
@@ -194,7 +195,7 @@ static void a_body_up_to_the_limit_is_taken(void **state) {
     free(body);
 }
 
-/* ---- Holding ------------------------------------------------------------------------------ */
+/* ---- Holding --------------------------------------------------------------------------------- */
 
 static void held_requests_are_answered_when_released(void **state) {
     enum { COUNT = 200 };
@@ -227,7 +228,7 @@ static void closing_the_server_lets_held_requests_go(void **state) {
     expect_end(fd);
 }
 
-/* ---- Streams ------------------------------------------------------------------------------ */
+/* ---- Streams --------------------------------------------------------------------------------- */
 
 static void a_stream_goes_on_until_the_server_ends_it(void **state) {
     enum { PIECES = 30, PIECE = 100001 };
@@ -277,7 +278,7 @@ static void streams_give_way_to_others(void **state) {
     free(hear_answer(stream, false).body);
     expect_once(w, GET("/a"), 200, NULL);
     expect_soon("gone", &w->gone, 1);
-    say(idle, GET("/release")); /* it has been idle longer, and is there */
+    say(idle, GET("/release")); /* it has been idle for longer, and still exists */
     expect_answer(idle, 200, "done");
     expect_answer(held, 200, "released");
     close(idle);
@@ -286,7 +287,7 @@ static void streams_give_way_to_others(void **state) {
     close_world(w);
 }
 
-/* ---- The door ----------------------------------------------------------------------------- */
+/* ---- The door -------------------------------------------------------------------------------- */
 
 static void without_the_token_only_open_paths_are_served(void **state) {
     (void)state;
@@ -353,7 +354,7 @@ static void ipv6_is_listened_on(void **state) {
     close_world(w);
 }
 
-/* ---- TLS ---------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------- */
 
 static char *read_file(const char *folder, const char *name) {
     char path[200], *text = NULL;
@@ -363,7 +364,7 @@ static char *read_file(const char *folder, const char *name) {
     return text;
 }
 
-/* A shell's commands with $D, the folder, and $U, the server. */
+/* Runs a shell command with $D, the folder, and $U, the server. */
 static void run_in(const char *folder, int port, const char *commands) {
     char line[1200];
     snprintf(line, sizeof line, "D=%s; U=https://127.0.0.1:%d; cd $D && %s", folder, port,
@@ -373,9 +374,8 @@ static void run_in(const char *folder, int port, const char *commands) {
 
 static void tls_is_spoken_with_a_certificate(void **state) {
     (void)state;
-    if (system("command -v openssl >/dev/null && command -v curl >/dev/null") != 0) { // NOLINT
+    if (system("command -v openssl >/dev/null && command -v curl >/dev/null") != 0) // NOLINT
         skip();
-    }
     char folder[] = "/tmp/harpe-tls-XXXXXX";
     assert_non_null(mkdtemp(folder));
     run_in(folder, 0,
@@ -383,7 +383,7 @@ static void tls_is_spoken_with_a_certificate(void **state) {
            "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout key -out cert "
            "2>/dev/null && head -c 300000 /dev/urandom >body");
     char *cert = read_file(folder, "cert"), *key = read_file(folder, "key");
-    assert_true(cert != NULL && key != NULL);
+    assert_true(cert && key);
     world *w = open_world((harpe_http_options){.tls_cert_pem = cert,
                                                .tls_key_pem = key,
                                                .request_timeout_ms = 1000,
@@ -398,7 +398,7 @@ static void tls_is_spoken_with_a_certificate(void **state) {
            "--next -sS --max-time 20 --cacert cert $U/work -o worked && cmp body echoed && "
            "test $(stat -c %s streamed) = 3000030 && "
            "test $(stat -c %s large) = 33554432 && test $(cat worked) = worked");
-    expect_end(silent); /* it never began to shake hands */
+    expect_end(silent); /* it has never begun the handshake */
     close_world(w);
     free(cert);
     free(key);

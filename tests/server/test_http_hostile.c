@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients that mean no good, or have bad luck: what they may cost, and that others are served
- * meanwhile. */
+/* Hostile and broken clients: their limits, and the service for other clients meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,12 +15,13 @@ static int set_up_with(void **state, int timeout_ms) {
     *state = open_world((harpe_http_options){.max_header_bytes = 4096,
                                              .max_connections = CONNECTIONS,
                                              .request_timeout_ms = timeout_ms,
-                                             .keep_alive_timeout_ms = PATIENCE_S * 1000});
+                                             .keep_alive_timeout_ms = TIMEOUT_S * 1000});
     return 0;
 }
 
-/* Deadlines are for the tests that wait for them: others may be kept from the processor. */
-static int set_up(void **state) { return set_up_with(state, PATIENCE_S * 1000); }
+/* The deadlines are for the tests that wait for them. Other tests use long ones, because they may
+ * get no processor time. */
+static int set_up(void **state) { return set_up_with(state, TIMEOUT_S * 1000); }
 static int set_up_hasty(void **state) { return set_up_with(state, TIMEOUT_MS); }
 
 static int tear_down(void **state) {
@@ -33,9 +33,9 @@ static int tear_down(void **state) {
 #define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
 #define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
-/* Says `bit` again and again until the server has had enough. */
+/* Sends `bit` repeatedly until the server ends the connection. */
 static void drip(int fd, const char *bit, int64_t pause_us) {
-    int64_t limit_ns = harpe_clock_ns() + PATIENCE_S * 1000000000LL;
+    int64_t limit_ns = harpe_clock_ns() + TIMEOUT_S * 1000000000LL;
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
     while (poll(&waiting, 1, 0) == 0) {
         assert_true(harpe_clock_ns() < limit_ns);
@@ -50,7 +50,7 @@ static void break_off(int fd) {
     close(fd); /* a reset */
 }
 
-/* ---- Time --------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 static void slow_headers_have_a_deadline(void **state) {
     int fd = dial(*state);
@@ -92,16 +92,15 @@ static void idle_connections_are_closed_in_time(void **state) {
     world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 500});
     int silent = dial(w);
     answer a = {0};
-    for (int i = 0; i < 20 && a.status == 0; i++) { /* it may be idle before it says a word */
+    for (int i = 0; i < 20 && a.status == 0; i++) { /* it may be idle before it sends anything */
         int fd = dial(w);
         say(fd, GET("/a"));
         free(a.body);
         a = hear_answer(fd, false);
-        if (a.status == 200) {
+        if (a.status == 200)
             expect_end(fd);
-        } else {
+        else
             close(fd);
-        }
     }
     assert_int_equal(a.status, 200);
     free(a.body);
@@ -127,7 +126,221 @@ static void an_answer_that_nobody_reads_is_given_up(void **state) {
     close(fd);
 }
 
-/* ---- Going away --------------------------------------------------------------------------- */
+/* ---- Large and small ------------------------------------------------------------------------- */
+
+static void fill_socket(int fd) {
+    static const char bytes[1 << 16];
+    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        continue;
+}
+
+/* Reads the answer to /counts. Returns the number after `word`. */
+static size_t hear_count(int fd, const char *word) {
+    answer a = hear_answer(fd, false);
+    const char *found = strstr(a.body, word);
+    assert_non_null(found);
+    size_t count = strtoul(found + strlen(word), NULL, 10);
+    free(a.body);
+    return count;
+}
+
+static size_t ask_count(int fd, const char *word) {
+    say(fd, GET("/counts"));
+    return hear_count(fd, word);
+}
+
+/* Stops the loop until go_on. Returns a connection. */
+static int pause_world(world *w) {
+    int paused = dial(w);
+    say(paused, GET("/pause"));
+    for (int i = 0; i < TIMEOUT_S * 100 && !atomic_load(&w->is_paused); i++)
+        usleep(10000);
+    return paused;
+}
+
+static void go_on(world *w, int paused) {
+    atomic_store(&w->is_paused, false);
+    expect_answer(paused, 200, "goes on");
+    close(paused);
+}
+
+/* All sockets are full, and a small request comes last. It waits for a small part of all bytes. */
+static void check_small_beside_large(const char *head) {
+    enum { LARGE = 60 };
+    world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)64 << 20});
+    int large[LARGE];
+    for (int i = 0; i < LARGE; i++) {
+        large[i] = dial(w);
+        say(large[i], head);
+    }
+    int small = dial(w);
+    say(small, GET("/a"));
+    expect_answer(small, 200, NULL); /* the server has accepted all of them */
+    int paused = pause_world(w);
+    for (int i = 0; i < LARGE; i++)
+        fill_socket(large[i]);
+    say(small, GET("/counts"));
+    go_on(w, paused);
+    size_t kib = hear_count(small, "bodies ");
+    if (kib > 1024) fail_msg("%zu KiB of bodies were read before a small request", kib);
+    for (int i = 0; i < LARGE; i++)
+        close(large[i]);
+    close(small);
+    close_world(w);
+}
+
+static void a_small_request_does_not_wait_for_large_bodies(void **state) {
+    (void)state;
+    check_small_beside_large(POST("/echo", "60000000"));
+    check_small_beside_large(CHUNKED("/echo") "3000000\r\n");
+}
+
+/* Returns the processor time of the server's thread in seconds. */
+static double time_of_loop(const world *w) {
+    clockid_t clock;
+    struct timespec now;
+    assert_int_equal(pthread_getcpuclockid(w->thread, &clock), 0);
+    assert_int_equal(clock_gettime(clock, &now), 0);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+typedef struct sender {
+    world *w;
+    atomic_bool *is_over;
+    pthread_t thread;
+} sender;
+
+static void *send_bodies(void *user) {
+    enum { LENGTH = 1 << 20 };
+    sender *s = user;
+    int fd = dial(s->w);
+    char *body = calloc(1, LENGTH);
+    while (!atomic_load(s->is_over)) {
+        say(fd, POST("/a", "1048576"));
+        say_bytes(fd, body, LENGTH);
+        expect_answer(fd, 200, NULL);
+    }
+    free(body);
+    close(fd);
+    return NULL;
+}
+
+static void large_bodies_leave_time_to_other_programs(void **state) {
+    enum { SENDERS = 4 };
+    world *w = *state;
+    sender senders[SENDERS];
+    atomic_bool is_over = false;
+    int small = dial(w);
+    say(small, GET("/a"));
+    expect_answer(small, 200, NULL);
+    for (int i = 0; i < SENDERS; i++) {
+        senders[i] = (sender){.w = w, .is_over = &is_over};
+        assert_int_equal(pthread_create(&senders[i].thread, NULL, send_bodies, &senders[i]), 0);
+    }
+    double begin_s = time_of_loop(w);
+    int64_t begin_ns = harpe_clock_ns();
+    while (harpe_clock_ns() - begin_ns < 1000000000) {
+        say(small, GET("/a"));
+        expect_answer(small, 200, NULL);
+        usleep(2000);
+    }
+    double share = (time_of_loop(w) - begin_s) / ((double)(harpe_clock_ns() - begin_ns) * 1e-9);
+    atomic_store(&is_over, true);
+    for (int i = 0; i < SENDERS; i++)
+        pthread_join(senders[i].thread, NULL);
+    if (share > 0.5) fail_msg("the loop used %.0f %% of the time", 100 * share);
+    close(small);
+}
+
+static void a_slow_body_gets_little_memory(void **state) {
+    world *w = *state;
+    int slow = dial(w), other = dial(w);
+    say(slow, POST("/echo", "1000000") "12345");
+    for (int i = 0; i < 100; i++) {
+        say(slow, "67890");
+        assert_true(ask_count(other, "bodies ") <= 16);
+    }
+    char more[100000] = {0};
+    say_bytes(slow, more, sizeof more);
+    while (ask_count(other, "bodies ") < sizeof more / 1024)
+        usleep(1000);
+    close(slow);
+    close(other);
+}
+
+/* ---- New and old connections ----------------------------------------------------------------- */
+
+enum { NEW = 200, ASKED = 48 };
+
+/* NEW clients send their first requests, and an established client sends ASKED requests at once.
+ * Each of these is answered with the number of requests so far. Sets *early and *late to the number
+ * of first requests that are served before the first and the last of them. */
+static void race(int max_connections, size_t *early, size_t *late) {
+    world *w = open_world((harpe_http_options){.max_connections = max_connections});
+    int new_ones[NEW], old = dial(w);
+    char requests[ASKED * sizeof GET("/counts")] = "";
+    for (int i = 0; i < ASKED; i++)
+        strcat(requests, GET("/counts"));
+    say(old, GET("/a"));
+    expect_answer(old, 200, NULL);
+    for (int i = 0; i < NEW; i++)
+        new_ones[i] = dial(w);
+    while (ask_count(old, "connections ") <= NEW)
+        usleep(1000);
+    size_t before = ask_count(old, "requests ") + 1; /* with the request that stops the loop */
+    int paused = pause_world(w);
+    for (int i = 0; i < NEW; i++)
+        say(new_ones[i], GET("/a"));
+    say(old, requests);
+    go_on(w, paused);
+    for (size_t i = 1; i <= ASKED; i++) {
+        *late = hear_count(old, "requests ") - before - i;
+        if (i == 1) *early = *late;
+    }
+    for (int i = 0; i < NEW; i++) {
+        expect_answer(new_ones[i], 200, NULL);
+        close(new_ones[i]);
+    }
+    close(old);
+    close_world(w);
+}
+
+static void established_clients_do_not_wait_for_first_requests(void **state) {
+    enum { SERVED = 64 };
+    size_t early, late;
+    (void)state;
+    /* A busy machine may stop the server's thread until it forgets the established client. */
+    for (int i = 0; i < 3; i++) {
+        race(2 * NEW, &early, &late);
+        if (early <= SERVED && late <= SERVED) break;
+    }
+    if (early > SERVED || late > SERVED)
+        fail_msg("%zu and %zu first requests were served before those of an established client",
+                 early, late);
+}
+
+static void all_first_requests_are_served_at_once_unless_there_is_a_crowd(void **state) {
+    size_t early, late;
+    (void)state;
+    race(8 * NEW, &early, &late);
+    assert_int_equal(late, NEW);
+}
+
+static void all_of_many_idle_connections_are_closed(void **state) {
+    enum { IDLE = 300 };
+    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 100});
+    (void)state;
+    int idle[IDLE];
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = dial(w);
+    for (int i = 0; i < IDLE; i++) {
+        expect_end(idle[i]);
+        close(idle[i]);
+    }
+    close_world(w);
+}
+
+/* ---- Going away ------------------------------------------------------------------------------ */
 
 static void a_client_that_closes_while_held_is_noticed(void **state) {
     world *w = *state;
@@ -179,7 +392,7 @@ static void an_answer_that_breaks_is_told_apart_from_one_that_arrived(void **sta
     assert_int_equal(atomic_load(&w->broken), 0);
 }
 
-/* ---- Nonsense --------------------------------------------------------------------------- */
+/* ---- Nonsense -------------------------------------------------------------------------------- */
 
 static void too_much_header_is_refused(void **state) {
     int fd = dial(*state);
@@ -196,7 +409,7 @@ static void too_much_header_is_refused(void **state) {
     expect_once(*state, request, 200, NULL);
 }
 
-/* ---- Grammar ------------------------------------------------------------------------------ */
+/* ---- Grammar --------------------------------------------------------------------------------- */
 
 static void what_is_not_http_is_refused(void **state) {
     static const struct {
@@ -295,6 +508,12 @@ int main(void) {
         TEST(idle_connections_are_closed_in_time),
         HASTY(a_held_request_has_no_deadline),
         HASTY(an_answer_that_nobody_reads_is_given_up),
+        TEST(a_small_request_does_not_wait_for_large_bodies),
+        TEST(large_bodies_leave_time_to_other_programs),
+        TEST(a_slow_body_gets_little_memory),
+        TEST(established_clients_do_not_wait_for_first_requests),
+        TEST(all_first_requests_are_served_at_once_unless_there_is_a_crowd),
+        TEST(all_of_many_idle_connections_are_closed),
         TEST(a_client_that_closes_while_held_is_noticed),
         TEST(a_client_that_was_gone_before_it_was_held_is_noticed),
         TEST(a_client_may_go_while_a_worker_works_for_it),

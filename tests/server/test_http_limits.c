@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server takes at most: large bodies, many connections, no descriptors left. */
+/* The limits of the server: large bodies, many connections, no free descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static int tear_down(void **state) {
 #define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
 #define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
-/* ---- Size --------------------------------------------------------------------------------- */
+/* ---- Size ------------------------------------------------------------------------------------ */
 
 static void a_body_that_is_announced_too_large_is_refused_at_once(void **state) {
     expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
@@ -52,7 +52,7 @@ static void a_chunked_body_is_refused_when_it_passes_the_limit(void **state) {
     expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
 }
 
-/* Address space: memory that is taken and never touched shows nowhere else. */
+/* The address space, because memory that is reserved and never used appears nowhere else. */
 static size_t virtual_bytes(void) {
     unsigned long pages = 0;
     FILE *statm = fopen("/proc/self/statm", "re");
@@ -80,7 +80,7 @@ static void a_claimed_length_takes_no_memory(void **state) {
 
 enum { HOARDS = 40 };
 
-/* How many of the connections have an answer to read, or have ended. */
+/* Returns how many of the connections have an answer to read or have ended. */
 static int count_answered(const int *fds, int count) {
     int answered = 0;
     for (int i = 0; i < count; i++) {
@@ -101,10 +101,10 @@ static void bodies_hoarded_by_many_give_way_to_new_ones(void **state) {
         say(hoards[i], POST("/echo", "1024"));
         say_bytes(hoards[i], most, sizeof most);
     }
-    expect_answer(hoards[0], 503, NULL); /* it has been at it longest */
+    expect_answer(hoards[0], 503, NULL); /* this request is the oldest */
     expect_once(w, POST("/echo", "4") "good", 200, "good");
-    /* The server may have answered before it has read what all others sent. */
-    for (int i = 0; i < PATIENCE_S * 100 && answered < 20; i++) {
+    /* The server may have answered before it has read the data of all others. */
+    for (int i = 0; i < TIMEOUT_S * 100 && answered < 20; i++) {
         if (i > 0) usleep(10000);
         answered = count_answered(hoards + 1, HOARDS - 1);
     }
@@ -127,7 +127,7 @@ static void bodies_that_are_worked_on_cost_no_other_sender_its_place(void **stat
     say(bare, POST("/echo", "4"));
     say(chatty, "GET /sl");
     expect_counts(w, "connections 5");
-    /* More than all who are sending could make room for. */
+    /* More memory than the closing of all senders would free. */
     int newcomer = dial(w);
     say(newcomer, POST("/echo", "12000"));
     say_bytes(newcomer, most, sizeof most);
@@ -185,18 +185,18 @@ static void memory_of_answered_bodies_is_free_again(void **state) {
     close_world(w);
 }
 
-/* ---- Answers that are not read ------------------------------------------------------------ */
+/* ---- Answers that are not read --------------------------------------------------------------- */
 
 enum { LARGE = 32 << 20 };
 
-/* Takes little before it reads. */
+/* The socket accepts little data before it reads. */
 static int ask_for_large(const world *w) {
     int fd = dial(w);
     say(fd, GET("/large"));
     return fd;
 }
 
-/* Reads the head and `length` bytes; false: the server has closed before. */
+/* Reads the head and `length` bytes. Returns false if the server has closed before. */
 static bool read_large(int fd, size_t length, bool has_head) {
     char *bytes = malloc(length);
     char head[4] = "";
@@ -213,12 +213,12 @@ static bool read_large(int fd, size_t length, bool has_head) {
 static void whoever_has_not_read_for_longest_gives_way(void **state) {
     (void)state;
     world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20,
-                                               .request_timeout_ms = PATIENCE_S * 1000});
+                                               .request_timeout_ms = TIMEOUT_S * 1000});
     int reads = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     int first = ask_for_large(w);
     expect_counts(w, "unread 64 MiB");
-    /* More than sockets hold: the server has sent some of it since. */
+    /* More than the sockets hold, so the server has sent some of it since. */
     assert_true(read_large(reads, LARGE / 2, true));
     int second = ask_for_large(w);
     expect_counts(w, "evicted 1 refused 0 timeouts 0 unread 64 MiB");
@@ -235,7 +235,7 @@ static void whoever_has_not_read_for_longest_gives_way(void **state) {
 static void a_single_answer_may_be_larger_than_all_together(void **state) {
     (void)state;
     world *w = open_world(
-        (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = PATIENCE_S * 1000});
+        (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = TIMEOUT_S * 1000});
     int only = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     assert_true(read_large(only, LARGE, true));
@@ -244,7 +244,7 @@ static void a_single_answer_may_be_larger_than_all_together(void **state) {
     close_world(w);
 }
 
-/* ---- Number ------------------------------------------------------------------------------- */
+/* ---- Number ---------------------------------------------------------------------------------- */
 
 static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
     world *w = *state;
@@ -285,7 +285,7 @@ static void a_house_full_of_held_requests_refuses_more(void **state) {
     expect_once(w, GET("/b"), 200, NULL);
 }
 
-/* ---- Who gives way, and the reserve ------------------------------------------------------- */
+/* ---- Replaced connections and the reserve ---------------------------------------------------- */
 
 static bool is_open(int fd) {
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
@@ -360,12 +360,12 @@ static void who_looks_is_answered_while_all_others_are_held(void **state) {
     assert_int_equal(a.status, 200);
     free(a.body);
     assert_true(read_large(stream, 100001, false));
-    /* One more takes the stranger's place, the next finds none. */
+    /* One more connection takes the stranger's place; the next finds no place. */
     int late = dial(w);
     say(late, GET("/hold"));
     expect_end(held[0]);
     expect_once(w, GET("/hold"), 503, NULL);
-    /* Newcomers take each other's places, not that of the stream. */
+    /* New connections replace each other, not the stream. */
     for (int i = 0; i < 30; i++)
         newcomers[i] = dial(w);
     expect_counts(w, "held 40");
@@ -404,14 +404,14 @@ static void running_out_of_descriptors_is_survived_and_told_once(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     while (filled < 4096 && (fillers[filled] = dup(0)) >= 0)
         filled++;
-    close(fillers[--filled]); /* one connection gets in, the next do not */
+    close(fillers[--filled]); /* one connection is accepted, the next are not */
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)harpe_http_port(w->http)),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
     for (int i = 0; i < 20; i++)
         assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
     expect_soon("warnings", &warnings, 1);
-    usleep(300000); /* another one would come now */
+    usleep(300000); /* a second warning would come in this time */
     for (int i = 0; i < filled; i++)
         close(fillers[i]);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

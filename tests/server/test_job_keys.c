@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs with a key: ranks that name the same one meet in the same job, whoever comes first and
- * however often they ask; a rank whose process was restarted finds its place in the round again. */
+/* Jobs with a key: ranks with the same key join the same job, in any order and with any number of
+ * requests. A rank whose process was restarted finds its place in the round again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,10 +32,9 @@ static char *id_of(asked *a) {
 static void ranks_with_the_same_key_meet_in_one_job(void **state) {
     engine *e = *state;
     engine_start(e);
-    asked *at_once[3]; /* the first is not stored yet when the others come */
-    for (int r = 0; r < 3; r++) {
+    asked *at_once[3]; /* the first registration is not stored yet when the others arrive */
+    for (int r = 0; r < 3; r++)
         at_once[r] = ask_with_key(e, "slurm-17", 3);
-    }
     char *first = id_of(at_once[0]);
     for (int r = 1; r < 3; r++) {
         char *other = id_of(at_once[r]);
@@ -81,7 +80,7 @@ static void key_is_free_again_once_its_job_is_evicted(void **state) {
     free(second);
 }
 
-/* The newest job of a key counts, also if the clock was set back before it came. */
+/* The newest job of a key is used, even if the clock was set back before it was created. */
 static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
     engine *e = *state;
     engine_clock_s = 1.7e9;
@@ -104,7 +103,7 @@ static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
     free(second);
 }
 
-/* Those that wait for it try for themselves. */
+/* The requests that wait for it try again themselves. */
 static void job_that_cannot_be_stored_keeps_no_key(void **state) {
     engine *e = *state;
     struct rlimit before, none;
@@ -125,7 +124,8 @@ static void job_that_cannot_be_stored_keeps_no_key(void **state) {
     free(id_of(ask_with_key(e, "k", 1)));
 }
 
-/* Rank 1 has reported and waits for round 1; rank 0's process dies with round 0 in hand. */
+/* Rank 1 has reported and waits for round 1. Rank 0's process dies after it has received round 0.
+ */
 static void restarted_rank_gets_the_round_that_it_lost(void **state) {
     engine *e = *state;
     engine_start(e);
@@ -149,7 +149,7 @@ static void restarted_rank_gets_the_round_that_it_lost(void **state) {
     free(job);
 }
 
-/* Its result is stored: it waits for the next round like everybody. */
+/* Its result is stored, so it waits for the next round like the other ranks. */
 static void restarted_rank_that_has_reported_waits_for_the_next_round(void **state) {
     engine *e = *state;
     engine_start(e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a job, found by number and one after the other, against a plain list of numbers, in
- * jobs of all depths of the tree. */
+/* The ranks of a job, found by number and in order, compared with a plain list of numbers, in jobs
+ * of all depths of the tree. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "server/job.h"
+#include "server/engine/job.h"
+#include "server/engine/job_ranks.h"
 
 enum { MOST = 1 << 24 };
 
@@ -26,7 +27,7 @@ static harpe_job *job_of_size(int size) {
 
 static int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Some from both ends, some from anywhere; sorted, each once. */
+/* Some numbers from both ends and some from anywhere, sorted, each once. */
 static int choose(int size, int *to) {
     int count = 0, kept = 0;
     for (int i = 0; i < SPOKEN_MAX; i++) {
@@ -55,7 +56,7 @@ static void ranks_are_found_where_they_were_made(void **state) {
         }
         int found = 0;
         const harpe_rank *slot;
-        for (int r = 0; (slot = harpe_job_next_rank(job, &r)) != NULL; r++) {
+        for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++) {
             assert_ptr_equal(harpe_job_rank(job, r), slot);
             if (!slot->taken_by) continue;
             assert_int_equal(r, spoken[found]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs, ranks and results as the engine takes them: what is accepted, what is a retry, what is a
- * conflict, what is refused and in which words; and that nothing is taken that was not stored. */
+/* How the engine handles jobs, ranks and results: what is accepted, a retry, a conflict, or
+ * refused, with which message; and that nothing is accepted before it is stored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,9 @@
 
 #include "base/text.h"
 #include "engine.h"
+#include "server/engine/eviction.h"
+#include "server/engine/job.h"
+#include "server/engine/job_view.h"
 
 static void unknown_job_is_named(void **state) {
     engine *e = *state;
@@ -82,7 +85,7 @@ static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
     free(job);
 }
 
-/* The first is not stored yet when the others come. */
+/* The first registration is not stored yet when the others arrive. */
 static void registrations_at_the_same_moment_are_ordered(void **state) {
     engine *e = *state;
     engine_start(e);
@@ -138,7 +141,7 @@ static void results_are_counted_once(void **state) {
            200, "null");
     assert_int_equal(harpe_jobs_count(e->jobs).results, 1);
     expect(ask_result(e, job, 1, -1, 6), 200, "null");
-    /* The round is over: this is still about it. */
+    /* The round has ended; this result still belongs to it. */
     expect(ask_result(e, job, 1, -1, 6), 200, "null");
     expect(ask_result(e, job, 1, -1, 7), 409, "round 0");
     (void)whole_round(e, job, 2, 1, -1);
@@ -147,7 +150,7 @@ static void results_are_counted_once(void **state) {
     free(job);
 }
 
-/* Over the size that is decoded on the loop. */
+/* Larger than results that the loop itself decodes. */
 static void large_result_is_taken(void **state) {
     engine *e = *state;
     engine_start(e);
@@ -155,9 +158,8 @@ static void large_result_is_taken(void **state) {
     (void)whole_round(e, job, 1, 0, -1);
     harpe_text body = {0};
     harpe_text_printf(&body, "{\"rank\":0,\"iter_time\":[");
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 5000; i++)
         harpe_text_printf(&body, "%s%d.5", i ? "," : "", i);
-    }
     harpe_text_printf(&body, "],\"iter_energy\":[]}");
     asked *gone = ask(e, HARPE_CALL_RESULT, job, 0, -1, body.data);
     harpe_jobs_forget(e->jobs, &gone->call);
@@ -207,7 +209,7 @@ static void nothing_is_taken_that_cannot_be_stored(void **state) {
     free(job);
 }
 
-/* ---- Eviction ----------------------------------------------------------------------------- */
+/* ---- Eviction -------------------------------------------------------------------------------- */
 
 static void evicted_job_is_gone_for_all(void **state) {
     engine *e = *state;
@@ -261,10 +263,9 @@ static void only_the_latest_evicted_jobs_are_known(void **state) {
     (void)state;
     harpe_job_table table = {0};
     harpe_job *first = add_evicted(&table, 0);
-    first->operations = 1; /* it is still being worked for */
-    for (int i = 1; i < HARPE_EVICTED_KEPT + 10; i++) {
+    first->operations = 1; /* a worker is still running for it */
+    for (int i = 1; i < HARPE_EVICTED_KEPT + 10; i++)
         (void)add_evicted(&table, i);
-    }
     assert_ptr_equal(harpe_job_table_find(&table, "job0"), first);
     assert_int_equal(table.count, HARPE_EVICTED_KEPT + 10);
     first->operations = 0;
@@ -300,7 +301,7 @@ static void metadata_has_a_limit(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
 }
 
-/* Both clocks go on, and the server looks who is idle. */
+/* Advances both clocks, and the server checks for idle jobs. */
 static void pass(engine *e, double seconds) {
     engine_clock_s += seconds;
     engine_steady_s += seconds;
@@ -324,13 +325,13 @@ static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     pass(e, 99);
     expect_held(e, held);
     expect(ask_register_rank(e, busy, 0, 0), 200, "null");
-    /* Looking at a job does not keep it. */
+    /* Reading a job does not count as a request of the job. */
     expect(ask(e, HARPE_CALL_SHOW, idle, 0, -1, NULL), 200, "gathering");
     pass(e, 1);
     expect(held, 410, "evicted");
     expect(ask_schedule(e, idle, 0, -1), 410, "evicted");
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
-    /* When it was last heard of is stored; time without a server is not idle. */
+    /* The time of the last request is stored. Time without a server does not count as idle. */
     engine_settle(e);
     engine_stop(e);
     pass(e, 1000);
@@ -356,7 +357,7 @@ static void clock_that_is_set_evicts_nobody(void **state) {
         pass(e, 10);
         expect_held(e, held);
     }
-    /* Heard of 30 s ago, as the clock counts now. */
+    /* The last request was 30 s ago, by the present clock. */
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"last_seen\":3999999980,");
     engine_clock_s = 1.6e9;
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"last_seen\":1599999970,");
@@ -368,7 +369,7 @@ static void clock_that_is_set_evicts_nobody(void **state) {
     free(job);
 }
 
-/* Not the time between two runs, whatever the clocks say of it. */
+/* The time between two runs does not count, whatever the clocks show. */
 static void idle_time_of_several_runs_is_added(void **state) {
     engine *e = *state;
     start_with_clocks(e, 10000);
@@ -377,12 +378,12 @@ static void idle_time_of_several_runs_is_added(void **state) {
     for (int run = 0; run < 2; run++) {
         engine_stop(e);
         engine_clock_s = run == 0 ? 4.0e9 : 1.0e9;
-        engine_steady_s = 17; /* the machine has booted */
+        engine_steady_s = 17; /* the machine was booted in between */
         engine_start(e);
         pass(e, run == 0 ? 3000 : 2000);
         assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
     }
-    /* Idle for 9000 s when it starts: then clients have an hour to speak. */
+    /* The job is idle for 9000 s at the start. Clients then have an hour for a request. */
     engine_restart(e);
     pass(e, 3599);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
@@ -391,7 +392,7 @@ static void idle_time_of_several_runs_is_added(void **state) {
     free(job);
 }
 
-static void job_that_is_heard_after_a_restart_is_young(void **state) {
+static void job_that_sends_requests_after_a_restart_is_young(void **state) {
     engine *e = *state;
     start_with_clocks(e, 10000);
     char *job = job_of(e, 2, NULL);
@@ -406,7 +407,7 @@ static void job_that_is_heard_after_a_restart_is_young(void **state) {
     free(job);
 }
 
-/* By the system's clocks and the timer of the loop: nobody asks for the check. */
+/* Uses the system's clocks and the timer of the loop, without an explicit check. */
 static void timer_evicts_a_job_that_idles(void **state) {
     engine *e = *state;
     e->settings.max_job_idle_time_s = 1;
@@ -433,7 +434,7 @@ static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
     free(job);
 }
 
-/* ---- Looking at it ------------------------------------------------------------------------ */
+/* ---- Looking at it --------------------------------------------------------------------------- */
 
 static void list_and_show_tell_the_state(void **state) {
     engine *e = *state;
@@ -495,7 +496,7 @@ int main(void) {
         ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
         ENGINE_TEST(clock_that_is_set_evicts_nobody),
         ENGINE_TEST(idle_time_of_several_runs_is_added),
-        ENGINE_TEST(job_that_is_heard_after_a_restart_is_young),
+        ENGINE_TEST(job_that_sends_requests_after_a_restart_is_young),
         ENGINE_TEST(timer_evicts_a_job_that_idles),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
         ENGINE_TEST(list_and_show_tell_the_state),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dumps: written for every round, made up for after the server was killed, flushed when it stops;
- * and what the store keeps for them, and keeps no longer. */
+/* Dumps: written for every round, completed after the server was killed, flushed when it stops; and
+ * the data that the store keeps for them, and for how long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "engine.h"
 
-/* ---- Files -------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static char *dump_path(engine *e, const char *job, const char *name) {
     static char path[PATH_MAX];
@@ -64,17 +64,15 @@ static void dump_that_fails_is_told_once_and_made_later(void **state) {
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
     engine_start(e);
     char *job = job_of(e, 2, NULL);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         (void)whole_round(e, job, 2, k, 5);
-    }
-    for (int i = 0; i < WAIT_LIMIT_MS && e->warnings == 0; i++) {
+    for (int i = 0; i < WAIT_LIMIT_MS && e->warnings == 0; i++)
         engine_run_ms(e, 1);
-    }
     assert_int_equal(e->warnings, 1);
     assert_false(harpe_jobs_are_idle(e->jobs));
     assert_int_equal(unlink(e->settings.dump_dir), 0);
     engine_settle(e);
-    assert_int_equal(e->warnings, 2); /* it works again */
+    assert_int_equal(e->warnings, 2); /* writing works again */
     assert_int_equal(access(dump_path(e, job, "ranks.json"), F_OK), 0);
     for (int k = 0; k < 3; k++) {
         char name[32];
@@ -84,20 +82,19 @@ static void dump_that_fails_is_told_once_and_made_later(void **state) {
     free(job);
 }
 
-/* The store keeps what waits to be dumped, so only so much may wait. */
+/* The store keeps the data of waiting dumps, so their number is limited. */
 static void dumps_that_always_fail_are_bounded(void **state) {
     engine *e = *state;
-    enum { ROUNDS = 520 }; /* two dumps each, and 1000 may wait */
+    enum { ROUNDS = 520 }; /* two dumps each; at most 1000 wait */
     dump_into(e);
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
     engine_start(e);
     char *job = job_of(e, 1, NULL);
-    for (int k = 0; k < ROUNDS; k++) {
+    for (int k = 0; k < ROUNDS; k++)
         (void)whole_round(e, job, 1, k, 5);
-    }
     assert_int_equal(unlink(e->settings.dump_dir), 0);
     engine_settle(e);
-    assert_int_equal(e->warnings, 2); /* it fails; some were given up */
+    assert_int_equal(e->warnings, 2); /* writing fails; some dumps were given up */
     assert_int_not_equal(access(dump_path(e, job, "0.sched.json"), F_OK), 0);
     assert_int_equal(access(dump_path(e, job, "519.sched.json"), F_OK), 0);
     free(job);
@@ -143,7 +140,7 @@ static void results_are_dumped_as_they_came_or_cleaned(void **state) {
     free(job);
 }
 
-/* ---- After a kill ------------------------------------------------------------------------- */
+/* ---- After a kill ---------------------------------------------------------------------------- */
 
 static void missing_dumps_are_made_up_for_after_a_restart(void **state) {
     static const char *const names[] = {"ranks.json", "0.prof.json", "1.prof.json", "1.sched.json"};
@@ -156,13 +153,11 @@ static void missing_dumps_are_made_up_for_after_a_restart(void **state) {
     (void)whole_round(e, job, 2, 0, 5);
     (void)whole_round(e, job, 2, 1, 6);
     engine_settle(e);
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < NAMES; i++)
         texts[i] = read_dump(e, job, names[i]);
-    }
     engine_stop(e);
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < NAMES; i++)
         assert_int_equal(unlink(dump_path(e, job, names[i])), 0);
-    }
     engine_start(e);
     engine_settle(e);
     for (int i = 0; i < NAMES; i++) {
@@ -198,7 +193,31 @@ static void half_written_dumps_are_removed_after_a_restart(void **state) {
     free(job);
 }
 
-/* The answer to the last result is not waited for. */
+/* A scheduler that cannot save its state needs the results of all rounds, so the store has more
+ * results than may wait to be dumped. After a restart none of these dumps is given up. */
+static void dumps_of_a_long_history_are_made_up_for_after_a_restart(void **state) {
+    engine *e = *state;
+    enum { ROUNDS = 1030 }; /* 1000 dumps of one rank may wait */
+    dump_into(e);
+    e->kind.class = &learner_with_history;
+    engine_start(e);
+    char *job = job_of(e, 1, NULL);
+    for (int k = 0; k < ROUNDS; k++) {
+        (void)whole_round(e, job, 1, k, 5);
+        if (k % 100 == 0) engine_settle(e);
+    }
+    engine_settle(e);
+    assert_int_equal(unlink(dump_path(e, job, "1.prof.json")), 0);
+    assert_int_equal(unlink(dump_path(e, job, "1029.prof.json")), 0);
+    engine_restart(e);
+    engine_settle(e);
+    assert_int_equal(e->warnings, 0);
+    free(read_dump(e, job, "1.prof.json"));
+    free(read_dump(e, job, "1029.prof.json"));
+    free(job);
+}
+
+/* The test does not wait for the answer to the last result. */
 static void round_that_ends_while_the_server_stops_is_dumped(void **state) {
     engine *e = *state;
     dump_into(e);
@@ -206,19 +225,17 @@ static void round_that_ends_while_the_server_stops_is_dumped(void **state) {
     char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     asked *results[2];
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         results[r] = ask_result(e, job, r, -1, r);
-    }
     harpe_jobs_stop(e->jobs);
     engine_settle(e);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(results[r], 200, "null");
-    }
     free(read_dump(e, job, "0.prof.json"));
     free(job);
 }
 
-/* ---- What the store keeps ----------------------------------------------------------------- */
+/* ---- Data in the store ----------------------------------------------------------------------- */
 
 static bool is_stored(engine *e, const char *job, int64_t round) {
     char *text;
@@ -240,7 +257,7 @@ static int stored_rounds(engine *e, const char *job) {
     return count;
 }
 
-/* A pipe in the place of a dump holds it up until somebody reads. */
+/* A pipe in place of a dump blocks it until a process reads. */
 static void rounds_are_kept_until_they_are_dumped(void **state) {
     engine *e = *state;
     dump_into(e);
@@ -248,9 +265,8 @@ static void rounds_are_kept_until_they_are_dumped(void **state) {
     char *job = job_of(e, 2, NULL);
     engine_settle(e);
     assert_int_equal(mkfifo(dump_path(e, job, "1.prof.json"), 0600), 0);
-    for (int k = 0; k < 14; k++) { /* more than wait with their results */
+    for (int k = 0; k < 14; k++) /* more than may wait with their results */
         (void)whole_round(e, job, 2, k, 5);
-    }
     assert_false(is_stored(e, job, 0));
     assert_true(is_stored(e, job, 1));
     assert_int_equal(stored_rounds(e, job), 13);
@@ -277,9 +293,8 @@ static void finished_job_keeps_two_rounds_and_goes_on_after_a_restart(void **sta
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, "finished");
-    for (int k = 0; k < 20; k++) {
+    for (int k = 0; k < 20; k++)
         (void)whole_round(e, job, 2, k, 5);
-    }
     assert_in_range(stored_rounds(e, job), 1, 2);
     assert_false(is_stored(e, job, 17));
     engine_restart(e);
@@ -295,6 +310,7 @@ int main(void) {
         ENGINE_TEST(dumps_that_always_fail_are_bounded),
         ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),
         ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart),
+        ENGINE_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart),
         ENGINE_TEST(half_written_dumps_are_removed_after_a_restart),
         ENGINE_TEST(round_that_ends_while_the_server_stops_is_dumped),
         ENGINE_TEST(rounds_are_kept_until_they_are_dumped),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tens of thousands of calls of one job that are answered in one go, on a stack that has no room
- * for a level of recursion for each of them. */
+/* Tens of thousands of calls of one job that are answered together, on a stack that is too small
+ * for one level of recursion per call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { MANY = 40000, STACK_BYTES = 512 << 10 };
 
-/* The main thread's stack grows up to the limit that holds at that moment. */
+/* The main thread's stack grows up to the current limit. */
 static int limit_stack(void **state) {
     (void)state;
     struct rlimit limit;
@@ -27,20 +27,18 @@ typedef asked *(*asking)(engine *e, const char *job, int number);
 static asked **ask_many(engine *e, const char *job, asking one) {
     asked **all = calloc(MANY, sizeof *all);
     assert_non_null(all);
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < MANY; i++)
         all[i] = one(e, job, i);
-    }
     return all;
 }
 
 static void expect_many(asked **all, int status, const char *contained) {
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < MANY; i++)
         expect(all[i], status, contained);
-    }
     free(all);
 }
 
-/* ---- The queue of a job ------------------------------------------------------------------- */
+/* ---- The queue of a job ---------------------------------------------------------------------- */
 
 static asked *ask_plan(engine *e, const char *job, int number) {
     (void)number;
@@ -52,7 +50,7 @@ static asked *ask_plan_or_frontier(engine *e, const char *job, int number) {
                            : ask_plan(e, job, number);
 }
 
-static void queued_wishes_that_nobody_takes_are_refused(void **state) {
+static void queued_job_requests_that_nobody_takes_are_refused(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
@@ -83,7 +81,7 @@ static void queued_calls_end_with_the_job_that_is_evicted(void **state) {
     free(job);
 }
 
-/* ---- Calls that wait for another one ------------------------------------------------------ */
+/* ---- Calls that wait for another one --------------------------------------------------------- */
 
 static asked *ask_first_rank(engine *e, const char *job, int number) {
     (void)number;
@@ -116,7 +114,7 @@ static void registrations_of_one_key_are_all_answered(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(queued_wishes_that_nobody_takes_are_refused),
+        ENGINE_TEST(queued_job_requests_that_nobody_takes_are_refused),
         ENGINE_TEST(queued_calls_end_with_the_job_that_fails),
         ENGINE_TEST(queued_calls_end_with_the_job_that_is_evicted),
         ENGINE_TEST(registrations_of_one_rank_are_all_answered),

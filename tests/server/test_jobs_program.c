@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job run by a scheduler program that dies: another one is shown every round so far, and clients
- * notice nothing; one that dies again and again fails the job with a readable line. */
+/* A job whose scheduler program dies. A new program receives every round so far, and clients notice
+ * nothing. A program that dies repeatedly makes the job fail with a readable line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "engine.h"
 
-/* Its clock is 1000 MHz plus all times of all results. Start N of it dies at its fourth question,
- * if N <= DEATHS; "starts" counts. */
+/* Its clock is 1000 MHz plus all times of all results. Its process number N dies at its fourth
+ * request if N <= DEATHS. The file "starts" counts the processes. */
 #define MORTAL(deaths) \
     "import json, sys\n" \
     "starts = open(sys.argv[1], 'a+'); starts.write('x'); starts.flush(); starts.seek(0)\n" \
@@ -56,9 +56,8 @@ static void program_that_dies_again_fails_the_job(void **state) {
     engine *e = *state;
     harpe_scheduler_kind *kind = start_with(e, MORTAL("2"));
     char *job = job_of(e, 2, NULL);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         (void)whole_round(e, job, 2, k, 5);
-    }
     expect(ask_schedule(e, job, 0, -1), 500, "ended without an answer");
     engine_stop(e);
     harpe_scheduler_kind_close(kind);

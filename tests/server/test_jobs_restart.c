@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that dies at any moment. A job of three ranks is run by a process that is killed after
- * its n-th answer, for every n, or at random moments; the next process goes on with the same store
- * and clients that repeat what was not answered. What the clients saw must be what an undisturbed
- * server would have shown them: the schedules depend on every result of every round. */
+/* A server that dies at any moment. A process runs a job of three ranks and is killed after its
+ * n-th answer, for every n, or at random moments. The next process continues with the same store,
+ * and clients repeat the requests without an answer. The clients must see the same as with a server
+ * that was not killed. The schedules depend on every result of every round. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,11 +17,12 @@
 
 enum { RANKS = 3, ROUNDS = 4, ANSWERS = 1 + RANKS * (1 + 2 * ROUNDS) };
 
-/* What the clients know; it outlives the server. */
+/* The state of the clients, which survives the server. */
 typedef struct clients {
     char job[600];
-    int step[RANKS];              /* answered so far: registration, schedule 0, result 0, ... */
-    int frequency[RANKS][ROUNDS]; /* as handed out */
+    /* number of answers so far: registration, schedule 0, result 0, ... */
+    int step[RANKS];
+    int frequency[RANKS][ROUNDS]; /* as received */
     char mistake[300];
     int answers;
 } clients;
@@ -33,20 +34,19 @@ static clients *shared_clients(void) {
 }
 
 static bool are_done(const clients *c) {
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < RANKS; r++)
         if (c->step[r] < 1 + 2 * ROUNDS) return false;
-    }
     return true;
 }
 
-/* ---- One life of the server --------------------------------------------------------------- */
+/* ---- One run of the server ------------------------------------------------------------------- */
 
 typedef struct life {
     engine *e;
     clients *c;
-    int answers_left; /* then it dies; 0: lives on */
+    int answers_left; /* number of answers before it dies; 0: does not die */
     bool dies_before_it_is_known;
-    bool names_rounds; /* the clients say which round they mean */
+    bool names_rounds; /* clients send the number of their round */
 } life;
 
 typedef struct rank_client {
@@ -149,9 +149,8 @@ static int live(life *l) {
         send_next(&ranks[r]);
     }
     if (harpe_loop_after(e->loop, WAIT_LIMIT_MS, engine_is_late, e, &timer, NULL)) return 1;
-    while (!are_done(l->c) && !l->c->mistake[0] && !e->is_late) {
+    while (!are_done(l->c) && !l->c->mistake[0] && !e->is_late)
         (void)harpe_loop_run(e->loop, NULL);
-    }
     if (e->is_late) (void)snprintf(l->c->mistake, sizeof l->c->mistake, "the job hangs");
     return 0;
 }
@@ -161,7 +160,7 @@ static void run_life(life l, unsigned kill_after_us) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        /* It just stops, as a server that dies does: nothing is closed. */
+        /* The process exits without closing anything, like a server that dies. */
         _exit(live(&l));
     }
     if (kill_after_us > 0) {
@@ -174,22 +173,20 @@ static void run_life(life l, unsigned kill_after_us) {
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 }
 
-/* ---- What must come out ------------------------------------------------------------------- */
+/* ---- Expected results ------------------------------------------------------------------------ */
 
 static void check_schedules(const clients *c) {
     int learnt = 0;
     assert_true(are_done(c));
     for (int k = 0; k < ROUNDS; k++) {
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < RANKS; r++)
             assert_int_equal(c->frequency[r][k], 1000 + learnt % 10000);
-        }
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < RANKS; r++)
             learnt = (learnt * 31 + 10 * k + r + 1) % 1000003;
-        }
     }
 }
 
-/* Records as a last server finds them: one job, every result of every kept round once. */
+/* Records as a last server finds them: one job, and every result of every kept round once. */
 static void check_counts(engine *e, const clients *c) {
     engine_start(e);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
@@ -205,7 +202,7 @@ static void fresh_store(engine *e, clients *c) {
     (void)snprintf(e->where, sizeof e->where, "sqlite:%s/%d.db", e->directory, number++);
 }
 
-/* Dies at answer n, and in its second life at answer m after that. */
+/* Dies at answer n, and after a restart at answer m. */
 static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_known) {
     clients *c = shared_clients();
     for (int n = 1; n < ANSWERS; n++) {
@@ -262,9 +259,9 @@ static void server_may_die_at_any_moment(void **state) {
     munmap(c, sizeof *c);
 }
 
-/* ---- In one process ----------------------------------------------------------------------- */
+/* ---- In one process -------------------------------------------------------------------------- */
 
-static void wishes_survive(void **state) {
+static void job_requests_survive(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, NULL);
@@ -274,15 +271,14 @@ static void wishes_survive(void **state) {
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
     engine_restart(e); /* within a round */
     expect(ask_schedule(e, job, 0, -1), 200, "201000");
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(ask_result(e, job, r, -1, 0), 200, "null");
-    }
     engine_restart(e); /* after it */
     assert_int_equal(whole_round(e, job, 2, 1, 0), 301000);
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":4}"), 200, "null");
     engine_restart(e); /* between rounds */
     assert_int_equal(whole_round(e, job, 2, 2, 0), 401001);
-    engine_restart(e); /* and once it is in the state */
+    engine_restart(e); /* and after it is part of the state */
     assert_int_equal(whole_round(e, job, 2, 3, 0) / 100000, 4);
     free(job);
 }
@@ -319,7 +315,7 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
     free(job);
 }
 
-/* ---- Ends --------------------------------------------------------------------------------- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static asked *ask_end(engine *e, const char *job, int rank) {
     char body[32];
@@ -362,9 +358,8 @@ static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
     engine_start(e);
     char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(ask_end(e, job, r), 200, "null");
-    }
     expect_state(e, job, "ended");
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
     expect_state(e, job, "gathering");
@@ -419,7 +414,7 @@ static void key_of_an_ended_job_may_get_another_shape(void **state) {
     engine_start(e);
     char *job = register_key(e, 1);
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
-    assert_null(register_key(e, 2)); /* 409: it lives */
+    assert_null(register_key(e, 2)); /* 409: the job has not ended */
     expect(ask_end(e, job, 0), 200, "null");
     char *same = register_key(e, 1);
     assert_string_equal(same, job);
@@ -446,7 +441,7 @@ int main(void) {
         ENGINE_TEST(job_with_history_is_lived_through_again),
         ENGINE_TEST(clients_may_name_rounds),
         ENGINE_TEST(server_may_die_at_any_moment),
-        ENGINE_TEST(wishes_survive),
+        ENGINE_TEST(job_requests_survive),
         ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
         ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
     };

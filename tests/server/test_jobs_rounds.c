@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds: who is held and until when, what a retry gets, what a client's loss does, what wishes
- * and failures do. */
+/* Rounds: which requests are held and until when, the answer to a retry, the effect of a lost
+ * client, and the effect of job requests and failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ static void forget(engine *e, asked *a) {
     asked_free(a);
 }
 
-/* ---- Who is held -------------------------------------------------------------------------- */
+/* ---- Held requests --------------------------------------------------------------------------- */
 
 static void schedules_are_handed_out_when_all_ask(void **state) {
     engine *e = *state;
@@ -26,9 +26,8 @@ static void schedules_are_handed_out_when_all_ask(void **state) {
     expect(ask_schedule(e, job, -1, -1), 422, "value_error.number.not_ge");
     expect(ask_schedule(e, job, 0, 1), 409, "the next one is 0");
     asked *before = ask_schedule(e, job, 0, -1);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(ask_register_rank(e, job, r, r), 200, "null");
-    }
     expect_held(e, before);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 1);
     asked *last = ask_schedule(e, job, 1, 0);
@@ -40,6 +39,21 @@ static void schedules_are_handed_out_when_all_ask(void **state) {
     assert_string_equal(last->body, "{\"rank\":1,\"frequencies\":[[\"forward\",1000]]}");
     asked_free(last);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
+    free(job);
+}
+
+static void engine_goes_on_from_the_loop_and_not_inside_a_call(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    asked *first = ask_schedule(e, job, 0, -1);
+    expect_held(e, first);
+    assert_int_equal(harpe_store_count(e->store).queued, 0);
+    asked *last = ask_schedule(e, job, 1, -1);
+    assert_int_equal(harpe_store_count(e->store).queued, 0);
+    assert_false(harpe_jobs_are_idle(e->jobs));
+    expect(last, 200, "\"rank\":1");
+    expect(first, 200, "\"rank\":0");
     free(job);
 }
 
@@ -70,7 +84,7 @@ static void request_that_comes_late_replaces_no_later_one(void **state) {
     free(job);
 }
 
-/* The oldest of them makes room, and is the very request that is replaced. */
+/* The oldest of them is dropped, which is the request that is replaced. */
 static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
     engine *e = *state;
     e->settings.max_connections = 16; /* two requests for unregistered ranks are held */
@@ -112,13 +126,15 @@ static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
     asked *lost = ask_schedule(e, job, 0, -1);
     engine_settle(e);
     asked *other = ask_schedule(e, job, 1, -1);
+    engine_run_ms(e, 0); /* begins to store the round */
+    assert_int_equal(harpe_store_count(e->store).queued, 1);
     forget(e, lost);
     expect(other, 200, "\"rank\":1");
     asked *again = ask_schedule(e, job, 0, -1);
     await(again);
     assert_int_equal(again->round, 0);
     expect(again, 200, "\"rank\":0");
-    /* Once: now it waits for the next round. */
+    /* Answered once: now it waits for the next round. */
     asked *next = ask_schedule(e, job, 0, -1);
     expect_held(e, next);
     forget(e, next);
@@ -135,9 +151,8 @@ static void rank_gets_its_round_again_when_it_says_so(void **state) {
     asked *next = ask_schedule(e, job, 0, 1);
     expect_held(e, next);
     expect(ask_schedule(e, job, 0, 2), 409, "the next one is 1");
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(ask_result(e, job, r, -1, 7), 200, "null");
-    }
     expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
     await(next);
     assert_int_equal(next->round, 1);
@@ -156,7 +171,7 @@ static void answer_that_did_not_arrive_is_given_again(void **state) {
     harpe_jobs_delivered(e->jobs, job, 5, 0, false);
     harpe_jobs_delivered(e->jobs, "unknown", 1, 0, false);
     expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
-    /* Its loss is noticed only after it came back. */
+    /* The server notices the loss only after the client has come back. */
     asked *back = ask_schedule(e, job, 0, -1);
     expect_held(e, back);
     harpe_jobs_delivered(e->jobs, job, 0, 0, false);
@@ -164,7 +179,7 @@ static void answer_that_did_not_arrive_is_given_again(void **state) {
     free(job);
 }
 
-/* ---- Learning ----------------------------------------------------------------------------- */
+/* ---- Learning -------------------------------------------------------------------------------- */
 
 static void scheduler_learns_from_all_results_in_rank_order(void **state) {
     engine *e = *state;
@@ -182,12 +197,11 @@ static void finished_scheduler_serves_its_last_schedule_for_ever(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, "finished");
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++)
         assert_int_equal(whole_round(e, job, 2, k, k), 1000);
-    }
     expect(ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL), 200, "{\"observed\":0}");
-    /* Old results are kept no longer; those of the last two rounds are. */
-    expect(ask_result(e, job, 0, 0, 0), 409, "kept no longer");
+    /* Old results are removed; those of the last two rounds are kept. */
+    expect(ask_result(e, job, 0, 0, 0), 409, "no longer kept");
     expect(ask_result(e, job, 0, 2, 2), 200, "null");
     free(job);
 }
@@ -214,9 +228,9 @@ static void failing_scheduler_tells_everyone(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).failed, 3);
 }
 
-/* ---- Wishes ------------------------------------------------------------------------------- */
+/* ---- Job requests ---------------------------------------------------------------------------- */
 
-static void wish_bodies_are_checked(void **state) {
+static void job_request_bodies_are_checked(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, NULL);
@@ -235,30 +249,28 @@ static void wish_bodies_are_checked(void **state) {
         {HARPE_CALL_PLAN, "{\"time\":", "value_error.jsondecode"},
         {HARPE_CALL_PLAN, "[]", "type_error.dict"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect(ask(e, bad[i].kind, job, 0, -1, bad[i].body), 422, bad[i].answer);
-    }
     free(job);
 }
 
-static void wish_changes_the_next_round(void **state) {
+static void job_request_changes_the_next_round(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = register_job(e, 2, NULL);
     expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 409, "0 of 2 ranks");
     free(job);
     job = job_of(e, 2, NULL);
-    /* Before the first round, also while the scheduler is being made. */
+    /* Before the first round, also while the scheduler is being created. */
     expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 200, "null");
     assert_int_equal(whole_round(e, job, 2, 0, -1), 201000);
     /* While a round runs. */
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
     expect(ask_schedule(e, job, 0, 0), 200, "201000");
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(ask_result(e, job, r, -1, 0), 200, "null");
-    }
     assert_int_equal(whole_round(e, job, 2, 1, 0), 301000);
-    /* Between rounds, with one rank asking already. */
+    /* Between rounds, while one rank is already asking. */
     asked *held = ask_schedule(e, job, 0, -1);
     expect_held(e, held);
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":4}"), 200, "null");
@@ -268,20 +280,20 @@ static void wish_changes_the_next_round(void **state) {
     free(job);
 }
 
-static void wish_moves_a_finished_scheduler(void **state) {
+static void job_request_moves_a_finished_scheduler(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, "finished");
     (void)whole_round(e, job, 2, 0, 1);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
-    /* The host serves what a finished scheduler said last. */
+    /* The host serves the last schedules of a finished scheduler. */
     (void)whole_round(e, job, 2, 1, 1);
     engine_restart(e);
     (void)whole_round(e, job, 2, 2, 1);
     free(job);
 }
 
-static void scheduler_without_wishes_refuses_them(void **state) {
+static void scheduler_that_takes_no_job_requests_refuses_them(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
@@ -293,7 +305,7 @@ static void scheduler_without_wishes_refuses_them(void **state) {
     free(job);
 }
 
-static void forgotten_wish_harms_nobody(void **state) {
+static void forgotten_job_request_harms_nobody(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, "slow");
@@ -312,49 +324,42 @@ static void round_is_handed_out_before_more_is_looked_at(void **state) {
     char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *looks[4], *asks[2];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         looks[i] = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
-    }
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         asks[r] = ask_schedule(e, job, r, 1);
-    }
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         await(asks[r]);
-    }
     assert_false(looks[1]->is_answered);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         expect(asks[r], 200, "forward");
-    }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         expect(looks[i], 200, "observed");
-    }
     free(job);
 }
 
-static void wish_behind_a_look_counts_in_the_next_round(void **state) {
+static void job_request_behind_a_frontier_request_counts_in_the_next_round(void **state) {
     engine *e = *state;
     engine_start(e);
     char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *first = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
     asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
-    asked *wish = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
+    asked *request = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
     asked *asks[2];
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2; r++)
         asks[r] = ask_schedule(e, job, r, 1);
-    }
     await(asks[1]);
-    assert_true(wish->is_answered);
-    for (int r = 0; r < 2; r++) {
+    assert_true(request->is_answered);
+    for (int r = 0; r < 2; r++)
         expect(asks[r], 200, "forward");
-    }
     expect(first, 200, "observed");
     expect(second, 200, "observed");
-    expect(wish, 200, "null");
+    expect(request, 200, "null");
     free(job);
 }
 
-/* ---- Many --------------------------------------------------------------------------------- */
+/* ---- Many ------------------------------------------------------------------------------------ */
 
 enum { MANY = 2048 };
 
@@ -363,15 +368,12 @@ static void thousands_of_ranks_pass_in_a_moment(void **state) {
     engine_start(e);
     char *job = register_job(e, MANY, NULL);
     asked **all = calloc(MANY, sizeof *all);
-    for (int r = 0; r < MANY; r++) {
+    for (int r = 0; r < MANY; r++)
         all[r] = ask_register_rank(e, job, r, r);
-    }
-    for (int r = 0; r < MANY; r++) {
+    for (int r = 0; r < MANY; r++)
         expect(all[r], 200, "null");
-    }
-    for (int r = 0; r < MANY; r++) {
+    for (int r = 0; r < MANY; r++)
         all[r] = ask_schedule(e, job, r, -1);
-    }
     for (int r = 0; r < MANY; r++) {
         char own[32];
         (void)snprintf(own, sizeof own, "{\"rank\":%d,", r);
@@ -385,6 +387,7 @@ static void thousands_of_ranks_pass_in_a_moment(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         ENGINE_TEST(schedules_are_handed_out_when_all_ask),
+        ENGINE_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call),
         ENGINE_TEST(retry_replaces_the_earlier_request),
         ENGINE_TEST(request_that_comes_late_replaces_no_later_one),
         ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced),
@@ -395,13 +398,13 @@ int main(void) {
         ENGINE_TEST(scheduler_learns_from_all_results_in_rank_order),
         ENGINE_TEST(finished_scheduler_serves_its_last_schedule_for_ever),
         ENGINE_TEST(failing_scheduler_tells_everyone),
-        ENGINE_TEST(wish_bodies_are_checked),
-        ENGINE_TEST(wish_changes_the_next_round),
-        ENGINE_TEST(wish_moves_a_finished_scheduler),
-        ENGINE_TEST(scheduler_without_wishes_refuses_them),
-        ENGINE_TEST(forgotten_wish_harms_nobody),
+        ENGINE_TEST(job_request_bodies_are_checked),
+        ENGINE_TEST(job_request_changes_the_next_round),
+        ENGINE_TEST(job_request_moves_a_finished_scheduler),
+        ENGINE_TEST(scheduler_that_takes_no_job_requests_refuses_them),
+        ENGINE_TEST(forgotten_job_request_harms_nobody),
         ENGINE_TEST(round_is_handed_out_before_more_is_looked_at),
-        ENGINE_TEST(wish_behind_a_look_counts_in_the_next_round),
+        ENGINE_TEST(job_request_behind_a_frontier_request_counts_in_the_next_round),
         ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

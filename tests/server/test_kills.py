@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that is killed goes on where it was: a small sample of bench/kill_server."""
+"""A killed server continues where it was: a small sample of bench/kill_server."""
 import unittest
 
 import kill_trial
@@ -10,7 +10,7 @@ class Kills(unittest.TestCase):
         outcome = kill_trial.kill_many(5, jobs=4, ranks=8, per_trial=5, longest_s=0.8)
         self.assertEqual(outcome.problems, [], outcome)
         self.assertEqual(outcome.kills, 5)
-        self.assertGreaterEqual(outcome.rounds, 4 * 2)  # two follow the last kill
+        self.assertGreaterEqual(outcome.rounds, 4 * 2)  # two rounds follow the last kill
 
 
 if __name__ == "__main__":

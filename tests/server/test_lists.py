@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Long answers: lists of jobs in pages and in pieces, jobs of many ranks, and readers that do not
-read. The clients read with Python's own HTTP client, over real sockets, from a real `harpe serve`."""
+"""Long answers: lists of jobs in pages and in pieces, jobs of many ranks, and clients that do not
+read. Uses Python's own HTTP client, over real sockets, with a real `harpe serve`."""
 import concurrent.futures
 import http.client
 import pathlib
@@ -15,16 +15,9 @@ METADATA_BYTES = 65536
 
 
 class Lists(ServerTest):
-    def fill(self, server, count, **more):
-        """Ids in the order of registration."""
-        connection = server.connect()
-        answers = [connection.send("POST", "/register_job", job_info(**more)).receive()
-                   for _ in range(count)]
-        connection.close()
-        return [self.expect(answer, 200).json for answer in answers]
-
     def read(self, server, target, version=11, method="GET"):
-        """Status, headers and body as Python's client takes them: it checks that chunks are whole."""
+        """Returns status, headers and body from Python's client, which checks that chunks are
+        complete."""
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
         connection._http_vsn, connection._http_vsn_str = version, f"HTTP/1.{version % 10}"
         connection.request(method, target)
@@ -34,7 +27,7 @@ class Lists(ServerTest):
         return answer.status, answer.headers, body
 
     def pages(self, server, limit, in_between=lambda page: None):
-        """The ids of every page, following `next`."""
+        """Returns the ids of every page, by following `next`."""
         after, pages = "", []
         while after is not None:
             _, _, body = self.read(server, f"/jobs?limit={limit}" + (after and f"&after={after}"))
@@ -49,7 +42,7 @@ class Pages(Lists):
     def test_a_list_without_parameters_has_the_shape_that_it_always_had(self):
         server = self.start()
         self.assertEqual(server.get("/jobs").json, {"jobs": [], "count": 0, "next": None})
-        ids = self.fill(server, 3)
+        ids = register_many(server, 3)
         answer = self.expect(server.get("/jobs"), 200)
         self.assertIn("content-length", answer.headers)
         self.assertEqual([job["job_id"] for job in answer.json["jobs"]], ids[::-1])
@@ -64,7 +57,7 @@ class Pages(Lists):
 
     def test_pages_of_any_size_join_to_the_whole_list(self):
         server = self.start()
-        ids = self.fill(server, 150)
+        ids = register_many(server, 150)
         for limit in (1, 7, 50, 75, 149, 150, 151, 100000):
             pages = self.pages(server, limit)
             self.assertEqual([id_ for page in pages for id_ in page], ids[::-1], limit)
@@ -72,7 +65,7 @@ class Pages(Lists):
 
     def test_a_thousand_jobs_are_shown_unless_more_are_asked_for(self):
         server = self.start()
-        ids = self.fill(server, 1005)
+        ids = register_many(server, 1005)
         _, _, body = self.read(server, "/jobs")
         first = json.loads(body)
         self.assertEqual([job["job_id"] for job in first["jobs"]], ids[:4:-1])
@@ -86,11 +79,11 @@ class Pages(Lists):
 
     def test_pages_are_stable_while_jobs_come_and_go(self):
         server = self.start()
-        ids = self.fill(server, 60)
+        ids = register_many(server, 60)
 
         def change(page):
-            self.fill(server, 2)
-            # The last job of this page, at which the next begins, and one of a page to come.
+            register_many(server, 2)
+            # The last job of this page, where the next page begins, and a job of a later page.
             for gone in (ids[-10 * page], ids[-10 * page - 5] if page < 5 else None):
                 if gone:
                     self.expect(server.call("DELETE", f"/jobs/{gone}"), 200)
@@ -104,9 +97,9 @@ class Pages(Lists):
 
     def test_a_place_stays_good_over_a_restart(self):
         server = self.start()
-        ids = self.fill(server, 20)
-        time.sleep(1.1)  # a place tells seconds apart
-        ids += self.fill(server, 20)
+        ids = register_many(server, 20)
+        time.sleep(1.1)  # a position distinguishes seconds
+        ids += register_many(server, 20)
         after = server.get("/jobs?limit=30").json["next"]
         server.kill()
         again = self.start()
@@ -116,7 +109,7 @@ class Pages(Lists):
 
     def test_what_is_no_place_is_refused(self):
         server = self.start()
-        self.fill(server, 2)
+        register_many(server, 2)
         for bad in ("", "1", "x.y", "1.", ".1", "1.2.3", "99999999999999999999.1", "1.2x", "-"):
             answer = self.expect(server.get(f"/jobs?after={bad}"), 422)
             self.assertEqual(answer.json["detail"][0]["loc"], ["query", "after"], bad)
@@ -127,7 +120,7 @@ class Pages(Lists):
         server = self.start()
         whole = {"long": "é" * (METADATA_BYTES // 2), "exact": "x" * 200, "short": "m", "none": None,
                  "control": "\x01" * METADATA_BYTES}
-        ids = {name: self.fill(server, 1, job_metadata=text)[0] for name, text in whole.items()}
+        ids = {name: register_many(server, 1, job_metadata=text)[0] for name, text in whole.items()}
         shown = {job["job_id"]: job for job in server.get("/jobs").json["jobs"]}
         shortened = {name for name, id_ in ids.items()
                      if shown[id_].get("job_metadata_is_shortened") is True}
@@ -145,7 +138,7 @@ class Pages(Lists):
 class Pieces(Lists):
     def test_old_and_new_clients_get_the_same_long_list(self):
         server = self.start()
-        self.fill(server, 300, job_metadata="m" * 500)
+        register_many(server, 300, job_metadata="m" * 500)
         _, headers, new = self.read(server, "/jobs")
         self.assertEqual(headers["transfer-encoding"], "chunked")
         _, headers, old = self.read(server, "/jobs", version=10)
@@ -156,7 +149,7 @@ class Pieces(Lists):
 
     def test_a_connection_goes_on_after_a_long_list(self):
         server = self.start()
-        self.fill(server, 300, job_metadata="m" * 500)
+        register_many(server, 300, job_metadata="m" * 500)
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
         connection.connect()
         own = connection.sock.getsockname()
@@ -172,7 +165,7 @@ class Pieces(Lists):
 
     def test_who_has_closed_its_side_gets_the_whole_list(self):
         server = self.start()
-        self.fill(server, 300, job_metadata="m" * 500)
+        register_many(server, 300, job_metadata="m" * 500)
         for version in ("1.0", "1.1"):
             connection = self.connect(server).socket
             connection.sendall(f"GET /jobs HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
@@ -195,12 +188,7 @@ class Pieces(Lists):
     def test_an_answer_that_cannot_be_completed_is_not_taken_for_whole(self):
         server = self.start()
         job = register(server, dp=60000, ranks=False)
-        connection = socket.socket()
-        self.addCleanup(connection.close)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(LIMIT_S)
-        connection.connect(("127.0.0.1", server.port))
-        connection.sendall(f"GET /jobs/{job.id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        connection = self.ask_and_not_read(server, f"/jobs/{job.id}")
         first = connection.recv(100)
         self.assertTrue(first.startswith(b"HTTP/1.1 200"), first)
         self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
@@ -220,45 +208,34 @@ def memory_mib(server):
 
 
 class Unread(Lists):
-    """Readers that ask and do not read."""
-
-    def ask_and_not_read(self, server, target):
-        connection = socket.socket()
-        self.addCleanup(connection.close)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", server.port))
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        return connection
-
-    def metric(self, server, name):
-        found = re.search(rf"^harpe_{name} (\S+)$", server.get("/metrics").body.decode(), re.M)
-        return float(found.group(1))
+    """Clients that send requests and do not read."""
 
     def test_lists_that_nobody_reads_take_no_memory(self):
-        # AddressSanitizer keeps freed memory; so little that it does not count.
+        # AddressSanitizer keeps freed memory. This limit makes that amount negligible.
         server = self.start(environment={
             "ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:"
                             "allocator_release_to_os_interval_ms=0"})
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda _: self.fill(server, 100, job_metadata="m" * METADATA_BYTES),
+            list(pool.map(lambda _: register_many(server, 100, job_metadata="m" * METADATA_BYTES),
                           range(4)))
-            # Of one list, sockets take about 1 MiB.
-            list(pool.map(lambda _: self.fill(server, 400, job_metadata="m" * 200), range(4)))
+            # The sockets hold about 1 MiB of a list.
+            list(pool.map(lambda _: register_many(server, 400, job_metadata="m" * 200), range(4)))
         before = memory_mib(server)
         readers = [self.ask_and_not_read(server, target) for _ in range(6)
                    for target in ("/jobs", "/jobs?limit=100000")]
-        self.wait_until(lambda: self.metric(server, "http_unread_bytes") > 0, "answers are held")
+        self.wait_until(lambda: server.metric("harpe_http_unread_bytes") > 0, "answers are held")
         self.assertEqual(len(self.pages(server, 500)), 4)
         self.expect(server.get("/healthz"), 200)
-        # 12 lists with whole metadata were 12 x 25 MiB.
+        # 12 complete lists with the whole metadata would be 12 x 25 MiB.
         self.assertLess(memory_mib(server), before + 60)
         for reader in readers:
             reader.close()
-        self.wait_until(lambda: self.metric(server, "http_unread_bytes") == 0, "they are forgotten")
+        self.wait_until(lambda: server.metric("harpe_http_unread_bytes") == 0, "they are forgotten")
 
 
 class Onlookers(Lists):
-    """As many as there may be, beside hostile clients: a sample of bench/onlookers."""
+    """The largest permitted number of clients, beside hostile clients: a sample of
+    bench/onlookers."""
 
     RANKS, ROUNDS, STREAMS = 8, 5, 50
 
@@ -275,7 +252,8 @@ class Onlookers(Lists):
         return connection
 
     def hostile(self, server):
-        """Slow headers, ranks that nobody registers, lists that nobody reads."""
+        """Sends slow headers, requests for ranks that are not registered, and requests for lists
+        that it does not read."""
         strange = register(server, dp=100, ranks=False)
         for rank in range(100):
             self.hold(server, f"/schedule/{strange.id}?rank={rank}")
@@ -292,7 +270,7 @@ class Onlookers(Lists):
 
     def test_rounds_go_on_and_every_onlooker_hears_of_them(self):
         server = self.start("--set", "request_timeout=3600", plan=plan_for(self.RANKS))
-        self.fill(server, 50, job_metadata="m" * METADATA_BYTES)
+        register_many(server, 50, job_metadata="m" * METADATA_BYTES)
         job = register(server, pp=self.RANKS)
         streams = [Stream(self.connect(server)) for _ in range(self.STREAMS)]
         for stream in streams:
@@ -311,7 +289,7 @@ class Onlookers(Lists):
 
 
 class Full(ServerTest):
-    """Of held requests."""
+    """The limit of held requests."""
 
     def test_requests_of_ranks_that_are_not_registered_are_few(self):
         plan = plan_for(5)
@@ -322,7 +300,7 @@ class Full(ServerTest):
         asking[2] = self.ask(server, job, 2)
         self.expect_detail(asking[0].receive(), 503, "rank 0", "not registered")
         self.expect(server.post(f"/register_rank/{job.id}", job.rank(1)), 200)
-        asking[3] = self.ask(server, job, 3)  # rank 1 does not count any more
+        asking[3] = self.ask(server, job, 3)  # rank 1 is no longer counted
         self.wait_for_waiting(server, job, 3)
         asking[4] = self.ask(server, job, 4)
         self.expect_detail(asking[2].receive(), 503, "rank 2", "not registered")
@@ -348,7 +326,7 @@ class Full(ServerTest):
         self.assertTrue(stream.next()[1]["whole"])
         self.expect(self.ask(server, job, 16).receive(), 503)
         self.assertEqual(server.get(f"/jobs/{job.id}").json["ranks_waiting"], 16)
-        # A rank that gives up makes a place for another.
+        # A rank that gives up leaves a place for another.
         held[0].close()
         self.wait_for_waiting(server, job, 15)
         held[0] = self.ask(server, job, 17)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The event loop and its workers: order, cancelling, removal inside callbacks, threads that post,
- * signals. */
+/* The event loop and its workers: order, cancelling, removal inside callbacks, threads that post
+ * events, signals. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/loop.h"
+#include "http/workers.h"
 
 enum { LONG_MS = 300000 };
+
+static const harpe_pool_kind one_pool[] = {{.name = "work", .subject = "subject"}, {0}};
 
 typedef struct world {
     harpe_loop *loop;
@@ -76,7 +78,7 @@ static void note_a(void *user) { note(user, 'a'); }
 static void note_b(void *user) { note(user, 'b'); }
 static void note_c(void *user) { note(user, 'c'); }
 
-/* ---- Timers ------------------------------------------------------------------------------- */
+/* ---- Timers ---------------------------------------------------------------------------------- */
 
 static void timers_fire_in_the_order_of_their_times(void **state) {
     world *w = *state;
@@ -139,7 +141,7 @@ static void a_timer_that_renews_itself_does_not_starve_others(void **state) {
     assert_string_equal(w->order, "x");
 }
 
-/* ---- Watches ------------------------------------------------------------------------------ */
+/* ---- Watches --------------------------------------------------------------------------------- */
 
 static void remove_both(void *user, uint32_t events) {
     (void)events;
@@ -184,7 +186,7 @@ static void watching_no_file_is_an_error_that_names_it(void **state) {
     assert_non_null(strstr(error.message, "-1"));
 }
 
-/* ---- Posting ------------------------------------------------------------------------------ */
+/* ---- Posting --------------------------------------------------------------------------------- */
 
 enum { POSTERS = 4, POSTS = 5000 };
 
@@ -196,7 +198,7 @@ typedef struct post {
 
 typedef struct poster {
     world *w;
-    int last; /* seen by the loop */
+    int last; /* number of the last call that the loop has made */
     post posts[POSTS];
 } poster;
 
@@ -234,20 +236,103 @@ static void calls_posted_by_many_threads_all_come_and_in_order(void **state) {
     free(posters);
 }
 
-static int64_t count_waits(void *user) {
+static void count_waits(void *user) {
     world *w = user;
     if (++w->calls == 50) harpe_loop_stop(w->loop);
+}
+
+static int64_t wait_for_count(void *user) {
+    world *w = user;
     return w->calls < 40 ? 0 : 1;
+}
+
+static void do_nothing(void *user) { (void)user; }
+static int64_t wait_for_ever(void *user) {
+    (void)user;
+    return -1;
 }
 
 static void what_runs_before_a_wait_limits_it(void **state) {
     world *w = *state;
-    harpe_loop_before_wait(w->loop, count_waits, w);
+    harpe_before_wait entry = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
+    harpe_loop_before_wait_add(w->loop, &entry);
     run(w);
     assert_int_equal(w->calls, 50);
 }
 
-/* ---- Signals ------------------------------------------------------------------------------ */
+/* An entry that may wait for ever does not make the loop wait for another entry. */
+static void the_shortest_wait_of_several_entries_holds(void **state) {
+    world *w = *state;
+    harpe_before_wait first = {.run = do_nothing, .wait_ns = wait_for_ever};
+    harpe_before_wait counting = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
+    harpe_before_wait last = {.run = do_nothing, .wait_ns = wait_for_ever};
+    harpe_loop_before_wait_add(w->loop, &first);
+    harpe_loop_before_wait_add(w->loop, &counting);
+    harpe_loop_before_wait_add(w->loop, &last);
+    run(w);
+    assert_int_equal(w->calls, 50);
+}
+
+/* The second entry gets work from the last one, after its own `run`. */
+typedef struct handed {
+    bool has_work;
+    world *w;
+} handed;
+
+static void take_work(void *user) {
+    handed *h = user;
+    if (h->has_work) harpe_loop_stop(h->w->loop);
+}
+
+static int64_t wait_without_work(void *user) {
+    const handed *h = user;
+    return h->has_work ? 0 : -1;
+}
+
+static void give_work(void *user) {
+    handed *h = user;
+    h->has_work = true;
+}
+
+static void work_that_one_entry_gives_another_is_done(void **state) {
+    world *w = *state;
+    handed h = {.w = w};
+    harpe_before_wait taker = {.run = take_work, .wait_ns = wait_without_work, .user = &h};
+    harpe_before_wait giver = {.run = give_work, .wait_ns = wait_for_ever, .user = &h};
+    harpe_loop_before_wait_add(w->loop, &taker);
+    harpe_loop_before_wait_add(w->loop, &giver);
+    run(w);
+    assert_true(h.has_work);
+}
+
+typedef struct removal {
+    world *w;
+    harpe_before_wait own, other;
+} removal;
+
+static void remove_entries(void *user) {
+    removal *r = user;
+    harpe_loop_before_wait_remove(r->w->loop, &r->other);
+    harpe_loop_before_wait_remove(r->w->loop, &r->own);
+    harpe_loop_stop(r->w->loop);
+}
+
+static void must_not_run(void *user) {
+    (void)user;
+    fail_msg("a removed entry runs");
+}
+
+static void an_entry_may_remove_entries(void **state) {
+    removal r = {.w = *state};
+    r.own = (harpe_before_wait){.run = remove_entries, .wait_ns = wait_for_ever, .user = &r};
+    r.other = (harpe_before_wait){.run = must_not_run, .wait_ns = wait_for_ever};
+    harpe_loop_before_wait_add(r.w->loop, &r.own);
+    harpe_loop_before_wait_add(r.w->loop, &r.other);
+    run(r.w);
+    harpe_loop_before_wait_remove(r.w->loop, &r.other); /* a second removal does nothing */
+}
+
+/* ---- Signals --------------------------------------------------------------------------------- */
 
 static void received(void *user, int signal_number) {
     world *w = user;
@@ -265,13 +350,13 @@ static void signals_come_as_calls(void **state) {
     world *w = *state;
     const int signals[] = {SIGUSR1, SIGUSR2, 0};
     assert_int_equal(harpe_loop_on_signals(w->loop, signals, received, w, NULL), HARPE_OK);
-    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     harpe_loop_after(w->loop, 0, send_signals, w, NULL, NULL);
     run(w);
     assert_string_equal(w->order, "12");
 }
 
-/* ---- Workers ------------------------------------------------------------------------------ */
+/* ---- Workers --------------------------------------------------------------------------------- */
 
 enum { PIECES = 200 };
 
@@ -300,7 +385,7 @@ static void work_is_done_on_workers_and_ends_on_the_loop(void **state) {
     piece *pieces = calloc(PIECES, sizeof *pieces);
     atomic_int worked = 0;
     assert_non_null(pieces);
-    assert_int_equal(harpe_workers_new(w->loop, 3, &w->workers, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 3, &w->workers, NULL), HARPE_OK);
     for (int i = 0; i < PIECES; i++) {
         pieces[i] = (piece){.w = w, .number = i, .worked = &worked};
         pieces[i].work = (harpe_work){.work = do_piece, .done = piece_done, .user = &pieces[i]};
@@ -323,7 +408,7 @@ static void work_without_an_end_may_free_itself(void **state) {
     world *w = *state;
     piece *p = calloc(1, sizeof *p);
     assert_non_null(p);
-    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     p->w = w;
     p->work = (harpe_work){.work = free_itself, .user = p};
     harpe_workers_submit(w->workers, &p->work);
@@ -335,7 +420,7 @@ static void sleep_a_little(void *user) {
     do_piece(user);
 }
 
-/* ---- Turns of subjects -------------------------------------------------------------------- */
+/* ---- Turns of subjects ----------------------------------------------------------------------- */
 
 typedef struct subject_piece {
     world *w;
@@ -359,13 +444,13 @@ static void name_is_written(void *user) {
     if (self->w->calls == 16) harpe_loop_stop(self->w->loop);
 }
 
-/* One thread. The first piece is under way while the others come. */
+/* One thread. The first piece is in progress while the others arrive. */
 static void subjects_take_turns(void **state) {
     world *w = *state;
     static const char names[] = "-aaaaaaabbb.cab.";
     static const char subjects[128][2] = {['a'] = "a", ['b'] = "b", ['c'] = "c"};
     subject_piece pieces[16];
-    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < 16; i++) {
         const char *subject = subjects[(int)names[i]];
@@ -383,11 +468,93 @@ static void subjects_take_turns(void **state) {
     assert_string_equal(w->order, "-ab.cab.ababaaaa");
 }
 
+static void stuck_work_is_named_by_its_pool_and_subject(void **state) {
+    world *w = *state;
+    static const harpe_pool_kind pools[] = {{"kitchen", "dish", 0}, {"cellar", "wine", 0}, {0}};
+    char line[200] = "";
+    subject_piece stuck = {.w = w, .name = 's'};
+    stuck.work = (harpe_work){.work = write_name, .user = &stuck, .pool = 1, .subject = "port"};
+    atomic_store(&has_begun, false);
+    assert_int_equal(harpe_workers_new(w->loop, pools, 1, &w->workers, NULL), HARPE_OK);
+    assert_false(harpe_workers_fault(w->workers, 0, line, sizeof line));
+    pthread_mutex_lock(&gate);
+    harpe_workers_submit(w->workers, &stuck.work);
+    while (!atomic_load(&has_begun))
+        usleep(1000);
+    bool is_stuck = harpe_workers_fault(w->workers, 0, line, sizeof line);
+    pthread_mutex_unlock(&gate);
+    harpe_workers_free(w->workers);
+    w->workers = NULL;
+    assert_true(is_stuck);
+    assert_non_null(strstr(line, "cellar: 1 of at most 1 threads are stuck"));
+    assert_non_null(strstr(line, "with wine port"));
+}
+
+enum { SUBJECTS = 10000, PIECES_OF_EACH = 3 };
+
+typedef struct crowd {
+    harpe_loop *loop;
+    int *order, count;
+} crowd;
+
+typedef struct crowd_piece {
+    crowd *in;
+    int number;
+    harpe_work work;
+} crowd_piece;
+
+static void note_number(void *user) {
+    const crowd_piece *self = user;
+    atomic_store(&has_begun, true);
+    pthread_mutex_lock(&gate);
+    self->in->order[self->in->count++] = self->number;
+    pthread_mutex_unlock(&gate);
+}
+
+static void last_number_is_noted(void *user) {
+    const crowd_piece *self = user;
+    if (self->number == SUBJECTS * PIECES_OF_EACH - 1) harpe_loop_stop(self->in->loop);
+}
+
+/* The subjects come one after the other, each with all of its pieces. */
+static void many_subjects_take_turns(void **state) {
+    world *w = *state;
+    static char subjects[SUBJECTS][1];
+    static int order[SUBJECTS * PIECES_OF_EACH];
+    static crowd_piece pieces[SUBJECTS * PIECES_OF_EACH];
+    crowd all = {.loop = w->loop, .order = order};
+    atomic_store(&has_begun, false);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < SUBJECTS * PIECES_OF_EACH; i++) {
+        pieces[i] = (crowd_piece){.in = &all, .number = i};
+        pieces[i].work = (harpe_work){.work = note_number,
+                                      .done = last_number_is_noted,
+                                      .user = &pieces[i],
+                                      .subject = subjects[i / PIECES_OF_EACH]};
+        harpe_workers_submit(w->workers, &pieces[i].work);
+        while (!atomic_load(&has_begun))
+            usleep(1000);
+    }
+    pthread_mutex_unlock(&gate);
+    run(w);
+    /* The first piece of subject 0 had begun before the others arrived. */
+    int at = 1;
+    assert_int_equal(all.count, SUBJECTS * PIECES_OF_EACH);
+    assert_int_equal(order[0], 0);
+    for (int turn = 1; turn <= PIECES_OF_EACH; turn++) {
+        for (int subject = turn == PIECES_OF_EACH; subject < SUBJECTS; subject++) {
+            int own = subject == 0 ? turn : turn - 1;
+            assert_int_equal(order[at++], subject * PIECES_OF_EACH + own);
+        }
+    }
+}
+
 static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **state) {
     world *w = *state;
     piece pieces[50];
     atomic_int worked = 0;
-    assert_int_equal(harpe_workers_new(w->loop, 1, &w->workers, NULL), HARPE_OK);
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     for (int i = 0; i < 50; i++) {
         pieces[i] = (piece){.w = w, .worked = &worked};
         pieces[i].work = (harpe_work){.work = sleep_a_little, .user = &pieces[i]};
@@ -410,10 +577,15 @@ int main(void) {
         TEST(watching_no_file_is_an_error_that_names_it),
         TEST(calls_posted_by_many_threads_all_come_and_in_order),
         TEST(what_runs_before_a_wait_limits_it),
+        TEST(the_shortest_wait_of_several_entries_holds),
+        TEST(work_that_one_entry_gives_another_is_done),
+        TEST(an_entry_may_remove_entries),
         TEST(signals_come_as_calls),
         TEST(work_is_done_on_workers_and_ends_on_the_loop),
         TEST(work_without_an_end_may_free_itself),
         TEST(subjects_take_turns),
+        TEST(many_subjects_take_turns),
+        TEST(stuck_work_is_named_by_its_pool_and_subject),
         TEST(freeing_workers_lets_running_work_end_and_drops_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,60 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics of single jobs, read as Prometheus reads them: energy that ranks reported, what is saved
-with its uncertainty, plan and phase. promtool checks the text where it is installed."""
-import re
-import shutil
-import subprocess
-
+"""/metrics of single jobs, read as Prometheus reads them: the energy that ranks reported, the
+savings with their uncertainty, plan and phase. If promtool is installed, it checks the text."""
+from exposition import parse, promtool
 from test_online import Online, Pipeline, job_info, register, result_of, unittest
-
-SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
-
-
-def unescape(value):
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value)
-
-
-def parse(text):
-    """{name: {labels as sorted pairs: value}} of an exposition; asserts its form."""
-    types, helps, samples = {}, set(), {}
-    family = None
-    assert text.endswith("\n")
-    for line in text[:-1].split("\n"):
-        if line.startswith("# HELP "):
-            family = line.split(" ", 3)[2]
-            assert family not in helps, f"HELP of {family} twice"
-            helps.add(family)
-        elif line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert name == family and name not in types, line
-            types[name] = kind
-        else:
-            name, labels, value = SAMPLE.fullmatch(line).groups()
-            base = re.sub("_(bucket|sum|count)$", "", name) if family != name else name
-            assert base == family, f"{name} stands among those of {family}"
-            pairs = LABEL.findall(labels or "")
-            assert "".join(f'{k}="{v}",' for k, v in pairs).rstrip(",") == (labels or ""), line
-            key = tuple(sorted((k, unescape(v)) for k, v in pairs))
-            assert key not in samples.setdefault(name, {}), f"twice: {line}"
-            samples[name][key] = float(value)
-    for name, kind in types.items():
-        assert (kind == "counter") == name.endswith("_total"), name
-    assert helps == set(types)
-    return samples
 
 
 class Metrics(Online):
     def metrics(self, server):
         text = server.get("/metrics").body.decode()
-        if shutil.which("promtool"):
-            checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
-                                     capture_output=True, check=False)
-            self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, "", ""))
+        self.assertEqual(promtool("check", "metrics", text=text), "")
         return parse(text)
 
     def of_job(self, server, job_id):
-        """{name or name phase: value}"""
+        """Returns {name or name phase: value}."""
         found = {}
         for name, samples in self.metrics(server).items():
             for labels, value in samples.items():
@@ -112,7 +70,7 @@ class Metrics(Online):
         self.assertNotIn("energy_saved_joules", found)
         self.assertNotIn("plan", found)
         job.report()
-        job.frontier()  # after the results were observed
+        job.frontier()  # after the scheduler has observed the results
         self.assertEqual(self.of_job(server, job.id)["energy_saved_joules"], 0)
 
     def test_energy_survives_a_restart_of_the_server(self):
@@ -121,13 +79,13 @@ class Metrics(Online):
         job.run_until_planned()
         job.run_round()
         job.run_round()
-        job.frontier()  # after the results were observed
+        job.frontier()  # after the scheduler has observed the results
         before = self.of_job(server, job.id)
         port = server.port
         server.kill()
         server = self.start_online(num_microbatches=4, port=port)
         job.connect(server)
-        job.frontier()  # once the scheduler is back
+        job.frontier()  # after the scheduler has been restored
         after = self.of_job(server, job.id)
         for name in ("energy_joules_total", "energy_saved_joules", "time_lost_seconds"):
             self.assertAlmostEqual(after[name], before[name], delta=1e-9 * abs(before[name]))

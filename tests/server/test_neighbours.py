@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which local users the server serves. The clients are real processes of other users, so the test
-needs root: an ordinary user's run starts itself again with `sudo -n`, or is skipped."""
+needs root. Run by an ordinary user, it starts itself again with `sudo -n`, or is skipped."""
 import json
 import os
 import pathlib
 import pickle
 import pwd
+import select
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -28,7 +30,7 @@ PATHS = ("/", "/jobs", "/info", "/metrics", "/openapi.json", "/events", "/jobs/n
 
 
 def as_user(uid, function, *arguments):
-    """What the function returns in a process of this user."""
+    """Returns the result of the function in a process of this user."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -53,7 +55,8 @@ def as_user(uid, function, *arguments):
 
 
 def exchange(address, port, request, tls=False):
-    """The status and the body of the answer. `address`: "::ffff:127.0.0.1" uses an IPv6 socket."""
+    """Returns the status and the body of the answer. `address`: "::ffff:127.0.0.1" uses an IPv6
+    socket."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as plain:
         plain.settimeout(server.LIMIT_S)
@@ -76,7 +79,7 @@ def exchange(address, port, request, tls=False):
                       if line.startswith(b"content-length:")]
             while length and len(body) < length[0]:
                 more = plain.recv(65536)
-                if not more:  # of HEAD, there is none
+                if not more:  # an answer to HEAD has no body
                     break
                 body += more
     return int(head.split(b" ")[1]), body.decode(errors="replace")
@@ -91,6 +94,18 @@ def ask(port, method="GET", path="/jobs", address="127.0.0.1", more="", **others
     return exchange(address, port, request_of(method, path, more=more), **others)
 
 
+def wait_for_last_byte(port, source=None):
+    """Waits until a client (from the port `source`) has shut its side of a connection to `port`, and
+    the other end has confirmed it: the state FIN_WAIT2 in the kernel's table."""
+    client = ":" if source is None else f":{source:04X}"
+    end = time.monotonic() + server.LIMIT_S
+    table = pathlib.Path("/proc/net/tcp")
+    while not any(client in row[1] and row[2].endswith(f":{port:04X}") and row[3] == "05"
+                  for row in map(str.split, table.read_text().splitlines()[1:])):
+        assert time.monotonic() < end, table.read_text()
+        time.sleep(0.01)
+
+
 @unittest.skipIf(os.geteuid() != 0, "needs root, and sudo -n does not give it")
 class World(unittest.TestCase):
     def setUp(self):
@@ -100,7 +115,7 @@ class World(unittest.TestCase):
         self.path.chmod(0o755)
 
     def start(self, *arguments, uid=OWNER, before=(), after=(), **others):
-        """`before` and `after`: commands before and after the one that takes the user's rights."""
+        """`before` and `after`: commands before and after the command that changes to the user."""
         state = self.path / f"state-{time.monotonic_ns()}"
         state.mkdir()
         os.chown(state, uid, uid)
@@ -195,7 +210,7 @@ class TheDefaultServer(World):
                                      "work_deadline=1", *arguments)
                 job = self.register(running.port, more=mine.get("more", ""))
                 (dumps / job).mkdir()
-                os.mkfifo(dumps / job / "ranks.json")  # a dump that never opens
+                os.mkfifo(dumps / job / "ranks.json")  # a dump whose file never opens
                 for path in (dumps / job, dumps / job / "ranks.json"):
                     os.chown(path, OWNER, OWNER)
                 rank = json.dumps({"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0,
@@ -224,7 +239,7 @@ class TheDefaultServer(World):
                             f"uid {OWNER}")
 
     def test_other_users_leave_room(self):
-        """They may hold some connections, and none of the server's own user."""
+        """They may hold some connections, but none of those for the server's own user."""
         running = self.start("--set", "max_connections=600")
 
         def crowd():
@@ -320,36 +335,39 @@ class EveryWayToConnect(World):
                 one.shutdown(socket.SHUT_WR)
                 return int(one.recv(65536).split(b" ")[1])
 
-        os.kill(running.process.pid, 19)  # until both bytes and end are there
+        # until both the bytes and the end have arrived
+        os.kill(running.process.pid, signal.SIGSTOP)
         child = os.fork()
         if child == 0:
             os._exit(as_user(OWNER, ask_and_shut) != 200)
-        self.wait_for_end_of(running.port)
-        os.kill(running.process.pid, 18)
+        wait_for_last_byte(running.port)
+        os.kill(running.process.pid, signal.SIGCONT)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertNotIn("is refused", running.log())
 
-    def wait_for_end_of(self, port):
-        """A client has connected and shut its side: FIN_WAIT2."""
-        end = time.monotonic() + server.LIMIT_S
-        table = pathlib.Path("/proc/net/tcp")
-        while not any(row.split()[2].endswith(f":{port:04X}") and row.split()[3] == "05"
-                      for row in table.read_text().splitlines()[1:]):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+
+# Only the attackers connect from this address, so that no other program takes an attacker's port
+# between its end and the next connection from that port.
+ATTACKER = "127.83.79.68"
 
 
-def send_and_leave(port, source, request, how):
-    """Connects from a port, sends, and is gone: the connection waits to be accepted."""
+def connect_from(source, port):
+    """`source`: a port of ATTACKER; 0: any."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    one.bind(("127.0.0.1", source))
-    source = one.getsockname()[1]
+    one.bind((ATTACKER, source))
     one.connect(("127.0.0.1", port))
+    return one
+
+
+def send_and_leave(port, request, how):
+    """Connects, sends, and exits: the connection waits to be accepted. Returns its port."""
+    one = connect_from(0, port)
+    source = one.getsockname()[1]
     if how == "reset":
         one.sendall(request)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    elif how == "full":  # the end of the connection waits behind data that is not read
+    elif how == "full":  # the end of the connection is queued behind unread data
         one.sendall(request)
         one.setblocking(False)
         try:
@@ -364,18 +382,23 @@ def send_and_leave(port, source, request, how):
 
 
 class ClosedConnections(World):
-    """While the server is stopped, the kernel completes connections for it. When it goes on, the
-    process that connected may be gone, and another may have its address and port."""
+    """While the server is stopped, the kernel completes connections for it. When the server
+    continues, the process that connected may have ended, and another may have its address and
+    port."""
 
     def attack(self, how, uid=OWNER, victim=None, before=()):
         running = self.start(uid=uid, before=before)
         job = self.register(running.port, uid)
-        os.kill(running.process.pid, 19)
+        os.kill(running.process.pid, signal.SIGSTOP)
         request = request_of("DELETE", f"/jobs/{job}")
-        source = as_user(OTHER, send_and_leave, running.port, 0, request, how)
+        source = as_user(OTHER, send_and_leave, running.port, request, how)
+        # The kernel reports uid 0 for a connection that is closed and whose end has arrived. A
+        # reset removes the connection, and unread data delays the end.
+        if how == "closed":
+            wait_for_last_byte(running.port, source)
         if victim is not None:
             held = self.hold(running.port, source, victim)
-        os.kill(running.process.pid, 18)
+        os.kill(running.process.pid, signal.SIGCONT)
         for _ in range(3):  # later connections are accepted later
             self.assertEqual(as_user(uid, ask, running.port)[0], 200)
         status, answer = as_user(uid, ask, running.port, "GET", f"/jobs/{job}")
@@ -384,14 +407,11 @@ class ClosedConnections(World):
             held.close()
 
     def hold(self, port, source, uid):
-        """An idle connection of this user from the port; kept by this process."""
+        """Opens an idle connection of this user from the port. This process keeps it."""
         mine, its = socket.socketpair()
 
         def connect():
-            one = socket.socket()
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("127.0.0.1", source))
-            one.connect(("127.0.0.1", port))
+            one = connect_from(source, port)
             socket.send_fds(its, [b"x"], [one.fileno()])
             one.close()
 
@@ -448,7 +468,8 @@ class OtherSettings(World):
 
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_users_that_the_namespace_does_not_map_are_refused(self):
-        """In the server's user namespace they all have the uid of nobody, and root is another."""
+        """In the server's user namespace all of them have the uid of nobody, and root is another
+        user."""
         running = self.start(after=("unshare", "-U", "-r"))
         self.assert_only_for(running.port, (OWNER,), "uid 0", (OTHER, NOBODY, 0))
 
@@ -467,20 +488,26 @@ WITH_TOKEN_FILE = ("unshare", "-m", "sh", "-ec", f"""
     """, "sh")
 
 
-def as_member(uid, groups, *words, before=(), **environment):
-    """Runs the program where there is a token of the service."""
+def member_command(uid, groups, words, before=()):
+    """Returns the command that runs the program on a machine with a token of the service."""
     user = ("setpriv", f"--reuid={uid}", f"--regid={uid}",
             f"--groups={groups}" if groups else "--clear-groups")
-    values = {name: value for name, value in server.clean_environment().items()
-              if not name.startswith("HARPE_")}
-    return subprocess.run([*WITH_TOKEN_FILE, *map(str, before), *user, server.HARPE,
-                           *map(str, words)], cwd="/", text=True, capture_output=True,
-                          stdin=subprocess.DEVNULL, timeout=server.LIMIT_S,
-                          env=values | environment)
+    return [*WITH_TOKEN_FILE, *map(str, before), *user, server.HARPE, *map(str, words)]
+
+
+def member_environment(**more):
+    return {name: value for name, value in server.clean_environment().items()
+            if not name.startswith("HARPE_")} | more
+
+
+def as_member(uid, groups, *words, before=(), **environment):
+    return subprocess.run(member_command(uid, groups, words, before), cwd="/", text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=server.LIMIT_S,
+                          env=member_environment(**environment))
 
 
 class Listener:
-    """A process of this user that takes one request and answers it with an empty list."""
+    """A process of this user that accepts one request and answers it with an empty list."""
 
     def __init__(self, uid, address="127.0.0.1", port=0):
         self.read, write = os.pipe()
@@ -523,6 +550,70 @@ class Listener:
         os.close(self.read)
 
 
+JOB = {"job_id": "job-1", "state": "online"}
+ANSWERS = {"/healthz": (200, {}), "/info": (200, {}), "/jobs/job-1": (200, JOB),
+           "/jobs": (200, {"jobs": [JOB], "count": 1, "next": None})}
+
+
+class Keeper:
+    """A process of this user that keeps its connections and answers any number of requests, with
+    503 if ANSWERS lacks the path. Writes [uid, request] to `requests` for each."""
+
+    def __init__(self, uid, requests, port=0):
+        self.closing, close = socket.socketpair()
+        self.child = os.fork()
+        if self.child == 0:
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            door = socket.socket()
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind(("127.0.0.1", port))
+            door.listen(5)
+            close.send(b"%d" % door.getsockname()[1])
+            try:
+                self.answer(uid, door, close, requests)
+            finally:
+                os._exit(0)
+        close.close()
+        self.closing.settimeout(server.LIMIT_S)
+        self.port = int(self.closing.recv(64))
+
+    @staticmethod
+    def answer(uid, door, close, requests):
+        streams = [door, close]
+        while True:
+            for one in select.select(streams, [], [])[0]:
+                if one is door:
+                    streams.append(door.accept()[0])
+                    continue
+                data = one.recv(65536)
+                if one is close:
+                    streams.remove(door)
+                    door.close()
+                    close.send(b"closed")
+                    break
+                if not data:
+                    streams.remove(one)
+                    one.close()
+                elif data.startswith((b"GET ", b"POST ")):
+                    path = data.split(b" ")[1].split(b"?")[0].decode()
+                    status, body = ANSWERS.get(path, (503, {"detail": "later"}))
+                    body = json.dumps(body).encode()
+                    requests.sendall(json.dumps([uid, data.decode()]).encode() + b"\n")
+                    one.sendall(b"HTTP/1.1 %d Answer\r\nContent-Type: application/json\r\n"
+                                b"Content-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+    def close_door(self):
+        """It continues to answer on its existing connections."""
+        self.closing.send(b"close")
+        self.closing.recv(64)
+
+    def end(self):
+        os.kill(self.child, 9)
+        os.waitpid(self.child, 0)
+        self.closing.close()
+
+
 def can_copy_etc():
     if os.geteuid() != 0:
         return False
@@ -531,8 +622,8 @@ def can_copy_etc():
 
 @unittest.skipUnless(can_copy_etc(), "needs root and overlay file systems")
 class TheServiceOfTheMachine(World):
-    """Its package makes a token that members of its group may read. Clients find it by
-    themselves, and send it to nobody else."""
+    """The service's package creates a token that members of its group may read. Clients find it
+    without options, and send it to no other server."""
 
     def service(self, *arguments):
         token = self.path / "token"
@@ -604,6 +695,41 @@ class TheServiceOfTheMachine(World):
                 self.assertNotIn("uthorization", thief.request())
             else:
                 thief.end()
+
+    def check_that_a_kept_connection_gets_no_token(self, path, *words):
+        """A thief keeps the client's connection when the service takes its port."""
+        read, write = socket.socketpair()
+        read.settimeout(server.LIMIT_S)
+        requests = read.makefile("r")
+        for one in (read, write, requests):
+            self.addCleanup(one.close)
+        thief = Keeper(THIEF, write)
+        self.addCleanup(thief.end)
+        words = (*words, "--server", f"http://127.0.0.1:{thief.port}")
+        client = subprocess.Popen(member_command(MEMBER, GROUP, words), cwd="/",
+                                  env=member_environment(HOME=str(self.path)),
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.terminate)
+        while path not in json.loads(requests.readline())[1]:
+            pass
+        thief.close_door()
+        service = Keeper(0, write, thief.port)
+        self.addCleanup(service.end)
+        with_token = 0
+        while with_token < 4:
+            uid, request = json.loads(requests.readline())
+            if "uthorization" in request:
+                self.assertEqual(uid, 0, request)
+                with_token += 1
+
+    def test_a_watch_does_not_send_it_to_a_server_from_before(self):
+        self.check_that_a_kept_connection_gets_no_token("/jobs/job-1", "jobs", "watch", "job-1")
+
+    def test_a_training_job_does_not_send_it_to_a_server_from_before(self):
+        self.check_that_a_kept_connection_gets_no_token(
+            "/register_job", "train-sim", "--steps", "10000", "--time-scale", "1", "--pp", "1",
+            "--num-mbs", "2")
 
     def test_a_given_token_wins(self):
         for given in ("flag", "variable"):

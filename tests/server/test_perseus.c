@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Perseus on a simulated pipeline: from nothing to the offline plan, and what wishes make of it. */
+/* Perseus on a simulated pipeline: from the first round to the offline plan, and the effect of job
+ * requests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 
 #include "server/planned_pipeline.h"
 
-/* ---- From nothing to a plan --------------------------------------------------------------- */
+/* ---- From the first round to a plan ---------------------------------------------------------- */
 
 static void converges(int pp, int dp, int tp, double noise, const char *args) {
     simulated_pipeline *s = simulate(pp, dp, tp, 12, NULL);
@@ -26,7 +27,7 @@ static void converges(int pp, int dp, int tp, double noise, const char *args) {
     assert_close(ran->energy_j, offline.energy_j, 0.01);
     assert_logged(s, "sweep finished");
     assert_logged(s, "planned: iterations of");
-    /* And stays there. */
+    /* And it stays there. */
     for (int i = 0; i < 20; i++)
         one_round(s);
     assert_true(is_in_phase(s, "plan"));
@@ -66,7 +67,7 @@ static void microbatches_are_counted_in_a_first_round_without_schedule(void **st
     next(s);
     for (int r = 0; r < 4; r++)
         assert_int_equal(s->schedules[r].instruction_count, 0);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.1); /* asked again before the first results */
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1); /* requested again before the first results */
     one_round(s);
     next(s);
     for (int r = 0; r < 4; r++)
@@ -92,7 +93,7 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     simulated_free(s);
 }
 
-/* ---- The sweep ---------------------------------------------------------------------------- */
+/* ---- The sweep ------------------------------------------------------------------------------- */
 
 static const double RISES_EARLY[] = {900, 800, 700, 750, 760, 770, 780, 790, 800, 810, 820, 830};
 static const double FALLS_IN_BETWEEN[] = {900, 800, 810, 820, 830, 840,
@@ -120,7 +121,7 @@ static void the_sweep_stops_after_five_rises_in_a_row(void **state) {
             assert_true(s->schedules[rank].is_trial);
         }
     }
-    run_next(s); /* everything at its highest while it is planned */
+    run_next(s); /* all instructions at their highest clock during planning */
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(frequency_of(s, rank, "forward"), 1500);
         assert_int_equal(frequency_of(s, rank, "backward"), 1500);
@@ -176,7 +177,7 @@ static void the_sweep_reports_its_cost(void **state) {
     simulated_free(s);
 }
 
-/* ---- Wishes ------------------------------------------------------------------------------- */
+/* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void the_very_next_schedule_answers_a_straggler(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
@@ -185,23 +186,23 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
     simulated_run(s);
     assert_close(s->ran.time_s, fastest_s, 1e-9);
     for (double slowdown = 1.02; slowdown < 1.5; slowdown += 0.06) {
-        wish(s, HARPE_WISH_SLOWDOWN, slowdown); /* while the round runs */
+        wish(s, HARPE_JOB_REQUEST_SLOWDOWN, slowdown); /* while the round runs */
         s->straggler_time_s = slowdown * fastest_s;
         must(s, observe(s));
         run_next(s);
         assert_close(s->ran.time_s, slowest_within(s, fmin(slowest_s, slowdown * fastest_s)), 1e-9);
         for (int i = 0; i < 5; i++)
-            one_round(s); /* its waiting is no drift */
+            one_round(s); /* its waiting is not drift */
     }
     assert_null(strstr(s->log, "drift"));
-    wish(s, HARPE_WISH_SLOWDOWN, 1.2); /* and 1.0 undoes it, between two rounds */
-    wish(s, HARPE_WISH_SLOWDOWN, 1.0);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
     s->straggler_time_s = 0;
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
     simulated_free(s);
 }
 
-/* Its own stage is slow: seen as drift, and corrected, before anybody says so. */
+/* The job's own stage is slow: Perseus detects drift and corrects it before anyone reports it. */
 static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
     (void)state;
@@ -216,7 +217,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
         one_round(s);
     assert_logged(s, "planned again");
     assert_true(plan_number(s, 0, "time") > 1.05 * fastest_s);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.15);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
     for (int i = 0; i < 12; i++) {
         one_round(s);
         assert_true(s->ran.time_s < 1.16 * fastest_s);
@@ -224,7 +225,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     next(s);
     simulated_run(s);
     simulated_throttle(s, slowest, 1);
-    wish(s, HARPE_WISH_SLOWDOWN, 1); /* while a round runs that is none of the new plans' */
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* while a round runs that uses none of the new plans */
     must(s, observe(s));
     const char *end = s->log + strlen(s->log);
     for (int i = 0; i < 12; i++) {
@@ -235,7 +236,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     simulated_free(s);
 }
 
-/* So slow that its stage is swept again, with the straggler in it. */
+/* The stage is so slow that it is swept again, with the straggler. */
 static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
     (void)state;
@@ -246,7 +247,7 @@ static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(vo
     one_round(s);
     assert_true(is_in_phase(s, "sweep"));
     rounds_until(s, "plan");
-    wish(s, HARPE_WISH_SLOWDOWN, 1.3);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
     assert_close(run_next(s)->time_s, 1.3 * fastest_s, 0.01);
     simulated_free(s);
 }
@@ -260,7 +261,7 @@ static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(vo
         one_round(s);
     assert_logged(s, "drift");
     const char *end = s->log + strlen(s->log);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.1);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.1 * fastest_s), 1e-9);
     for (int i = 0; i < 6; i++)
         one_round(s);
@@ -272,11 +273,11 @@ static void a_straggler_can_be_told_in_seconds(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
-    wish(s, HARPE_WISH_ITERATION_TIME, 1.07 * fastest_s);
+    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.07 * fastest_s), 1e-9);
-    wish(s, HARPE_WISH_ITERATION_TIME, 0.5 * fastest_s);
+    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 0.5 * fastest_s);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.03); /* the last word counts */
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.03 * fastest_s), 1e-9);
     simulated_free(s);
 }
@@ -287,16 +288,17 @@ static void a_power_cap_gets_the_fastest_plan_within(void **state) {
     double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
     double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
     double cap_w = 0.6 * fastest_w + 0.4 * slowest_w;
-    wish(s, HARPE_WISH_POWER_CAP, cap_w);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
     double time_s = run_next(s)->time_s;
     assert_true(s->ran.energy_j / s->ran.time_s <= cap_w);
     double faster_s = slowest_within(s, time_s * (1 - 1e-6));
     for (int i = 0; plan_number(s, i, "time") <= faster_s; i++)
         assert_true(plan_number(s, i, "energy") / plan_number(s, i, "time") > cap_w);
-    wish(s, HARPE_WISH_POWER_CAP, 1); /* nothing is: the least */
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP,
+         1); /* no plan satisfies it: the plan with the least power */
     assert_close(run_next(s)->time_s, plan_number(s, -1, "time"), 1e-9);
     assert_logged(s, "no plan's average power is within");
-    wish(s, HARPE_WISH_POWER_CAP, 0);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_close(run_next(s)->time_s, plan_number(s, 0, "time"), 1e-9);
     simulated_free(s);
 }
@@ -308,12 +310,12 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
     s->outside_energy_j = 3000;
     start(s, "Perseus", "{\"plans\": 40, \"blocking_power\": 84}");
     rounds_until(s, "plan");
-    wish(s, HARPE_WISH_POWER_CAP, 1);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
     char says[128];
     json_t *json = frontier(s);
     const json_t *outside = json_object_get(json, "outside");
     (void)snprintf(
-        says, sizeof says, "within the cap of 1 W: this one's is %.4g W",
+        says, sizeof says, "within the cap of 1 W: the chosen plan needs %.4g W",
         (plan_number(s, -1, "energy") + json_number_value(json_array_get(outside, 1))) /
             (plan_number(s, -1, "time") + json_number_value(json_array_get(outside, 0))));
     json_decref(json);
@@ -326,41 +328,42 @@ static void a_plan_can_be_asked_for_by_its_time(void **state) {
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
-    wish(s, HARPE_WISH_PLAN_TIME, 1.02 * fastest_s);
+    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.02 * fastest_s), 1e-9);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.08); /* the later of the two */
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.08); /* the later of the two */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.08 * fastest_s), 1e-9);
-    wish(s, HARPE_WISH_SLOWDOWN, 1);
-    wish(s, HARPE_WISH_PLAN_TIME, 0.01);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0.01);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_WISH_PLAN_TIME, 0); /* as if it had not been asked for */
+    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
     simulated_free(s);
 }
 
-static void wishes_during_the_sweep_are_remembered(void **state) {
+static void job_requests_during_the_sweep_are_remembered(void **state) {
     simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
     (void)state;
     start(s, "Perseus", "{\"num_microbatches\": 8}");
     one_round(s);
-    wish(s, HARPE_WISH_SLOWDOWN, 1.06);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
     rounds_until(s, "plan");
     run_next(s);
     assert_close(s->ran.time_s, slowest_within(s, 1.06 * plan_number(s, 0, "time")), 1e-9);
     simulated_free(s);
 }
 
-static void wishes_that_make_no_sense_are_refused(void **state) {
+static void job_requests_that_make_no_sense_are_refused(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
     (void)state;
     double before_s = run_next(s)->time_s;
     const double bad[] = {0.99, 0, -1, NAN, INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(
-            harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_SLOWDOWN, bad[i], &s->error),
-            HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_POWER_CAP, -1, &s->error),
-                     HARPE_INVALID_ARGUMENT);
+        assert_int_equal(harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN,
+                                                        bad[i], &s->error),
+                         HARPE_INVALID_ARGUMENT);
+    assert_int_equal(
+        harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_POWER_CAP, -1, &s->error),
+        HARPE_INVALID_ARGUMENT);
     assert_close(run_next(s)->time_s, before_s, 1e-12);
     simulated_free(s);
 }
@@ -385,8 +388,8 @@ int main(void) {
         cmocka_unit_test(a_power_cap_gets_the_fastest_plan_within),
         cmocka_unit_test(a_power_cap_counts_what_lies_outside_of_the_pipeline),
         cmocka_unit_test(a_plan_can_be_asked_for_by_its_time),
-        cmocka_unit_test(wishes_during_the_sweep_are_remembered),
-        cmocka_unit_test(wishes_that_make_no_sense_are_refused),
+        cmocka_unit_test(job_requests_during_the_sweep_are_remembered),
+        cmocka_unit_test(job_requests_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

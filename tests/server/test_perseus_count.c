@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many microbatches Perseus counts in what ranks report, when their iterations differ. */
+/* The number of microbatches that Perseus counts in the reports of ranks whose iterations differ.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ static harpe_profiling_result report(const char *text, int rank, reported_rank *
                                     breakdowns};
 }
 
-/* One round in which the ranks report that. */
+/* Runs one round in which the ranks report this. */
 static harpe_status round_of(simulated_pipeline *s, const char *const *ranks) {
     reported_rank reported[SIMULATED_RANKS_MAX] = {0};
     next(s);
@@ -50,7 +51,7 @@ static harpe_status round_of(simulated_pipeline *s, const char *const *ranks) {
     return observe(s);
 }
 
-/* Microbatches of the next schedule; 0: the ranks are asked again. */
+/* Returns the microbatches of the next schedule, or 0 if the ranks are asked again. */
 static size_t counted(const char *args, int pp, int dp, const char *const *ranks) {
     simulated_pipeline *s = simulate(pp, dp, 1, 8, NULL);
     start(s, "Perseus", args);
@@ -94,7 +95,7 @@ static void evaluation_and_empty_iterations_do_not_count(void **state) {
     assert_int_equal(COUNTED(2, 1, "8/8 4/0 4/0 4/0 8/8", "8/8 4/0 4/0 4/0 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "20/0 20/0 9/9 8/8 8/8", "20/0 20/0 20/0 20/0 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "0/0 0/0 0/0 8/8", "0/0 8/8"), 8);
-    assert_int_equal(COUNTED(1, 1, "4 4 8"), 4); /* without any backward nobody knows */
+    assert_int_equal(COUNTED(1, 1, "4 4 8"), 4); /* without a backward the number is unknown */
 }
 
 static void of_as_many_the_latest_iterations_count(void **state) {
@@ -139,12 +140,12 @@ static void ranks_that_never_agree_or_never_report_fail_the_job(void **state) {
     }
 }
 
-/* ---- What the job says -------------------------------------------------------------------- */
+/* ---- Numbers that the job gives -------------------------------------------------------------- */
 
 static void the_jobs_metadata_may_tell_the_microbatches(void **state) {
     const struct {
         const char *metadata, *args;
-        size_t microbatches; /* of the first schedule; 0: they are counted */
+        size_t microbatches; /* of the first schedule; 0: microbatches are counted */
     } cases[] = {
         {"num_microbatches=4", "{}", 4},
         {"llama num_microbatches=3", "{}", 3},

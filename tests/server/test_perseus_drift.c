@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Perseus on a simulated pipeline that changes: what it takes for drift, how patient it is, and
- * what must not end a job that has a plan. */
+/* Perseus on a simulated pipeline that changes: which changes count as drift, how long Perseus
+ * waits, and failures that must not end a job with a plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "server/planned_pipeline.h"
 
-/* ---- Drift -------------------------------------------------------------------------------- */
+/* ---- Drift ----------------------------------------------------------------------------------- */
 
 static void drift_is_noticed_and_planned_with(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 40}");
@@ -19,7 +19,7 @@ static void drift_is_noticed_and_planned_with(void **state) {
     s->noise = 0.002;
     s->time_factor = 1.1;
     one_round(s);
-    assert_null(strstr(s->log, "drift")); /* one round may be an accident */
+    assert_null(strstr(s->log, "drift")); /* a single round may be an accident */
     one_round(s);
     assert_logged(s, "drift: iterations take");
     assert_logged(s, "planned again");
@@ -84,7 +84,7 @@ static void drift_outside_of_the_instructions_is_explained_once(void **state) {
     simulated_free(s);
 }
 
-/* ---- Patience ----------------------------------------------------------------------------- */
+/* ---- Back-off -------------------------------------------------------------------------------- */
 
 static int times_logged(const simulated_pipeline *s, const char *part) {
     int times = 0;
@@ -125,7 +125,7 @@ static void noise_is_planned_with_less_and_less(void **state) {
     simulated_free(s);
 }
 
-static void patience_comes_back(void **state) {
+static void back_off_decreases_again(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 20}");
     (void)state;
     s->time_factor = 1.1;
@@ -147,7 +147,7 @@ static void patience_comes_back(void **state) {
     simulated_free(s);
 }
 
-/* ---- What must not end a job that has a plan ---------------------------------------------- */
+/* ---- Failures that must not end a job -------------------------------------------------------- */
 
 static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
     static const double nearly_too_much[] = {9e8, 9.2e8, 9.4e8, 9.6e8, 9.8e8, 9.9e8};
@@ -156,12 +156,12 @@ static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     rounds_until(s, "plan");
     double fastest_s = run_next(s)->time_s;
-    s->time_factor = s->energy_factor = 1.08; /* the last energies come out above what is taken */
+    s->time_factor = s->energy_factor = 1.08; /* the last energies are larger than accepted */
     for (int i = 0; i < 40; i++)
         one_round(s);
-    assert_logged(s, "goes on with the plan that it has");
-    assert_true(times_logged(s, "goes on with the plan that it has") > 1); /* tried again */
-    assert_true(times_logged(s, "goes on with the plan that it has") < 6);
+    assert_logged(s, "continues with its present plan");
+    assert_true(times_logged(s, "continues with its present plan") > 1); /* tried again */
+    assert_true(times_logged(s, "continues with its present plan") < 6);
     assert_true(is_in_phase(s, "plan"));
     s->energy_factor = 0.93; /* now it can */
     for (int i = 0; i < 70; i++)
@@ -187,12 +187,12 @@ static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state
         must(s, observe(s));
     }
     assert_true(is_in_phase(s, "plan"));
-    assert_logged(s, "goes on with the plan that it has: rank 1 reported no time");
+    assert_logged(s, "continues with its present plan: rank 1 reported no time");
     assert_close(plan_number(s, 0, "time"), fastest_s, 1e-9);
     simulated_free(s);
 }
 
-/* ---- Steps of another size ---------------------------------------------------------------- */
+/* ---- Steps of another size ------------------------------------------------------------------- */
 
 static void steps_of_another_size_are_counted_anew(void **state) {
     simulated_pipeline *s = planned("{\"plans\": 20}");
@@ -208,7 +208,7 @@ static void steps_of_another_size_are_counted_anew(void **state) {
             rounds_until(s, "plan");
             harpe_plan offline = offline_plan(s);
             assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
-            for (int i = 0; i < 400; i++) /* until the next sweep may come */
+            for (int i = 0; i < 400; i++) /* until the next sweep is allowed */
                 one_round(s);
         }
     }
@@ -239,7 +239,7 @@ int main(void) {
         cmocka_unit_test(drift_outside_of_the_instructions_is_explained_once),
         cmocka_unit_test(a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever),
         cmocka_unit_test(noise_is_planned_with_less_and_less),
-        cmocka_unit_test(patience_comes_back),
+        cmocka_unit_test(back_off_decreases_again),
         cmocka_unit_test(a_plan_that_cannot_be_made_leaves_the_old_one),
         cmocka_unit_test(a_later_sweep_that_measures_nothing_leaves_the_old_plan),
         cmocka_unit_test(steps_of_another_size_are_counted_anew),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Perseus says that it saves, against what the simulated pipeline really saves: with noise,
- * with drift of every kind, with stragglers, and where there is nothing to save. */
+/* The savings that Perseus reports, compared with the true savings of the simulated pipeline: with
+ * noise, with all kinds of drift, with stragglers, and without any savings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,13 +10,13 @@
 
 #include "server/planned_pipeline.h"
 
-/* ---- The truth ---------------------------------------------------------------------------- */
+/* ---- The truth ------------------------------------------------------------------------------- */
 
 typedef struct truth {
     double time_s, energy_j; /* of an iteration, without noise */
 } truth;
 
-/* Of a plan under what is true of the pipeline at the moment. */
+/* Time and energy of a plan under the present true properties of the pipeline. */
 static truth truth_of(const simulated_pipeline *s, const harpe_plan *plan) {
     double waiting_w = s->blocking_power_w * s->job.world_size;
     double time_s = fmax(plan->time_s * s->time_factor, s->straggler_time_s);
@@ -26,7 +26,7 @@ static truth truth_of(const simulated_pipeline *s, const harpe_plan *plan) {
                                                    s->outside_energy_j};
 }
 
-/* What a job saves in truth, summed over its iterations. */
+/* The true savings of a job, summed over its iterations. */
 typedef struct ledger {
     truth saved, highest;
 } ledger;
@@ -47,7 +47,7 @@ static void true_round(simulated_pipeline *s, ledger *into) {
     into->saved.energy_j += SIMULATED_ITERATIONS * (highest.energy_j - ran.energy_j);
 }
 
-/* ---- What is said ------------------------------------------------------------------------- */
+/* ---- Reported savings ------------------------------------------------------------------------ */
 
 typedef struct claim {
     double energy_j, energy_uncertainty_j, time_s, time_uncertainty_s;
@@ -72,7 +72,7 @@ static claim claim_of(simulated_pipeline *s) {
     return found;
 }
 
-/* ---- A family of jobs --------------------------------------------------------------------- */
+/* ---- A family of jobs ------------------------------------------------------------------------ */
 
 typedef struct story {
     const char *name;
@@ -117,7 +117,7 @@ static void begin_story(simulated_pipeline *s, const story *it) {
     s->outside_energy_j = it->outside * all.energy_j;
     if (it->told_slowdown > 0) {
         s->straggler_time_s = it->told_slowdown * all.time_s;
-        wish(s, HARPE_WISH_ITERATION_TIME, s->straggler_time_s);
+        wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     }
     if (it->untold_slowdown > 0) s->straggler_time_s = it->untold_slowdown * all.time_s;
 }
@@ -129,7 +129,7 @@ static void end_story(simulated_pipeline *s) {
 
 typedef struct coverage {
     int claims, energy_misses, time_misses;
-    double worst; /* how far the truth lay outside, in half-widths */
+    double worst; /* distance of the truth from the interval, in half-widths */
     double energy_width, time_width;
 } coverage;
 
@@ -201,7 +201,7 @@ static void the_interval_contains_the_truth(void **state) {
     assert_true(misses <= 0.05 * claims);
 }
 
-/* ---- Nothing to save ---------------------------------------------------------------------- */
+/* ---- Nothing to save ------------------------------------------------------------------------- */
 
 static harpe_profile *flat_profile(int frequencies) {
     harpe_measurement rows[32];
@@ -217,7 +217,7 @@ static harpe_profile *flat_profile(int frequencies) {
     return profile;
 }
 
-/* How often something is claimed that is not there. */
+/* Returns how often savings are reported that do not exist. */
 static int false_claims(int frequencies, double noise, int seeds) {
     int claims = 0;
     for (int seed = 0; seed < seeds; seed++) {
@@ -243,7 +243,7 @@ static void plans_at_the_highest_clocks_never_save_anything(void **state) {
         assert_int_equal(false_claims(1, 0.0075 * i, 10 * trial_scale()), 0);
 }
 
-/* By the clocks it might be; what is claimed is what noise does once in twenty times. */
+/* The clocks would permit savings. Noise causes a report in one of twenty cases. */
 static void clocks_that_make_no_difference_save_nothing(void **state) {
     (void)state;
     int claims = 0, jobs = 20 * trial_scale();
@@ -253,7 +253,7 @@ static void clocks_that_make_no_difference_save_nothing(void **state) {
     assert_true(claims <= 0.05 * 6 * jobs);
 }
 
-/* ---- The baseline ------------------------------------------------------------------------- */
+/* ---- The baseline ---------------------------------------------------------------------------- */
 
 static json_t *baseline_of(simulated_pipeline *s) {
     json_t *json = frontier(s);
@@ -278,7 +278,7 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
     assert_close(number_of(baseline, "energy"), truth_of(s, &all).energy_j, 1e-9);
     assert_int_equal(number_of(baseline, "rounds"),
-                     3); /* counting, first of the sweep, behind it */
+                     3); /* counting, first round of the sweep, after the sweep */
     assert_int_equal(number_of(baseline, "iterations"), 3 * SIMULATED_ITERATIONS);
     const json_t *between = json_object_get(baseline, "between_rounds");
     assert_int_equal(json_integer_value(json_array_get(between, 0)), 0);
@@ -304,7 +304,7 @@ static void drift_scales_the_baseline_and_says_so(void **state) {
     assert_close(number_of(scaled, "time"), 1.1, 1e-6);
     assert_int_equal(number_of(scaled, "since_round"), round);
     json_decref(baseline);
-    s->time_factor = 1; /* and back */
+    s->time_factor = 1; /* and back to the old time */
     one_round(s);
     baseline = baseline_of(s);
     assert_true(json_is_null(json_object_get(baseline, "scaled")));
@@ -312,7 +312,7 @@ static void drift_scales_the_baseline_and_says_so(void **state) {
     simulated_free(s);
 }
 
-/* A job's first round may compile, connect and allocate. */
+/* The first round of a job may compile, connect and allocate. */
 static void a_warm_up_is_no_baseline(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
@@ -330,8 +330,8 @@ static void a_warm_up_is_no_baseline(void **state) {
     simulated_free(s);
 }
 
-/* Iterations that take longer for a while, and a correction for it, must
- * not leave the baseline longer for good. */
+/* Iterations that take longer for a while, and a correction for this, must not make the baseline
+ * longer permanently. */
 static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state) {
     (void)state;
     simulated_pipeline *s = planned("{\"plans\": 20}");
@@ -354,7 +354,7 @@ static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state)
     simulated_free(s);
 }
 
-/* ---- Restarts ----------------------------------------------------------------------------- */
+/* ---- Restarts -------------------------------------------------------------------------------- */
 
 static void savings_survive_a_restart(void **state) {
     (void)state;
@@ -384,7 +384,7 @@ static void savings_survive_a_restart(void **state) {
     simulated_free(s);
 }
 
-/* As a server stored it that measured no baseline. */
+/* The stored state of a server that measured no baseline. */
 static char *as_stored_before(const char *text, size_t length) {
     json_t *json = json_loadb(text, length, 0, NULL);
     const json_t *measured = json_object_get(json, "measured");
@@ -422,7 +422,7 @@ static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(
     json_t *baseline = baseline_of(s);
     assert_true(json_is_null(baseline));
     json_decref(baseline);
-    s->time_factor = 1.4; /* until it sweeps again, and measures one */
+    s->time_factor = 1.4; /* until it sweeps again and measures a baseline */
     for (int i = 0; i < 3; i++)
         one_round(s);
     rounds_until(s, "plan");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Online schedulers between rounds: their arguments, the state that survives a restart, results
- * that lack something or are nonsense, and InstructionProfiler. */
+/* Online schedulers between rounds: their arguments, the state that survives a restart, incomplete
+ * or nonsensical results, and InstructionProfiler. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "server/simulated_pipeline.h"
 
-/* ---- Arguments ---------------------------------------------------------------------------- */
+/* ---- Arguments ------------------------------------------------------------------------------- */
 
 static void assert_says(const simulated_pipeline *s, const char *part) {
     assert_null(strchr(s->error.message, '\n'));
@@ -93,7 +93,7 @@ static void a_schedule_can_come_from_a_file(void **state) {
     simulated_free(s);
 }
 
-/* Interleaved: a rank has two stages, told apart by the order of the runs. */
+/* Interleaved: a rank has two stages, which the order of the runs distinguishes. */
 static void stages_that_share_a_rank_are_told_apart(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
@@ -143,7 +143,7 @@ static void stages_that_share_a_rank_are_told_apart(void **state) {
     simulated_free(s);
 }
 
-/* ---- Restarts ----------------------------------------------------------------------------- */
+/* ---- Restarts -------------------------------------------------------------------------------- */
 
 static void restart(simulated_pipeline *s) {
     char *text;
@@ -171,7 +171,8 @@ static void assert_same_schedules(const simulated_pipeline *a, const simulated_p
     }
 }
 
-/* Counting, sweep, plan, wish, drift, a second sweep: one is restarted in every round. */
+/* Counting, sweep, plan, job request, drift, a second sweep: one scheduler is restarted in every
+ * round. */
 static void a_restart_in_any_round_changes_nothing(void **state) {
     (void)state;
     simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
@@ -188,7 +189,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
         assert_same_schedules(pair[0], pair[1]);
         restart(pair[1]); /* while it runs */
         for (int i = 0; i < 2; i++) {
-            if (round == 5 || round == 36) wish(pair[i], HARPE_WISH_SLOWDOWN, 1.04);
+            if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
         }
     }
@@ -226,7 +227,8 @@ static void a_state_of_something_else_is_refused(void **state) {
     simulated_free(s);
 }
 
-/* Every single byte changed, every length: refused or taken, never a crash; then it goes on. */
+/* Every single byte is changed, and every length is tried: the state is refused or accepted,
+ * without a crash, and the scheduler goes on. */
 static void a_damaged_state_never_crashes(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
@@ -246,7 +248,7 @@ static void a_damaged_state_never_crashes(void **state) {
         start(s, "Perseus", "{\"num_microbatches\": 2, \"plans\": 4, \"frequency_stride\": 6}");
         harpe_status status =
             harpe_scheduler_load(s->scheduler, damaged, i % 3 ? length : i, &s->error);
-        if (!status && !harpe_scheduler_next(s->scheduler, &s->schedules, &s->error))
+        if (status == HARPE_OK && !harpe_scheduler_next(s->scheduler, &s->schedules, &s->error))
             (void)observe(s);
         free(damaged);
     }
@@ -254,7 +256,7 @@ static void a_damaged_state_never_crashes(void **state) {
     simulated_free(s);
 }
 
-/* ---- Results ------------------------------------------------------------------------------ */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static void results_without_energies_say_what_to_do(void **state) {
     (void)state;
@@ -315,7 +317,7 @@ static void iterations_that_are_missing_in_part_are_left_out(void **state) {
         next(s);
         simulated_run(s);
         harpe_profiling_result *odd = &s->results[round % 4];
-        size_t *counts = (size_t *)odd->time_breakdown[0].counts; /* energies' too */
+        size_t *counts = (size_t *)odd->time_breakdown[0].counts; /* also those of energies */
         counts[round % SIMULATED_ITERATIONS] = (size_t)(round % 6);
         odd->iteration_time_count = odd->iteration_energy_count = 2;
         must(s, observe(s));
@@ -366,7 +368,7 @@ static void a_round_that_lacks_a_rank_is_run_again(void **state) {
     must(s, observe(s));
     next(s);
     assert_true(s->schedules[0].instructions[0].frequency_mhz < mhz);
-    /* When it stays away, there is a plan from what is known. */
+    /* If it does not return, there is a plan from the known measurements. */
     for (int i = 0; i < 3; i++) {
         next(s);
         simulated_run(s);
@@ -378,7 +380,7 @@ static void a_round_that_lacks_a_rank_is_run_again(void **state) {
     simulated_free(s);
 }
 
-/* Numbers and lengths that nobody would send. */
+/* Numbers and lengths that no correct program sends. */
 static void nonsense_never_crashes(void **state) {
     (void)state;
     static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e308, 1e-308, 1e12};
@@ -390,7 +392,7 @@ static void nonsense_never_crashes(void **state) {
               trial % 3 ? "{\"num_microbatches\": 3, \"frequency_stride\": 7}"
                         : "{\"frequency_stride\": 9}");
         harpe_status status = HARPE_OK;
-        for (int round = 0; round < 12 && !status; round++) {
+        for (int round = 0; round < 12 && status == HARPE_OK; round++) {
             next(s);
             simulated_run(s);
             for (int change = 0; change < trial % 7; change++) {
@@ -420,7 +422,7 @@ static void nonsense_never_crashes(void **state) {
     simulated_free(s);
 }
 
-/* ---- InstructionProfiler ------------------------------------------------------------------ */
+/* ---- InstructionProfiler --------------------------------------------------------------------- */
 
 static void the_profiler_writes_the_profile_and_is_finished(void **state) {
     (void)state;
@@ -451,30 +453,41 @@ static void the_profiler_writes_the_profile_and_is_finished(void **state) {
         }
     }
     harpe_profile_free(written);
-    assert_int_equal(harpe_scheduler_wish_for(s->scheduler, HARPE_WISH_SLOWDOWN, 1.1, &s->error),
-                     HARPE_NOT_SUPPORTED);
+    assert_int_equal(
+        harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, &s->error),
+        HARPE_NOT_SUPPORTED);
     restart(s);
     assert_true(harpe_scheduler_is_finished(s->scheduler));
     simulated_free(s);
 }
 
-static void a_profile_that_cannot_be_written_is_tried_again(void **state) {
+static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
-    char missing[128], args[256], path[192];
-    (void)snprintf(missing, sizeof missing, "%s/later", s->directory);
-    (void)snprintf(path, sizeof path, "%s/p.csv", missing);
+    char args[256], path[128];
+    (void)snprintf(path, sizeof path, "%s/p.csv", s->directory);
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": 4, \"profile_path\": \"%s\"}", path);
     start(s, "InstructionProfiler", args);
     rounds_until(s, "hold");
-    one_round(s);
-    assert_false(harpe_scheduler_is_finished(s->scheduler));
-    assert_logged(s, "the profile is not written");
-    assert_int_equal(mkdir(missing, 0700), 0);
-    one_round(s);
     assert_true(harpe_scheduler_is_finished(s->scheduler));
+    harpe_scheduler_file file = {0}, again = {0};
+    harpe_scheduler_take_file(s->scheduler, &file);
+    assert_null(file.path); /* it was accepted */
+    char *text;
+    size_t length;
+    must(s, harpe_file_read(path, 1 << 20, &text, &length, &s->error));
+    for (int i = 0; i < 2; i++) {
+        restart(s);
+        harpe_scheduler_take_file(s->scheduler, &again);
+        assert_string_equal(again.path, path);
+        assert_true(again.is_repeated);
+        assert_null(again.directory);
+        assert_int_equal(again.length, length);
+        assert_string_equal(again.text, text);
+    }
+    harpe_scheduler_file_free(&again);
+    free(text);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(rmdir(missing), 0);
     simulated_free(s);
 }
 
@@ -495,7 +508,7 @@ int main(void) {
         cmocka_unit_test(a_round_that_lacks_a_rank_is_run_again),
         cmocka_unit_test(nonsense_never_crashes),
         cmocka_unit_test(the_profiler_writes_the_profile_and_is_finished),
-        cmocka_unit_test(a_profile_that_cannot_be_written_is_tried_again),
+        cmocka_unit_test(a_profile_that_was_not_taken_is_handed_over_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

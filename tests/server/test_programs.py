@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler programs as processes: when they start, when they end, and what is left of those that do
-not want to end, also after a server that was killed. Every process that a server has started,
-whatever became of its parents, has the server's environment; so the processes are counted by a
-variable in it."""
+"""Scheduler programs as processes: when they start and end, and whether any remain that do not want
+to end, also after a server that was killed. Every process that a server has started has the
+server's environment, even if its parents have ended. A variable in the environment therefore counts
+them."""
 import pathlib
 import random
 import re
+import shutil
 
 from server import *
 from server import HERE
@@ -31,7 +32,8 @@ class ProgramTest(ServerTest):
         return server
 
     def processes(self):
-        """Those that a server has started: no zombies, and not the server."""
+        """Returns the processes that a server has started, without zombies and the server
+        itself."""
         found = []
         for number in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -55,18 +57,6 @@ class ProgramTest(ServerTest):
     def wait_for_none(self):
         self.wait_until(lambda: not self.processes(), "all processes have ended")
 
-    def train(self, job, rounds, first=0):
-        """Returns the clock of the last round."""
-        for round_ in range(first, first + rounds):
-            for rank in range(job.size):
-                held = self.ask(self.server, job, rank, round_)
-                if rank == job.size - 1:
-                    clock = self.expect(held.receive(), 200).json["frequencies"][0][1]
-            for rank in range(job.size):
-                self.expect(self.server.post(f"/result/{job.id}?round={round_}",
-                                             result_of(rank, round_)), 200)
-        return clock
-
     def end(self, job):
         for rank in range(job.size):
             self.expect(self.server.post(f"/end/{job.id}", {"rank": rank}), 200)
@@ -77,16 +67,16 @@ class EndsTest(ProgramTest):
         self.start_program()
         jobs = [register(self.server) for _ in range(20)]
         for job in jobs:
-            self.assertEqual(self.train(job, 2), 1001)
+            self.assertEqual(self.train(self.server, job, 2), 1001)
         self.assertGreaterEqual(len(self.processes()), 20)
         for job in jobs[1:]:
             self.end(job)
         self.wait_until(lambda: 0 < len(self.processes()) <= 3, "19 jobs have left theirs")
         self.assertEqual(self.server.get(f"/jobs/{jobs[5].id}").json["state"], "ended")
-        self.assertEqual(self.train(jobs[0], 1, 2), 1002)
+        self.assertEqual(self.train(self.server, jobs[0], 1, 2), 1002)
         back = jobs[5]
         self.expect(self.server.post(f"/register_rank/{back.id}", back.rank(0)), 200)
-        self.assertEqual(self.train(back, 3, 2), 1004)
+        self.assertEqual(self.train(self.server, back, 3, 2), 1004)
         self.end(back)
         self.end(jobs[0])
         self.wait_for_none()
@@ -95,34 +85,34 @@ class EndsTest(ProgramTest):
     def test_ranks_that_have_ended_and_ask_all_the_same_are_answered(self):
         self.start_program()
         job = register(self.server, pp=2)
-        self.train(job, 1)
+        self.train(self.server, job, 1)
         self.end(job)
         self.wait_for_none()
-        self.assertEqual(self.train(job, 2, 1), 1002)
+        self.assertEqual(self.train(self.server, job, 2, 1), 1002)
 
     def test_jobs_that_had_ended_start_nothing_after_a_restart(self):
         self.start_program()
         job = register(self.server)
-        self.train(job, 2)
+        self.train(self.server, job, 2)
         self.end(job)
         self.server.kill()
         self.start_program()
         self.assertEqual(self.server.get(f"/jobs/{job.id}").json["state"], "ended")
-        self.train(register(self.server, job_metadata="finish 0"), 1)
+        self.train(self.server, register(self.server, job_metadata="finish 0"), 1)
         self.wait_for_none()
         self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
-        self.assertEqual(self.train(job, 1, 2), 1002)
+        self.assertEqual(self.train(self.server, job, 1, 2), 1002)
 
     def test_finished_and_evicted_jobs_have_no_processes(self):
         self.start_program()
         finished = [register(self.server, job_metadata=f"finish {n}") for n in range(3)]
         for job in finished:
-            self.train(job, 4)
+            self.train(self.server, job, 4)
         self.wait_for_none()
         for n, job in enumerate(finished):
-            self.assertEqual(self.train(job, 1, 4), 1000 + n)
+            self.assertEqual(self.train(self.server, job, 1, 4), 1000 + n)
         evicted = register(self.server)
-        self.train(evicted, 1)
+        self.train(self.server, evicted, 1)
         self.assertTrue(self.processes())
         self.expect(self.server.call("DELETE", f"/jobs/{evicted.id}"), 200)
         self.wait_for_none()
@@ -133,11 +123,11 @@ class EndsTest(ProgramTest):
             with self.subTest(fault):
                 job = register(self.server, job_metadata=fault)
                 if fault.endswith("later"):
-                    self.train(job, 1)
+                    self.train(self.server, job, 1)
                 self.wait_until(self.processes, "it has begun")
                 self.expect(self.server.call("DELETE", f"/jobs/{job.id}"), 200)
                 self.wait_for_none()
-        self.train(register(self.server), 2)
+        self.train(self.server, register(self.server), 2)
 
     def test_job_that_has_failed_has_no_processes(self):
         self.start_program("--set", "scheduler_timeout=2")
@@ -146,14 +136,14 @@ class EndsTest(ProgramTest):
             with self.subTest(fault):
                 job = register(self.server, job_metadata=fault)
                 if fault.endswith("later"):
-                    self.train(job, 1)
+                    self.train(self.server, job, 1)
                 self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
                 self.wait_for_none()
 
     def test_what_a_program_leaves_behind_ends_with_its_job(self):
         self.start_program()
         job = register(self.server, job_metadata="escape-and-go-on")
-        self.assertEqual(self.train(job, 3), 1002)
+        self.assertEqual(self.train(self.server, job, 3), 1002)
         self.assertGreaterEqual(len(self.processes()), 2)
         self.end(job)
         self.wait_for_none()
@@ -168,7 +158,7 @@ class KilledServerTest(ProgramTest):
         jobs = {fault: register(self.server, job_metadata=fault) for fault in self.FAULTS}
         for fault in self.FAULTS:
             if fault.endswith("later") or fault in ("escape-and-go-on", ""):
-                self.train(jobs[fault], 1)
+                self.train(self.server, jobs[fault], 1)
         self.wait_until(lambda: len(self.processes()) > 100, "all have begun")
         self.server.kill()
         self.wait_for_none()
@@ -182,7 +172,8 @@ class KilledServerTest(ProgramTest):
         self.wait_for_none()
 
     def test_a_descriptor_that_is_open_elsewhere_keeps_nothing_alive(self):
-        """The last holder of a pipe's end is not the server: only the server's process counts."""
+        """The last process that holds the end of a pipe is not the server: only the server's
+        process counts."""
         self.start_program("--set", "scheduler_timeout=3600")
         register(self.server, job_metadata="deaf")
         self.wait_until(self.processes, "it has begun")
@@ -200,30 +191,91 @@ class KilledServerTest(ProgramTest):
         for descriptor in held:
             os.close(descriptor)
 
-    def test_a_job_outlives_a_killed_keeper(self):
+    def test_a_job_outlives_a_killed_supervisor(self):
         self.start_program("--set", "scheduler_timeout=3600")
         job = register(self.server)
-        self.train(job, 2)
+        self.train(self.server, job, 2)
         before = set(self.processes())
-        for keeper in self.keepers():
-            os.kill(keeper, signal.SIGKILL)
-        self.assertEqual(self.train(job, 2, 2), 1003)
+        for supervisor in self.supervisors():
+            os.kill(supervisor, signal.SIGKILL)
+        self.assertEqual(self.train(self.server, job, 2, 2), 1003)
         self.wait_until(lambda: not before & set(self.processes()), "its program has ended, too")
 
-    def keepers(self):
+    def supervisors(self):
         found = []
         for number in self.processes():
             try:
                 with open(f"/proc/{number}/comm") as file:
-                    if file.read().strip() == "harpe-keeper":
+                    if file.read().strip() == "harpe-supervise":
                         found.append(number)
             except OSError:
                 continue
         return found
 
 
+@unittest.skipUnless(os.geteuid() == 0, "needs root, to make set-uid programs")
+class SetUidTest(ProgramTest):
+    """The supervisor has the server's user and can only kill processes of that user. A scheduler and
+    its children therefore cannot become another user, even through set-user-ID programs."""
+
+    SERVER_UID = 65534
+    # Changes permanently to the owner of its file, as sudo does, and then does not end.
+    CHANGE = ("import os, pathlib, signal, time\n"
+              "wanted = os.geteuid(), os.getegid()\n"
+              "os.setresgid(wanted[1], wanted[1], wanted[1])\n"
+              "os.setresuid(wanted[0], wanted[0], wanted[0])\n"
+              "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+              "path = pathlib.Path('{path}/changed')\n"
+              "path.with_suffix('.new').write_text(f'{{os.getuid()}} {{os.getgid()}}')\n"
+              "path.with_suffix('.new').rename(path)\n"
+              "time.sleep(3600)\n")
+
+    def make_interpreter(self, state, owner, mode):
+        """A copy of Python that becomes `owner`, if the kernel lets it."""
+        copy = state / "set-id"
+        shutil.copyfile(os.path.realpath("/usr/bin/python3"), copy)
+        os.chown(copy, owner, owner)
+        copy.chmod(mode)
+        self.path.chmod(0o777)
+        return f"{copy} -I -S -c \"exec(open('{self.path}/change.py').read())\""
+
+    def start_set_id(self, before, owner, mode):
+        (self.path / "changed").unlink(missing_ok=True)
+        (self.path / "change.py").write_text(self.CHANGE.format(path=self.path))
+        state = self.path / f"state-{random.getrandbits(32):x}"
+        state.mkdir()
+        os.chown(state, self.SERVER_UID, self.SERVER_UID)
+        server = Server(self.path, "--store", state / "harpe.db", "--set", "dump_data=false",
+                        "--set", "scheduler_timeout=3600", "--scheduler",
+                        f"program:{before}{self.make_interpreter(state, owner, mode)}",
+                        environment=dict([self.mark.split("=")]),
+                        before=("setpriv", f"--reuid={self.SERVER_UID}",
+                                f"--regid={self.SERVER_UID}", "--clear-groups"))
+        self.addCleanup(server.kill)
+        self.server = server
+
+    def check_set_id(self, before, owner, mode):
+        self.start_set_id(before, owner, mode)
+        job = register(self.server)
+        self.wait_until((self.path / "changed").exists, "the program runs")
+        self.assertEqual((self.path / "changed").read_text(),
+                         f"{self.SERVER_UID} {self.SERVER_UID}")
+        self.expect(self.server.call("DELETE", f"/jobs/{job.id}"), 200)
+        self.wait_for_none()
+        register(self.server)
+        self.wait_until(self.processes, "it has begun")
+        self.server.kill()
+        self.wait_for_none()
+
+    def test_set_id_programs_stay_of_the_servers_user_and_are_killed(self):
+        for before in ("", "exec ", "setsid ", "true; "):
+            for owner, mode in ((0, 0o4755), (1, 0o6755), (1, 0o2755)):
+                with self.subTest(before, owner=owner, mode=oct(mode)):
+                    self.check_set_id(before, owner, mode)
+
+
 class FaultsTest(ProgramTest):
-    """A program's fault costs its own job, and says in one line what is wrong."""
+    """A fault of a program affects only its own job, and one line describes the mistake."""
 
     SAID = {
         "raise": "(exit status 1: ValueError: the power of GPU \u00e9\u00df is no number)",
@@ -253,10 +305,10 @@ class FaultsTest(ProgramTest):
             with self.subTest(fault):
                 jobs = [register(self.server, job_metadata=fault),
                         register(self.server, job_metadata=f"{fault} later")]
-                self.train(jobs[1], 1)
+                self.train(self.server, jobs[1], 1)
                 for job in jobs:
                     self.check_failure(job, fault)
-            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+            self.assertEqual(self.train(self.server, healthy, 1, number), 1000 + number)
         self.end(healthy)
         self.wait_for_none()
 
@@ -276,13 +328,14 @@ class FaultsTest(ProgramTest):
 
     def test_programs_are_the_first_to_end_when_memory_is_out(self):
         self.start_program()
-        self.train(register(self.server), 1)
+        self.train(self.server, register(self.server), 1)
         scores = [pathlib.Path(f"/proc/{number}/oom_score_adj").read_text()
                   for number in self.processes()]
         self.assertIn("1000\n", scores)
 
     def test_errors_of_any_text_reach_all_who_look(self):
-        """The text of an error is cut at a character, whatever its length and characters are."""
+        """The text of an error is truncated between characters, whatever its length and characters
+        are."""
         script = self.path / "complain.py"
         script.write_text(
             "import json, sys\n"
@@ -328,7 +381,8 @@ class FaultsTest(ProgramTest):
 
 
 class LibraryTest(ProgramTest):
-    """A shared object runs in a process for each job: what it does there costs only its job."""
+    """A shared object runs in a separate process for each job, so its faults affect only that
+    job."""
 
     SAID = {"segfault": "signal 11", "abort": "signal 6", "exit": "exit status 0",
             "exit 5": "exit status 5", "overflow": "signal 11", "thread": "signal 11",
@@ -337,7 +391,7 @@ class LibraryTest(ProgramTest):
 
     def start_library(self, *arguments, with_state=False, at_load=None):
         name = "HARPE_FAULTY_LIBRARY" + ("_WITH_STATE" if with_state else "")
-        # With sanitizers a crash must be a signal, as it is without.
+        # With sanitizers a crash must still be a signal.
         environment = {"ASAN_OPTIONS": "handle_segv=0:handle_abort=0:detect_leaks=0",
                        **dict([self.mark.split("=")])}
         if at_load:
@@ -356,14 +410,14 @@ class LibraryTest(ProgramTest):
             with self.subTest(fault):
                 jobs = [register(self.server, job_metadata=fault),
                         register(self.server, job_metadata=f"{fault} later")]
-                self.train(jobs[1], 1)
+                self.train(self.server, jobs[1], 1)
                 for job in jobs:
                     self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"],
                                     "it fails")
                     failure = self.server.get(f"/jobs/{job.id}").json["failure"]
                     self.assertIn(said, failure)
                     self.assertNotIn("\n", failure)
-            self.assertEqual(self.train(healthy, 1, number), 1000 + number)
+            self.assertEqual(self.train(self.server, healthy, 1, number), 1000 + number)
         self.end(healthy)
         self.wait_for_none()
         self.assertEqual(self.server.stop(), 0)
@@ -378,30 +432,31 @@ class LibraryTest(ProgramTest):
         self.start_library()
         for fault in ("print", "print later"):
             job = register(self.server, job_metadata=fault)
-            self.assertEqual(self.train(job, 3), 1002)
-        self.assertIn("noise", self.server.log())
-        self.assertIn("after 2 rounds", self.server.log())
+            self.assertEqual(self.train(self.server, job, 3), 1002)
+        self.wait_for_log(self.server, "noise")
+        self.wait_for_log(self.server, "after 2 rounds")
 
     def test_a_killed_process_is_replaced_and_knows_what_it_knew(self):
         for with_state in (False, True):
             with self.subTest(with_state=with_state):
                 self.start_library(with_state=with_state)
                 job = register(self.server)
-                self.train(job, 3)
+                self.train(self.server, job, 3)
                 for _ in range(2):
                     before = set(self.processes())
                     self.kill_processes()
                     self.wait_until(lambda: not before & set(self.processes()), "they are gone")
                     round_ = self.server.get(f"/jobs/{job.id}").json["round"] + 1
-                    self.train(job, 1, round_)  # its results find the process gone
-                    self.assertEqual(self.train(job, 1, round_ + 1), 1001 + round_)
+                    # its results find that the process has ended
+                    self.train(self.server, job, 1, round_)
+                    self.assertEqual(self.train(self.server, job, 1, round_ + 1), 1001 + round_)
                 self.end(job)
                 self.wait_for_none()
                 self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
-                self.assertEqual(self.train(job, 2, 7), 1008)
+                self.assertEqual(self.train(self.server, job, 2, 7), 1008)
                 self.assertEqual(self.server.stop(), 0)
                 self.start_library(with_state=with_state)
-                self.assertEqual(self.train(job, 1, 9), 1009)
+                self.assertEqual(self.train(self.server, job, 1, 9), 1009)
                 self.server.kill()
                 for path in self.path.glob("harpe.db*"):
                     path.unlink()
@@ -410,7 +465,7 @@ class LibraryTest(ProgramTest):
         self.start_library("--set", "scheduler_timeout=3600")
         for fault in ("loop", ""):
             register(self.server, job_metadata=fault)
-        self.wait_until(lambda: len(self.processes()) == 4, "two processes and their keepers")
+        self.wait_until(lambda: len(self.processes()) == 4, "two processes and their supervisors")
         self.server.kill()
         self.wait_for_none()
 

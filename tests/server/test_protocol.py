@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of the protocol and of its errors, over real sockets against a real `harpe serve`, as
-published clients and broken ones send them: registration, rounds, results, ids, 422 bodies, loss of
+"""Every row of the protocol and of its errors, over real sockets with a real `harpe serve`, as
+published clients and broken clients send them: registration, rounds, results, ids, 422 bodies, lost
 clients, restarts, start and end."""
 import re
 import shutil
@@ -28,7 +28,7 @@ def not_ge(limit, *place):
 
 
 class OtherSites(ServerTest):
-    """What a browser sends for another site's page; the server has no token."""
+    """Requests that a browser sends for a page of another site. The server has no token."""
 
     def test_their_pages_change_nothing(self):
         server = self.start()
@@ -41,7 +41,7 @@ class OtherSites(ServerTest):
         self.expect(server.post("/register_job", job_info(), Origin="http://localhost"), 200)
         self.assertEqual(len(server.get("/jobs").json["jobs"]), 2)
 
-    # A page can give any User-Agent, but not another Host.
+    # A page can set any User-Agent, but no other Host.
     AGENTS = ("Mozilla/5.0 (X11)", "python-httpx/0.27", "x", None)
 
     def ask(self, server, host, agent, method="GET", target="/jobs"):
@@ -135,7 +135,7 @@ class OtherSites(ServerTest):
 
 class Rounds(ServerTest):
     def run_rounds(self, server, job, schedules, rounds):
-        """All ranks ask, all are held until the last, all get theirs, all report."""
+        """All ranks ask, are held until the last rank asks, get their schedules, and report."""
         for k in range(rounds):
             held = [self.ask(server, job, r) for r in range(job.size - 1)]
             self.wait_for_waiting(server, job, job.size - 1)
@@ -281,7 +281,7 @@ class Results(ServerTest):
         self.expect(server.post(path, json.dumps(reordered, indent=4)), 200)
         self.expect_detail(server.post(path, result_of(0, 5)), 409, "rank 0")
         self.expect(server.post(path, result_of(1)), 200)
-        # The round is over; a retry is still compared with what was stored.
+        # The round has ended. A retry is still compared with the stored result.
         self.expect(server.post(path + "?round=0", result_of(0)), 200)
         self.expect(server.post(path, result_of(1)), 200)
         self.expect_detail(server.post(path, result_of(1, 5)), 409, "rank 1")
@@ -400,7 +400,7 @@ class Registration(ServerTest):
                 continue
             place = self.expect(connection.receive(), 422).json["detail"][0]["loc"]
             self.assertEqual(place, ["query", "rank"])
-        # A result of nobody.
+        # A result of a rank that is not registered.
         single = register(server)
         self.expect(self.ask(server, single, 0).receive(), 200)
         answer = self.expect(server.post(f"/result/{single.id}", result_of(1)), 422)
@@ -428,7 +428,7 @@ class Registration(ServerTest):
 
 
 class Refusals(ServerTest):
-    """Bodies of 422, whole."""
+    """The complete bodies of 422."""
 
     def refuse(self, answer, *problems):
         self.expect(answer, 422, {"detail": list(problems)})
@@ -529,7 +529,8 @@ class Refusals(ServerTest):
             self.assertEqual(answer.headers["allow"], allowed)
 
     def head(self, server, path, status):
-        """The answer to HEAD, after which the connection holds nothing that is not announced."""
+        """Checks the answer to HEAD. After it, the connection contains no data that was not
+        announced."""
         connection = self.connect(server)
         connection.socket.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n"
                                   "Connection: close\r\n\r\n".encode())
@@ -561,7 +562,7 @@ class Refusals(ServerTest):
             self.expect(connection.receive(), 200, schedule_of(plan_for(2), rank))
 
     def test_only_published_clients_are_refused_an_empty_schedule(self):
-        """They cannot run it; whoever else asks knows what it means."""
+        """Published clients cannot run it. Other clients can."""
         server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler", "Perseus")
         self.addCleanup(server.kill)
         agent = {"User-Agent": "python-httpx/0.28.1"}
@@ -604,7 +605,7 @@ class Pages(ServerTest):
         self.assertIn(b"# TYPE ", metrics.body)
 
     def histogram(self, server, name, labels=""):
-        """Its buckets as (bound, count), its sum and its count."""
+        """Returns the buckets of a histogram as (bound, count), its sum and its count."""
         text = server.get("/metrics").body.decode()
         self.assertIn(f"# TYPE {name} histogram\n", text)
         self.assertEqual(text.count(f"# HELP {name} "), 1)
@@ -728,7 +729,8 @@ class Life(ServerTest):
         self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
         server.kill()
         server = self.start(plan=plan)
-        # Who has reported waits for the next round, who has not may have lost its schedule.
+        # A rank that has reported waits for the next round. A rank that has not may have lost its
+        # schedule.
         waiting = self.ask(server, job, 0)
         again = self.expect(self.ask(server, job, 1).receive(), 200, schedule_of(plan, 1))
         self.assertEqual(again.headers["harpe-round"], "0")
@@ -756,7 +758,7 @@ class Life(ServerTest):
             self.expect_detail(held.receive(), 503)
 
     def refuse_to_start(self, *arguments, exit_code=2):
-        """2: starting again would not help; 1: it may."""
+        """2: another start would not help; 1: it may help."""
         process = subprocess.run([HARPE, "serve", "--port", "0", "--store",
                                   str(self.path / "other.db"), *map(str, arguments)],
                                  cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
@@ -820,7 +822,7 @@ class Life(ServerTest):
                              exit_code=1)
 
     def make_certificates(self):
-        """good.pem with good.key, and what is wrong in one way each."""
+        """good.pem with good.key, and certificates that each have one mistake."""
         def openssl(*words):
             subprocess.run(["openssl", *words], cwd=self.path, check=True, capture_output=True,
                            timeout=LIMIT_S)
@@ -832,7 +834,7 @@ class Life(ServerTest):
         openssl("pkey", "-in", "good.key", "-outform", "DER", "-out", "key.der")
         openssl("pkey", "-in", "good.key", "-aes256", "-passout", "pass:x", "-out", "locked.key")
         openssl("req", "-new", "-key", "good.key", "-subj", "/CN=localhost", "-out", "request.pem")
-        # An expired one: openssl x509 -days takes negative numbers.
+        # An expired certificate: openssl x509 -days accepts negative numbers.
         openssl("x509", "-req", "-in", "request.pem", "-signkey", "good.key", "-days", "-1", "-out",
                 "expired.pem")
         (self.path / "empty").write_text("")
@@ -846,12 +848,14 @@ class Life(ServerTest):
         plan = self.plan_arguments()
         for cert, key, said in (("good.pem", "other.key", "tls_key: is not the key of the certificate"),
                                 ("good.key", "good.pem", "swap the two"),
-                                ("cert.der", "good.key", "tls_cert: is no certificate in PEM"),
-                                ("good.pem", "key.der", "tls_key: is no private key in PEM"),
-                                ("empty", "good.key", "tls_cert: is no certificate in PEM"),
-                                ("good.pem", "empty", "tls_key: is no private key in PEM"),
-                                ("request.pem", "good.key", "tls_cert: holds no certificate"),
-                                ("good.pem", "other.pem", "tls_key: holds no private key"),
+                                ("cert.der", "good.key", "tls_cert: is not a certificate in PEM"),
+                                ("good.pem", "key.der", "tls_key: is not a private key in PEM"),
+                                ("empty", "good.key", "tls_cert: is not a certificate in PEM"),
+                                ("good.pem", "empty", "tls_key: is not a private key in PEM"),
+                                ("request.pem", "good.key",
+                                 "tls_cert: holds PEM data, but no certificate"),
+                                ("good.pem", "other.pem",
+                                 "tls_key: holds PEM data, but no private key"),
                                 ("good.pem", "locked.key", "passphrase"),
                                 ("expired.pem", "good.key", "expired on 20"),
                                 ("broken.pem", "good.key", "cannot be used"),
@@ -910,7 +914,7 @@ class Life(ServerTest):
             self.assertRegex(process.stdout, r"(?m)^PORT=99$")
 
     def serve_alone(self, *arguments, **variables):
-        """`harpe serve` in an empty directory, in an environment of nothing but `variables`."""
+        """Runs `harpe serve` in an empty directory, with only `variables` in the environment."""
         empty = self.path / "empty directory"
         empty.mkdir(exist_ok=True)
         process = subprocess.Popen([HARPE, "serve", "--port", "0", *map(str, arguments)], cwd=empty,
@@ -955,6 +959,36 @@ class Life(ServerTest):
         server = self.start("--set", "max_body=1024")
         answer = server.post("/register_job", job_info(job_metadata="x" * 2000))
         self.expect_detail(answer, 413)
+
+    def test_bodies_that_need_not_be_large_may_not_be(self):
+        server = self.start()
+        job = register(server)
+        largest = job_info(job_metadata="\x01" * 65536)
+        self.expect(server.post("/register_job", largest), 200)
+        small = ("straggler", "power_cap", "plan", "end", "%73traggler", "pl%61n")
+        for target, most in (("/register_job", 512 << 10), ("/%72egister%5Fjob", 512 << 10),
+                             *((f"/{name}/{job.id}", 64 << 10) for name in small)):
+            self.expect(server.post(target, b" " * most), 422)
+            self.expect_detail(server.post(target, b" " * (most + 1)), 413)
+        for target in (f"/register_rank/{job.id}", f"/result/{job.id}"):
+            self.expect(server.post(target, b" " * (1 << 20)), 422)
+        self.expect_detail(server.post("/register_jobs", b" " * (1 << 20)), 404)
+
+    def test_jobs_with_large_bodies_are_registered_once(self):
+        """Workers decode these bodies, beside the loop."""
+        server = self.start()
+        info = job_info(4, job_metadata="m" * 60000, job_key="one")
+        connections = [self.connect(server) for _ in range(20)]
+        for connection in connections:
+            connection.send("POST", "/register_job", info)
+        ids = {self.expect(connection.receive(), 200).json for connection in connections}
+        self.assertEqual(len(ids), 1)
+        self.assertEqual(server.get("/jobs").json["count"], 1)
+        gone = self.connect(server)
+        gone.send("POST", "/register_job", info | {"job_key": "two"})
+        gone.close()
+        self.expect(server.post("/register_job", info | {"pp_degree": 2, "dp_degree": 2}), 409)
+        self.expect(server.post("/register_job", info | {"pp_degree": "x"}), 422)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the server keeps for a job grows with the ranks that have registered, and not with the
-world_size that anybody can announce. Memory is compared with that of as many small jobs, while the
-server runs, after it was ended and after it was killed."""
+"""The memory of the server for a job grows with the registered ranks, not with the world_size that
+a client announces. It is compared with that of the same number of small jobs, while the server
+runs, after it has ended, and after it was killed."""
 import re
 import resource
 
@@ -29,8 +29,8 @@ class RanksTest(ServerTest):
         return ids
 
     def memory(self, server):
-        """Pages that were written, addresses that were asked for (KiB), and mappings, of which
-        Linux allows a process 65,530."""
+        """Returns the pages that were written, the addresses that were reserved (KiB), and the
+        mappings, of which Linux allows a process 65,530."""
         with open(f"/proc/{server.process.pid}/status") as file:
             status = file.read()
         with open(f"/proc/{server.process.pid}/maps") as maps:
@@ -39,7 +39,7 @@ class RanksTest(ServerTest):
                 for name in ("RssAnon", "VmData")] + [count]
 
     def memories(self, size, ranks):
-        """After registering, after an orderly end and after a kill."""
+        """Checks after registering, after an orderly end, and after a kill."""
         for file in self.path.glob("harpe.db*"):
             file.unlink()
         found = []
@@ -79,13 +79,9 @@ class ConnectionsTest(ServerTest):
     def warnings(self, server):
         return [line for line in server.log().splitlines() if "connections at once" in line]
 
-    def connections_max(self, server):
-        text = server.get("/metrics").body.decode()
-        return int(re.search(r"^harpe_http_connections_max (\d+)$", text, re.MULTILINE).group(1))
-
     def test_a_job_with_more_ranks_than_connections_is_told(self):
         server = self.start("--set", "max_connections=40")
-        self.assertEqual(self.connections_max(server), 40)
+        self.assertEqual(server.metric("harpe_http_connections_max"), 40)
         register(server, 40, ranks=False)
         self.assertEqual(self.warnings(server), [])
         job = register(server, 41, ranks=False)
@@ -105,7 +101,7 @@ class ConnectionsTest(ServerTest):
                 with open(f"/proc/{server.process.pid}/limits") as limits:
                     found = re.search(r"Max open files +(\d+) +(\d+)", limits.read())
                 self.assertEqual(found.groups(), (str(limit), str(limit)))
-                self.assertEqual(self.connections_max(server), expected)
+                self.assertEqual(server.metric("harpe_http_connections_max"), expected)
                 self.assertEqual(len(self.warnings(server)), expected < 4096, server.log())
                 if expected < 4096:
                     self.assertIn(f"only {expected} connections at once", server.log())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statistics behind savings: quantiles by the book, and intervals that hold as often as they
- * say. */
+/* The statistics behind savings: quantiles from published tables, and intervals that contain the
+ * truth as often as promised. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#include "server/schedulers/savings.h"
+#include "server/scheduler/perseus/savings.h"
 
 static uint64_t random_state;
 
-/* Normal enough: a sum of twelve. */
+/* Approximately normal: a sum of twelve. */
 static double normal(void) {
     double sum = 0;
     for (int i = 0; i < 12; i++) {
@@ -59,7 +59,7 @@ static void one_stall_does_not_widen_a_spread(void **state) {
     assert_true(harpe_robust_spread(&one, 1) == 0);
 }
 
-/* ---- Intervals ---------------------------------------------------------------------------- */
+/* ---- Intervals ------------------------------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -80,7 +80,7 @@ static harpe_savings_round draw_round(double mean, double noise, int iterations)
                                  .freedom = {iterations - 1, iterations - 1}};
 }
 
-/* How often the interval of a job with so many rounds has the truth in it. */
+/* Returns how often the interval of a job with so many rounds contains the truth. */
 static double share_of_hits(int iterations, int baseline_rounds, int rounds, double noise) {
     static const harpe_savings_terms plain = {.weight = {1, 1}};
     enum { TRIALS = 2000 };
@@ -113,8 +113,8 @@ static void intervals_hold_as_often_as_they_say(void **state) {
     }
 }
 
-/* The baseline's error is in every round: with more of them the sum's uncertainty grows as their
- * number does, and not as its root. */
+/* The baseline's error is part of every round. With more rounds, the uncertainty of the sum
+ * therefore grows in proportion to their number, not to its square root. */
 static void the_error_of_the_baseline_does_not_average_out(void **state) {
     static const harpe_savings_terms plain = {.weight = {1, 1}};
     (void)state;
@@ -147,8 +147,8 @@ static void one_iteration_alone_claims_nothing(void **state) {
     assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
 }
 
-/* Where every round is one iteration and only one ran at the highest clocks, the others tell how
- * noisy they are. */
+/* If every round is one iteration and only one ran at the highest clocks, the other rounds show the
+ * noise. */
 static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
     static const harpe_savings_terms plain = {.weight = {1, 1}};
     enum { TRIALS = 1000, ROUNDS = 30 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedulers as the engine meets them: built in, behind the 3D wrapper, from shared objects, and as
- * programs that do as they should. */
+/* Schedulers as the engine uses them: built-in, behind the 3D wrapper, from shared objects, and as
+ * correct programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,9 @@
 
 #define EXAMPLE_SO HARPE_BINARY_DIR "/examples/scheduler_uniform.so"
 #define EXAMPLE_PROGRAM "program:python3 " HARPE_SOURCE_DIR "/examples/scheduler_program.py"
-#define WISHING_SO HARPE_BINARY_DIR "/tests/server/wishing_scheduler.so"
+#define JOB_REQUEST_SO HARPE_BINARY_DIR "/tests/server/job_request_scheduler.so"
 
-/* ---- Built in ----------------------------------------------------------------------------- */
+/* ---- Built in -------------------------------------------------------------------------------- */
 
 static const char PLAN[] = "[[('forward', 1410), ('backward', 990)], [('forward', 1200)]]\n";
 
@@ -38,8 +38,9 @@ static void plan_is_served_list_by_list_for_ever(void **state) {
         must(w, report(w, 1));
     }
     assert_false(harpe_scheduler_needs_history(w->scheduler));
-    assert_int_equal(harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_SLOWDOWN, 1.2, &w->error),
-                     HARPE_NOT_SUPPORTED);
+    assert_int_equal(
+        harpe_scheduler_handle_request(w->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 1.2, &w->error),
+        HARPE_NOT_SUPPORTED);
 }
 
 static void plan_for_another_number_of_ranks_is_refused(void **state) {
@@ -100,7 +101,7 @@ static void every_rank_runs_at_its_highest_clock(void **state) {
         assert_int_equal(w->schedules[r].instructions[0].frequency_mhz, expected[r]);
         assert_int_equal(w->schedules[r].instructions[7].frequency_mhz, expected[r]);
     }
-    /* 1F1B: the last stage goes backward at once, the first one does not. */
+    /* 1F1B: the last stage begins its backward at once, the first stage does not. */
     assert_string_equal(w->schedules[0].instructions[1].instruction, "forward");
     assert_string_equal(w->schedules[1].instructions[1].instruction, "backward");
 }
@@ -127,7 +128,7 @@ static void highest_frequency_lists_the_microbatches_that_it_is_told(void **stat
     }
 }
 
-/* ---- The 3D wrapper ----------------------------------------------------------------------- */
+/* ---- The 3D wrapper -------------------------------------------------------------------------- */
 
 static void schedules_of_stages_go_to_all_their_ranks(void **state) {
     world *w = *state;
@@ -163,7 +164,7 @@ static void stages_offer_what_all_their_ranks_have(void **state) {
     assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
 }
 
-/* Writes what it is asked into the file that its first argument names. */
+/* Writes its requests to the file that its first argument names. */
 static const char ECHO[] = "import json, sys\n"
                            "for line in sys.stdin:\n"
                            "    open(sys.argv[1], 'w').write(line)\n"
@@ -212,7 +213,7 @@ static void results_of_a_stage_are_combined_element_by_element(void **state) {
     assert_says(w, "ranks 2 and 6");
 }
 
-/* ---- The examples ------------------------------------------------------------------------- */
+/* ---- The examples ---------------------------------------------------------------------------- */
 
 static void try_all_clocks(world *w) {
     static const double energies[] = {30, 10, 20};
@@ -234,7 +235,7 @@ static void try_all_clocks(world *w) {
 
 static void shared_object_runs_its_rounds_and_its_last_schedule_stays(void **state) {
     world *w = *state;
-    if (access(EXAMPLE_SO, R_OK) != 0) skip(); /* built without the examples */
+    if (access(EXAMPLE_SO, R_OK) != 0) skip(); /* this build has no examples */
     assert_int_equal(open_kind(w, EXAMPLE_SO, "{}", TIMEOUT_S), HARPE_INVALID_ARGUMENT);
     assert_says(w, "num_microbatches");
     start(w, EXAMPLE_SO, "{\"num_microbatches\": 4}");
@@ -256,7 +257,7 @@ static void program_says_what_is_wrong(void **state) {
     assert_says(w, "num_microbatches must be a whole number");
 }
 
-/* ---- A shared object that can all ----------------------------------------------------------- */
+/* ---- A shared object that can all ------------------------------------------------------------ */
 
 static int clock_now(world *w) {
     next(w);
@@ -264,16 +265,18 @@ static int clock_now(world *w) {
     return w->schedules[1].instructions[0].frequency_mhz;
 }
 
-static void shared_object_takes_wishes_and_shows_its_frontier(void **state) {
+static void shared_object_takes_job_requests_and_shows_its_frontier(void **state) {
     world *w = *state;
     char *json;
-    start(w, WISHING_SO, "{}");
+    start(w, JOB_REQUEST_SO, "{}");
     assert_false(harpe_scheduler_needs_history(w->scheduler));
     assert_int_equal(clock_now(w), 1000);
-    must(w, harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_POWER_CAP, 300, &w->error));
+    must(w,
+         harpe_scheduler_handle_request(w->scheduler, HARPE_JOB_REQUEST_POWER_CAP, 300, &w->error));
     assert_int_equal(clock_now(w), 1302);
-    assert_int_equal(harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_SLOWDOWN, 9000, &w->error),
-                     HARPE_INFEASIBLE);
+    assert_int_equal(
+        harpe_scheduler_handle_request(w->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 9000, &w->error),
+        HARPE_INFEASIBLE);
     assert_says(w, "too much");
     assert_int_equal(clock_now(w), 1302);
     must(w, report(w, 1));
@@ -286,8 +289,9 @@ static void shared_object_is_brought_back_by_its_state(void **state) {
     world *w = *state;
     char *text;
     size_t length;
-    start(w, WISHING_SO, "{}");
-    must(w, harpe_scheduler_wish_for(w->scheduler, HARPE_WISH_PLAN_TIME, 40, &w->error));
+    start(w, JOB_REQUEST_SO, "{}");
+    must(w,
+         harpe_scheduler_handle_request(w->scheduler, HARPE_JOB_REQUEST_PLAN_TIME, 40, &w->error));
     must(w, report(w, 1));
     int before = clock_now(w);
     must(w, harpe_scheduler_save(w->scheduler, &text, &length, &w->error));
@@ -313,7 +317,7 @@ int main(void) {
         SCHEDULER_TEST(stages_offer_what_all_their_ranks_have),
         SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element),
         SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays),
-        SCHEDULER_TEST(shared_object_takes_wishes_and_shows_its_frontier),
+        SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier),
         SCHEDULER_TEST(shared_object_is_brought_back_by_its_state),
         SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays),
         SCHEDULER_TEST(program_says_what_is_wrong),

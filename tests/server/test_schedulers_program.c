@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scheduler programs that misbehave in every way that a program can. */
+/* Scheduler programs with every possible fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "scheduler_world.h"
 
-/* ---- Programs that misbehave -------------------------------------------------------------- */
+/* ---- Programs that misbehave ----------------------------------------------------------------- */
 
 #define ANSWER "{\\\"schedules\\\":[{\\\"rank\\\":0,\\\"frequencies\\\":[[\\\"f\\\",900]]}]}"
 
@@ -35,7 +35,7 @@ static void bad_first_answers_are_errors(void **state) {
     assert_start_fails(w, "program:/nowhere/at-all 2>&-", TIMEOUT_S, "ended without an answer");
 }
 
-/* Waits until nobody has this id; a killed process may take a moment to go. */
+/* Waits until no process has this id. A killed process may need a moment to end. */
 static void assert_gone(pid_t process) {
     for (int i = 0; i < 12000 && kill(process, 0) == 0; i++)
         usleep(10000);
@@ -72,7 +72,8 @@ static void late_second_line_is_not_taken_for_the_next_answer(void **state) {
     assert_true(harpe_scheduler_is_lost(w->scheduler));
 }
 
-/* Its input is closed while it lives: writing meets EPIPE, and SIGPIPE has its default effect. */
+/* Its input is closed while it runs: writing fails with EPIPE, and SIGPIPE has its default effect.
+ */
 static void closed_pipe_does_not_kill_us(void **state) {
     world *w = *state;
     signal(SIGPIPE, SIG_DFL);
@@ -87,7 +88,7 @@ static void closed_pipe_does_not_kill_us(void **state) {
     assert_false(sigismember(&pending, SIGPIPE));
 }
 
-/* Said by one rank of it, a round is a trial for all. */
+/* If the program marks one rank's schedule as a trial, the round is a trial for all ranks. */
 static void program_can_say_that_a_round_is_a_trial(void **state) {
     world *w = *state;
     make_job(w, 2, 2, 1);

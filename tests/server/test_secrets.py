@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `harpe serve` keeps to itself: the password of its database, its files, and that a
-token is the same word to server and clients. Oracle of the password: no spelling of it is in anything
-that the server prints or answers."""
+"""The secrets of `harpe serve`: the password of its database, its files, and the token, which
+server and clients must read in the same way. The test of the password: no spelling of it occurs in
+any output or answer of the server."""
 import os
 import pathlib
 import stat
@@ -19,7 +19,7 @@ QUOTED = urllib.parse.quote(SECRET, safe="")
 ALL_HEX = "".join(f"%{byte:02x}" for byte in SECRET.encode())
 PARTS = ("hunter2", QUOTED, ALL_HEX)
 
-# Connection strings with the secret in them.
+# Connection strings that contain the secret.
 ADDRESSES = (
     f"postgresql://me:{QUOTED}@db.example:5433/harpe",
     f"postgresql://me:{ALL_HEX}@db.example/harpe",
@@ -34,7 +34,7 @@ ADDRESSES = (
     "  password = hunter2   host=db.example",
     "dbname=harpe sslpassword=hunter2",
     "user=me passfile=/x password=hunter2",
-    # With mistakes in them.
+    # Connection strings with mistakes.
     "postgresql://me:hunter2@x@db.example/harpe",
     "postgresql://me:12/hunter2@db.example/harpe",
     "postgresql://me:hunter2/3@db.example/harpe",
@@ -102,7 +102,7 @@ class ThePasswordOfTheDatabase(World):
 
     def test_a_failing_start_does_not_tell_it(self):
         for address in ADDRESSES:
-            # Nobody listens there, and no name has to be looked up.
+            # No server listens there, and no name has to be looked up.
             address = address.replace("db.example", "127.0.0.1").replace(",other:5433", "")
             address = address.replace(":5433", ":1").replace("5432", "1")
             with self.subTest(address=address):
@@ -185,13 +185,14 @@ class ADatabaseThatWantsAPassword(World):
 
 
 def modes(directory):
-    """What others than the owner may do with anything in it: {name: mode}."""
+    """Returns the rights of users other than the owner on the files of a directory: {name:
+    mode}."""
     return {str(path.relative_to(directory)): oct(stat.S_IMODE(path.lstat().st_mode))
             for path in directory.rglob("*") if path.lstat().st_mode & 0o077}
 
 
 class FilesOfTheServer(World):
-    """The tests' own umask lets everybody read."""
+    """The tests' own umask lets every user read."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: the same tests on every back-end, then what only one of them can get wrong. */
+/* The store: the same tests on every back-end, then tests for single back-ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 static bool survives(const fixture *f) { return strcmp(f->backend, "memory") != 0; }
 
-/* ---- On every back-end ---------------------------------------------------------------------- */
+/* ---- On every back-end ----------------------------------------------------------------------- */
 
 static void what_was_stored_reads_back_in_order(void **state) {
     fixture *f = *state;
@@ -25,13 +25,13 @@ static void what_was_stored_reads_back_in_order(void **state) {
         change_of(HARPE_CHANGE_RANK, OTHER_JOB, 0, 0, 0, "other zero"),
         change_of(HARPE_CHANGE_RANK, JOB, 0, 0, 0, "rank zero"),
         change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 1700000100, NULL),
-        change_of(HARPE_CHANGE_WISH, JOB, 1, 0, 2, "2000"),
+        change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 1, 0, 2, "2000"),
         change_of(HARPE_CHANGE_ROUND, JOB, 1, 0, 0, "schedules 1"),
         change_of(HARPE_CHANGE_ROUND, JOB, 0, 0, 0, "schedules 0"),
         change_of(HARPE_CHANGE_RESULT, JOB, 1, 1, 0, "result 1 1"),
         change_of(HARPE_CHANGE_RESULT, JOB, 1, 0, 0, "result 1 0"),
         change_of(HARPE_CHANGE_RESULT, JOB, 0, 1, 0, "result 0 1"),
-        change_of(HARPE_CHANGE_WISH, JOB, 2, 0, 0, "1.2"),
+        change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 2, 0, 0, "1.2"),
         change_of(HARPE_CHANGE_STATE, JOB, 1, 0, 0, "old state"),
         change_of(HARPE_CHANGE_STATE, JOB, 2, 0, 0, "new state"),
         change_of(HARPE_CHANGE_FAILED, OTHER_JOB, 0, 0, 0, "no plan fits"),
@@ -45,8 +45,8 @@ static void what_was_stored_reads_back_in_order(void **state) {
                            "RESULT a 1 0 0 \n"
                            "RESULT a 1 1 0 \n"
                            "STATE a 2 0 0 new state\n"
-                           "WISH a 1 0 2 2000\n"
-                           "WISH a 2 0 0 1.2\n"
+                           "JOB_REQUEST a 1 0 2 2000\n"
+                           "JOB_REQUEST a 2 0 0 1.2\n"
                            "SEEN a 0 0 1700000200 \n"
                            "JOB b 0 0 1700000001 {}\n"
                            "RANK b 0 0 0 other zero\n"
@@ -85,13 +85,13 @@ static void same_record_again_replaces(void **state) {
     assert_reads_result(f, JOB, 0, 0, "second");
 }
 
-static void latest_wish_of_a_kind_counts_and_comes_last(void **state) {
+static void latest_job_request_of_a_kind_counts_and_comes_last(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
-    store_one(f, change_of(HARPE_CHANGE_WISH, JOB, 0, 0, 0, "1.1"));
-    store_one(f, change_of(HARPE_CHANGE_WISH, JOB, 1, 0, 3, "50"));
-    store_one(f, change_of(HARPE_CHANGE_WISH, JOB, 2, 0, 0, "1.3"));
-    assert_loads(f, NULL, "JOB a 0 0 1 a\nWISH a 1 0 3 50\nWISH a 2 0 0 1.3\n");
+    store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 0, 0, 0, "1.1"));
+    store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 1, 0, 3, "50"));
+    store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 2, 0, 0, "1.3"));
+    assert_loads(f, NULL, "JOB a 0 0 1 a\nJOB_REQUEST a 1 0 3 50\nJOB_REQUEST a 2 0 0 1.3\n");
 }
 
 static void ends_of_ranks_come_and_go(void **state) {
@@ -109,7 +109,7 @@ static void ends_of_ranks_come_and_go(void **state) {
     assert_loads(f, NULL, "JOB b 0 0 1 b\nDELETED a 0 0 77 \n");
 }
 
-/* The round of a JOB that is read back is the time at which it was last heard of. */
+/* The round of a JOB record contains the time of the last request. */
 static void running_time_of_servers_and_jobs_comes_back(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 7, 0, 1, "a"));
@@ -132,9 +132,8 @@ static void state_takes_older_results_away(void **state) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 0, 0, 1, "b"));
     store_one(f, change_of(HARPE_CHANGE_RESULT, OTHER_JOB, 0, 0, 0, "kept"));
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < 5; round++)
         store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, round, 0, 0, "r"));
-    }
     store_one(f, change_of(HARPE_CHANGE_STATE, JOB, 4, 0, 0, ""));
     assert_loads(f, NULL,
                  "JOB a 0 0 1 a\nRESULT a 3 0 0 \nRESULT a 4 0 0 \nSTATE a 4 0 0 \n"
@@ -150,13 +149,13 @@ static void deleted_job_leaves_a_marker_only(void **state) {
         store_one(f, change_of(HARPE_CHANGE_ROUND, job, 0, 0, 0, "s"));
         store_one(f, change_of(HARPE_CHANGE_RESULT, job, 0, 0, 0, "p"));
         store_one(f, change_of(HARPE_CHANGE_STATE, job, 0, 0, 0, "x"));
-        store_one(f, change_of(HARPE_CHANGE_WISH, job, 0, 0, 0, "w"));
+        store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, job, 0, 0, 0, "w"));
     }
     const char *expected = "JOB b 0 0 1 j\nRANK b 0 0 0 r\nROUND b 0 0 0 s\nRESULT b 0 0 0 \n"
-                           "STATE b 0 0 0 x\nWISH b 0 0 0 w\nDELETED a 0 0 77 \n";
+                           "STATE b 0 0 0 x\nJOB_REQUEST b 0 0 0 w\nDELETED a 0 0 77 \n";
     store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 77, NULL));
     assert_loads(f, NULL, expected);
-    /* What was still under way for it is dropped. */
+    /* Its outstanding changes are dropped. */
     store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, 0, 1, 0, "late"));
     store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 78, NULL));
     store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 79, NULL));
@@ -168,9 +167,8 @@ static void any_bytes_come_back_as_they_were(void **state) {
     enum { SIZE = 3000000 };
     char *bytes = malloc(SIZE);
     assert_non_null(bytes);
-    for (size_t i = 0; i < SIZE; i++) {
+    for (size_t i = 0; i < SIZE; i++)
         bytes[i] = (char)(i * 7 + i / 256);
-    }
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     harpe_change change = change_of(HARPE_CHANGE_RESULT, JOB, INT64_C(1) << 40, 65535, 0, NULL);
     change.text = bytes;
@@ -210,9 +208,8 @@ static void thousands_of_changes_are_few_commits(void **state) {
     harpe_change *changes = calloc(COUNT, sizeof *changes);
     assert_non_null(changes);
     changes[0] = change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a");
-    for (int i = 1; i < COUNT; i++) {
+    for (int i = 1; i < COUNT; i++)
         changes[i] = change_of(HARPE_CHANGE_RANK, JOB, 0, i, 0, "{\"rank\": 1}");
-    }
     store_changes(f, changes, COUNT);
     harpe_store_counts counts = harpe_store_count(f->store);
     assert_int_equal(counts.changes, COUNT);
@@ -297,9 +294,8 @@ static harpe_status refuse_record(void *user, const harpe_change *change, harpe_
 static void reader_that_refuses_ends_the_load(void **state) {
     fixture *f = *state;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         store_one(f, change_of(HARPE_CHANGE_RANK, JOB, 0, i, 0, "r"));
-    }
     int left = 2;
     harpe_error error = {0};
     assert_int_equal(harpe_store_load(f->store, NULL, refuse_record, &left, &error),
@@ -329,16 +325,15 @@ static void results_are_read_while_others_are_written(void **state) {
     store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, 7, 3, 0, "text"));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, read_again_and_again, f), 0);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 2000; i++)
         changes[i] = change_of(HARPE_CHANGE_RESULT, JOB, 8, i, 0, "other");
-    }
     store_changes(f, changes, 2000);
     void *is_right = NULL;
     assert_int_equal(pthread_join(thread, &is_right), 0);
     assert_non_null(is_right);
 }
 
-/* ---- Memory --------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static harpe_status count_record(void *user, const harpe_change *change, harpe_error *error) {
     (void)error;
@@ -379,9 +374,9 @@ static void unknown_kind_of_store_is_refused_without_its_password(void **state) 
     assert_null(store);
 }
 
-/* ---- SQLite --------------------------------------------------------------------------------- */
+/* ---- SQLite ---------------------------------------------------------------------------------- */
 
-/* The message of an open that must fail. */
+/* Returns the message of an open that must fail. */
 static const char *refusal(fixture *f, const char *where) {
     static harpe_error error;
     harpe_store *store = NULL;
@@ -415,7 +410,7 @@ static void foreign_files_are_refused_and_left_alone(void **state) {
     (void)snprintf(path, sizeof path, "%s/foreign", f->directory);
     put_text(path, "This is a letter and no database; it is longer than a header of SQLite, which "
                    "has 100 bytes, so that it is read as one.");
-    assert_non_null(strstr(refusal(f, path), "is no database of Harpe"));
+    assert_non_null(strstr(refusal(f, path), "is not a database of Harpe"));
     assert_int_equal(unlink(path), 0);
 
     sqlite3 *db = NULL;
@@ -486,7 +481,7 @@ static void full_disk_fails_the_batch_and_may_end(void **state) {
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     (void)signal(SIGXFSZ, SIG_IGN);
-    /* The log is longer already: nothing can be appended. */
+    /* The log is already longer: nothing can be appended. */
     struct rlimit full = {.rlim_cur = 8192, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
     acknowledgements first = store_round(f, 0);
@@ -505,9 +500,9 @@ static void full_disk_fails_the_batch_and_may_end(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nSTATE a 3 0 0 \n");
 }
 
-/* ---- A log that cannot be copied into the file ---------------------------------------------- */
+/* ---- A log that cannot be copied into the file ----------------------------------------------- */
 
-static const char *broken_file; /* to which no write works */
+static const char *broken_file; /* a path on which every write fails */
 
 static ssize_t write_unless_broken(int file, const void *bytes, size_t length, off_t place) {
     char link[64], name[PATH_MAX];
@@ -558,7 +553,7 @@ static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
     free(file);
 }
 
-/* ---- PostgreSQL ----------------------------------------------------------------------------- */
+/* ---- PostgreSQL ------------------------------------------------------------------------------ */
 
 static void password_is_never_shown(void **state) {
     fixture *f = *state;
@@ -602,9 +597,8 @@ static void servers_that_start_at_once_make_one_schema(void **state) {
     fixture *f = *state;
     pthread_t threads[4];
     run_sql(f, "SET client_min_messages = warning; DROP SCHEMA harpe CASCADE");
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, f), 0);
-    }
     for (int i = 0; i < 4; i++) {
         void *has_worked = NULL;
         assert_int_equal(pthread_join(threads[i], &has_worked), 0);
@@ -614,7 +608,7 @@ static void servers_that_start_at_once_make_one_schema(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\n");
 }
 
-/* Tries until it works; 200 s at most. */
+/* Tries until it succeeds; 200 s at most. */
 static bool stores_again(fixture *f, harpe_change change) {
     for (int i = 0; i < 2000; i++) {
         if (try_changes(f, &change, 1).failed == 0) return true;
@@ -681,12 +675,12 @@ static void batch_that_fails_leaves_nothing_of_itself(void **state) {
     assert_int_equal(counts.changes, written);
     assert_int_equal(counts.failures, 2);
     assert_in_range(counts.batches, 3, written);
-    /* The result of rank 5 or 6 may have been in a batch of its own, before its rank. */
+    /* The result of rank 5 or 6 may have been in a separate batch, before its rank. */
     store_one(f, change_of(HARPE_CHANGE_STATE, JOB, 2, 0, 0, "s"));
     assert_loads(f, NULL, "JOB a 0 0 1 a\nRANK a 0 3 0 r\nRANK a 0 4 0 r\nSTATE a 2 0 0 s\n");
 }
 
-/* ---- PostgreSQL, several servers ------------------------------------------------------------ */
+/* ---- PostgreSQL, several servers ------------------------------------------------------------- */
 
 static harpe_ownership own_as(harpe_store *store, int64_t server) {
     harpe_ownership got = {0};
@@ -747,7 +741,7 @@ static void store_that_nobody_owns_is_not_written_by_a_candidate(void **state) {
     harpe_store_close(other);
 }
 
-/* ---- All of them ---------------------------------------------------------------------------- */
+/* ---- All of them ----------------------------------------------------------------------------- */
 
 #define TEST(name) cmocka_unit_test_prestate_setup_teardown(name, begin_test, end_test, &everywhere)
 static fixture everywhere;
@@ -755,13 +749,12 @@ static fixture everywhere;
 static int run_on(const char *backend, const struct CMUnitTest *tests, size_t count) {
     int made = make_fixture(&everywhere, backend);
     int failed = made < 0 ? 1 : 0;
-    if (made == 1) {
+    if (made == 1)
         print_message("[  SKIPPED ] no PostgreSQL server is installed here (initdb, postgres)\n");
-    } else if (made < 0) {
+    else if (made < 0)
         print_error("%s: its fixture could not be set up\n", backend);
-    } else {
+    else
         failed = _cmocka_run_group_tests(backend, tests, count, NULL, NULL);
-    }
     destroy_fixture(&everywhere);
     return failed;
 }
@@ -773,7 +766,7 @@ int main(void) {
         TEST(same_record_again_replaces),
         TEST(ends_of_ranks_come_and_go),
         TEST(running_time_of_servers_and_jobs_comes_back),
-        TEST(latest_wish_of_a_kind_counts_and_comes_last),
+        TEST(latest_job_request_of_a_kind_counts_and_comes_last),
         TEST(state_takes_older_results_away),
         TEST(deleted_job_leaves_a_marker_only),
         TEST(any_bytes_come_back_as_they_were),

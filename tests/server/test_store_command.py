@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite store on a bad day, and `harpe store`: backups of a running server, logs that were
-removed or damaged, files that were deleted or replaced under the server, and what is put in place
-afterwards. What a server answered must be there, or the next server must refuse to start."""
+"""Failures of the SQLite store, and `harpe store`: backups of a running server, logs that were
+removed or damaged, files that were deleted or replaced while the server runs, and restored files.
+Data that a server has acknowledged must exist, or the next server must refuse to start."""
 import pathlib
 import random
 import resource
@@ -12,11 +12,11 @@ import unittest
 
 from server import *
 
-REFUSED = 2  # the exit status of a server that starting again would not help
+REFUSED = 2  # the exit status of a server for which another start would not help
 
 
 def cpu_time_of(process):
-    """In seconds."""
+    """Returns the processor time of a process in seconds."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -27,7 +27,7 @@ class StoreCommandTest(ServerTest):
         self.store = self.path / "harpe.db"
 
     def harpe_store(self, *arguments, status=0, store=None):
-        """Its standard output, or its message if `status` says that it fails."""
+        """Returns the standard output, or the message if `status` means failure."""
         command = [HARPE, "store", *map(str, arguments)]
         if arguments[0] != "check" or len(arguments) == 1 or str(arguments[1]).startswith("-"):
             command += ["--store", str(store or self.store)]
@@ -40,7 +40,7 @@ class StoreCommandTest(ServerTest):
         return json.loads(self.harpe_store(*arguments, "--json", **options))
 
     def problems(self, path=None):
-        """What a check finds, which must be something."""
+        """Returns the findings of a check, which must exist."""
         done = subprocess.run([HARPE, "store", "check", "--json", path or self.store],
                               capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual(done.returncode, 1, done)
@@ -48,16 +48,8 @@ class StoreCommandTest(ServerTest):
         self.assertFalse(told["ok"])
         return "\n".join(told["problems"])
 
-    def train(self, server, job, rounds, first=0):
-        for round_ in range(first, first + rounds):
-            for rank in range(job.size):
-                self.expect(server.get(f"/schedule/{job.id}?rank={rank}&round={round_}"), 200)
-            for rank in range(job.size):
-                self.expect(server.post(f"/result/{job.id}?round={round_}",
-                                        result_of(rank, round_)), 200)
-
     def refusal(self):
-        """What a server says that must not start."""
+        """Returns the message of a server that must not start."""
         done = subprocess.run(
             [HARPE, "serve", "--port", "0", "--store", self.store, "--no-dump", "--scheduler",
              "HighestFrequency"], capture_output=True, text=True, timeout=LIMIT_S, cwd=self.path,
@@ -69,7 +61,7 @@ class StoreCommandTest(ServerTest):
         return (path or self.store).with_name((path or self.store).name + "-wal")
 
     def killed_server(self, rounds=3):
-        """Jobs of a server that was killed; some of what it stored is only in the log."""
+        """Creates jobs with a server that is killed. Some of its data is only in the log."""
         server = self.start()
         jobs = [register(server), register(server)]
         for job in jobs:
@@ -188,7 +180,7 @@ class BackupTest(StoreCommandTest):
         self.assertEqual(self.report("check", "--quiet", store=store)["jobs"], 1)
 
     def test_links_to_files_that_do_not_exist_yet(self):
-        """Everything about the store is kept beside the file, not beside the link."""
+        """All files of the store are beside the file itself, not beside the link."""
         (self.path / "disk").mkdir()
         links = {"relative.db": "disk/one.db", "absolute.db": self.path / "disk" / "two.db",
                  "first.db": "second.db", "second.db": "disk/../disk/three.db"}
@@ -254,7 +246,7 @@ class BackupTest(StoreCommandTest):
         path = self.path / "harpe.db.control"
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
         idle = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-        for one in idle:  # connects and asks for nothing
+        for one in idle:  # connects and sends no request
             self.addCleanup(one.close)
             one.connect(str(path))
         self.report("backup", self.path / "backup.db")
@@ -288,8 +280,8 @@ class LostLogTest(StoreCommandTest):
         self.start()
 
     def test_damage_anywhere_in_the_log_is_noticed(self):
-        """Each of the copies has one byte of its log changed. If the server starts, nothing may be
-        missing; this is so for bytes that the log does not use any more."""
+        """Changes one byte in the log of each copy. If the server starts, no data may be missing.
+        This is the case for bytes that the log no longer uses."""
         jobs = self.killed_server(rounds=4)
         log = self.log_of().read_bytes()
         files = {p: p.read_bytes() for p in self.path.glob("harpe.db*") if p.is_file()}
@@ -383,7 +375,7 @@ class LostLogTest(StoreCommandTest):
         self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], -1)
 
     def test_a_backup_copied_over_the_store_of_a_killed_server_is_noticed(self):
-        """SQLite would write the newer log over the older file."""
+        """SQLite would write the newer log into the older file."""
         for clean in (True, False):
             with self.subTest(clean=clean):
                 server = self.start()
@@ -409,7 +401,7 @@ class LostLogTest(StoreCommandTest):
                 server.kill()
 
     def test_what_an_earlier_accept_kept_is_left_alone(self):
-        """Only files with a suffix are kept here, and within the same second."""
+        """Only files with a suffix are here, and within the same second."""
         server = self.start()
         register(server)
         self.harpe_store("backup", self.path / "old.db")
@@ -459,7 +451,7 @@ class LostLogTest(StoreCommandTest):
 
 
 class TakenAwayTest(StoreCommandTest):
-    """Somebody does something to the files of a server that runs."""
+    """Changes the files of a running server."""
 
     def expect_refusal(self, server, *words):
         self.wait_until(lambda: server.get("/healthz").status == 503, "told")
@@ -582,7 +574,7 @@ class CheckAndRestoreTest(StoreCommandTest):
         backup.write_bytes(content)
         self.problems(backup)
         self.harpe_store("restore", backup, status=1)
-        self.start()  # what was not restored is still there
+        self.start()  # data that was not restored still exists
 
     def test_check_refuses_what_is_no_store(self):
         (self.path / "letter").write_text("not a database " * 20)
@@ -611,7 +603,7 @@ class CheckAndRestoreTest(StoreCommandTest):
         later = register(server)
         self.assertIn("stop it first",
                       self.harpe_store("restore", self.path / "backup.db", status=1))
-        (self.path / "harpe.db.control").unlink()  # then the lock tells
+        (self.path / "harpe.db.control").unlink()  # the lock then shows it
         self.assertIn("stop it first",
                       self.harpe_store("restore", self.path / "backup.db", status=1))
         register(server)

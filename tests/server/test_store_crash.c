@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store under kill -9: a child process stores numbered changes and says which were
- * acknowledged, until it is killed at a random moment. What was acknowledged must be there, in
- * order, and nothing in halves. */
+/* The store under kill -9. A child process stores numbered changes and reports their
+ * acknowledgements until it is killed at a random moment. Acknowledged changes must be stored, in
+ * order, and no change may be stored in part. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@
 
 #include "store_fixture.h"
 
-/* Change n is rank n % RANKS's result of round n / RANKS; before the first of a round comes the
- * state that takes the results of the round before last away. */
+/* Change n is the result of rank n % RANKS in round n / RANKS. The first change of a round follows
+ * the state, which removes the results of the round before the last. */
 enum { RANKS = 40, IN_FLIGHT = 64, LONGEST = 24000 };
 
 static size_t length_of(int64_t number) { return (size_t)(number * 7919 % LONGEST) + 1; }
 static char byte_of(int64_t number) { return (char)('a' + number % 26); }
 
-/* ---- The child ------------------------------------------------------------------------------ */
+/* ---- The child ------------------------------------------------------------------------------- */
 
 typedef struct submitter submitter;
 
@@ -82,7 +82,7 @@ static int run_child(const char *where, int64_t first) {
     return harpe_loop_run(self.loop, &error) == HARPE_OK ? 0 : 2;
 }
 
-/* ---- The parent ----------------------------------------------------------------------------- */
+/* ---- The parent ------------------------------------------------------------------------------ */
 
 static pid_t start_child(const char *where, int64_t first, int *output) {
     int ends[2];
@@ -104,7 +104,8 @@ static pid_t start_child(const char *where, int64_t first, int *output) {
     return pid;
 }
 
-/* The highest number whose predecessors are all acknowledged too, or -1; they must be in order. */
+/* Returns the highest number such that it and all lower numbers are acknowledged, or -1. The
+ * numbers must be in order. */
 static int64_t read_acknowledged(int output, int64_t first) {
     int64_t number = 0;
     int64_t next = first;
@@ -133,7 +134,7 @@ static harpe_status check_record(void *user, const harpe_change *change, harpe_e
     return HARPE_OK;
 }
 
-/* False: it is not there (any more). */
+/* Returns false if it does not exist (any more). */
 static bool check_result(fixture *f, int64_t number) {
     char *text = NULL;
     size_t length = 0;
@@ -142,9 +143,8 @@ static bool check_result(fixture *f, int64_t number) {
     if (status == HARPE_NOT_FOUND) return false;
     assert_int_equal(status, HARPE_OK);
     assert_int_equal(length, length_of(number));
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         if (text[i] != byte_of(number)) fail_msg("result %d is damaged", (int)number);
-    }
     free(text);
     return true;
 }
@@ -156,14 +156,14 @@ static void sleep_ms(int ms) {
 static stored load_records(fixture *f) {
     stored found = {.first = -1, .next = -1, .state_round = -1};
     harpe_error error = {0};
-    if (harpe_store_load(f->store, JOB, check_record, &found, &error) != HARPE_OK) {
+    if (harpe_store_load(f->store, JOB, check_record, &found, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    }
     return found;
 }
 
-/* A database's process may still be at the killed server's last batch, which takes older results
- * away between the load and their reading (a server waits for its end: it must own the store). */
+/* A process of the database may still be executing the killed server's last batch, which removes
+ * older results between the load and their reading. A server waits for its end, because it must own
+ * the store. */
 static stored look_at_store(fixture *f) {
     open_store(f);
     stored found = load_records(f);
@@ -190,7 +190,7 @@ static void kill_at_random_moments(fixture *f, int times) {
     for (int i = 0; i < times; i++) {
         int output = -1;
         pid_t pid = start_child(f->where, next, &output);
-        /* Most often after the first acknowledgement, now and then while it is opening. */
+        /* Usually after the first acknowledgement, sometimes during the opening. */
         struct pollfd ready = {.fd = output, .events = POLLIN};
         if (i % 5 != 4) assert_int_equal(poll(&ready, 1, 300000), 1);
         sleep_ms(rand() % 60); /* NOLINT(cert-msc30-c,cert-msc50-cpp) */
@@ -203,10 +203,8 @@ static void kill_at_random_moments(fixture *f, int times) {
         int64_t there = found.next < 0 ? 0 : found.next;
         if (there <= last) fail_msg("%d was acknowledged, %d is not there", (int)last, (int)there);
         assert_true(there >= next);
-        /* A state and what it takes away are one transaction. */
-        if (found.state_round >= 2) {
-            assert_int_equal(found.first, (found.state_round - 1) * RANKS);
-        }
+        /* A state and the removals that belong to it are one transaction. */
+        if (found.state_round >= 2) assert_int_equal(found.first, (found.state_round - 1) * RANKS);
         total += last + 1 - next;
         next = there;
     }
@@ -238,9 +236,8 @@ static void killed_server_gives_its_file_free(void **state) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 4 && strcmp(arguments[1], "child") == 0) {
+    if (count == 4 && strcmp(arguments[1], "child") == 0)
         return run_child(arguments[2], strtoll(arguments[3], NULL, 10));
-    }
     static fixture everywhere;
     const struct CMUnitTest sqlite[] = {
         cmocka_unit_test_prestate_setup_teardown(nothing_acknowledged_is_lost, begin_test, end_test,
@@ -253,9 +250,8 @@ int main(int count, char **arguments) {
                                                  &everywhere),
     };
     int failed = 1;
-    if (make_fixture(&everywhere, "sqlite") == 0) {
+    if (make_fixture(&everywhere, "sqlite") == 0)
         failed = cmocka_run_group_tests_name("sqlite", sqlite, NULL, NULL);
-    }
     destroy_fixture(&everywhere);
     int made = make_fixture(&everywhere, "postgresql");
     if (made == 0) failed += cmocka_run_group_tests_name("postgresql", postgres, NULL, NULL);

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two `harpe serve` on one PostgreSQL serve the same jobs: the ranks of each job are spread over
-both, one server or the database is lost or sleeps in mid-job, and every rank sees every round as if
-nothing had happened. Jobs and what is expected of them are those of kill_trial.py."""
+"""Two `harpe serve` on one PostgreSQL serve the same jobs. The ranks of each job are spread over
+both. One server or the database is lost or sleeps during a job, and every rank still sees every
+round as if nothing had happened. kill_trial.py provides the jobs and the expected answers."""
 import asyncio
 import os
 import pathlib
@@ -20,14 +20,15 @@ import counting_scheduler
 import kill_trial
 from event_stream import Stream
 from postgres import Postgres, programs
-from server import HARPE, LIMIT_S, SOURCE, Server, clean_environment, job_info, register
+from server import (HARPE, LIMIT_S, SOURCE, Server, clean_environment, job_info, register,
+                    register_many)
 
 SCHEDULER = f"program:exec {shlex.quote(sys.executable)} " \
             f"{shlex.quote(str(pathlib.Path(counting_scheduler.__file__).resolve()))}"
 
 
 class Trial:
-    """What kill_trial's jobs want to know; their clients connect to all servers in turn."""
+    """The parameters of kill_trial's jobs. Their clients connect to all servers in turn."""
 
     def __init__(self, servers):
         self.servers = servers
@@ -42,7 +43,8 @@ class Trial:
         return self.servers[self.turn % len(self.servers)].port
 
     async def run(self, jobs, in_between):
-        """Jobs go on while `in_between` (a coroutine function) does its harm, and two rounds more."""
+        """Runs jobs during `in_between` (a coroutine function that causes a failure) and for two
+        more rounds."""
         self.stop = asyncio.Event()
         tasks = [asyncio.create_task(job.run_rank(rank)) for job in jobs for rank in range(job.ranks)]
         try:
@@ -61,7 +63,7 @@ class Trial:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_for_rounds(self, jobs, more):
-        """Until every job has come so many rounds further than now."""
+        """Waits until every job has advanced by this number of rounds."""
         goals = [job.newest_round + more for job in jobs]
         end = time.monotonic() + LIMIT_S
         while any(job.newest_round < goal for job, goal in zip(jobs, goals)):
@@ -71,7 +73,7 @@ class Trial:
 
 
 def leads(server):
-    return "\nharpe_leads 1\n" in server.get("/metrics").body.decode()
+    return server.metric("harpe_leads") == 1
 
 
 class OnPostgres(unittest.TestCase):
@@ -99,7 +101,7 @@ class TwoServers(OnPostgres):
         return server
 
     def leader(self):
-        """The server that leads; None: nobody at present."""
+        """Returns the server that leads, or None if there is none at present."""
         return next((server for server in self.servers if server.process.poll() is None and
                      leads(server)), None)
 
@@ -121,7 +123,7 @@ class TwoServers(OnPostgres):
     # ---- Jobs that go on ----
 
     def run_jobs(self, in_between):
-        """Three jobs live through what `in_between` does, and have lost and doubled nothing."""
+        """Checks that three jobs survive `in_between` without losing or duplicating anything."""
         trial = Trial(self.servers)
         jobs = [kill_trial.Job(trial, number, 6) for number in range(3)]
         asyncio.run(trial.run(jobs, in_between))
@@ -136,9 +138,11 @@ class TwoServers(OnPostgres):
         return trial
 
     def wait_for_dumps(self, job):
-        """They are written beside the answers."""
-        last = self.path / "dump" / job.id / f"{job.newest_round}.prof.json"
-        self.wait_until(last.exists, "the last results are dumped")
+        """They are written beside the answers, also by a server that led before and has slept."""
+        directory = self.path / "dump" / job.id
+        last = directory / f"{job.newest_round}.prof.json"
+        self.wait_until(lambda: last.exists() and not list(directory.glob(".*.tmp")),
+                        "the last results are dumped and nothing is being written")
 
     def test_ranks_of_one_job_are_spread_over_both(self):
         async def nothing():
@@ -146,7 +150,7 @@ class TwoServers(OnPostgres):
         trial = self.run_jobs(nothing)
         self.assertEqual(trial.retries, 0)
         self.wait_until(lambda: self.postgres.query("SELECT count(*) FROM harpe.mail") == "0",
-                        "all letters are taken")
+                        "all messages are taken")
 
     def test_leader_is_killed(self):
         async def kill():
@@ -190,13 +194,13 @@ class TwoServers(OnPostgres):
             other = self.follower()
             leader.process.send_signal(signal.SIGSTOP)
             try:
-                # A job that the sleeper knows nothing of.
+                # A job that the sleeping server does not know.
                 self.assertEqual(
                     (await asyncio.to_thread(other.post, "/register_job", job_info())).status, 200)
                 self.assertTrue(await asyncio.to_thread(leads, other))
             finally:
                 leader.process.send_signal(signal.SIGCONT)
-            # At once: it must not answer from what it remembers.
+            # Immediately: the server must not answer from its memory.
             for _ in range(5):
                 shown = await asyncio.to_thread(leader.get, "/jobs")
                 self.assertEqual(shown.json["count"], 4, leader.log())
@@ -254,7 +258,8 @@ class TwoServers(OnPostgres):
             self.assertLess(time.monotonic() - begin, 10)
 
     def test_leader_loses_only_the_session_that_writes(self):
-        """It lives on among the others, and may lead again: whoever asked it before asks anew."""
+        """It continues as a member and may lead again. Clients whose requests it held repeat
+        them."""
         async def cut():
             for _ in range(2):
                 await asyncio.to_thread(self.postgres.query,
@@ -289,8 +294,8 @@ class TwoServers(OnPostgres):
     # ---- One call, from any server ----
 
     def test_what_is_asked_twice_is_done_once(self):
-        """The leader is lost when it has stored what two clients want, before its answers are on
-        their way."""
+        """The leader is lost after it has stored two clients' changes, before their answers are
+        sent."""
         leader, follower = self.leader(), self.follower()
         old = register(follower)
         self.postgres.query("CREATE FUNCTION harpe.slow() RETURNS trigger LANGUAGE plpgsql AS"
@@ -327,17 +332,15 @@ class TwoServers(OnPostgres):
 
     def test_every_server_has_the_pages_and_pieces_of_long_lists(self):
         leader, follower = self.leader(), self.follower()
-        connection = leader.connect()
-        answers = [connection.send("POST", "/register_job", job_info(job_metadata="m" * 300)).receive()
-                   for _ in range(200)]
-        connection.close()
-        ids = [answer.json for answer in answers][::-1]
+        ids = register_many(leader, 200, job_metadata="m" * 300)[::-1]
         for server in (leader, follower):
             answer = server.get("/jobs")
             self.assertEqual(answer.headers["transfer-encoding"], "chunked")
             self.assertEqual([job["job_id"] for job in answer.json["jobs"]], ids)
             self.assertIn("transfer-encoding", server.get("/jobs?limit=150").headers)
-        # Each page may come from another server.
+            _, first = Stream(server.connect()).next()
+            self.assertEqual([job["job_id"] for job in first["jobs"]], ids)
+        # A different server may send each page.
         listed, after, turn = [], "", 0
         while after is not None:
             server = (leader, follower)[turn % 2]
@@ -359,7 +362,7 @@ class TwoServers(OnPostgres):
         stream.until(lambda data: ranks_of(data).get(job.id) == 0)
         self.assertEqual(leader.post(f"/register_rank/{job.id}", job.rank(0)).status, 200)
         stream.until(lambda data: ranks_of(data).get(job.id) == 1)
-        # The next leader knows nothing of the versions of the last one.
+        # The next leader does not know the versions of the last leader.
         leader.kill()
         self.assertEqual(follower.post(f"/register_rank/{job.id}", job.rank(1)).status, 200)
         stream.until(lambda data: ranks_of(data).get(job.id) == 2)
@@ -379,7 +382,7 @@ class TwoServers(OnPostgres):
         job = register(leader, pp=2)
         held = follower.connect().send("GET", f"/schedule/{job.id}?rank=1")
         self.wait_until(lambda: leader.get(f"/jobs/{job.id}").json["ranks_waiting"] == 1, "it waits")
-        # Its server takes the answer for it and can no longer pass it on.
+        # Its server receives the answer for it and can no longer pass it on.
         follower.process.send_signal(signal.SIGSTOP)
         self.assertEqual(leader.get(f"/schedule/{job.id}?rank=0").status, 200)
         follower.kill()
@@ -398,8 +401,8 @@ class TwoServers(OnPostgres):
 
 
 class Stall:
-    """A database that is connected and says nothing any more: what the servers need of it is locked,
-    from before the other tests on, for the servers' patience is half a minute."""
+    """A database that is connected and stops answering: the tables that the servers need are
+    locked, from before the other tests on, because the servers wait for half a minute."""
 
     def __init__(self):
         self.directory = tempfile.TemporaryDirectory(prefix="harpe-stall-")
@@ -464,13 +467,13 @@ class WhenDatabaseStalls(unittest.TestCase):  # last in the alphabet
         stall.end()
         shown = stall.follower.get(f"/jobs/{stall.job.id}")
         self.assertEqual((shown.status, shown.json.get("ranks_waiting")), (200, 0))
-        # A stall is nobody's death.
+        # A stalled server does not count as dead.
         self.assertEqual(stall.postgres.query("SELECT max(id) FROM harpe.servers"), "2")
 
 
 class Document(OnPostgres):
     def test_its_commands_work(self):
-        """The marked blocks of docs/postgresql.md, as one script."""
+        """Returns the marked blocks of docs/postgresql.md as one script."""
         document = (SOURCE / "docs" / "postgresql.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^<!-- two servers -->\n```sh\n(.*?)^```$", document, re.M | re.S)
         self.assertEqual(len(blocks), 3)
@@ -487,7 +490,7 @@ class Document(OnPostgres):
         self.assertRegex(done.stdout, r"\| t\n")
 
     def end_all(self):
-        """Whatever the document's commands have left."""
+        """Removes everything that the document's commands have left."""
         for file in self.path.glob("*.pid"):
             try:
                 os.kill(int(file.read_text()), signal.SIGKILL)

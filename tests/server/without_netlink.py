@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command that cannot make netlink sockets, as under systemd's RestrictAddressFamilies: a
-seccomp filter lets socket(AF_NETLINK, ...) fail with EAFNOSUPPORT."""
+"""Runs a command that cannot create netlink sockets, as under systemd's RestrictAddressFamilies: a
+seccomp filter makes socket(AF_NETLINK, ...) fail with EAFNOSUPPORT."""
 import ctypes
 import errno
 import os

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scheduler made for a version of the interface that does not exist yet: only its version may be
- * looked at. */
+/* A scheduler for a future version of the interface. The server may read only its version. */
 #include <harpe/scheduler.h>
 
 const harpe_scheduler_class *harpe_scheduler_entry(void);

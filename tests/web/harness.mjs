@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests in a browser share: processes in a directory of their own, a browser that writes
-// down what it should not see, tests that go on after one that failed, and waits with a limit.
+// The common part of the browser tests: processes in a directory of their own, a browser that
+// records forbidden events, tests that continue after a failure, and waits with a limit.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
@@ -12,7 +12,7 @@ const packages = createRequire(join(process.env.HARPE_WEB_PACKAGES, "from-here.j
 export const { chromium } = packages("playwright-core");
 export const AXE = readFileSync(packages.resolve("axe-core/axe.min.js"), "utf8");
 const HARPE = process.env.HARPE;
-const LIMIT_MS = 300000; // of every wait: far more than a loaded machine takes
+const LIMIT_MS = 300000; // of every wait: far more than a loaded machine needs
 
 export const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
@@ -26,12 +26,12 @@ export async function until(condition, what, limit = LIMIT_MS) {
     }
 }
 
-/** How fast something is: told by the tests, demanded by bench/browser alone. */
+/** A measured speed: the tests report it, and only bench/browser demands a limit. */
 export function assertFigure(isGood, figure) {
     if (process.env.HARPE_WEB_FIGURES) assert.ok(isGood, figure);
 }
 
-/** A directory and the processes in it; `end()` leaves neither. */
+/** A directory and its processes. `end()` removes both. */
 export class World {
     directory = mkdtempSync(join(tmpdir(), "harpe-web-"));
     children = [];
@@ -67,7 +67,7 @@ export class World {
     }
 }
 
-/** What a file of tests needs. Whatever goes wrong, nothing is left behind. */
+/** Runs a file of tests. Leaves nothing behind, whatever fails. */
 export async function startTests() {
     const world = new World();
     for (const event of ["SIGTERM", "SIGINT", "uncaughtException"])
@@ -93,7 +93,7 @@ export async function startTests() {
                 console.log(`FAILED  ${name}\n${error.stack}`);
             }
         },
-        /** For docs, where HARPE_PICTURES names a folder. */
+        /** Saves pictures for the documents if HARPE_PICTURES names a folder. */
         async picture(page, name, options) {
             if (pictures) await page.screenshot({ path: join(pictures, `${name}.png`), ...options });
         },
@@ -112,7 +112,8 @@ export async function call(url, path, body) {
     return response.json();
 }
 
-/** A page that remembers console errors and requests to elsewhere. `url`: a server's, or a file's. */
+/** Opens a page and records console errors and requests to other servers. `url` is that of a server
+ * or of a file. */
 export async function openPage(browser, url, options = {}) {
     const address = url.startsWith("file:") ? url : `${url}/`;
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
@@ -126,7 +127,7 @@ export async function openPage(browser, url, options = {}) {
     return { page, complaints };
 }
 
-/** Every violation that axe-core finds, as lines. */
+/** Returns every violation that axe-core finds, as lines. */
 export async function accessibilityProblems(page) {
     await page.evaluate(AXE);
     return page.evaluate(async () => {

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that learns on a server, round after round, until it is ended: each rank answers its schedule
-with what a small simulated pipeline takes. Nothing is measured, so the plans do not depend on how busy
-the machine is.
+"""A job that learns on a server, round after round, until it is ended. Each rank answers its
+schedule with the times and energies of a small simulated pipeline. Nothing is measured, so the plans do not
+depend on the load of the machine.
 
 Usage: learning_job.py URL STAGES MICROBATCHES METADATA SECONDS_PER_ROUND
 """
@@ -17,7 +17,7 @@ from test_online import Pipeline  # noqa: E402
 
 
 class Served:
-    """As much of a server as a Pipeline wants."""
+    """The part of a server that a Pipeline needs."""
 
     def __init__(self, url):
         self.port = urllib.parse.urlsplit(url).port

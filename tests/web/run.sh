@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the packages that the browser tests need into a folder of the build, once, and runs a
-# test of this directory. Exits with 77, and a line, where node, npm, Chromium or the packages are not
-# to be had.
+# Installs the packages of the browser tests into a folder of the build, once, and runs a test of
+# this directory. Exits with 77 and a line if node, npm, Chromium or the packages are not available.
 #
 # Usage: run.sh <folder for packages> <test.mjs>
 set -eu

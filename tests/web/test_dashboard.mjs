@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dashboard as a person meets it: Chromium, a real server, a job that learns (learning_job.py).
-// What is clicked, what is shown, what is sent; no console error, no request to elsewhere. With
-// HARPE_PICTURES=folder it also makes the pictures of docs/dashboard.md. Run by run.sh.
+// Opens the dashboard in Chromium, with a real server and a job that learns (learning_job.py).
+// Checks clicks, displayed texts and sent requests. There must be no console error and no request to
+// another server. With HARPE_PICTURES=folder the test also creates the pictures of
+// docs/dashboard.md. run.sh runs it.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { accessibilityProblems, assertFigure, call, openPage, sleep, startTests, until } from "./harness.mjs";
 
-/* As a module, whatever node takes a .js file for. */
+/* Loads the file as a module, whatever type node assumes for a .js file. */
 const formatSource = readFileSync(new URL("../../web/format.js", import.meta.url), "utf8");
 const { percent, percentWithin } = await import(`data:text/javascript,${encodeURIComponent(formatSource)}`);
 const { world, browser, test, picture, end } = await startTests();
 
-/* A job of 4 ranks of which 2 are there, and one that trains. */
+/* A job of 4 ranks, of which 2 are registered, and a job that trains. */
 const online = await world.serve("online", "--scheduler", "Perseus", "--scheduler-args",
     JSON.stringify({ num_microbatches: 8, frequency_stride: 3, drift_tolerance: 0.2 }));
 const { url } = online;
@@ -60,7 +61,7 @@ await test("hears_of_a_new_job_without_asking", async () => {
 });
 
 await test("keeps_the_view_when_its_links_are_skipped", async () => {
-    await page.goto(`${url}/#/jobs/%E0%A4%A`); // no text: then all jobs
+    await page.goto(`${url}/#/jobs/%E0%A4%A`); // not valid text: shows all jobs
     await page.getByText("not registered: 1, 3").waitFor();
     await page.keyboard.press("Tab");
     await page.getByRole("link", { name: "Skip to the content" }).press("Enter");
@@ -98,12 +99,12 @@ await test("chooses_a_plan_with_the_keyboard_alone", async () => {
     await page.keyboard.press("Enter");
     await page.getByRole("dialog").getByText(/Run plan \d+\?/).waitFor();
     await page.keyboard.press("Enter");
-    await page.getByText(/Plan \d+ was asked for/).waitFor();
+    await page.getByText(/Plan \d+ was requested/).waitFor();
     await until(async () => {
         const { plans, current, wishes, wish_outside: [outside] } = await frontierOf();
         const within = plans.filter((plan) => plan.time + outside <= wishes.plan_time * (1 + 1e-6));
         return wishes.plan_time > 0 && current > 0 && current === within.length - 1;
-    }, "the plan that was asked for runs");
+    }, "the plan that was requested runs");
     await page.getByText(/^\d+ of 0–\d+, running$/).waitFor();
 });
 
@@ -116,26 +117,28 @@ await test("leaves_a_wish_that_was_not_confirmed", async () => {
 });
 
 await test("asks_for_a_power_cap_and_a_straggler", async () => {
+    await page.getByRole("heading", { name: "Job requests", exact: true }).waitFor();
     await page.getByRole("button", { name: "Cap the power" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
     await until(async () => (await frontierOf()).wishes.power_cap === 500, "the cap arrives");
     await page.locator(".plot").getByText(/^cap/).waitFor({ state: "attached" });
-    await page.getByRole("button", { name: "Lift the cap" }).click();
+    await page.getByRole("button", { name: "Remove the cap" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
     await page.getByLabel("Straggler").fill("1.1");
-    await page.getByRole("button", { name: "Tell of a straggler" }).click();
+    await page.getByRole("button", { name: "Report a straggler" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
     await until(async () => {
         const { wishes } = await frontierOf();
         return wishes.power_cap === 0 && wishes.slowdown === 1.1;
     }, "the straggler arrives");
     await page.locator(".plot").getByText("straggler").waitFor({ state: "attached" });
-    await page.getByRole("button", { name: "Drop the straggler" }).click();
+    await page.getByRole("button", { name: "Remove the straggler" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
     await until(async () => (await frontierOf()).wishes.slowdown === 0, "the straggler is gone");
 });
 
 await test("shows_a_plan_on_hover_and_selects_it_on_click", async () => {
+    await slider.scrollIntoViewIfNeeded();
     const box = await slider.boundingBox();
     await page.mouse.move(box.x + box.width * 0.7, box.y + box.height * 0.7);
     await page.locator(".plot .tip").getByText(/Plan \d+/).waitFor();
@@ -172,9 +175,9 @@ await test("compares_measured_with_predicted_and_tells_of_rounds", async () => {
 for (const colorScheme of ["light", "dark"]) {
     await test(`is_accessible_in_the_${colorScheme}`, async () => {
         await page.emulateMedia({ colorScheme });
-        await sleep(400); // colours fade
+        await sleep(400); // colours change gradually
         assert.deepEqual(await accessibilityProblems(page), []);
-        await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1480 } });
+        await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1720 } });
         await page.getByRole("link", { name: "All jobs" }).click();
         await page.getByRole("heading", { name: "Jobs" }).waitFor();
         await page.getByText("not registered: 1, 3").waitFor();
@@ -201,7 +204,7 @@ await test("fits_a_phone", async () => {
 });
 
 await test("pans_128_microbatches_by_16_stages_smoothly", async () => {
-    /* A 1F1B of 4096 instructions where the job's own would be; all else is the server's. */
+    /* A 1F1B of 4096 instructions replaces the job's own. All other data comes from the server. */
     await page.setViewportSize({ width: 1280, height: 900 });
     const big = makePipeline(16, 128);
     await page.route("**/pipeline?*", (route) => route.fulfill({ json: big }));
@@ -292,12 +295,12 @@ await test("comes_back_with_the_server", async () => {
     await door.context().close();
 });
 
-await test("asks_for_the_token_where_the_server_wants_one", async () => {
+await test("asks_for_the_token_if_the_server_requires_one", async () => {
     writeFileSync(join(world.directory, "token"), "open-sesame\n", { mode: 0o600 });
     const guarded = await world.serve("guarded", "--scheduler", "Perseus", "--token-file", "token");
     const { page: door } = await openPage(browser, guarded.url);
     const token = door.getByRole("textbox", { name: "Token" });
-    await token.fill("\u201cwrong\u201d"); // no header can hold it
+    await token.fill("\u201cwrong\u201d"); // no header can contain it
     await door.keyboard.press("Enter");
     assert.equal(await token.inputValue(), "\u201cwrong\u201d");
     await token.fill("wrong");
@@ -329,7 +332,7 @@ await test("takes_the_token_from_a_link_and_out_of_the_address", async () => {
     await door.context().close();
 });
 
-/** 1F1B with times that differ a little, and powers all over the scale. */
+/** A 1F1B with slightly different times, and powers from the whole scale. */
 function makePipeline(stages, microbatches) {
     const order = Array.from({ length: stages }, (_, s) => {
         const warm = Math.min(stages - s, microbatches);

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The joining of modules into report.html's one script (cmake/embed_report.cmake): the same files
-give the same bytes, and what would break the script stops the build instead. CMAKE names cmake."""
+"""Joining modules into the single script of report.html (cmake/embed_report.cmake): the same
+files give the same bytes, and constructs that would break the script stop the build. CMAKE names
+cmake."""
 import os
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard's pages as HTTP: what is sent, how it is guarded. Needs no browser."""
+"""The dashboard's pages over HTTP: their content and their protection. Needs no browser."""
 import gzip
 import os
 import pathlib
@@ -35,9 +35,9 @@ class Pages(ServerTest):
             self.assertEqual(strangers - {"http://www.w3.org/2000/svg"}, set(), file.name)
 
     def test_every_state_has_a_sign_that_every_font_has(self):
-        # The symbols of WGL4, which fonts for text have; no emoji, no rare technical signs.
+        # The symbols of WGL4, which text fonts contain. No emoji and no rare technical signs.
         common = set("○●◊≡►◄▲▼■□▪▫▬◘◙◦×–—…•†‡¤÷≈≠≤≥∞√∂∆∏∑∙♀♂♠♣♥♦♪♫☼")
-        names = re.search(r"names\[\] = \{(.*?)\};", (SOURCE / "src/server/job.c").read_text(), re.DOTALL)
+        names = re.search(r"names\[\] = \{(.*?)\};", (SOURCE / "src/server/engine/job.c").read_text(), re.DOTALL)
         states = set(re.findall(r'"(\w+)"', names.group(1)))
         self.assertIn("ended", states)
         table = re.search(r"SIGNS = \{(.*?)\}", (WEB / "jobs_view.js").read_text(), re.DOTALL).group(1)

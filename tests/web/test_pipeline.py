@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /jobs/{job}/pipeline of a job that learns (learning_job.py): does it add up?"""
+"""GET /jobs/{job}/pipeline of a job that learns (learning_job.py): checks that the numbers add
+up."""
 import json
 import pathlib
 import subprocess
@@ -15,7 +16,7 @@ STAGES, MICROBATCHES = 3, 4
 
 class Pipeline(ServerTest):
     def train(self):
-        """A server, and the path of a job of it that runs a plan."""
+        """Starts a server. Returns it and the path of one of its jobs, which runs a plan."""
         server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir", self.path / "dump",
                         "--scheduler", "Perseus", "--scheduler-args",
                         json.dumps({"frequency_stride": 3, "num_microbatches": MICROBATCHES}))

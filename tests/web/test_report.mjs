@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// report.html as a person meets it: made by `harpe plan`, opened from the disk. With a script, without
-// one, on paper; no console error, no request at all. With HARPE_PICTURES=folder it also makes the
-// pictures of docs. Run by run.sh.
+// Opens a report.html of `harpe plan` from the disk: with a script, without a script, and on paper.
+// There must be no console error and no request at all. With HARPE_PICTURES=folder the test also
+// creates the pictures of the documents. run.sh runs it.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { accessibilityProblems, assertFigure, openPage, sleep, startTests, until } from "./harness.mjs";
 
-/* As a module, whatever node takes a .js file for. */
+/* Loads the file as a module, whatever type node assumes for a .js file. */
 const layoutSource = readFileSync(new URL("../../web/report/layout.js", import.meta.url), "utf8");
 const { planLayouts } = await import(`data:text/javascript,${encodeURIComponent(layoutSource)}`);
 const { world, browser, test, picture, end } = await startTests();
@@ -19,7 +19,7 @@ function harpe(...words) {
     assert.equal(status, 0, `harpe ${words.join(" ")}: ${stderr}`);
 }
 
-/** A plan directory; its report's address. */
+/** Creates a plan directory. Returns the address of its report. */
 function plan(directory, profile, ...words) {
     harpe("plan", "--quiet", "--inst-profile", profile, "--p2p-power", "84", "--output-dir", directory, ...words);
     return pathToFileURL(join(world.directory, directory, "report.html")).href;
@@ -62,7 +62,7 @@ await test("selects_plans_by_keyboard", async () => {
     for (let i = 0; i < 10; i++) await page.keyboard.press("ArrowRight");
     await page.locator(".plot .tip").getByText(`Plan ${fastest - 10}`).waitFor();
     await page.locator("#pipeline").getByText(`Plan ${fastest - 10}:`).waitFor();
-    await page.keyboard.press("Enter"); // nothing to run here
+    await page.keyboard.press("Enter"); // there is nothing to run here
     await page.keyboard.press("End");
     await facts.getByText("plans/freqs_pipeline_00000.py").waitFor();
 });
@@ -189,14 +189,15 @@ await test("shows_any_names_as_text", async () => {
 
 await test("shows_the_nearest_pipeline_where_a_plan_has_none", async () => {
     const data = dataOf("plans");
-    data.timeline.plans.splice(-2, 2, null, null); // as where all would be too much
+    // like a report that leaves out pipelines because it would be too large with all of them
+    data.timeline.plans.splice(-2, 2, null, null);
     const file = join(world.directory, "plans", "less.html");
     const whole = readFileSync(join(world.directory, "plans", "report.html"), "utf8");
     writeFileSync(file, whole.replace(/(id="data">).*?(<\/script>)/s, (_, head, tail) => head + JSON.stringify(data) + tail));
     const { page: less, complaints: heard } = await openPage(browser, pathToFileURL(file).href);
     await less.getByRole("slider").focus();
     await less.keyboard.press("End");
-    await less.locator("#pipeline").getByText(/^Plan 0 is not laid out here, .* nearest that is\. Plan 2: /).waitFor();
+    await less.locator("#pipeline").getByText(/^Plan 0 is not laid out here, .* nearest plan that is laid out\. Plan 2: /).waitFor();
     await less.locator(".side").getByText("freqs_pipeline_00000.py").waitFor();
     assert.deepEqual(heard, []);
     await less.context().close();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline of any plan of a report, laid out in time as timeline() takes it. The page holds what
-// an iteration is made of (instructions, what waits for what, what each takes at each clock) and, for
-// each plan, only what it changes against the plan before it; starts are the earliest ones possible.
+// Lays out the pipeline of any plan of a report in time, in the form that timeline() takes. The
+// page contains the parts of an iteration (instructions, their dependencies, their time and power
+// at each clock). For each plan it contains only the changes against the plan before it. Each
+// instruction starts as early as possible.
 
-/** [gap, value, gap, value ...] as [position, value] pairs. */
+/** Converts [gap, value, gap, value ...] to [position, value] pairs. */
 function* places(list) {
     let position = 0;
     for (let i = 0; i < list.length; i += 2) {
@@ -12,7 +13,8 @@ function* places(list) {
     }
 }
 
-/** Instructions and what each waits for besides the one before it on its rank. */
+/** Returns the instructions. Each lists the instructions that it waits for, except the one before it
+ * on its own rank. */
 function unpack(data) {
     const ranks = [];
     let count = 0;
@@ -27,7 +29,8 @@ function unpack(data) {
     return { ranks, count, waits, entry: ranks.flatMap((rank) => rank.entry) };
 }
 
-/** Instructions in an order in which each comes after what it waits for. */
+/** Returns the instructions in an order in which each comes after the instructions that it waits
+ * for. */
 function orderOf({ ranks, count, waits }) {
     const order = [];
     const isDone = new Uint8Array(count);
@@ -51,7 +54,8 @@ function criticalPath(waits, end) {
     return path.reverse();
 }
 
-/** Lowest and highest power of all plans and the highest clocks: one colour means one power everywhere. */
+/** Returns the lowest and the highest power of all plans and of the highest clocks, so that one
+ * colour means one power everywhere. */
 function powersUsed(data, { entry }, points) {
     const used = new Set(points.map((list) => list[0].power));
     for (const changes of data.plans)
@@ -59,7 +63,7 @@ function powersUsed(data, { entry }, points) {
     return [...used].reduce(([low, high], power) => [Math.min(low, power), Math.max(high, power)], [Infinity, 0]);
 }
 
-/** `data`: the report's "timeline". */
+/** `data` is the report's "timeline". */
 export function planLayouts(data) {
     const model = unpack(data);
     const order = orderOf(model);
@@ -67,7 +71,8 @@ export function planLayouts(data) {
         ([frequency, duration, energy]) => ({ frequency, duration, power: energy / duration / (entry.gpus ?? 1) })));
     const power_range = powersUsed(data, model, points);
 
-    /** What each instruction takes; -1: all at their highest clocks. */
+    /** Returns the time and power of each instruction. -1 stands for all instructions at their
+     * highest clocks. */
     function pointsOf(index) {
         const chosen = new Uint16Array(model.count);
         for (const changes of data.plans.slice(0, index + 1))
@@ -76,12 +81,12 @@ export function planLayouts(data) {
     }
 
     return {
-        /** The plan nearest to `index` that the page holds. */
+        /** Returns the plan nearest to `index` that the page contains. */
         nearest(index) {
             for (let away = 0; ; away++)
                 for (const at of [index - away, index + away]) if (data.plans[at]) return at;
         },
-        /** Every instruction at its highest clock: index -1. */
+        /** Index -1 stands for every instruction at its highest clock. */
         layout(index) {
             const runs = pointsOf(index);
             const start = new Float64Array(model.count);

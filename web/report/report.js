@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes report.html's pictures ones to work with: the dashboard's frontier and timeline, on the
-// data that the page holds. The page is complete without it; printed, it shows its own pictures. The
-// build joins this with all that it imports (cmake/embed_report.cmake).
+// Makes the pictures of report.html interactive: shows the dashboard's frontier and timeline with
+// the data in the page. The page is complete without this script, and a printed page shows its own
+// pictures. The build joins this file with all its imports (cmake/embed_report.cmake).
 import { h, setText } from "../dom.js";
 import { change, joules, seconds, watts } from "../format.js";
 import { describePlan, frontierChart, planNumber } from "../frontier_chart.js";
 import { timeline } from "../timeline.js";
 import { planLayouts } from "./layout.js";
 
-/** As the chart wants it; undefined where there is nothing to compare plans with. */
+/** Returns the reference in the form that the chart takes, or undefined if the report has no
+ * reference. */
 function readFrontier({ plans, bound, reference }) {
     return reference && {
         plans: plans.map(([number, time, energy, lower_bound]) => ({ number, time, energy, lower_bound })),
@@ -17,12 +18,12 @@ function readFrontier({ plans, bound, reference }) {
     };
 }
 
-/** The plan to begin with: the slowest that loses at most 5 %. */
+/** Returns the plan that is selected first: the slowest plan that is at most 5 % slower. */
 function firstChoice(frontier) {
     return Math.max(0, frontier.plans.findLastIndex((plan) => plan.time <= frontier.all_maximum.time * 1.05));
 }
 
-/** A section's pictures make room for something to work with. */
+/** Replaces the pictures of a section by an interactive element. */
 function replacePictures(id, ...children) {
     const section = document.getElementById(id);
     section.querySelector(".interactive").append(...children);
@@ -35,7 +36,7 @@ function selectionFacts(frontier, index, directory) {
     const fact = (name, value) => h("div", null, h("dt", null, name), h("dd", null, value));
     return [
         fact("Plan", `${number}`),
-        fact("Iteration", `${seconds(plan.time)}, ${change(plan.slowdown - 1, "slower than the fastest", "faster", "as fast as can be")}`),
+        fact("Iteration", `${seconds(plan.time)}, ${change(plan.slowdown - 1, "slower than the fastest", "faster", "as fast as possible")}`),
         fact("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`),
         fact("Average power, all GPUs", watts(plan.power)),
         fact("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`),
@@ -43,7 +44,7 @@ function selectionFacts(frontier, index, directory) {
     ];
 }
 
-/** The pipeline of the selected plan; `set(index)`. */
+/** Creates the pipeline of the selected plan. `set(index)` selects another plan. */
 function pipelineView(data, frontier) {
     const layouts = planLayouts(data);
     const picture = timeline();
@@ -56,7 +57,7 @@ function pipelineView(data, frontier) {
         const plan = frontier.plans[shown];
         setText(note, atHighest.checked
             ? `Every instruction at its highest clock: ${seconds(frontier.all_maximum.time)}, ${joules(frontier.all_maximum.energy)}.`
-            : `${shown === selected ? "" : `Plan ${planNumber(frontier, selected)} is not laid out here, to keep the page small; this is the nearest that is. `}` +
+            : `${shown === selected ? "" : `Plan ${planNumber(frontier, selected)} is not laid out here, to keep the page small. This is the nearest plan that is laid out. `}` +
               `Plan ${plan.number}: ${seconds(plan.time)}, ${joules(plan.energy)}.`);
         picture.set(layouts.layout(atHighest.checked ? -1 : shown));
     }
@@ -65,8 +66,8 @@ function pipelineView(data, frontier) {
         elements: [
             h("div", { class: "toolbar" }, note, h("label", { class: "inline" }, atHighest, " every instruction at its highest clock instead")),
             picture.element,
-            h("p", { class: "note" }, "Colour and height of a box tell its power; the line is a critical path. Drag to move, Ctrl and wheel or " +
-                "two fingers to zoom; by keyboard: arrow keys from instruction to instruction, + − 0 to zoom, Shift and arrows to move."),
+            h("p", { class: "note" }, "The colour and the height of a box show its power. The line is a critical path. Drag to move. Use Ctrl and the wheel, or " +
+                "two fingers, to zoom. On the keyboard, the arrow keys select an instruction, + − 0 zoom, and Shift with the arrow keys moves."),
         ],
         set(index) {
             selected = index;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapters for pipeline-parallel frameworks share: marks around calls of a framework's,
-put in where Python looks first, and taken out again. It knows no framework."""
+"""The common part of the adapters for pipeline-parallel frameworks: puts marks around calls of a
+framework and removes them again. Knows no particular framework."""
 from __future__ import annotations
 
 import functools
@@ -15,22 +15,22 @@ _MISSING = object()
 
 
 def always(name: str) -> Callable[..., str]:
-    """For Installed.around: the name, whatever the arguments."""
+    """For Installed.around: always returns this name, whatever the arguments are."""
     return lambda *_, **__: name
 
 
 class Installed:
-    """What an adapter has put into a framework. Leaving its `with` block, or uninstall(), takes it
-    out.
+    """The changes that an adapter has made to a framework. Leaving the `with` block, or
+    uninstall(), undoes them.
 
-    optimizer: The callback that is told of steps and instructions.
+    optimizer: The callback that receives steps and instructions.
     """
 
     def __init__(self, optimizer: Callback, is_own: bool) -> None:
-        """is_own: the adapter has made the optimizer, and closes it."""
+        """is_own: the adapter has created the optimizer and closes it."""
         self.optimizer = optimizer
         self._is_own = is_own
-        self._listener = optimizer  # of marks that are still in place after uninstall()
+        self._listener = optimizer  # used by marks that are still in place after uninstall()
         self._undo: List[Callable[[], None]] = []
 
     # ---- Marks ----
@@ -49,8 +49,9 @@ class Installed:
 
     def around(self, function: Callable[..., Any],
                name_of: Callable[..., str]) -> Callable[..., Any]:
-        """`function` as an instruction, whose name is what name_of says of the arguments. One that
-        raises has not run: its end is not marked."""
+        """Wraps `function` as an instruction. name_of computes the instruction's name from the
+        arguments. If the function raises, the instruction has not run, and its end is not
+        marked."""
         @functools.wraps(function)
         def marked(*arguments: Any, **named: Any) -> Any:
             name = name_of(*arguments, **named)
@@ -62,7 +63,7 @@ class Installed:
 
     def around_step(self, function: Callable[..., Any],
                     is_step: Callable[..., bool]) -> Callable[..., Any]:
-        """`function` as a step, where is_step says so of its arguments."""
+        """Wraps `function` as a step, for the arguments for which is_step returns true."""
         @functools.wraps(function)
         def marked(*arguments: Any, **named: Any) -> Any:
             if not is_step(*arguments, **named):
@@ -76,12 +77,12 @@ class Installed:
     # ---- In and out ----
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Gives this one object an attribute of its own; its class stays as it is."""
+        """Sets an attribute on this one object only. Its class does not change."""
         before = vars(owner).get(name, _MISSING)
 
         def undo() -> None:
             if vars(owner).get(name) is not value:
-                return  # another adapter came after this one
+                return  # another adapter has wrapped this attribute later
             if before is _MISSING:
                 delattr(owner, name)
             else:
@@ -91,12 +92,12 @@ class Installed:
         self._undo.append(undo)
 
     def when_uninstalled(self, action: Callable[[], None]) -> None:
-        """Has `action` called by uninstall()."""
+        """Makes uninstall() call `action`."""
         self._undo.append(action)
 
     def uninstall(self) -> None:
-        """Leaves the framework as it was, and closes the optimizer if install() has made it. A
-        second call does nothing."""
+        """Restores the framework, and closes the optimizer if install() has created it. A second
+        call does nothing."""
         self._listener = _NOTHING
         while self._undo:
             self._undo.pop()()
@@ -112,8 +113,9 @@ class Installed:
 
 def installed(optimizer: Optional[Callback], server_url: Optional[str],
               ranks: Callable[[], Dict[str, int]], options: Dict[str, Any]) -> Installed:
-    """Around the optimizer that was given, or one for this server whose rank and degrees `ranks`
-    asks the framework for; `options` are its further arguments, and win."""
+    """Returns an Installed for the given optimizer, or for a new one that uses this server. For a
+    new optimizer, `ranks` asks the framework for the rank and the degrees. `options` are further
+    arguments of the optimizer and take precedence."""
     if optimizer is not None and server_url is None and not options:
         return Installed(optimizer, is_own=False)
     if optimizer is not None or server_url is None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's pipeline engine under the pipeline frequency optimizer. Two lines more in a script,
-after deepspeed.initialize:
+"""Runs DeepSpeed's pipeline engine under the pipeline frequency optimizer. Add two lines to the
+script, after deepspeed.initialize:
 
     from harpe.integrations import deepspeed as harpe_deepspeed
     harpe_deepspeed.install(engine, server_url="http://head-node:7787")
 
-The engine's ForwardPass and BackwardPass become instructions "forward" and "backward", a
-train_batch a step; eval_batch is no step and runs at the highest clock. Only this engine is
-changed, not its class.
+The engine's ForwardPass and BackwardPass become instructions "forward" and "backward", and each
+train_batch becomes a step. An eval_batch is not a step; it runs at the highest clock. Only this
+engine is changed, not its class.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTRUCTIONS = {"ForwardPass": "forward", "BackwardPass": "backward"}
 
 
 def _ranks(engine: Any) -> Dict[str, int]:
-    """What DeepSpeed's grid of processes says."""
+    """Returns the ranks and degrees that DeepSpeed's grid of processes reports."""
     grid = engine.grid
     pp_degree = int(grid.get_pipe_parallel_world_size())
     dp_degree = int(grid.get_data_parallel_world_size())
@@ -39,7 +39,7 @@ def _ranks(engine: Any) -> Dict[str, int]:
 
 
 def _is_training(schedule: Any) -> bool:
-    """By name: forks of DeepSpeed keep it, but not always the module it is in."""
+    """Finds the class by name. Forks of DeepSpeed keep the name, but not always the module."""
     return any(kind.__name__ == "TrainSchedule" for kind in type(schedule).__mro__)
 
 
@@ -48,11 +48,12 @@ def install(engine: Any, optimizer: Optional[Callback] = None, *, server_url: Op
     """Marks the engine's steps and instructions.
 
     engine: a PipelineEngine, as deepspeed.initialize returns it for a PipelineModule.
-    optimizer: who is told; None: a PipelineFrequencyOptimizer for this rank of the engine's grid.
-    server_url, options: of that optimizer; see its class.
+    optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
+        this rank of the engine's grid.
+    server_url, options: arguments of the new optimizer; see its class.
 
-    Returns what uninstalls it. Raises InvalidArgumentError if this is no pipeline engine, and
-    what the optimizer's construction raises.
+    Returns an object that uninstalls the marks. Raises InvalidArgumentError if this is not a
+    pipeline engine, and the errors of the optimizer's constructor.
     """
     known = getattr(engine, "_INSTRUCTION_MAP", None)
     entries = {kind: _INSTRUCTIONS[kind.__name__] for kind in known or {}

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-LM and Megatron-Core under the pipeline frequency optimizer. Two lines more in a script,
-where model parallelism is initialised (in the model_provider, say):
+"""Runs Megatron-LM and Megatron-Core under the pipeline frequency optimizer. Add two lines to the
+script at a place where model parallelism is initialised, for example in the model_provider:
 
     from harpe.integrations import megatron as harpe_megatron
     harpe_megatron.install(get_timers(), server_url="http://head-node:7787")
 
-Megatron runs its timers around what matters: "forward-compute" and "backward-compute" become
-instructions "forward" and "backward", "forward-backward" a step. Evaluation, for which Megatron
-takes the timers away, is not seen: the clock stays at what the last instruction had.
+Megatron has timers around the parts of an iteration. What the timers "forward-compute" and
+"backward-compute" enclose becomes instructions "forward" and "backward", and what
+"forward-backward" encloses becomes a step. Megatron runs evaluation without timers, so Harpe does
+not see it, and the clock stays as the last instruction left it.
 """
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ Mark = Callable[[], None]
 
 
 def _ranks() -> Dict[str, int]:
-    """What Megatron-Core says of this process. Context parallel ranks hold the same weights, like
-    data parallel ones, and count as such."""
+    """Returns the ranks and degrees that Megatron-Core reports for this process. Context parallel
+    ranks hold the same weights, like data parallel ranks, and count as data parallel ranks."""
     import torch
     from megatron.core import parallel_state as state  # type: ignore[import]
     return {
@@ -46,8 +47,8 @@ def _ranks() -> Dict[str, int]:
 
 
 class _MarkedTimer:
-    """A timer of Megatron's whose start and stop are marks too. Marks come after them: a timer that
-    waits for the GPU or for other ranks has done so by then."""
+    """A timer of Megatron whose start and stop are also marks. The marks come after the timer's own
+    work, so that a timer that waits for the GPU or for other ranks has already waited."""
 
     def __init__(self, timer: Any, begin: Mark, end: Mark) -> None:
         self._timer, self._begin, self._end = timer, begin, end
@@ -74,8 +75,8 @@ def _marks(one: Installed) -> Dict[str, Tuple[Mark, Mark]]:
 
 
 def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
-    """Megatron holds its timers in several places and takes them away and puts them back in some:
-    the object stays the same, only what calling it does is another."""
+    """Megatron holds its timers in several places, and removes and restores them in some of these
+    places. The object therefore stays the same, and only its __call__ changes."""
     class Marked(kind):  # type: ignore[misc]
         def __call__(self, name: str, *arguments: Any, **named: Any) -> Any:
             timer = super().__call__(name, *arguments, **named)
@@ -87,30 +88,32 @@ def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
 
 def install(timers: Any, optimizer: Optional[Callback] = None, *,
             server_url: Optional[str] = None, **options: Any) -> Installed:
-    """Makes Megatron's timers mark steps and instructions. What they measure and print is the same.
+    """Makes Megatron's timers mark steps and instructions. Their own measurements and output do not
+    change.
 
     timers: the Timers object, get_timers(); or a config whose `timers` it is.
-    optimizer: who is told; None: a PipelineFrequencyOptimizer for this rank of Megatron's.
-    server_url, options: of that optimizer; see its class.
+    optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
+        this rank of Megatron.
+    server_url, options: arguments of the new optimizer; see its class.
 
-    A model_provider is called once for each virtual stage: where timers mark already, what the
-    first call installed is returned.
+    A model_provider is called once for each virtual stage. If the timers already mark, the result
+    of the first call is returned.
 
-    Returns what uninstalls it. Raises InvalidArgumentError if there are no timers, and what the
-    optimizer's construction raises.
+    Returns an object that uninstalls the marks. Raises InvalidArgumentError if there are no timers,
+    and the errors of the optimizer's constructor.
     """
     timers = getattr(timers, "timers", timers)
     kind = type(timers)
     if not callable(timers) or not hasattr(timers, "__dict__"):
         raise InvalidArgumentError(
-            f"install: {timers!r} are no timers: expected get_timers(), or a config whose `timers` "
-            "are set", b.HARPE_INVALID_ARGUMENT)
+            f"install: {timers!r} is not a Timers object: expected get_timers(), or a config whose "
+            "`timers` is set", b.HARPE_INVALID_ARGUMENT)
     before: Optional[Installed] = getattr(kind, "_harpe_installed", None)
     if before is not None and optimizer in (None, before.optimizer):
         return before
     if before is not None:
-        raise InvalidArgumentError("install: these timers mark already, for another optimizer: "
-                                   "uninstall that one first", b.HARPE_INVALID_ARGUMENT)
+        raise InvalidArgumentError("install: these timers already mark for another optimizer: "
+                                   "uninstall that optimizer first", b.HARPE_INVALID_ARGUMENT)
     one = installed(optimizer, server_url, _ranks, options)
     marked = _marked_class(kind, _marks(one))
     marked._harpe_installed = one

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.pipelining under the pipeline frequency optimizer. Two lines more in a script,
-when the schedule object is made:
+"""Runs torch.distributed.pipelining under the pipeline frequency optimizer. Add two lines to the
+script, after the schedule object is created:
 
     from harpe.integrations import torch_pipelining as harpe_pipelining
     harpe_pipelining.install(schedule, server_url="http://head-node:7787")
 
-A stage's forward_one_chunk, backward_one_chunk and backward_weight_one_chunk become instructions, a
-schedule.step() a step; schedule.eval() is no step and runs at the highest clock. And for the
-server, the order of instructions as the schedule object has it: write_csv(schedule, path), to be
-named in the scheduler's arguments or given to `harpe plan --schedule`.
+A stage's forward_one_chunk, backward_one_chunk and backward_weight_one_chunk become instructions,
+and each schedule.step() becomes a step. A schedule.eval() is not a step; it runs at the highest
+clock. write_csv(schedule, path) writes the schedule object's order of instructions to a file. Name
+the file in the arguments of the server's scheduler, or give it to `harpe plan --schedule`.
 """
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _COMPUTATION = re.compile(r"\d+[FBIW]\d+|\(.*\)OVERLAP_F_B")
 # ---- Marks ----
 
 def _stages(schedule: Any) -> List[Any]:
-    """This rank's: schedules of one stage and of several call them differently."""
+    """Returns the stages of this rank. Schedules with one stage and with several stages store them
+    under different names."""
     stages = getattr(schedule, "_stages", None)
     if stages is None:
         stages = [schedule._stage] if hasattr(schedule, "_stage") else []
@@ -47,14 +48,14 @@ def _stages(schedule: Any) -> List[Any]:
 
 
 def _ranks(schedule: Any) -> Dict[str, int]:
-    """A job with pipeline parallelism only: of other dimensions the schedule knows nothing."""
+    """Describes a job with pipeline parallelism only. The schedule knows no other dimensions."""
     import torch
     stage = _stages(schedule)[0]
     world_size = torch.distributed.get_world_size()
     if stage.group_size != world_size:
         raise InvalidArgumentError(
-            f"install: the job has {world_size} ranks and its pipeline {stage.group_size}: make a "
-            "PipelineFrequencyOptimizer with all dimensions, and install that",
+            f"install: the job has {world_size} ranks and its pipeline {stage.group_size}: create "
+            "a PipelineFrequencyOptimizer with all dimensions, and install it",
             b.HARPE_INVALID_ARGUMENT)
     device = torch.device(stage.device)
     return {"rank": stage.group_rank, "pp_rank": stage.group_rank, "pp_degree": world_size,
@@ -79,21 +80,21 @@ def install(schedule: Any, optimizer: Optional[Callback] = None, *,
     """Marks the steps of a schedule and the instructions of its stages on this rank.
 
     schedule: Schedule1F1B, ScheduleInterleavedZeroBubble or any other of the package's.
-    optimizer: who is told; None: a PipelineFrequencyOptimizer for this rank of the pipeline, which
-        then must be all of the job.
-    server_url, options: of that optimizer; see its class.
+    optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
+        this rank of the pipeline. The pipeline then must have all ranks of the job.
+    server_url, options: arguments of the new optimizer; see its class.
 
-    Returns what uninstalls it. Raises InvalidArgumentError if this is no such schedule, and what
-    the optimizer's construction raises.
+    Returns an object that uninstalls the marks. Raises InvalidArgumentError if this is not such a
+    schedule, and the errors of the optimizer's constructor.
     """
     stages = _stages(schedule)
     one = installed(optimizer, server_url, lambda: _ranks(schedule), options)
     for stage in stages:
         for method, name_of in _NAMES.items():
             function = getattr(stage, method, None)
-            if function is not None:  # PyTorch 2.4 knows no backward_weight_one_chunk
+            if function is not None:  # PyTorch 2.4 has no backward_weight_one_chunk
                 one.replace(stage, method, one.around(function, name_of))
-    # eval() is a step() without backward.
+    # eval() calls step() without backward.
     one.replace(schedule, "step", one.around_step(
         schedule.step, lambda *_, **__: bool(schedule._has_backward)))
     return one
@@ -102,15 +103,16 @@ def install(schedule: Any, optimizer: Optional[Callback] = None, *,
 # ---- Order ----
 
 def _cell(action: Any) -> str:
-    """Idle where a rank waits or does something else than compute."""
+    """Returns the text of a computation, and "" for an action in which the rank waits or does
+    something other than computing."""
     text = "" if action is None else str(action)
     return text if _COMPUTATION.fullmatch(text) else ""
 
 
 def csv_of(schedule: Any) -> str:
-    """The order of all ranks' instructions as the compute-only CSV that the package itself writes
-    and Harpe reads: a row per rank, cells such as 0F3, 2I1, 2W1, 1B0. Raises InvalidArgumentError
-    if the schedule does not know its order (a PyTorch that is too old)."""
+    """Returns the order of all ranks' instructions as the compute-only CSV that the torch package
+    itself writes and Harpe reads: one row per rank, with cells such as 0F3, 2I1, 2W1, 1B0. Raises
+    InvalidArgumentError if the schedule does not know its order (PyTorch is too old)."""
     order = getattr(schedule, "pipeline_order", None)
     if not order:
         raise InvalidArgumentError(
@@ -124,7 +126,7 @@ def csv_of(schedule: Any) -> str:
 
 
 def write_csv(schedule: Any, path: Union[str, "os.PathLike[str]"]) -> None:
-    """Writes csv_of(schedule) to a file. One rank does this; the order has all ranks."""
+    """Writes csv_of(schedule) to a file. Call it on one rank; the order contains all ranks."""
     temporary = f"{os.fspath(path)}.{os.getpid()}"
     with open(temporary, "w", newline="", encoding="ascii") as file:
         file.write(csv_of(schedule))
@@ -132,9 +134,9 @@ def write_csv(schedule: Any, path: Union[str, "os.PathLike[str]"]) -> None:
 
 
 def order_of(schedule: Any) -> List[List[str]]:
-    """For each rank the names of its instructions in order, as install() marks them. `schedule` is
-    a schedule object or the text of its CSV. Raises InvalidArgumentError for an order that cannot
-    be, such as one that never finishes."""
+    """Returns for each rank the names of its instructions in order, as install() marks them.
+    `schedule` is a schedule object or the text of its CSV. Raises InvalidArgumentError for an
+    impossible order, such as one that never finishes."""
     text = (schedule if isinstance(schedule, str) else csv_of(schedule)).encode("utf-8")
     handle = C.c_void_p()
     call(lib.harpe_schedule_parse_csv, text, len(text), b"schedule", C.byref(handle))
@@ -146,7 +148,7 @@ def order_of(schedule: Any) -> List[List[str]]:
 
 
 def _names_of_rank(schedule: C.c_void_p, rank: int) -> List[str]:
-    """PyTorch runs the two of an overlapped pair one after the other."""
+    """PyTorch runs the two instructions of an overlapped pair one after the other."""
     count = C.c_size_t()
     instructions = lib.harpe_schedule_rank(schedule, rank, C.byref(count))
     return [_OPERATIONS[action.operation] for instruction in instructions[:count.value]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face transformers: the power limit optimizer as a callback of its Trainer. Two lines more
-in a script:
+"""The power limit optimizer as a callback of the Trainer of Hugging Face transformers. Add two
+lines to the script:
 
     from harpe.integrations.transformers import HFGlobalPowerLimitOptimizer
     trainer.add_callback(HFGlobalPowerLimitOptimizer(ZeusMonitor()))

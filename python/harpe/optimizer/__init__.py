@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that ride in a training loop as callbacks: power_limit finds and holds the one power
-limit that suits its user, pipeline_frequency sets each pipeline instruction's clock."""
+"""Optimizers that run in a training loop as callbacks. power_limit finds the best power limit for
+the user's criterion and keeps it. pipeline_frequency sets a clock for each pipeline instruction."""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Only libpq parses connection strings, so exactly those values are hidden that libpq treats as
- * secret. */
+/* Connection strings are parsed only by libpq. Therefore all values that libpq treats as secret are
+ * hidden, and no others. */
 #include "server/store/address.h"
 
 #include <ctype.h>
@@ -13,25 +13,24 @@
 #include "base/error.h"
 #include "base/text.h"
 
-/* ---- Kinds ---------------------------------------------------------------------------------- */
+/* ---- Kinds ----------------------------------------------------------------------------------- */
 
-/* "postgresql:" or "postgres:" in any case. */
+/* Returns true if the text begins with "postgresql:" or "postgres:" in any case. */
 static bool has_scheme(const char *where) {
     if (strncasecmp(where, "postgres", 8) != 0) return false;
     where += strncasecmp(where + 8, "ql", 2) == 0 ? 10 : 8;
     return *where == ':';
 }
 
-/* Does the text begin with a keyword of libpq and '='? */
+/* Returns true if the text begins with a keyword of libpq and '='. */
 static bool has_pair(const char *where) {
     size_t length = strcspn(where, "= \t\r\n");
     size_t blank = strspn(where + length, " \t\r\n");
     if (length == 0 || where[length + blank] != '=') return false;
     PQconninfoOption *known = PQconninfoParse("", NULL);
     bool is_known = false;
-    for (const PQconninfoOption *o = known; o && o->keyword && !is_known; o++) {
+    for (const PQconninfoOption *o = known; o && o->keyword && !is_known; o++)
         is_known = strlen(o->keyword) == length && strncasecmp(o->keyword, where, length) == 0;
-    }
     PQconninfoFree(known);
     return is_known;
 }
@@ -41,7 +40,7 @@ bool harpe_store_is_postgres(const char *where) {
     return has_scheme(where) || has_pair(where);
 }
 
-/* ---- Parsing -------------------------------------------------------------------------------- */
+/* ---- Parsing --------------------------------------------------------------------------------- */
 
 static bool is_set(const PQconninfoOption *option) { return option->val && *option->val; }
 
@@ -56,7 +55,8 @@ static bool is_option_sound(const PQconninfoOption *option) {
     return true;
 }
 
-/* NULL: it cannot be parsed, or is parsed in a way that was probably not intended. */
+/* Parses a connection string. Returns NULL if this fails, or if libpq splits the string in a way
+ * that the user probably did not intend. */
 static PQconninfoOption *parse(const char *where) {
     PQconninfoOption *options = PQconninfoParse(where, NULL);
     for (const PQconninfoOption *o = options; o && o->keyword; o++) {
@@ -74,31 +74,29 @@ bool harpe_store_address_is_sound(const char *where) {
 }
 
 static const char *value_of(const PQconninfoOption *options, const char *keyword) {
-    for (const PQconninfoOption *o = options; o->keyword; o++) {
+    for (const PQconninfoOption *o = options; o->keyword; o++)
         if (strcmp(o->keyword, keyword) == 0) return is_set(o) ? o->val : NULL;
-    }
     return NULL;
 }
 
-/* ---- Showing -------------------------------------------------------------------------------- */
+/* ---- Showing --------------------------------------------------------------------------------- */
 
-/* libpq marks values that a dialogue must not echo with '*'. */
+/* Returns true if libpq marks the option with '*': a dialogue must not show its value. */
 static bool is_secret(const PQconninfoOption *option) {
     return (option->dispchar && *option->dispchar == '*') || strstr(option->keyword, "password") ||
            strstr(option->keyword, "secret") || strncmp(option->keyword, "scram_", 6) == 0;
 }
 
 static void append_escaped(harpe_text *text, const char *value, const char *plain) {
-    for (const char *c = value; *c; c++) {
+    for (const char *c = value; *c; c++)
         if (isalnum((unsigned char)*c) || strchr(plain, *c))
             harpe_text_append(text, c, 1);
         else
             harpe_text_printf(text, "%%%02X", (unsigned)(unsigned char)*c);
-    }
 }
 
-/* True for a host that may stand between the slashes; lists, sockets and IPv6 addresses become a
- * parameter. */
+/* Returns true for a host that can be in the host part of a URI. Lists, sockets and IPv6 addresses
+ * are written as a parameter instead. */
 static bool is_plain_host(const char *host) {
     return host && host[strcspn(host, ",/:[]%")] == '\0';
 }
@@ -168,7 +166,7 @@ char *harpe_store_address_shown(const char *where) {
     return NULL;
 }
 
-/* ---- A password from elsewhere -------------------------------------------------------------- */
+/* ---- A password from elsewhere --------------------------------------------------------------- */
 
 static void append_pair(harpe_text *text, const char *keyword, const char *value) {
     harpe_text_printf(text, "%s%s='", text->length > 0 ? " " : "", keyword);
@@ -184,10 +182,9 @@ harpe_status harpe_store_address_with_password(const char *where, const char *pa
     PQconninfoOption *options = parse(where);
     harpe_text text = {0};
     if (!options) return harpe_fail_memory(error);
-    for (const PQconninfoOption *o = options; o->keyword; o++) {
+    for (const PQconninfoOption *o = options; o->keyword; o++)
         if (is_set(o) && strcmp(o->keyword, "password") != 0)
             append_pair(&text, o->keyword, o->val);
-    }
     PQconninfoFree(options);
     append_pair(&text, "password", password);
     if (text.failed) {

@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a store's back-end provides: one const table of functions, in one file, and a row in
- * harpe_store_backends (store.c). Batching, threads and acknowledgements are not its business. */
+/* The functions of a store's back-end. Each back-end has one constant table of functions in one
+ * file, and one row in harpe_store_backends (store.c). store.c makes the batches and acknowledges
+ * changes on the right threads, so a back-end does not. */
 #ifndef HARPE_SERVER_STORE_BACKEND_H
 #define HARPE_SERVER_STORE_BACKEND_H
 
-#include "server/store.h"
+#include <harpe/callback.h>
+
+#include "server/store/change.h"
 
 typedef struct harpe_store_backend {
     const char *name;
-    /* Does `where` name this back-end? */
+    /* Returns true if `where` names this back-end. */
     bool (*accepts)(const char *where);
     harpe_status (*open)(const char *where, harpe_log log, void **state, harpe_error *error);
     void (*close)(void *state);
-    /* For people: where the state is; no password in it. Valid until close. */
+    /* Returns a text for people that describes the place of the state, without a password. The text
+     * is valid until close. */
     const char *(*description)(const void *state);
-    /* The store's thread only: all `changes` (a list) in one transaction, durable on return, or
-     * none. */
+    /* Writes the list `changes` in one transaction. When it returns, either all changes are
+     * durable, or none is stored. Called only on the store's thread. */
     harpe_status (*write)(void *state, const harpe_change *changes, harpe_error *error);
-    /* Any thread, also beside write. */
+    /* Can be called on any thread, also during a write. */
     harpe_status (*load)(void *state, const char *job_id,
                          harpe_status (*record)(void *user, const harpe_change *change,
                                                 harpe_error *error),
                          void *user, harpe_error *error);
     harpe_status (*read_result)(void *state, const char *job_id, int64_t round, int rank,
                                 char **text, size_t *length, harpe_error *error);
-    /* Is the store still where it was opened? Called on the store's thread, between writes. NULL
-     * if nobody else can take the store away. */
+    /* Checks that the store is still in the place where it was opened. Called on the store's
+     * thread, between writes. NULL if no other program can move or remove the store. */
     harpe_status (*check)(void *state, harpe_error *error);
-    /* As in store.h; NULL where a store never has several servers. */
+    /* Same as harpe_store_own. NULL if several servers cannot share the store. */
     harpe_status (*own)(void *state, int64_t server, harpe_ownership *out, harpe_error *error);
     void (*disown)(void *state);
     bool (*is_owned)(const void *state);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state in PostgreSQL, in the schema "harpe". One connection writes: a batch goes out as a
- * pipeline of prepared statements and is one round trip, whatever its size. Another one reads.
+/* The state in PostgreSQL, in the schema "harpe". One connection writes. It sends a batch as a
+ * pipeline of prepared statements, which takes one round trip for any number of changes. Another
+ * connection reads.
  *
- * Of several servers the one whose writing connection holds an advisory lock owns the store. The
- * lock ends with that session and in no other way: whoever writes owns, at no cost per batch. A
- * connection that was lost is made again, after a pause; ownership only by harpe_store_own. */
+ * If several servers share the store, the owner is the server whose writing connection holds an
+ * advisory lock. Only the end of the connection's session releases the lock. A session that can
+ * write is therefore the session of the owner, and batches need no check. A lost connection is
+ * opened again after a pause. The ownership does not come back with it: that needs another call of
+ * harpe_store_own. */
 #include "server/store/postgres_connection.h"
 
 #include <pthread.h>
@@ -21,25 +24,25 @@
 
 enum { LONGEST_TEXT = 1000000000 }; /* a bytea, with its header, is below 1 GiB */
 
-/* Between attempts to connect again. */
+/* Pauses between attempts to connect again. */
 static const int64_t first_pause_ns = 100000000;
 static const int64_t longest_pause_ns = 5000000000;
 
 typedef struct postgres_store {
     char *where;
     char *name;        /* for people */
-    PGconn *writer;    /* the store's thread's; NULL: lost */
+    PGconn *writer;    /* used by the store's thread; NULL: lost */
     bool is_exclusive; /* writes only while it owns the store */
     atomic_bool is_owned;
     int64_t pause_ns, not_before_ns;
-    harpe_error lost;     /* why, while not_before_ns is not reached */
+    harpe_error lost;     /* the reason why the connection was lost; used until not_before_ns */
     PGconn *reader;       /* NULL: not needed yet, or lost */
-    pthread_mutex_t lock; /* the reader */
+    pthread_mutex_t lock; /* protects the reader */
 } postgres_store;
 
-/* ---- Writing -------------------------------------------------------------------------------- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Server-side names of the statements: "w0" ... */
+/* The name of a prepared statement in the database: "w0", "w1" ... */
 typedef struct statement_name {
     char text[8];
 } statement_name;
@@ -55,10 +58,9 @@ static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
         HARPE_PG_TEXT, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_BYTEA,
     };
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
-        PGresult *result = PQprepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
-                                     HARPE_SCHEMA_PARAMETER_COUNT, types);
-        harpe_status status = harpe_pg_check(connection, result, error);
-        PQclear(result);
+        harpe_status status =
+            harpe_pg_prepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
+                             HARPE_SCHEMA_PARAMETER_COUNT, types, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
@@ -77,9 +79,8 @@ static bool send_change(PGconn *connection, const harpe_change *change) {
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
         if (harpe_schema_writes[i].kind != change->kind) continue;
         if (!PQsendQueryPrepared(connection, name_of(i).text, HARPE_SCHEMA_PARAMETER_COUNT, values,
-                                 lengths, formats, 0)) {
+                                 lengths, formats, 0))
             return false;
-        }
     }
     return true;
 }
@@ -91,15 +92,14 @@ static bool send_plain(PGconn *connection, const char *sql) {
 static harpe_status write_pipeline(PGconn *connection, const harpe_change *changes,
                                    harpe_error *error) {
     bool is_sent = PQenterPipelineMode(connection) == 1 && send_plain(connection, "BEGIN");
-    for (const harpe_change *change = changes; change && is_sent; change = change->next) {
+    for (const harpe_change *change = changes; change && is_sent; change = change->next)
         is_sent = send_change(connection, change);
-    }
     if (is_sent) is_sent = send_plain(connection, "COMMIT") && PQpipelineSync(connection) == 1;
     if (!is_sent) return harpe_pg_fail(connection, error);
     return harpe_pg_end_pipeline(connection, error);
 }
 
-/* Said before anything is sent. */
+/* Fails if a record is too large, before anything is sent. */
 static harpe_status check_sizes(const harpe_change *changes, harpe_error *error) {
     for (const harpe_change *change = changes; change; change = change->next) {
         if (change->length <= LONGEST_TEXT) continue;
@@ -110,7 +110,7 @@ static harpe_status check_sizes(const harpe_change *changes, harpe_error *error)
     return HARPE_OK;
 }
 
-/* ---- The connection that writes ------------------------------------------------------------- */
+/* ---- The connection that writes -------------------------------------------------------------- */
 
 static void drop_writer(postgres_store *store, const harpe_error *why) {
     store->is_owned = false;
@@ -122,13 +122,13 @@ static void drop_writer(postgres_store *store, const harpe_error *why) {
     store->not_before_ns = harpe_clock_ns() + store->pause_ns;
 }
 
-/* Between attempts batches fail at once with what is known: nobody waits for a server that is
- * away. */
+/* Opens the writing connection if it is lost. During the pause between two attempts, batches fail
+ * at once with the reason of the last failure. So no client waits for a database that does not
+ * run. */
 static harpe_status need_writer(postgres_store *store, harpe_error *error) {
     if (store->writer) return HARPE_OK;
-    if (harpe_clock_ns() < store->not_before_ns) {
+    if (harpe_clock_ns() < store->not_before_ns)
         return harpe_fail(error, store->lost.status, "%s", store->lost.message);
-    }
     harpe_error why = {0};
     harpe_status status = harpe_pg_connect(store->where, &store->writer, &why);
     if (status == HARPE_OK) status = prepare_writes(store->writer, &why);
@@ -143,7 +143,7 @@ static harpe_status write_batch(void *state, const harpe_change *changes, harpe_
     if (status == HARPE_OK && store->is_exclusive && !store->is_owned) {
         return harpe_fail(error, HARPE_IO_ERROR,
                           "the connection to PostgreSQL was lost, and the jobs with it: they are "
-                          "loaded again where it is back first");
+                          "loaded again by the first server that connects");
     }
     if (status == HARPE_OK) status = need_writer(store, error);
     if (status != HARPE_OK) return status;
@@ -153,35 +153,35 @@ static harpe_status write_batch(void *state, const harpe_change *changes, harpe_
         store->pause_ns = 0;
         return HARPE_OK;
     }
-    /* A transaction that failed on a connection that lives is undone; anything else is uncertain
-     * and ends with the connection. */
-    PGresult *result = PQexec(store->writer, "ROLLBACK");
-    bool is_undone = PQresultStatus(result) == PGRES_COMMAND_OK;
-    PQclear(result);
+    /* If the connection works, the rollback undoes the failed transaction. Otherwise it is not
+     * known whether the transaction was committed, and the connection is closed. */
+    bool is_undone = harpe_pg_execute(store->writer, "ROLLBACK", NULL) == HARPE_OK;
     if (!is_undone) drop_writer(store, &why);
     return harpe_fail(error, status, "%s", why.message);
 }
 
-/* ---- Owning --------------------------------------------------------------------------------- */
+/* ---- Owning ---------------------------------------------------------------------------------- */
 
 static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *error) {
-    PGresult *rows = PQexec(connection, "SELECT pg_try_advisory_lock(" HARPE_PG_LOCKS ", 0)");
-    harpe_status status = harpe_pg_check(connection, rows, error);
-    if (status == HARPE_OK) *is_held = *PQgetvalue(rows, 0, 0) == 't';
+    PGresult *rows;
+    harpe_status status = harpe_pg_query(
+        connection, "SELECT pg_try_advisory_lock(" HARPE_PG_LOCKS ", 0)", NULL, &rows, error);
+    if (status == HARPE_OK) *is_held = harpe_pg_to_bool(rows, 0, 0);
     PQclear(rows);
     return status;
 }
 
 static harpe_status read_leader(PGconn *connection, int64_t *server, harpe_error *error) {
-    PGresult *rows =
-        PQexecParams(connection, "SELECT server FROM leader", 0, NULL, NULL, NULL, NULL, 1);
-    harpe_status status = harpe_pg_check(connection, rows, error);
+    PGresult *rows;
+    harpe_status status =
+        harpe_pg_query(connection, "SELECT server FROM leader", NULL, &rows, error);
     *server = PQntuples(rows) == 1 ? harpe_pg_to_int(rows, 0, 0) : 0;
     PQclear(rows);
     return status;
 }
 
-/* The last owner's life among the peers ends here: it cannot confirm its belief that it leads. */
+/* Removes the last owner from the table of servers, so that it can no longer confirm that it is the
+ * leader. Writes the new owner into the table of the leader. */
 static harpe_status proclaim(PGconn *connection, int64_t server, harpe_error *error) {
     char sql[400];
     (void)snprintf(sql, sizeof sql,
@@ -233,7 +233,7 @@ static bool is_owned(const void *state) {
     return store->is_owned;
 }
 
-/* ---- Opening -------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static void close_postgres(void *state) {
     postgres_store *store = state;
@@ -275,19 +275,18 @@ static const char *description(const void *state) {
     return store->name;
 }
 
-/* ---- Reading -------------------------------------------------------------------------------- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static void drop_reader(postgres_store *store) {
     PQfinish(store->reader);
     store->reader = NULL;
 }
 
-/* Under the lock: the connection that reads is made when it is first needed. One that was idle for
- * long may have been lost unnoticed. */
+/* Opens the reading connection when it is first needed. Call it with the lock held. A connection
+ * that was idle for long may have been lost without notice. */
 static harpe_status need_reader(postgres_store *store, harpe_error *error) {
-    if (store->reader && harpe_pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK) {
+    if (store->reader && harpe_pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK)
         drop_reader(store);
-    }
     if (store->reader) return HARPE_OK;
     return harpe_pg_connect(store->where, &store->reader, error);
 }
@@ -312,9 +311,8 @@ static harpe_status read_result(void *state, const char *job_id, int64_t round, 
     postgres_store *store = state;
     pthread_mutex_lock(&store->lock);
     harpe_status status = need_reader(store, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_pg_read_result(store->reader, job_id, round, rank, text, length, error);
-    }
     pthread_mutex_unlock(&store->lock);
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection to PostgreSQL as the store wants it: our schema, durable commits, errors in one
- * line, no passwords in them. It neither writes nor reads records. */
+/* Opens connections to PostgreSQL for the store. A connection uses Harpe's schema and commits
+ * durably. Its errors are one line without passwords. This file neither writes nor reads
+ * records. */
 #include "server/store/postgres_connection.h"
 
 #include <endian.h>
@@ -12,7 +13,7 @@
 #include "server/store/address.h"
 #include "server/store/schema.h"
 
-/* ---- Errors and numbers --------------------------------------------------------------------- */
+/* ---- Errors and numbers ---------------------------------------------------------------------- */
 
 harpe_status harpe_pg_fail(const PGconn *connection, harpe_error *error) {
     const char *message = PQerrorMessage(connection);
@@ -31,31 +32,6 @@ harpe_status harpe_pg_check(const PGconn *connection, const PGresult *result, ha
     }
 }
 
-harpe_status harpe_pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
-    PGresult *result = PQexec(connection, sql);
-    harpe_status status = harpe_pg_check(connection, result, error);
-    PQclear(result);
-    return status;
-}
-
-harpe_status harpe_pg_end_pipeline(PGconn *connection, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    bool is_at_end = false;
-    /* A NULL ends the answers to one statement; two in a row come only when nothing follows. */
-    for (int ends = 0; ends < 2 && !is_at_end;) {
-        PGresult *result = PQgetResult(connection);
-        is_at_end = PQresultStatus(result) == PGRES_PIPELINE_SYNC;
-        ends = result ? 0 : ends + 1;
-        if (result && !is_at_end && status == HARPE_OK) {
-            status = harpe_pg_check(connection, result, error);
-        }
-        PQclear(result);
-    }
-    bool has_left = PQexitPipelineMode(connection) == 1;
-    if (status == HARPE_OK && (!is_at_end || !has_left)) return harpe_pg_fail(connection, error);
-    return status;
-}
-
 harpe_pg_int8 harpe_pg_from_int(int64_t value) {
     uint64_t wire = htobe64((uint64_t)value);
     harpe_pg_int8 number;
@@ -65,30 +41,34 @@ harpe_pg_int8 harpe_pg_from_int(int64_t value) {
 
 int64_t harpe_pg_to_int(const PGresult *result, int row, int column) {
     uint64_t wire = 0;
-    if (PQgetlength(result, row, column) == sizeof wire) {
+    if (PQgetlength(result, row, column) == sizeof wire)
         memcpy(&wire, PQgetvalue(result, row, column), sizeof wire);
-    }
     return (int64_t)be64toh(wire);
 }
 
-/* ---- Connecting ----------------------------------------------------------------------------- */
+bool harpe_pg_to_bool(const PGresult *result, int row, int column) {
+    return PQgetlength(result, row, column) == 1 && *PQgetvalue(result, row, column) == 1;
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------ */
 
 harpe_status harpe_pg_check_address(const char *where, harpe_error *error) {
     if (harpe_store_address_is_sound(where)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "store postgresql://...: is no connection string; use "
+                      "store postgresql://...: is not a valid connection string; use "
                       "postgresql://USER:PASSWORD@HOST:PORT/DATABASE and write characters such as "
                       "@ / : ? in a password as %%40 %%2F %%3A %%3F");
 }
 
-/* The library never prints. */
+/* Ignores notices of the database, because the library prints nothing. */
 static void ignore_notice(void *user, const char *message) {
     (void)user;
     (void)message;
 }
 
 harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *error) {
-    /* What the connection string says (dbname, expanded) comes later and wins. */
+    /* The connection string is the value of dbname. libpq expands the string there, so the values
+     * in the string override the values before dbname. */
     static const char *const keywords[] = {
         "connect_timeout",  "tcp_user_timeout",          "keepalives_idle", "keepalives_interval",
         "keepalives_count", "fallback_application_name", "dbname",          NULL};
@@ -97,9 +77,10 @@ harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *erro
     if (!connection) return harpe_fail_memory(error);
     PQsetNoticeProcessor(connection, ignore_notice, NULL);
     harpe_status status = HARPE_OK;
-    if (PQstatus(connection) != CONNECTION_OK) status = harpe_pg_fail(connection, error);
+    if (PQstatus(connection) != CONNECTION_OK || PQsetnonblocking(connection, 1) != 0)
+        status = harpe_pg_fail(connection, error);
     if (status == HARPE_OK) {
-        /* The database's side of the connection has keepalives of its own. */
+        /* These settings are the keepalives on the database's side of the connection. */
         status = harpe_pg_execute(connection,
                                   "SET search_path = harpe;"
                                   "SET tcp_keepalives_idle = 10;"
@@ -109,6 +90,15 @@ harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *erro
                                   " WHERE current_setting('synchronous_commit') = 'off'",
                                   error);
     }
+    /* The database then notices soon that the client is gone, and ends the session and its locks.
+     * PostgreSQL 14 and later have this setting, but not on every system. */
+    if (status == HARPE_OK)
+        (void)harpe_pg_execute(connection,
+                               "SELECT set_config(name, '10s', false) FROM pg_settings"
+                               " WHERE name = 'client_connection_check_interval'",
+                               NULL);
+    if (status == HARPE_OK && PQstatus(connection) != CONNECTION_OK)
+        status = harpe_pg_fail(connection, error);
     if (status != HARPE_OK) {
         PQfinish(connection);
         return status;
@@ -119,17 +109,15 @@ harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *erro
 
 char *harpe_pg_describe(const PGconn *connection) {
     char *text = NULL;
-    if (asprintf(&text, "postgresql: database %s on %s", PQdb(connection), PQhost(connection)) <
-        0) {
+    if (asprintf(&text, "postgresql: database %s on %s", PQdb(connection), PQhost(connection)) < 0)
         return NULL;
-    }
     return text;
 }
 
-/* ---- Tables --------------------------------------------------------------------------------- */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* Inside the transaction that holds the lock. Results are not compressed: that would cost more
- * time than writing them. */
+/* Creates what is missing. Call it in the transaction that holds the lock. Results are not
+ * compressed, because compressing takes longer than writing them. */
 static harpe_status create_all(PGconn *connection, bool has_schema, harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (!has_schema) status = harpe_pg_execute(connection, "CREATE SCHEMA harpe", error);
@@ -151,28 +139,31 @@ static harpe_status create_all(PGconn *connection, bool has_schema, harpe_error 
 }
 
 static harpe_status check_version(PGconn *connection, harpe_error *error) {
-    PGresult *rows = PQexecParams(connection, "SELECT max(version) FROM harpe.format", 0, NULL,
-                                  NULL, NULL, NULL, 1);
-    harpe_status status = harpe_pg_check(connection, rows, error);
+    PGresult *rows;
+    harpe_status status =
+        harpe_pg_query(connection, "SELECT max(version) FROM harpe.format", NULL, &rows, error);
     int64_t version = status == HARPE_OK ? harpe_pg_to_int(rows, 0, 0) : 0;
     PQclear(rows);
     if (status != HARPE_OK || version <= HARPE_SCHEMA_VERSION) return status;
     return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                      "PostgreSQL database %s: was written by a newer Harpe (format %lld, this one "
-                      "knows %d); use that one, or another database",
+                      "PostgreSQL database %s: was written by a newer Harpe (format %lld; this one "
+                      "knows %d); use the newer Harpe, or another database",
                       PQdb(connection), (long long)version, HARPE_SCHEMA_VERSION);
 }
 
-/* A schema that an administrator has made for us is enough: then we need no right to make one. */
+/* Creates the tables, or checks those that exist. If an administrator has created the schema, Harpe
+ * needs no right to create schemas. */
 static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
-    PGresult *rows = PQexec(connection, "SELECT to_regnamespace('harpe') IS NOT NULL,"
-                                        " to_regclass('harpe.format') IS NOT NULL,"
-                                        " to_regclass('harpe.mail') IS NOT NULL"
-                                        " AND to_regclass('harpe.ends') IS NOT NULL");
-    harpe_status status = harpe_pg_check(connection, rows, error);
-    bool has_schema = status == HARPE_OK && *PQgetvalue(rows, 0, 0) == 't';
-    bool has_format = status == HARPE_OK && *PQgetvalue(rows, 0, 1) == 't';
-    bool has_all = status == HARPE_OK && *PQgetvalue(rows, 0, 2) == 't';
+    PGresult *rows;
+    harpe_status status = harpe_pg_query(connection,
+                                         "SELECT to_regnamespace('harpe') IS NOT NULL,"
+                                         " to_regclass('harpe.format') IS NOT NULL,"
+                                         " to_regclass('harpe.mail') IS NOT NULL"
+                                         " AND to_regclass('harpe.ends') IS NOT NULL",
+                                         NULL, &rows, error);
+    bool has_schema = status == HARPE_OK && harpe_pg_to_bool(rows, 0, 0);
+    bool has_format = status == HARPE_OK && harpe_pg_to_bool(rows, 0, 1);
+    bool has_all = status == HARPE_OK && harpe_pg_to_bool(rows, 0, 2);
     PQclear(rows);
     if (status == HARPE_OK && has_format) status = check_version(connection, error);
     if (status != HARPE_OK || has_all) return status;
@@ -180,7 +171,7 @@ static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
 }
 
 harpe_status harpe_pg_create_tables(PGconn *connection, harpe_error *error) {
-    /* The lock's number is "harpe" in ASCII; it ends with the transaction. */
+    /* The lock's number is "harpe" in ASCII. The lock ends with the transaction. */
     harpe_status status =
         harpe_pg_execute(connection, "BEGIN; SELECT pg_advisory_xact_lock(448311488613)", error);
     if (status == HARPE_OK) status = create_or_check(connection, error);

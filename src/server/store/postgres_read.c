@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records read back from PostgreSQL: a job's statements go out as one pipeline, and rows are handed
- * on as they arrive, so that a store of gigabytes needs no gigabytes of memory. */
+/* Reads records back from PostgreSQL. A job's statements are sent as one pipeline. Each row is
+ * passed on when it arrives, so that the memory does not grow with the size of the store. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +14,16 @@ typedef struct record_reader {
     void *user;
 } record_reader;
 
-/* Calls `record` for every row of one statement, as they arrive. The rest is read in any case. */
+/* Calls `record` for every row of one statement when the row arrives. If `record` fails, still
+ * reads the remaining rows. */
 static harpe_status read_records(const record_reader *reader, harpe_change_kind kind,
                                  const char *job_id, harpe_error *error) {
     harpe_status status = HARPE_OK;
     (void)PQsetSingleRowMode(reader->connection);
     for (;;) {
-        PGresult *result = PQgetResult(reader->connection);
+        PGresult *result;
+        harpe_status silence = harpe_pg_next(reader->connection, &result, error);
+        if (silence) return silence;
         if (!result) return status;
         if (status == HARPE_OK) status = harpe_pg_check(reader->connection, result, error);
         for (int i = 0; i < PQntuples(result) && status == HARPE_OK; i++) {
@@ -39,7 +42,7 @@ static harpe_status read_records(const record_reader *reader, harpe_change_kind 
     }
 }
 
-/* All statements of one job in one round trip. */
+/* Runs all statements of one job in one round trip. */
 static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
                              harpe_error *error) {
     static const Oid types[] = {HARPE_PG_INT8};
@@ -55,9 +58,8 @@ static harpe_status read_job(const record_reader *reader, int64_t number, const 
     }
     if (!is_sent || PQpipelineSync(connection) != 1) return harpe_pg_fail(connection, error);
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
         status = read_records(reader, harpe_schema_reads[i].kind, id, error);
-    }
     if (status != HARPE_OK) return status;
     return harpe_pg_end_pipeline(connection, error);
 }
@@ -76,25 +78,25 @@ static harpe_status read_uptime(const record_reader *reader, int64_t seconds, co
     return reader->record(reader->user, &change, error);
 }
 
-/* `each` for every row of number and id. */
+/* Runs `sql`, whose rows have a number and an id. Calls `each` for every row. */
 static harpe_status for_each_id(const record_reader *reader, const char *sql, const char *job_id,
                                 harpe_status (*each)(const record_reader *reader, int64_t number,
                                                      const char *id, harpe_error *error),
                                 harpe_error *error) {
     const char *values[] = {job_id};
-    PGresult *rows =
-        PQexecParams(reader->connection, sql, job_id ? 1 : 0, NULL, values, NULL, NULL, 1);
-    harpe_status status = harpe_pg_check(reader->connection, rows, error);
+    const harpe_pg_parameters parameters = {.count = job_id ? 1 : 0, .values = values};
+    PGresult *rows;
+    harpe_status status = harpe_pg_query(reader->connection, sql, &parameters, &rows, error);
     int count = PQntuples(rows);
-    for (int i = 0; i < count && status == HARPE_OK; i++) {
+    for (int i = 0; i < count && status == HARPE_OK; i++)
         status = each(reader, harpe_pg_to_int(rows, i, 0), PQgetvalue(rows, i, 1), error);
-    }
     PQclear(rows);
     return status;
 }
 
-/* What other servers write meanwhile does not show: one snapshot. Whoever loads waits for it, and
- * so do its clients: no statement may take for ever. */
+/* Loads all records from one snapshot, so changes that other servers make meanwhile are not
+ * visible. The server and its clients wait for this function, so the time of each statement is
+ * limited. */
 harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
                            harpe_status (*record)(void *user, const harpe_change *change,
                                                   harpe_error *error),
@@ -104,9 +106,8 @@ harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
                                            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
                                            "SET LOCAL statement_timeout = '30s'",
                                            error);
-    if (status == HARPE_OK && !job_id) {
+    if (status == HARPE_OK && !job_id)
         status = for_each_id(&reader, HARPE_SCHEMA_UPTIME, NULL, read_uptime, error);
-    }
     if (status == HARPE_OK) {
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_JOB : HARPE_SCHEMA_JOBS, job_id,
                              read_job, error);
@@ -127,9 +128,10 @@ harpe_status harpe_pg_read_result(PGconn *connection, const char *job_id, int64_
     harpe_pg_int8 round_value = harpe_pg_from_int(round);
     harpe_pg_int8 rank_value = harpe_pg_from_int(rank);
     const char *values[] = {job_id, round_value.bytes, rank_value.bytes};
-    PGresult *rows =
-        PQexecParams(connection, HARPE_SCHEMA_RESULT, 3, types, values, lengths, formats, 1);
-    harpe_status status = harpe_pg_check(connection, rows, error);
+    const harpe_pg_parameters parameters = {3, types, values, lengths, formats};
+    PGresult *rows;
+    harpe_status status =
+        harpe_pg_query(connection, HARPE_SCHEMA_RESULT, &parameters, &rows, error);
     if (status == HARPE_OK && PQntuples(rows) == 0) {
         status =
             harpe_fail(error, HARPE_NOT_FOUND, "job %s has no result of rank %d for round %lld",

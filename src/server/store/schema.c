@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statements of both databases. Jobs are numbered, so that the keys of ranks and results stay
- * small; results of old rounds and records of deleted jobs are found through primary keys. */
+/* The SQL statements for both databases. Each job has a number, so that the keys of ranks and
+ * results stay small. Deletions of old results and of all records of a job need no other index than
+ * the primary keys. */
 #include "server/store/schema.h"
 
 #define JOB_NUMBER "(SELECT number FROM jobs WHERE id = $1)"
@@ -21,7 +22,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_ROUND,
      "INSERT INTO rounds (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
      " ON CONFLICT (job, round) DO UPDATE SET text = excluded.text"},
-    /* A round without text has that of the last one before it that has one. */
+    /* A round without text has the same text as the last earlier round that has a text. */
     {HARPE_CHANGE_ROUND,
      "DELETE FROM rounds WHERE job = " JOB_NUMBER " AND round < $4"
      " AND round <> (SELECT coalesce(max(round), -1) FROM rounds WHERE job = " JOB_NUMBER
@@ -38,8 +39,9 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_FAILED, "UPDATE jobs SET failed = $5 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, "UPDATE jobs SET seen_at = $4 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, HEARD},
-    /* Of each wish the last one counts; they are read back in the order in which they came. */
-    {HARPE_CHANGE_WISH,
+    /* Only the last job request of each kind is kept. The requests are read back in the order in
+     * which they came. */
+    {HARPE_CHANGE_JOB_REQUEST,
      "INSERT INTO wishes (job, wish, place, round, text)"
      " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM wishes WHERE job = number),"
      " $2, $5 FROM jobs WHERE id = $1"
@@ -83,7 +85,7 @@ const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_RESULT,
      "SELECT round, rank, " NOTHING ", NULL FROM results WHERE job = $1 ORDER BY round, rank"},
     {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
-    {HARPE_CHANGE_WISH,
+    {HARPE_CHANGE_JOB_REQUEST,
      "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},
     {HARPE_CHANGE_END,
      "SELECT " NOTHING ", rank, ended_at, NULL FROM ends WHERE job = $1 ORDER BY rank"},

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records as tables, for both databases: the SQL that creates them, writes a change and reads
- * it back is written once, in what SQLite and PostgreSQL have in common. Private to the back-ends.
+/* The tables for the records, for both databases. The statements that create tables, write changes
+ * and read records use only SQL that both SQLite and PostgreSQL understand. Private to the
+ * back-ends.
  *
- * Every write is idempotent (a record that is there already is replaced): a change whose fate is
- * unknown may be submitted again. A record of a job that is not there is dropped: the job was
- * deleted by an earlier change. */
+ * Every write is idempotent: it replaces a record that exists. Therefore a change may be submitted
+ * again if it is not known whether it was stored. If a job does not exist, an earlier change has
+ * deleted it, and new records of the job are dropped. */
 #ifndef HARPE_SERVER_STORE_SCHEMA_H
 #define HARPE_SERVER_STORE_SCHEMA_H
 
 #include <stddef.h>
 
-#include "server/store.h"
+#include "server/store/change.h"
 
-/* Written into the database. A database with a higher one is refused. */
+/* Written into the database. A database with a higher version is refused. */
 enum { HARPE_SCHEMA_VERSION = 1 };
 
-/* What a column holds that the two databases name differently. */
+/* The parameters are types for which the two databases have different names. */
 #define HARPE_SCHEMA_TABLES(COUNTED_KEY, BYTES) \
     "CREATE TABLE IF NOT EXISTS jobs (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
     " registered_at BIGINT NOT NULL, text " BYTES " NOT NULL, failed " BYTES ", seen_at BIGINT);" \
@@ -36,8 +37,9 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "CREATE TABLE IF NOT EXISTS heard (job BIGINT PRIMARY KEY, uptime_s BIGINT NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);"
 
-/* What several servers on one PostgreSQL say to one another: who lives, who leads, and letters. No
- * state of a job is in it. Job ids are bytes: a client may send any. */
+/* Tables through which several servers on one PostgreSQL communicate: heartbeats, the leader, and
+ * messages. They contain no state of jobs. Job ids are stored as bytes, because a client may send
+ * any bytes. */
 #define HARPE_SCHEMA_PEERS \
     "CREATE TABLE IF NOT EXISTS servers (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY," \
     " name TEXT NOT NULL, started_at TIMESTAMPTZ NOT NULL DEFAULT now(), beat BIGINT NOT NULL);" \
@@ -51,7 +53,7 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "ALTER TABLE mail ALTER COLUMN body SET STORAGE EXTERNAL;" \
     "ALTER TABLE mail ADD COLUMN IF NOT EXISTS sent_at TIMESTAMPTZ DEFAULT clock_timestamp();"
 
-/* What a statement may refer to: $1 .. $5, first mentioned in any order. */
+/* The values of $1 .. $5. A statement may use them in any order. */
 enum {
     HARPE_SCHEMA_JOB_ID, /* text */
     HARPE_SCHEMA_ROUND,  /* 64-bit integers */
@@ -70,20 +72,24 @@ typedef struct harpe_schema_write {
 enum { HARPE_SCHEMA_WRITE_COUNT = 27 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
-/* The records of the job whose number is $1: rows of round, rank, number, text (NULL: none, or, for
- * results, not wanted). In the order in which harpe_store_load gives them. */
+/* Reads the records of the job whose number is $1: rows of round, rank, number, text. text is NULL
+ * if the record has no text. The texts of results are not read. The rows are in the order of
+ * harpe_store_load. */
 enum { HARPE_SCHEMA_READ_COUNT = 9 };
 extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 
-/* number, id of every job, the oldest first, or of the one named $1. */
+/* These statements read number and id of every job, the oldest first, or of the job with the id
+ * $1. */
 #define HARPE_SCHEMA_JOBS "SELECT number, id FROM jobs ORDER BY number"
 #define HARPE_SCHEMA_ONE_JOB "SELECT number, id FROM jobs WHERE id = $1"
-/* deleted_at, id of every job that was deleted, the oldest first, or of the one named $1. */
+/* These statements read deleted_at and id of every deleted job, the oldest first, or of the deleted
+ * job with the id $1. */
 #define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
 #define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
-/* For how long servers have run with the store, s, and an empty id; perhaps no row. */
+/* Reads the seconds for which servers have run with the store, and an empty id. There may be no
+ * row. */
 #define HARPE_SCHEMA_UPTIME "SELECT seconds, '' FROM uptime"
-/* The text of the result of job $1, round $2, rank $3. */
+/* Reads the text of the result of job $1, round $2, rank $3. */
 #define HARPE_SCHEMA_RESULT \
     "SELECT results.text FROM results JOIN jobs ON jobs.number = results.job" \
     " WHERE jobs.id = $1 AND results.round = $2 AND results.rank = $3"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state in one SQLite file, or in memory for a server that need not survive. One connection
- * does all, under a lock: the file is open exclusively, so that a second server is refused (and
- * kill -9 gives the file free). Knows nothing of threads' work or of acknowledgements.
+/* The state in one SQLite file, or in memory for a server whose state need not survive. One
+ * connection does all work, under a lock. The file is opened exclusively, so that a second server
+ * cannot open it. When the process ends, also by kill -9, the file is released. This code does not
+ * deal with threads and acknowledgements.
  *
- * Durable means: a write-ahead log whose end is synced at every commit (synchronous=FULL; NORMAL
- * would sync only at checkpoints and lose what was acknowledged when the machine goes down). */
+ * A commit is durable because the write-ahead log is synced to disk at every commit
+ * (synchronous=FULL). NORMAL would sync only at checkpoints, and acknowledged changes could be lost
+ * if the machine fails. */
 #include "server/store/sqlite_store.h"
 
 #include <fcntl.h>
@@ -15,20 +17,23 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "server/store/address.h"
 
 enum {
-    /* How long to wait at the start for another program that reads or closes the file. */
+    /* At the start, the time to wait for another program that is reading or closing the file. */
     BUSY_TIMEOUT_MS = 1000,
-    /* The log is copied into the file when it has this many pages (64 MiB): results live for two
-     * rounds, so most of what it holds has been written over by then. Measured: 8 % more results a
-     * second than with 8 MiB. */
+    /* The log is copied into the file when it has this many pages (64 MiB). Results are kept for
+     * only two rounds, so most pages in the log have been replaced by later ones at that time.
+     * Measured: 8 % more results a second than with 8 MiB. */
     LOG_PAGES = 8192,
-    /* If the log cannot be copied, nothing is written once it has this many pages. */
+    /* If the log cannot be copied, writing stops when it has this many pages. */
     LOG_PAGES_AT_MOST = 4 * LOG_PAGES,
 };
 
-/* ---- Errors and small steps ----------------------------------------------------------------- */
+#define SET_PAGE_BYTES "PRAGMA page_size = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_PAGE_BYTES) ";"
+
+/* ---- Errors and small steps ------------------------------------------------------------------ */
 
 harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error) {
     const char *name = store->name;
@@ -37,14 +42,15 @@ harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                          "%s: another server or program has it open; stop that one, or use "
+                          "%s: another server or program has it open; stop that program, or use "
                           "another file",
                           name);
     case SQLITE_NOTADB:
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s: is no database of Harpe; use another file, or put a backup in its "
-                          "place with harpe store restore",
-                          name);
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "%s: is not a database of Harpe; use another file, or put a backup in its "
+            "place with harpe store restore",
+            name);
     case SQLITE_CORRUPT:
         return harpe_fail(
             error, HARPE_INVALID_INPUT,
@@ -73,15 +79,14 @@ harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, ha
 }
 
 static void roll_back(const harpe_sqlite *store) {
-    if (sqlite3_get_autocommit(store->db)) return; /* SQLite has done it */
+    if (sqlite3_get_autocommit(store->db)) return; /* SQLite has already ended the transaction */
     (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sqlite3_stmt **out,
                                   harpe_error *error) {
-    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) == SQLITE_OK) {
+    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) == SQLITE_OK)
         return HARPE_OK;
-    }
     return harpe_sqlite_fail(store, error);
 }
 
@@ -90,16 +95,15 @@ harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, in
     sqlite3_stmt *statement = NULL;
     harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
     if (status != HARPE_OK) return status;
-    if (sqlite3_step(statement) == SQLITE_ROW) {
+    if (sqlite3_step(statement) == SQLITE_ROW)
         *value = sqlite3_column_int64(statement, 0);
-    } else {
+    else
         status = harpe_sqlite_fail(store, error);
-    }
     sqlite3_finalize(statement);
     return status;
 }
 
-/* ---- Opening -------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
     int64_t application_id = 0;
@@ -122,14 +126,14 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
     }
     if (version > HARPE_SCHEMA_VERSION) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "%s: was written by a newer Harpe (format %lld, this one knows %d); "
-                          "use that one, or another file",
+                          "%s: was written by a newer Harpe (format %lld; this one knows %d); "
+                          "use the newer Harpe, or another file",
                           store->name, (long long)version, HARPE_SCHEMA_VERSION);
     }
     return HARPE_OK;
 }
 
-/* Those that came later than a file. */
+/* Adds tables that the version of Harpe that made the file did not have. */
 static harpe_status add_tables(const harpe_sqlite *store, harpe_error *error) {
     return harpe_sqlite_execute(
         store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB") HARPE_SQLITE_STORE_TABLE, error);
@@ -145,7 +149,7 @@ static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error)
         store, "PRAGMA application_id = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_APPLICATION_ID), error);
 }
 
-/* Adds the store's row if there is none yet. */
+/* Adds the store's row if it is missing. */
 static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
     char sql[200];
     (void)snprintf(sql, sizeof sql,
@@ -155,16 +159,15 @@ static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
     return harpe_sqlite_execute(store, sql, error);
 }
 
-/* Nothing is written to a file before it is known to be ours or empty, and whole. */
+/* Prepares the file for use. Writes to it only after these checks: the file is not damaged, and is
+ * empty or a store of Harpe. */
 static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error) {
     bool is_new = false;
-    harpe_status status =
-        harpe_sqlite_execute(store,
-                             "PRAGMA locking_mode = EXCLUSIVE;"
-                             "PRAGMA page_size = 8192;" /* results are two pages or more */
-                             "PRAGMA secure_delete = OFF;"
-                             "BEGIN EXCLUSIVE",
-                             error);
+    harpe_status status = harpe_sqlite_execute(store,
+                                               "PRAGMA locking_mode = EXCLUSIVE;" SET_PAGE_BYTES
+                                               "PRAGMA secure_delete = OFF;"
+                                               "BEGIN EXCLUSIVE",
+                                               error);
     if (status == HARPE_OK) status = harpe_sqlite_identify(store, &is_new, error);
     harpe_store_new_id(store->record.id);
     if (status == HARPE_OK && !is_new) status = harpe_sqlite_admit(store, had_log, error);
@@ -185,10 +188,10 @@ static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error
                                 error);
 }
 
-/* ---- The files ------------------------------------------------------------------------------ */
+/* ---- The files ------------------------------------------------------------------------------- */
 
-/* SQLite calls it after every commit, with the number of pages in the log. A failure to copy them
- * is noticed before the next write. */
+/* Notes the number of pages in the log. SQLite calls this after every commit. If the pages cannot
+ * be copied, this is noticed before the next write. */
 static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
     harpe_sqlite *store = user;
     int copied = -1;
@@ -201,7 +204,8 @@ static int note_log(void *user, sqlite3 *db, const char *name, int pages) {
     return SQLITE_OK;
 }
 
-/* The log must not grow without limit if it cannot be copied into the file. */
+/* Fails if the log is too long. The log must not grow without limit when it cannot be copied into
+ * the file. */
 static harpe_status bound_log(harpe_sqlite *store, harpe_error *error) {
     if (store->log_frames < LOG_PAGES_AT_MOST) return HARPE_OK;
     if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
@@ -209,7 +213,8 @@ static harpe_status bound_log(harpe_sqlite *store, harpe_error *error) {
         return harpe_fail(error, HARPE_IO_ERROR,
                           "%s: the write-ahead log has %lld MiB and cannot be copied into the file "
                           "(%s); make room, or repair the disk",
-                          store->name, (long long)(store->log_frames * 8192 >> 20),
+                          store->name,
+                          (long long)(store->log_frames * HARPE_SQLITE_PAGE_BYTES >> 20),
                           sqlite3_errmsg(store->db));
     }
     store->log_frames = 0;
@@ -224,12 +229,12 @@ static void note_files(harpe_sqlite *store) {
 
 static harpe_status check_files(const harpe_sqlite *store, harpe_error *error) {
     harpe_status status = harpe_file_state_check(&store->database, error);
-    return status ? status : harpe_file_state_check(&store->log, error);
+    return status != HARPE_OK ? status : harpe_file_state_check(&store->log, error);
 }
 
 static harpe_status renew_files(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = harpe_file_state_renew(&store->database, error);
-    return status ? status : harpe_file_state_renew(&store->log, error);
+    return status != HARPE_OK ? status : harpe_file_state_renew(&store->log, error);
 }
 
 static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *error) {
@@ -237,19 +242,20 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     (void)snprintf(sql, sizeof sql, "UPDATE store SET in_use = %d, commits = %lld", in_use,
                    (long long)store->record.commits + 1);
     harpe_status status = harpe_sqlite_execute(store, sql, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     store->record.commits++;
     if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
     return HARPE_OK;
 }
 
-/* From here on, the file says that a server has it open, even without its log. The record beside
- * it says how many commits it has. */
+/* Marks the file as open by a server. The mark is in the file itself, so it is visible without the
+ * log. The record beside the file has the number of its commits. */
 static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = harpe_commit_record_make(store->path, &store->record, error);
-    if (!status) status = harpe_commit_record_open(store->path, &store->record_file, error);
-    if (!status) status = set_in_use(store, true, error);
-    if (status) return status;
+    if (status == HARPE_OK)
+        status = harpe_commit_record_open(store->path, &store->record_file, error);
+    if (status == HARPE_OK) status = set_in_use(store, true, error);
+    if (status != HARPE_OK) return status;
     if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
         SQLITE_OK)
         return harpe_sqlite_fail(store, error);
@@ -264,15 +270,16 @@ static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* If the file is not ours, or its name leads to another file, everything is left as it is: SQLite
- * would otherwise copy the log at the close, and remove the file that has the log's name. */
+/* Removes the mark of begin_use. If the file is not a store of Harpe, or its name now leads to
+ * another file, changes nothing and keeps SQLite from copying the log when it closes. Without this,
+ * SQLite would remove the file that now has the log's name. */
 static void end_use(harpe_sqlite *store) {
     bool is_ours = !store->has_unfinished_start && check_files(store, NULL) == HARPE_OK;
     if (is_ours) (void)set_in_use(store, false, NULL);
     if (!is_ours) (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
-/* ---- Life ----------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -283,9 +290,8 @@ static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) 
             store->parameters[i][p] = sqlite3_bind_parameter_index(store->writes[i], name);
         }
     }
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
         status = harpe_sqlite_prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
-    }
     if (status == HARPE_OK)
         status = harpe_sqlite_prepare(store, "UPDATE store SET commits = ?1", &store->count, error);
     return status;
@@ -294,12 +300,10 @@ static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) 
 static void close_sqlite(void *state) {
     harpe_sqlite *store = state;
     harpe_sqlite_backups_stop(store->backups);
-    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++)
         sqlite3_finalize(store->writes[i]);
-    }
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
         sqlite3_finalize(store->reads[i]);
-    }
     sqlite3_finalize(store->count);
     if (store->path) end_use(store);
     sqlite3_close(store->db);
@@ -324,7 +328,8 @@ static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *er
     return status;
 }
 
-/* Takes over `name` and `file`, the file's real path; both may be NULL: out of memory. */
+/* Opens the database. Takes over `name` and `file` (the real path of the file). If one of them is
+ * NULL, fails because there is no memory. */
 static harpe_status open_database(const char *path, char *name, char *file, void **state,
                                   harpe_error *error) {
     harpe_sqlite *store = calloc(1, sizeof *store);
@@ -358,32 +363,30 @@ static bool accepts_sqlite(const char *where) {
     return !strstr(where, "://") && !harpe_store_is_postgres(where);
 }
 
-/* Removes the rights of other users from a file of this user. A file that does not exist, or
- * belongs to another user, is not changed. */
+/* Removes the rights of other users from the file if this user owns it. Does nothing if the file
+ * does not exist or belongs to another user. */
 static void tighten(const char *path, const char *suffix, harpe_log log) {
     struct stat info;
-    char *file = NULL;
-    if (asprintf(&file, "%s%s", path, suffix) < 0) return;
+    char *file = harpe_store_beside(path, suffix);
+    if (!file) return;
     bool is_open = stat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
                    (info.st_mode & 0077) != 0;
-    if (is_open && chmod(file, info.st_mode & 0700) == 0 && log.write) {
-        char line[400];
-        (void)snprintf(line, sizeof line, "%.300s: had mode %04o, now %04o", file,
+    if (is_open && chmod(file, info.st_mode & 0700) == 0) {
+        harpe_log_line(&log, HARPE_LOG_WARNING, "%.300s: had mode %04o, now %04o", file,
                        (unsigned)info.st_mode & 07777U, (unsigned)info.st_mode & 0700U);
-        log.write(log.user, HARPE_LOG_WARNING, line);
     }
     free(file);
 }
 
-/* SQLite gives its log the mode of the database. The file is made here because SQLite would let
- * others read it. */
+/* Makes the file of the database if it is missing, because SQLite would make it readable for other
+ * users. SQLite gives its log the mode of the database. */
 static void protect(const char *path, harpe_log log) {
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
     if (file >= 0) (void)close(file);
     tighten(path, "", log);
-    tighten(path, "-wal", log);
-    tighten(path, "-shm", log);
-    tighten(path, "-journal", log);
+    tighten(path, HARPE_STORE_LOG, log);
+    tighten(path, HARPE_STORE_MEMORY, log);
+    tighten(path, HARPE_STORE_JOURNAL, log);
 }
 
 static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
@@ -393,14 +396,15 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "store '%s' names no file; use sqlite:FILE", where);
     }
-    /* With a slash in it SQLite takes no name for something special (":memory:", "file:..."). */
+    /* A name with a slash has no special meaning for SQLite, unlike ":memory:" or "file:...". */
     char *plain_path = NULL;
     char *name = NULL;
     if (asprintf(&plain_path, "%s%s", *path == '/' ? "" : "./", path) < 0) plain_path = NULL;
     if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
     char *file = plain_path ? harpe_store_real_path(plain_path) : NULL;
-    harpe_status status = file ? harpe_sqlite_admit_files(file, error) : HARPE_OK;
-    if (status) {
+    harpe_status status = file ? harpe_store_check_kinds(file, error) : HARPE_OK;
+    if (file && status == HARPE_OK) status = harpe_sqlite_admit_files(file, error);
+    if (status != HARPE_OK) {
         free(file);
         free(name);
         free(plain_path);
@@ -409,7 +413,7 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
     if (file) protect(file, log);
     status = open_database(file, name, file, state, error);
     free(plain_path);
-    if (!status) harpe_sqlite_backups_start(*state, log);
+    if (status == HARPE_OK) harpe_sqlite_backups_start(*state, log);
     return status;
 }
 
@@ -426,10 +430,10 @@ static const char *description(const void *state) {
     return store->name;
 }
 
-/* ---- Writing -------------------------------------------------------------------------------- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
-/* A parameter that the statement does not have has index 0: SQLite refuses to bind it, which does
- * no harm. */
+/* Writes one change with one statement. A parameter that the statement does not have has the index
+ * 0. SQLite refuses to bind it, and this error is ignored. */
 static harpe_status write_one(const harpe_sqlite *store, size_t index, const harpe_change *change,
                               harpe_error *error) {
     sqlite3_stmt *statement = store->writes[index];
@@ -479,12 +483,13 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
     if (status == HARPE_OK) status = harpe_sqlite_execute(store, "COMMIT", error);
     if (status != HARPE_OK) {
         roll_back(store);
-        note_files(store); /* the log may have grown */
+        note_files(store); /* the log may be longer now */
         return status;
     }
     store->record.commits++;
     if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
-    /* A commit is not stored if the name of the file leads to another file by now. */
+    /* If the name now leads to another file, the commit is in the wrong file and counts as
+     * failed. */
     return renew_files(store, error);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server refuses to start with a store whose newest commits are missing. Clients have got an
- * answer for each of these commits, so no server may go on as if they had never been made. */
+/* Refuses to start a server with a store whose newest commits are missing. The server has
+ * acknowledged these commits to its clients, so a server must not continue without them. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "server/store/sqlite_store.h"
 
 #define REMEDY \
-    "put a backup in its place with harpe store restore, or go on with what is there with harpe " \
+    "put a backup in its place with harpe store restore, or continue with the rest with harpe " \
     "store accept"
 
 harpe_status harpe_sqlite_admit_files(const char *path, harpe_error *error) {
@@ -36,11 +36,11 @@ harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_re
     harpe_status status = harpe_sqlite_integer(
         store, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'store'",
         &tables, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     if (tables == 0) return harpe_fail(error, HARPE_NOT_FOUND, "%s: has no record", store->name);
     status =
         harpe_sqlite_prepare(store, "SELECT id, commits, in_use FROM store", &statement, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     int result = sqlite3_step(statement);
     if (result == SQLITE_ROW) {
         const unsigned char *id = sqlite3_column_text(statement, 0);
@@ -56,17 +56,16 @@ harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_re
     return status;
 }
 
-/* ---- Without the log ------------------------------------------------------------------------ */
+/* ---- Without the log ------------------------------------------------------------------------- */
 
 int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db) {
     harpe_text name = {0};
     harpe_text_printf(&name, "file:");
-    for (const char *c = path; *c; c++) {
+    for (const char *c = path; *c; c++)
         if (isalnum((unsigned char)*c) || strchr("/._-", *c))
             harpe_text_append(&name, c, 1);
         else
             harpe_text_printf(&name, "%%%02X", (unsigned)(unsigned char)*c);
-    }
     harpe_text_printf(&name, "?immutable=1");
     int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX;
     int result = name.failed ? SQLITE_NOMEM : sqlite3_open_v2(name.data, db, flags, NULL);
@@ -90,12 +89,12 @@ bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commi
     return strcmp(store->alone.id, beside->id) != 0 || store->alone.commits < beside->base;
 }
 
-/* ---- With it -------------------------------------------------------------------------------- */
+/* ---- With it --------------------------------------------------------------------------------- */
 
 static harpe_status compare(const harpe_sqlite *store, const harpe_commit_record *here,
                             const harpe_commit_record *beside, harpe_error *error) {
     const char *path = store->path;
-    if (beside->commits == 0) return HARPE_OK; /* it says nothing about the store */
+    if (beside->commits == 0) return HARPE_OK; /* such a record is not used */
     if (harpe_sqlite_is_older_than_log(store, beside))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%.400s: an older copy or another database was put in the place of the "
@@ -120,8 +119,8 @@ harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *
     harpe_commit_record here = {0}, beside;
     bool in_use = false;
     harpe_status status = harpe_sqlite_read_record(store, &here, &in_use, error);
-    if (status && status != HARPE_NOT_FOUND) return status;
-    if (status == HARPE_OK) store->record = here; /* else an earlier Harpe wrote the file */
+    if (status != HARPE_OK && status != HARPE_NOT_FOUND) return status;
+    if (status == HARPE_OK) store->record = here; /* NOT_FOUND: an earlier Harpe wrote the file */
     status = harpe_commit_record_read(store->path, &beside, error);
     if (status == HARPE_OK) return compare(store, &here, &beside, error);
     if (status != HARPE_NOT_FOUND && status != HARPE_INVALID_INPUT) return status;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backups of a store that is in use. The server holds the file exclusively, so only it can copy
- * it: a thread listens on the Unix socket FILE.control. For a client of the same user (or root) it
- * makes a consistent copy beside the store and hands over a descriptor of it. The client copies it
- * to its own place, so a slow or full disk there does not affect the server.
+/* Backups of a store that is in use. The server has the file open exclusively, so only the server
+ * can copy it. A thread listens on the Unix socket FILE.control. For a client of the same user (or
+ * root) it makes a consistent copy beside the store and sends a descriptor of the copy. The client
+ * copies the data to its own file, so a slow or full disk of the client does not affect the server.
  *
- * The copy is made in small steps, and writes go on between them: SQLite also applies to the copy
- * what this connection changes meanwhile. */
+ * The copy is made in small steps, and writes continue between the steps. If this connection makes
+ * a change meanwhile, SQLite also makes it in the copy. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +23,18 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/store_control.h"
 
 enum {
-    STEP_PAGES = 64,         /* copied at a time, 0.5 MiB; a write waits for one step */
-    SPARE_BYTES = 128 << 20, /* room that a backup leaves for the store itself */
-    REQUEST_MS = 1000,       /* in which a client must have asked */
-    REFUSED_MS = 100,        /* after a client that could not be accepted */
-    PAUSE_NS = 500000,       /* between steps, in which another thread can take the lock */
+    STEP_PAGES = 64,         /* pages of one step (0.5 MiB); a write waits for one step at most */
+    SPARE_BYTES = 128 << 20, /* free space that a backup must leave for the store */
+    REQUEST_MS = 1000,       /* time in which a client must send its request */
+    REFUSED_MS = 100,        /* pause after a client that could not be accepted */
+    PAUSE_NS = 500000,       /* pause between steps, so that another thread can take the lock */
     WAITING_CLIENTS = 16,
 };
 
@@ -46,9 +47,10 @@ struct harpe_sqlite_backups {
     pthread_t thread;
 };
 
-/* ---- The copy ------------------------------------------------------------------------------- */
+/* ---- The copy -------------------------------------------------------------------------------- */
 
-/* The disk is the store's own: a backup that fills it would stop the server. */
+/* Checks the free space. The copy is on the same disk as the store, and the server cannot continue
+ * when this disk is full. */
 static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *error) {
     int64_t pages = 0;
     struct statvfs disk;
@@ -56,8 +58,8 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
     pthread_mutex_lock(&store->lock);
     harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
     pthread_mutex_unlock(&store->lock);
-    if (status || statvfs(self->socket_path, &disk) != 0) return status;
-    int64_t needed = pages * 8192 + SPARE_BYTES;
+    if (status != HARPE_OK || statvfs(self->socket_path, &disk) != 0) return status;
+    int64_t needed = pages * HARPE_SQLITE_PAGE_BYTES + SPARE_BYTES;
     int64_t free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
     if (free_bytes >= needed) return HARPE_OK;
     return harpe_fail(
@@ -67,7 +69,7 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
         store->name, (long long)(needed >> 20), (long long)(free_bytes >> 20));
 }
 
-/* The lock is held for one step at a time. */
+/* Copies the pages. Holds the lock for one step at a time. */
 static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
     harpe_sqlite *store = self->store;
     const struct timespec pause = {0, PAUSE_NS};
@@ -86,7 +88,8 @@ static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
     return self->is_stopping ? SQLITE_INTERRUPT : result;
 }
 
-/* Makes the copy a single file without a log, and notes in it that no server has it open. */
+/* Turns the copy into a single file without a log, and removes the mark that a server has it
+ * open. */
 static int finish_copy(sqlite3 *copy) {
     return sqlite3_exec(copy,
                         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
@@ -114,7 +117,7 @@ static harpe_status fill_copy(const harpe_sqlite_backups *self, harpe_error *err
 }
 
 static void remove_copy(const harpe_sqlite_backups *self) {
-    static const char *const suffixes[] = {"", "-wal", "-journal"};
+    static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_JOURNAL};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char *name = harpe_store_beside(self->copy_path, suffixes[i]);
         if (name) (void)unlink(name);
@@ -122,22 +125,24 @@ static void remove_copy(const harpe_sqlite_backups *self) {
     }
 }
 
-/* A descriptor of a copy that has no name any more. */
+/* Makes a copy and opens a descriptor of it. The file name of the copy is already removed on
+ * return. */
 static harpe_status make_copy(const harpe_sqlite_backups *self, int *file, harpe_error *error) {
     harpe_status status = check_room(self, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     remove_copy(self);
     int made = open(self->copy_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (made < 0) return harpe_fail_errno(error, errno, "%s", self->copy_path);
     (void)close(made);
     status = fill_copy(self, error);
-    if (!status) *file = open(self->copy_path, O_RDONLY | O_CLOEXEC);
-    if (!status && *file < 0) status = harpe_fail_errno(error, errno, "%s", self->copy_path);
+    if (status == HARPE_OK) *file = open(self->copy_path, O_RDONLY | O_CLOEXEC);
+    if (status == HARPE_OK && *file < 0)
+        status = harpe_fail_errno(error, errno, "%s", self->copy_path);
     remove_copy(self);
     return status;
 }
 
-/* ---- Answers -------------------------------------------------------------------------------- */
+/* ---- Answers --------------------------------------------------------------------------------- */
 
 static bool may_have_it(int client) {
     struct ucred peer;
@@ -146,7 +151,8 @@ static bool may_have_it(int client) {
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* False: the client only looked whether somebody listens. */
+/* Returns true if the client asks for a backup. Other clients only check whether a server
+ * listens. */
 static bool asks(const harpe_sqlite_backups *self, int client) {
     char byte;
     struct pollfd events[] = {{.fd = client, .events = POLLIN},
@@ -158,11 +164,8 @@ static bool asks(const harpe_sqlite_backups *self, int client) {
 static void answer(const harpe_sqlite_backups *self, int client) {
     harpe_error error = {.message = "only the server's user and root get a backup"};
     int file = -1;
-    if (may_have_it(client) && make_copy(self, &file, &error) != HARPE_OK) {
-        char line[HARPE_ERROR_MESSAGE_SIZE + 40];
-        (void)snprintf(line, sizeof line, "backup: %s", error.message);
-        if (self->log.write) self->log.write(self->log.user, HARPE_LOG_WARNING, line);
-    }
+    if (may_have_it(client) && make_copy(self, &file, &error) != HARPE_OK)
+        harpe_log_line(&self->log, HARPE_LOG_WARNING, "backup: %s", error.message);
     harpe_store_control_answer(client, file, file >= 0 ? "ok" : error.message);
     if (file >= 0) (void)close(file);
 }
@@ -175,7 +178,7 @@ static void *serve_backups(void *user) {
         if (poll(events, 2, -1) < 0 && errno != EINTR) break;
         if (self->is_stopping || !(events[1].revents & POLLIN)) continue;
         int client = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (client < 0) { /* no descriptor is free, perhaps */
+        if (client < 0) { /* for example, no descriptor is free */
             (void)poll(events, 1, REFUSED_MS);
             continue;
         }
@@ -185,7 +188,7 @@ static void *serve_backups(void *user) {
     return NULL;
 }
 
-/* ---- Life ----------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 static void free_backups(harpe_sqlite_backups *self) {
     if (self->listener >= 0) (void)close(self->listener);
@@ -195,26 +198,18 @@ static void free_backups(harpe_sqlite_backups *self) {
     free(self);
 }
 
-static int start_thread(harpe_sqlite_backups *self) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&self->thread, NULL, serve_backups, self);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
     if (!self->socket_path || !self->copy_path) return harpe_fail_memory(error);
-    /* The store is ours, so files of these names were left by a server that was killed. */
+    /* This server has the store open, so files with these names were left by a server that was
+     * killed. */
     (void)unlink(self->socket_path);
     remove_copy(self);
     self->stop = eventfd(0, EFD_CLOEXEC);
     if (self->stop < 0) return harpe_fail_errno(error, errno, "cannot make an eventfd");
     harpe_status status =
         harpe_store_control_listen(self->socket_path, WAITING_CLIENTS, &self->listener, error);
-    if (status) return status;
-    int failed = start_thread(self);
+    if (status != HARPE_OK) return status;
+    int failed = harpe_thread_start(&self->thread, "harpe-backup", serve_backups, self);
     if (!failed) return HARPE_OK;
     (void)unlink(self->socket_path);
     return harpe_fail_errno(error, failed, "cannot start a thread");
@@ -233,10 +228,9 @@ void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log) {
         store->backups = self;
         return;
     }
-    char line[HARPE_ERROR_MESSAGE_SIZE + 100];
-    (void)snprintf(line, sizeof line, "harpe store backup needs this server to be stopped: %s",
+    harpe_log_line(&log, HARPE_LOG_WARNING,
+                   "harpe store backup cannot copy the store while this server runs: %s",
                    error.message);
-    if (log.write) log.write(log.user, HARPE_LOG_WARNING, line);
     free_backups(self);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and records beside an SQLite store, and what tells that somebody else has touched its
- * files. */
+/* Names the files beside an SQLite store, keeps the record of commits, and checks that no other
+ * program has changed the files. */
 #include "server/store/sqlite_files.h"
 
 #include <errno.h>
@@ -16,19 +16,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 #include "base/text.h"
 
-enum { LINKS_AT_MOST = 40 }; /* in a row; the kernel follows no more either */
+enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */
 
-/* ---- Names ---------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 char *harpe_store_beside(const char *path, const char *suffix) {
     char *name;
     return asprintf(&name, "%s%s", path, suffix) < 0 ? NULL : name;
 }
 
-/* The real directory and the last part. */
+/* Returns `path` with all symbolic links in its directory resolved. The last part is not
+ * changed. */
 static char *with_real_directory(const char *path) {
     char *parent = harpe_path_parent(path);
     char *directory = parent ? realpath(parent, NULL) : NULL;
@@ -40,7 +41,8 @@ static char *with_real_directory(const char *path) {
     return real;
 }
 
-/* What the symbolic link `path` says, as a path that this process can use. NULL: it is no link. */
+/* Returns the target of the symbolic link `path`, as a path that this process can use. Returns NULL
+ * if `path` is not a link. */
 static char *follow(const char *path) {
     char target[PATH_MAX];
     ssize_t length = readlink(path, target, sizeof target - 1);
@@ -52,7 +54,7 @@ static char *follow(const char *path) {
     return followed;
 }
 
-/* A link to a file that does not exist yet is followed as well: SQLite makes the file there. */
+/* Also follows a link to a file that does not exist yet, because SQLite makes the file there. */
 char *harpe_store_real_path(const char *path) {
     char *real = realpath(path, NULL);
     if (real) return real;
@@ -76,6 +78,21 @@ off_t harpe_store_size_of(const char *path, const char *suffix) {
     return size;
 }
 
+/* Without this check, SQLite and the function that reads the record would wait for a pipe, or use a
+ * device as a store. */
+harpe_status harpe_store_check_kinds(const char *path, harpe_error *error) {
+    static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_MEMORY,
+                                           HARPE_STORE_JOURNAL, HARPE_STORE_COMMITS};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        char *name = harpe_store_beside(path, suffixes[i]);
+        if (!name) return harpe_fail_memory(error);
+        harpe_status status = harpe_file_check_regular(name, error);
+        free(name);
+        if (status != HARPE_OK && status != HARPE_NOT_FOUND) return status;
+    }
+    return HARPE_OK;
+}
+
 void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
     uint64_t number;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
@@ -83,9 +100,9 @@ void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
     (void)snprintf(id, HARPE_STORE_ID_SIZE, "%016" PRIx64, number);
 }
 
-/* ---- The record of commits ------------------------------------------------------------------ */
+/* ---- The record of commits ------------------------------------------------------------------- */
 
-/* Always the same length, within one sector of a disk. */
+/* The length of the record, in bytes. It is always the same, and fits into one sector of a disk. */
 enum { RECORD_SIZE = 96 };
 
 static void format_record(const harpe_commit_record *record, char text[RECORD_SIZE]) {
@@ -94,7 +111,8 @@ static void format_record(const harpe_commit_record *record, char text[RECORD_SI
                    record->id, record->commits, record->base);
 }
 
-/* NULL: `text` does not begin with `head`, a number and the end of a line. */
+/* Reads a line that consists of `head` and a number, and returns the text after it. Returns NULL if
+ * `text` does not begin with such a line. */
 static const char *parse_number(const char *text, const char *head, int64_t *value) {
     if (strncmp(text, head, strlen(head)) != 0) return NULL;
     text += strlen(head);
@@ -112,7 +130,7 @@ static bool parse_record(const char *text, harpe_commit_record *out) {
     memcpy(out->id, text, length);
     out->id[length] = '\0';
     text = parse_number(text + length + 1, "commits ", &out->commits);
-    return text && parse_number(text, "base ", &out->base) != NULL;
+    return text && parse_number(text, "base ", &out->base);
 }
 
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
@@ -121,8 +139,9 @@ harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out
     char *text = NULL;
     size_t length;
     if (!name) return harpe_fail_memory(error);
-    harpe_status status = harpe_file_read(name, RECORD_SIZE, &text, &length, error);
-    bool is_other = status == HARPE_LIMIT_EXCEEDED || (!status && !parse_record(text, out));
+    harpe_status status = harpe_file_read_promptly(name, RECORD_SIZE, &text, &length, error);
+    bool is_other =
+        status == HARPE_LIMIT_EXCEEDED || (status == HARPE_OK && !parse_record(text, out));
     if (is_other)
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: is not the record of a store's commits", name);
@@ -138,7 +157,7 @@ harpe_status harpe_commit_record_make(const char *path, const harpe_commit_recor
     if (!name) return harpe_fail_memory(error);
     format_record(record, text);
     harpe_status status = harpe_file_write(name, text, strlen(text), error);
-    if (!status && chmod(name, 0600) != 0)
+    if (status == HARPE_OK && chmod(name, 0600) != 0)
         status = harpe_fail_errno(error, errno, "changing the mode of %s", name);
     free(name);
     return status;
@@ -160,10 +179,10 @@ void harpe_commit_record_update(int file, const harpe_commit_record *record) {
     (void)written;
 }
 
-/* ---- Is it still the same file? ------------------------------------------------------------- */
+/* ---- Is it still the same file? -------------------------------------------------------------- */
 
 static void read_header(const harpe_file_state *state, unsigned char header[]) {
-    memset(header, 0, sizeof state->header); /* a shorter file is read as far as it goes */
+    memset(header, 0, sizeof state->header); /* a shorter file fills only a part of it */
     if (state->file && state->file->pMethods)
         (void)state->file->pMethods->xRead(state->file, header, sizeof state->header, 0);
 }
@@ -178,7 +197,8 @@ void harpe_file_state_note(harpe_file_state *state) {
     read_header(state, state->header);
 }
 
-/* NULL: nothing has happened to it. A new time of modification alone does no harm (touch). */
+/* Returns a text that describes how the file was changed or replaced. Returns NULL if it is
+ * unchanged. A new time of modification alone (touch) does not matter. */
 static const char *what_happened(const harpe_file_state *state) {
     struct stat info;
     unsigned char header[sizeof state->header];

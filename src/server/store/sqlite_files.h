@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of an SQLite store beside the database: their names, a record of how many commits the
- * store has, and the question whether they are still the files that the server opened. Knows no
- * SQL.
+/* The files of an SQLite store beside the database. These functions make their names, keep a record
+ * of the number of commits, and check that the files are still those that the server opened. They
+ * do not use SQL.
  *
- * SQLite ignores the rest of its write-ahead log (FILE-wal) after a damaged frame, and all of it if
- * the file is gone. So the number of the last commit is also in FILE.commits, which is written
- * after every commit, and is compared at the next start. */
+ * SQLite reports no error if its write-ahead log (FILE-wal) is missing, and ignores the part of the
+ * log after a damaged frame. Commits are lost in both cases. To notice this, the server writes the
+ * number of the last commit into FILE.commits after every commit, and compares it at the next
+ * start. */
 #ifndef HARPE_SERVER_STORE_SQLITE_FILES_H
 #define HARPE_SERVER_STORE_SQLITE_FILES_H
 
@@ -19,48 +20,55 @@
 
 #include <harpe/status.h>
 
-/* Suffixes to the name of the database. */
+/* Suffixes that are added to the name of the database. */
 #define HARPE_STORE_LOG "-wal"
+#define HARPE_STORE_MEMORY "-shm"
+#define HARPE_STORE_JOURNAL "-journal" /* of a store that has no log */
 #define HARPE_STORE_COMMITS ".commits"
 #define HARPE_STORE_CONTROL ".control"   /* the server's socket for backups */
 #define HARPE_STORE_SNAPSHOT ".snapshot" /* a backup that is being made */
 
 enum { HARPE_STORE_ID_SIZE = 17 }; /* 16 hexadecimal digits */
 
-/* Which store, and its last commit. */
+/* The id of a store, and the number of its last commit. */
 typedef struct harpe_commit_record {
     char id[HARPE_STORE_ID_SIZE];
     int64_t commits;
-    int64_t base; /* commits that the database has also without its log */
+    int64_t base; /* number of the commits that are in the database even without its log */
 } harpe_commit_record;
 
-/* The file with all symbolic links resolved; it need not exist. NULL: out of memory. To be freed
- * with free(). */
+/* Returns the path with all symbolic links resolved. The file need not exist. Free the path with
+ * free(). Returns NULL if memory runs out. */
 char *harpe_store_real_path(const char *path);
-/* `path` with `suffix` behind it. NULL: out of memory. */
+/* Returns `path` with `suffix` at its end. NULL: out of memory. */
 char *harpe_store_beside(const char *path, const char *suffix);
-/* 0: there is no such file. */
+/* Returns the size of the file `path` with this suffix, or 0 if there is no such file. */
 off_t harpe_store_size_of(const char *path, const char *suffix);
 
-/* A new random id. */
+/* Refuses a pipe, a directory or a device in the place of the database or of a file beside it. */
+harpe_status harpe_store_check_kinds(const char *path, harpe_error *error);
+
+/* Makes a new random id. */
 void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]);
 
-/* The record beside the database `path`. HARPE_NOT_FOUND: there is none; HARPE_INVALID_INPUT: it is
- * unreadable. */
+/* Reads the record beside the database `path`. HARPE_NOT_FOUND: there is none; HARPE_INVALID_INPUT:
+ * it is unreadable. */
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
                                       harpe_error *error);
-/* Makes or replaces the file. It is on disk on return. */
+/* Makes or replaces the record. When it returns, the record is on disk. */
 harpe_status harpe_commit_record_make(const char *path, const harpe_commit_record *record,
                                       harpe_error *error);
 /* Opens the file for harpe_commit_record_update. */
 harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *error);
-/* Writes over it. A failure is ignored: an older record claims less than is there. */
+/* Overwrites the record. A failure is ignored, because an older record only has a smaller number of
+ * commits than the store. */
 void harpe_commit_record_update(int file, const harpe_commit_record *record);
 
-/* A file that SQLite has open, as it was when this process wrote to it last. It is read through
- * SQLite's own descriptor, because closing another one would give up SQLite's locks. */
+/* The state of a file that SQLite has open, at the time when this process last wrote to it. The
+ * file is read through SQLite's own descriptor, because closing another descriptor would release
+ * SQLite's locks. */
 typedef struct harpe_file_state {
-    const char *path; /* the caller's; NULL: there is no file to look at */
+    const char *path; /* belongs to the caller; NULL: there is no file to check */
     sqlite3_file *file;
     dev_t device;
     ino_t inode;
@@ -69,12 +77,12 @@ typedef struct harpe_file_state {
     unsigned char header[100];
 } harpe_file_state;
 
-/* Notes how the file is now. `path` and `file` are set. */
+/* Notes the current state of the file. `path` and `file` must be set. */
 void harpe_file_state_note(harpe_file_state *state);
-/* Call it after a write of this process. Notes the same, and fails if the name leads to another
- * file by now. */
+/* Notes the current state after a write of this process. Fails if the name now leads to another
+ * file. */
 harpe_status harpe_file_state_renew(harpe_file_state *state, harpe_error *error);
-/* Fails if the file is gone, is another one, or was written by somebody else. */
+/* Fails if the file is gone, was replaced by another file, or was changed by another program. */
 harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records read back from SQLite: all of a job, one job after the other, or one result. */
+/* Reads records from SQLite: either one result, or all records, job by job. */
 #include "server/store/sqlite_store.h"
 
 #include <stdlib.h>
@@ -41,9 +41,8 @@ static harpe_status read_records(const record_reader *reader, size_t index, int6
 static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
                              harpe_error *error) {
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
         status = read_records(reader, i, number, id, error);
-    }
     return status;
 }
 
@@ -59,7 +58,7 @@ static harpe_status read_uptime(const record_reader *reader, int64_t seconds, co
     return reader->record(reader->user, &change, error);
 }
 
-/* `each` for every row of number and id. */
+/* Runs `sql`, whose rows have a number and an id. Calls `each` for every row. */
 static harpe_status for_each_id(const record_reader *reader, const char *sql, const char *job_id,
                                 harpe_status (*each)(const record_reader *reader, int64_t number,
                                                      const char *id, harpe_error *error),
@@ -101,7 +100,7 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
     return status;
 }
 
-/* A copy of the blob in the first column, with a NUL behind it. */
+/* Copies the blob in the first column and adds a NUL. */
 static harpe_status copy_blob(sqlite3_stmt *statement, char **text, size_t *length,
                               harpe_error *error) {
     const void *blob = sqlite3_column_blob(statement, 0);

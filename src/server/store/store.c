@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Group commit: the loop queues changes, one thread takes all that are queued, has the back-end
- * write them in one transaction, and the loop acknowledges them. Stands between the engine and the
- * databases; knows no SQL. */
+/* The loop queues changes. The store's thread takes a batch of queued changes, and the back-end
+ * writes the batch in one transaction (group commit). Then the loop acknowledges the changes. This
+ * file is the layer between the engine and the databases, and does not use SQL. */
+#include "server/store/store.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +16,20 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "server/store/backend.h"
 
-/* One batch is bounded, so that its first change does not wait long: larger ones are no faster. A
- * few batches may be unacknowledged while the loop is busy, then the thread waits for it. */
+/* Limits of batches. The size of a batch is limited, so that its first change does not wait long.
+ * Larger batches are not faster. If the loop is busy, a few batches can wait for their
+ * acknowledgement. If more would wait, the thread waits for the loop. */
 enum {
     BATCH_CHANGES = 4096,
     BATCH_BYTES = 8 << 20,
     BATCHES_UNACKNOWLEDGED = 4,
     PROBE_MS = 1000,
-    CHECK_S = 2, /* between checks that the store is still there, while nothing is written */
-    PROBE_BYTES = 16384, /* more than is left over in a page */
+    CHECK_S = 2,         /* between checks that the store is still there, if nothing is written */
+    PROBE_BYTES = 16384, /* more bytes than the free part of a page */
 };
 
 static const harpe_store_backend *const harpe_store_backends[] = {
@@ -42,7 +46,7 @@ typedef struct batch {
 
 typedef struct change_list {
     harpe_change *first;
-    harpe_change **end; /* where the next one is linked in */
+    harpe_change **end; /* where the next change is linked in */
 } change_list;
 
 struct harpe_store {
@@ -51,10 +55,10 @@ struct harpe_store {
     char *where; /* may hold a password */
     harpe_log log;
 
-    /* The loop's: */
+    /* Only the loop uses the following members. */
     harpe_loop *loop;
-    harpe_store_counts counts; /* what was acknowledged */
-    bool has_failed;           /* the last batch could not be written: `failure` says why */
+    harpe_store_counts counts; /* counts of acknowledged changes */
+    bool has_failed;           /* the last batch could not be written; `failure` gives the reason */
     harpe_error failure;
     harpe_timer *probe_timer;
     bool is_probing; /* `probe` is submitted */
@@ -62,25 +66,26 @@ struct harpe_store {
     char probe_text[PROBE_BYTES];
 
     pthread_t thread;
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* protects all members below */
     pthread_cond_t has_work, has_written;
     change_list queued;
-    bool is_waiting; /* the thread, for work */
+    bool is_waiting; /* the thread waits for work */
     bool is_closing, has_ended;
-    /* A ring: written ones are [acknowledged, written). */
+    /* A ring of batches. Those from `acknowledged` up to `written` (not included) are written but
+     * not acknowledged. */
     batch batches[BATCHES_UNACKNOWLEDGED];
     size_t written, acknowledged;
     int64_t batch_begun_ns; /* 0: none is being written */
-    bool is_missing;        /* the last look found another file or none: `missing` says what */
+    bool is_missing; /* the last check found another file or none; `missing` has the reason */
     harpe_error missing;
 
     int written_event; /* eventfd: tells the loop to acknowledge */
     harpe_watch *watch;
 };
 
-/* ---- Writing: the store's thread ------------------------------------------------------------ */
+/* ---- Writing: the store's thread ------------------------------------------------------------- */
 
-/* Takes what fits into one batch off the queue; at least one change. */
+/* Takes the changes of one batch from the queue, at least one. */
 static harpe_change *take_batch(change_list *queued) {
     harpe_change *first = queued->first;
     harpe_change *last = first;
@@ -97,22 +102,17 @@ static harpe_change *take_batch(change_list *queued) {
     return first;
 }
 
-static void log_line(const harpe_log *log, harpe_log_level level, const char *line) {
-    if (log->write) log->write(log->user, level, line);
-}
-
-/* A database that is away fails every batch: it is told once, and once that it is back. */
+/* Logs the first failure and the first success after it. A database that is down fails every batch.
+ */
 static void log_transition(const harpe_store *store, const batch *before, const batch *now) {
-    if (now->status != HARPE_OK && (!before || before->status == HARPE_OK)) {
-        char line[HARPE_ERROR_MESSAGE_SIZE + 64];
-        (void)snprintf(line, sizeof line, "cannot store: %s", now->error.message);
-        log_line(&store->log, HARPE_LOG_ERROR, line);
-    } else if (now->status == HARPE_OK && before && before->status != HARPE_OK) {
-        log_line(&store->log, HARPE_LOG_WARNING, "storing works again");
-    }
+    if (now->status != HARPE_OK && (!before || before->status == HARPE_OK))
+        harpe_log_line(&store->log, HARPE_LOG_ERROR, "cannot store: %s", now->error.message);
+    else if (now->status == HARPE_OK && before && before->status != HARPE_OK)
+        harpe_log_line(&store->log, HARPE_LOG_WARNING, "storing works again");
 }
 
-/* Call it with the mutex locked. It is unlocked meanwhile, because a file system may be slow. */
+/* Checks the files. Call it with the mutex locked. It unlocks the mutex during the check, because a
+ * file system may be slow. */
 static void look_at_files(harpe_store *store) {
     harpe_error error;
     store->batch_begun_ns = harpe_clock_ns();
@@ -120,12 +120,13 @@ static void look_at_files(harpe_store *store) {
     bool is_missing = store->backend->check(store->state, &error) != HARPE_OK;
     pthread_mutex_lock(&store->lock);
     store->batch_begun_ns = 0;
-    if (is_missing && !store->is_missing) log_line(&store->log, HARPE_LOG_ERROR, error.message);
+    if (is_missing && !store->is_missing)
+        harpe_log_line(&store->log, HARPE_LOG_ERROR, "%s", error.message);
     if (is_missing) store->missing = error;
     store->is_missing = is_missing;
 }
 
-/* Under the lock, which is given up while waiting. */
+/* Call it with the mutex locked. It is unlocked while the thread waits. */
 static void wait_a_while(harpe_store *store) {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -138,7 +139,8 @@ static void wait_a_while(harpe_store *store) {
     if (result == ETIMEDOUT && !store->is_closing) look_at_files(store);
 }
 
-/* Under the lock, which is given up while waiting. False: closing, and all is acknowledged. */
+/* Call it with the mutex locked. It is unlocked while the thread waits. Returns false if the store
+ * closes and everything is acknowledged. */
 static bool wait_for_work(harpe_store *store) {
     for (;;) {
         size_t unacknowledged = store->written - store->acknowledged;
@@ -172,17 +174,7 @@ static void *write_batches(void *user) {
     return NULL;
 }
 
-static int start_thread(harpe_store *store) {
-    /* Signals are for the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int result = pthread_create(&store->thread, NULL, write_batches, store);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return result;
-}
-
-/* ---- Queueing and acknowledging: the loop --------------------------------------------------- */
+/* ---- Queueing and acknowledging: the loop ---------------------------------------------------- */
 
 void harpe_store_submit(harpe_store *store, harpe_change *change) {
     change->next = NULL;
@@ -194,7 +186,7 @@ void harpe_store_submit(harpe_store *store, harpe_change *change) {
     pthread_mutex_unlock(&store->lock);
 }
 
-/* ---- Does it write again? ------------------------------------------------------------------- */
+/* ---- Does it write again? -------------------------------------------------------------------- */
 
 static void probe_is_written(void *user, harpe_status status, const harpe_error *error) {
     harpe_store *store = user;
@@ -218,7 +210,7 @@ static void submit_probe(void *user) {
     harpe_store_submit(store, &store->probe);
 }
 
-/* This server does not write to a store that another server owns. */
+/* Returns false if another server owns the store, because this server does not write to it. */
 static bool may_probe(const harpe_store *store) {
     return !harpe_store_is_shared(store) || harpe_store_is_owned(store);
 }
@@ -241,7 +233,8 @@ bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_
     if (is_missing) return true;
     int64_t takes_s = begun_ns ? (harpe_clock_ns() - begun_ns) / 1000000000 : 0;
     if (begun_ns && takes_s >= deadline_s) {
-        (void)snprintf(line, size, "store: a write has not ended for %lld s", (long long)takes_s);
+        (void)snprintf(line, size, "store: a write has taken %lld s and has not ended",
+                       (long long)takes_s);
         return true;
     }
     if (!store->has_failed || !may_probe(store)) return false;
@@ -249,7 +242,7 @@ bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_
     return true;
 }
 
-/* ---- Acknowledging -------------------------------------------------------------------------- */
+/* ---- Acknowledging --------------------------------------------------------------------------- */
 
 static void acknowledge_batch(harpe_store *store, const batch *written) {
     bool is_written = written->status == HARPE_OK;
@@ -266,7 +259,7 @@ static void acknowledge_batch(harpe_store *store, const batch *written) {
     }
 }
 
-/* False: nothing was there to acknowledge. */
+/* Returns false if there was nothing to acknowledge. */
 static bool acknowledge_one(harpe_store *store) {
     pthread_mutex_lock(&store->lock);
     bool has_one = store->acknowledged < store->written;
@@ -290,12 +283,11 @@ static void acknowledge_written(void *user, uint32_t events) {
     }
 }
 
-/* ---- Opening and closing -------------------------------------------------------------------- */
+/* ---- Opening and closing --------------------------------------------------------------------- */
 
 static const harpe_store_backend *backend_for(const char *where) {
-    for (size_t i = 0; i < sizeof harpe_store_backends / sizeof harpe_store_backends[0]; i++) {
+    for (size_t i = 0; i < sizeof harpe_store_backends / sizeof harpe_store_backends[0]; i++)
         if (harpe_store_backends[i]->accepts(where)) return harpe_store_backends[i];
-    }
     return NULL;
 }
 
@@ -311,12 +303,12 @@ static void free_store(harpe_store *store) {
     free(store);
 }
 
-/* An event of its own rather than a posted call: it can be taken back when the store closes. */
+/* Makes the loop watch the event of written batches. A posted call is not suitable, because it
+ * cannot be removed when the store closes. */
 static harpe_status watch_written(harpe_store *store, harpe_loop *loop, harpe_error *error) {
     store->written_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (store->written_event < 0) {
+    if (store->written_event < 0)
         return harpe_fail_errno(error, errno, "making the store's eventfd");
-    }
     return harpe_loop_watch(loop, store->written_event, EPOLLIN, acknowledge_written, store,
                             &store->watch, error);
 }
@@ -325,9 +317,9 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
                               harpe_error *error) {
     const harpe_store_backend *backend = backend_for(where);
     if (!backend) {
-        /* What follows the scheme may hold a password. */
+        /* The text after the scheme may hold a password. */
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "store %.*s...: unknown kind of store; use a file, sqlite:FILE, "
+                          "store %.*s...: this kind of store is unknown; use a file, sqlite:FILE, "
                           "postgresql://... or memory",
                           (int)(strstr(where, "://") - where) + 3, where);
     }
@@ -347,7 +339,7 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     if (status == HARPE_OK) status = backend->open(where, log, &store->state, error);
     if (status == HARPE_OK) status = watch_written(store, loop, error);
     if (status == HARPE_OK) {
-        int result = start_thread(store);
+        int result = harpe_thread_start(&store->thread, "harpe-store", write_batches, store);
         if (result != 0) status = harpe_fail_errno(error, result, "starting the store's thread");
     }
     if (status != HARPE_OK) {
@@ -367,9 +359,8 @@ void harpe_store_close(harpe_store *store) {
         pthread_mutex_unlock(&store->lock);
         bool has_acknowledged = acknowledge_one(store);
         pthread_mutex_lock(&store->lock);
-        if (!has_acknowledged && store->acknowledged == store->written && !store->has_ended) {
+        if (!has_acknowledged && store->acknowledged == store->written && !store->has_ended)
             pthread_cond_wait(&store->has_written, &store->lock);
-        }
     }
     pthread_mutex_unlock(&store->lock);
     pthread_join(store->thread, NULL);
@@ -392,7 +383,7 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
     return is_flushed;
 }
 
-/* ---- Reading -------------------------------------------------------------------------------- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 harpe_status harpe_store_load(harpe_store *store, const char *job_id,
                               harpe_status (*record)(void *user, const harpe_change *change,
@@ -406,7 +397,7 @@ harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int
     return store->backend->read_result(store->state, job_id, round, rank, text, length, error);
 }
 
-/* ---- Owning --------------------------------------------------------------------------------- */
+/* ---- Owning ---------------------------------------------------------------------------------- */
 
 bool harpe_store_is_shared(const harpe_store *store) { return store->backend->own != NULL; }
 
@@ -423,7 +414,7 @@ bool harpe_store_is_owned(const harpe_store *store) {
 
 const char *harpe_store_where(const harpe_store *store) { return store->where; }
 
-/* ---- Looking at it -------------------------------------------------------------------------- */
+/* ---- Looking at it --------------------------------------------------------------------------- */
 
 harpe_store_counts harpe_store_count(const harpe_store *store) { return store->counts; }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks a store: first SQLite's own checks of the file, then whether a server can go on with the
- * records. */
+/* Checks a store. SQLite checks the file first. Then these functions check whether a server can
+ * continue with the records. */
+#include "server/store/store_check.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,20 +25,19 @@ static void HARPE_PRINTF(2, 3) add_problem(harpe_store_report *report, const cha
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *c = line; *c; c++) {
+    for (char *c = line; *c; c++)
         if (*c == '\n') *c = ' ';
-    }
     harpe_text_printf(&report->details, "%s\n", line);
 }
 
-/* ---- SQLite --------------------------------------------------------------------------------- */
+/* ---- SQLite ---------------------------------------------------------------------------------- */
 
 static harpe_status check_pages(const harpe_store_file *file, harpe_store_report *report,
                                 harpe_error *error) {
     sqlite3_stmt *statement = NULL;
     harpe_status status =
         harpe_sqlite_prepare(&file->view, "PRAGMA integrity_check(20)", &statement, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     int result = sqlite3_step(statement);
     for (; result == SQLITE_ROW; result = sqlite3_step(statement)) {
         const char *line = (const char *)sqlite3_column_text(statement, 0);
@@ -47,7 +48,7 @@ static harpe_status check_pages(const harpe_store_file *file, harpe_store_report
     return HARPE_OK;
 }
 
-/* Whether the server's statements fit the tables. */
+/* Checks that the server's statements fit the tables. */
 static void check_tables(const harpe_store_file *file, harpe_store_report *report) {
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT + HARPE_SCHEMA_READ_COUNT; i++) {
         const char *sql = i < HARPE_SCHEMA_WRITE_COUNT
@@ -61,9 +62,9 @@ static void check_tables(const harpe_store_file *file, harpe_store_report *repor
     }
 }
 
-/* ---- Records -------------------------------------------------------------------------------- */
+/* ---- Records --------------------------------------------------------------------------------- */
 
-/* Each gives a number of records that a server cannot go on with. */
+/* Each statement counts records of a kind with which a server cannot continue. */
 static const struct {
     const char *sql, *what;
 } RULES[] = {
@@ -95,7 +96,7 @@ static harpe_status check_rules(const harpe_store_file *file, harpe_store_report
     for (size_t i = 0; i < sizeof RULES / sizeof RULES[0]; i++) {
         int64_t count = 0;
         harpe_status status = harpe_sqlite_integer(&file->view, RULES[i].sql, &count, error);
-        if (status) return status;
+        if (status != HARPE_OK) return status;
         if (count > 0) add_problem(report, "%" PRId64 " %s", count, RULES[i].what);
     }
     return HARPE_OK;
@@ -115,7 +116,7 @@ static void check_rank(const harpe_job_info *job, sqlite3_stmt *ranks, const cha
     harpe_rank_info_free(&info);
 }
 
-/* Records of ranks that the job does not have. */
+/* Counts the records of ranks that the job does not have. */
 static harpe_status check_range(const harpe_store_file *file, const char *table, int64_t number,
                                 int world_size, const char *id, harpe_store_report *report,
                                 harpe_error *error) {
@@ -143,7 +144,8 @@ static bool is_result(const char *text, size_t length, int64_t rank) {
     return is_sound;
 }
 
-/* A list with a schedule for each rank, or nothing: that of the round before. */
+/* Returns true if the text is a list with one schedule for each rank, or is empty. An empty text
+ * means that the round has the schedules of the round before. */
 static bool is_round(const char *text, size_t length, int world_size) {
     if (length == 0) return true;
     json_t *list = json_loadb(text, length, 0, NULL);
@@ -152,7 +154,7 @@ static bool is_round(const char *text, size_t length, int world_size) {
     return is_sound;
 }
 
-/* The texts of the rounds or results of the job `number`. */
+/* Checks the texts of the rounds or results of the job `number`. */
 static harpe_status check_texts(const harpe_store_file *file, bool of_rounds, int64_t number,
                                 const harpe_job_info *job, const char *id,
                                 harpe_store_report *report, harpe_error *error) {
@@ -160,7 +162,7 @@ static harpe_status check_texts(const harpe_store_file *file, bool of_rounds, in
     const char *sql = of_rounds ? "SELECT round, 0, text FROM rounds WHERE job = $1"
                                 : "SELECT round, rank, text FROM results WHERE job = $1";
     harpe_status status = harpe_sqlite_prepare(&file->view, sql, &rows, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     (void)sqlite3_bind_int64(rows, 1, number);
     while (sqlite3_step(rows) == SQLITE_ROW) {
         const char *text = sqlite3_column_blob(rows, 2);
@@ -190,22 +192,21 @@ static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, 
         return HARPE_OK;
     }
     (void)sqlite3_bind_int64(ranks, 1, number);
-    while (sqlite3_step(ranks) == SQLITE_ROW) {
+    while (sqlite3_step(ranks) == SQLITE_ROW)
         check_rank(&info, ranks, id, report);
-    }
     (void)sqlite3_reset(ranks);
     harpe_status status = check_range(file, "results", number, info.world_size, id, report, error);
-    if (!status) status = check_range(file, "ends", number, info.world_size, id, report, error);
-    if (!status) status = check_texts(file, true, number, &info, id, report, error);
-    if (!status) status = check_texts(file, false, number, &info, id, report, error);
+    if (status == HARPE_OK)
+        status = check_range(file, "ends", number, info.world_size, id, report, error);
+    if (status == HARPE_OK) status = check_texts(file, true, number, &info, id, report, error);
+    if (status == HARPE_OK) status = check_texts(file, false, number, &info, id, report, error);
     harpe_job_info_free(&info);
     return status;
 }
 
 static const char *sql_of_ranks(void) {
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++) {
+    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
         if (harpe_schema_reads[i].kind == HARPE_CHANGE_RANK) return harpe_schema_reads[i].sql;
-    }
     return "";
 }
 
@@ -214,16 +215,16 @@ static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report 
     sqlite3_stmt *jobs = NULL, *ranks = NULL;
     harpe_status status = harpe_sqlite_prepare(
         &file->view, "SELECT number, id, text FROM jobs ORDER BY number", &jobs, error);
-    if (!status) status = harpe_sqlite_prepare(&file->view, sql_of_ranks(), &ranks, error);
-    while (!status && sqlite3_step(jobs) == SQLITE_ROW) {
+    if (status == HARPE_OK)
+        status = harpe_sqlite_prepare(&file->view, sql_of_ranks(), &ranks, error);
+    while (status == HARPE_OK && sqlite3_step(jobs) == SQLITE_ROW)
         status = check_job(file, jobs, ranks, report, error);
-    }
     sqlite3_finalize(ranks);
     sqlite3_finalize(jobs);
     return status;
 }
 
-/* ---- All of it ------------------------------------------------------------------------------ */
+/* ---- All of it ------------------------------------------------------------------------------- */
 
 static harpe_status count(const harpe_store_file *file, harpe_store_report *report,
                           harpe_error *error) {
@@ -241,13 +242,13 @@ static harpe_status count(const harpe_store_file *file, harpe_store_report *repo
          &report->bytes},
     };
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0] && !status; i++) {
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0] && status == HARPE_OK; i++)
         status = harpe_sqlite_integer(&file->view, counts[i].sql, counts[i].value, error);
-    }
     return status;
 }
 
-/* What a server would refuse to start with. A row that cannot be read is told by check_pages. */
+/* Reports faults that make a server refuse to start. check_pages reports rows that cannot be read,
+ * so this function does not. */
 static void check_commits(const harpe_store_file *file, harpe_store_report *report) {
     harpe_commit_record record = {0};
     harpe_error fault;
@@ -267,7 +268,7 @@ harpe_status harpe_store_file_check(const harpe_store_file *file, harpe_store_re
     check_tables(file, report);
     size_t problems = report->problems;
     harpe_error fault;
-    if (!status &&
+    if (status == HARPE_OK &&
         (count(file, report, &fault) || check_rules(file, report, &fault) ||
          check_jobs(file, report, &fault)) &&
         problems == report->problems)

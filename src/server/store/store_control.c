@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both ends of the Unix socket beside an SQLite store. */
+/* The server's side and the client's side of the Unix socket beside an SQLite store. */
 #include "server/store/store_control.h"
 
 #include <errno.h>
@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 
-/* An address has room for 107 bytes, so the directory is named by a descriptor. */
+/* Makes an address. The path in an address has at most 107 bytes, so the directory is named by a
+ * descriptor (/proc/self/fd/N). */
 static harpe_status make_address(const char *path, struct sockaddr_un *address, int *directory,
                                  harpe_error *error) {
     char *parent = harpe_path_parent(path);
@@ -24,7 +25,7 @@ static harpe_status make_address(const char *path, struct sockaddr_un *address, 
     *directory = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
     harpe_status status = *directory < 0 ? harpe_fail_errno(error, errno, "%s", parent) : HARPE_OK;
     free(parent);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     const char *slash = strrchr(path, '/');
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s",
@@ -40,9 +41,9 @@ harpe_status harpe_store_control_listen(const char *path, int waiting, int *list
     struct sockaddr_un address;
     int directory;
     harpe_status status = make_address(path, &address, &directory, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* The mode of the socket becomes that of its name. */
+    /* bind gives the socket's mode to the file that it makes. */
     if (file < 0 || fchmod(file, 0600) != 0 ||
         bind(file, (const struct sockaddr *)&address, sizeof address) != 0 ||
         listen(file, waiting) != 0) {
@@ -71,7 +72,8 @@ void harpe_store_control_answer(int client, int file, const char *text) {
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &file, sizeof file);
     }
-    /* The message fits into an empty buffer. A client that has gone gets nothing. */
+    /* This does not block, because the message fits into the empty buffer. An error means that the
+     * client has disconnected. */
     (void)sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -109,7 +111,7 @@ harpe_status harpe_store_control_connect(const char *path, int wait_s, int *conn
     struct sockaddr_un address;
     int directory;
     harpe_status status = make_address(path, &address, &directory, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     const struct timeval limit = {.tv_sec = wait_s};
     int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (server < 0 || setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
@@ -120,15 +122,15 @@ harpe_status harpe_store_control_connect(const char *path, int wait_s, int *conn
                      ? harpe_fail(error, HARPE_NOT_FOUND, "%s: no server listens", path)
                      : harpe_fail_errno(error, errno, "%s", path);
     (void)close(directory);
-    if (status && server >= 0) (void)close(server);
-    if (!status) *connection = server;
+    if (status != HARPE_OK && server >= 0) (void)close(server);
+    if (status == HARPE_OK) *connection = server;
     return status;
 }
 
 harpe_status harpe_store_control_ask(const char *path, int wait_s, int *file, harpe_error *error) {
     int server;
     harpe_status status = harpe_store_control_connect(path, wait_s, &server, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     if (send(server, "b", 1, MSG_NOSIGNAL) != 1)
         status = harpe_fail_errno(error, errno, "%s", path);
     else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a store without being its server, and copying it. Nothing here changes the store: SQLite
- * is kept from copying the log into the file, and from removing it. */
+/* Opens and copies a store in a program that is not its server. These functions do not change the
+ * store: they prevent SQLite from copying the log into the file, and from removing the log. */
 #include "server/store/store_file.h"
 
 #include <errno.h>
@@ -12,17 +12,18 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file.h"
+#include "base/file_internal.h"
 #include "server/store/store_control.h"
 
 enum {
-    ANSWER_S = 600, /* in which a server must have made its copy */
+    ANSWER_S = 600, /* time in which a server must make its copy */
     /* The bytes of a database that SQLite locks: pending, reserved and shared. */
     LOCK_START = 0x40000000,
     LOCK_LENGTH = 512,
 };
 
-/* ---- Opening -------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 harpe_status harpe_store_lock(int file, const char *path, bool is_exclusive, harpe_error *error) {
     struct flock lock = {.l_type = is_exclusive ? F_WRLCK : F_RDLCK,
@@ -41,7 +42,7 @@ static harpe_status open_unchanging(harpe_store_file *self, const char *path, ha
     return harpe_sqlite_fail(&self->view, error);
 }
 
-/* With its log, which SQLite reads into memory; the lock is SQLite's. */
+/* Opens the store with its log. SQLite holds the lock. */
 static harpe_status open_with_log(harpe_store_file *self, const char *path, harpe_error *error) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     harpe_sqlite_read_alone(&self->view);
@@ -81,31 +82,25 @@ static harpe_status open_copy(harpe_store_file *self, int given, const char *nea
     self->copy = harpe_path_temporary(near);
     harpe_status status =
         self->copy ? harpe_store_copy_bytes(given, self->copy, error) : harpe_fail_memory(error);
-    if (status) {
+    if (status != HARPE_OK) {
         free(self->copy);
         self->copy = NULL;
         return status;
     }
     self->lock = open(self->copy, O_RDONLY | O_CLOEXEC);
-    if (self->lock >= 0) (void)harpe_temporary_lock(self->lock); /* nobody removes it */
+    if (self->lock >= 0)
+        (void)harpe_temporary_lock(self->lock); /* no program removes the copy now */
     return open_unchanging(self, self->copy, error);
 }
 
 static harpe_status open_alone(harpe_store_file *self, const char *path, harpe_error *error) {
     self->had_log = harpe_store_size_of(path, HARPE_STORE_LOG) > 0;
-    if (self->had_log || harpe_store_size_of(path, "-journal") > 0)
+    if (self->had_log || harpe_store_size_of(path, HARPE_STORE_JOURNAL) > 0)
         return open_with_log(self, path, error);
     self->lock = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (self->lock < 0) return harpe_fail_errno(error, errno, "%s", path);
     harpe_status status = harpe_store_lock(self->lock, path, false, error);
-    return status ? status : open_unchanging(self, path, error);
-}
-
-static harpe_status check_regular(const char *path, harpe_error *error) {
-    struct stat info;
-    if (stat(path, &info) != 0) return harpe_fail_errno(error, errno, "%s", path);
-    if (S_ISREG(info.st_mode)) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is not a file", path);
+    return status != HARPE_OK ? status : open_unchanging(self, path, error);
 }
 
 harpe_status harpe_store_file_open(const char *path, const char *near, harpe_store_file *out,
@@ -117,20 +112,21 @@ harpe_status harpe_store_file_open(const char *path, const char *near, harpe_sto
     char *socket = self.view.path ? harpe_store_beside(self.view.path, HARPE_STORE_CONTROL) : NULL;
     harpe_status status = HARPE_OK;
     if (!socket || !self.view.name) status = harpe_fail_memory(error);
-    if (!status) status = harpe_store_control_ask(socket, ANSWER_S, &given, error);
+    if (status == HARPE_OK) status = harpe_store_control_ask(socket, ANSWER_S, &given, error);
     if (status == HARPE_OK) {
         status = open_copy(&self, given, near, error);
     } else if (status == HARPE_NOT_FOUND) {
-        status = check_regular(self.view.path, error);
-        if (!status) status = open_alone(&self, self.view.path, error);
+        status = harpe_file_check_regular(self.view.path, error);
+        if (status == HARPE_OK) status = harpe_store_check_kinds(self.view.path, error);
+        if (status == HARPE_OK) status = open_alone(&self, self.view.path, error);
     }
     if (given >= 0) (void)close(given);
     free(socket);
     bool is_empty = false;
-    if (!status) status = harpe_sqlite_identify(&self.view, &is_empty, error);
-    if (!status && is_empty)
+    if (status == HARPE_OK) status = harpe_sqlite_identify(&self.view, &is_empty, error);
+    if (status == HARPE_OK && is_empty)
         status = harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is empty, not a store", path);
-    if (status)
+    if (status != HARPE_OK)
         harpe_store_file_close(&self);
     else
         *out = self;
@@ -147,7 +143,7 @@ void harpe_store_file_close(harpe_store_file *file) {
     *file = (harpe_store_file){.lock = -1};
 }
 
-/* ---- Copying -------------------------------------------------------------------------------- */
+/* ---- Copying --------------------------------------------------------------------------------- */
 
 static int fill(sqlite3 *from, sqlite3 *copy) {
     int result = sqlite3_exec(copy, "PRAGMA locking_mode = EXCLUSIVE", NULL, NULL, NULL);
@@ -180,6 +176,6 @@ harpe_status harpe_store_file_copy(const harpe_store_file *file, const char *tar
     else if (fsync(made) != 0)
         status = harpe_fail_errno(error, errno, "cannot write %s", target);
     (void)close(made);
-    if (status) (void)unlink(target);
+    if (status != HARPE_OK) (void)unlink(target);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts a store in the place of another one, and lets a server go on without what was lost. A
- * server that starts at any moment finds the old store or the new one, or refuses to start,
- * because the record of commits is replaced last. */
+/* Replaces a store by a backup, and lets a server continue with a store whose newest commits are
+ * lost. The record of commits is replaced last. A server that starts meanwhile finds either the old
+ * store or the new store, or refuses to start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,17 +12,19 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 #include "server/store/store_control.h"
 #include "server/store/store_file.h"
+#include "server/store/store_tool.h"
 
-/* ---- Names for what is kept ----------------------------------------------------------------- */
+/* ---- Names for what is kept ------------------------------------------------------------------ */
 
-enum { NAMES_AT_MOST = 100000 }; /* of one second */
+enum { NAMES_AT_MOST = 100000 }; /* number of names with the same second */
 
-/* True also if that is not known. */
+/* Returns true if a file has this name, or if this cannot be found out. */
 static bool is_taken(const char *name) {
-    static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG, "-journal"};
+    static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG,
+                                           HARPE_STORE_JOURNAL};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         struct stat info;
         char *one = harpe_store_beside(name, suffixes[i]);
@@ -33,8 +35,8 @@ static bool is_taken(const char *name) {
     return false;
 }
 
-/* PATH.WORD-20261122-140500, or with .2 and so on: no file of a store has that name. NULL: out of
- * memory. */
+/* Returns a name that no file of a store has, such as PATH.WORD-20261122-140500. If the name is
+ * taken, adds .2, .3 and so on. Returns NULL if memory runs out. */
 static char *name_for(const char *path, const char *word) {
     char when[32];
     struct tm local;
@@ -52,23 +54,24 @@ static char *name_for(const char *path, const char *word) {
     return NULL;
 }
 
-/* Renames PATH+suffix to KEPT+suffix (`moves`), or gives it this as a second name. It is no
- * failure if the file does not exist. */
+/* If `moves` is true, renames PATH+suffix to KEPT+suffix. Otherwise gives the file this second
+ * name. A missing file is not an error. */
 static harpe_status keep(const char *path, const char *kept, const char *suffix, bool moves,
                          harpe_error *error) {
     char *from = harpe_store_beside(path, suffix);
     char *to = harpe_store_beside(kept, suffix);
     harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
-    if (!status && (moves ? rename(from, to) : link(from, to)) != 0 && errno != ENOENT)
+    if (status == HARPE_OK && (moves ? rename(from, to) : link(from, to)) != 0 && errno != ENOENT)
         status = harpe_fail_errno(error, errno, "cannot keep %s as %s", from, to);
     free(from);
     free(to);
     return status;
 }
 
-/* ---- Restoring ------------------------------------------------------------------------------ */
+/* ---- Restoring ------------------------------------------------------------------------------- */
 
-/* If this is root, gives the store to the owner of the old one, or of its directory. */
+/* If this process runs as root, makes the owner of the old store, or of its directory, the owner of
+ * the new store. */
 static harpe_status give_to_owner(const char *path, int file, harpe_error *error) {
     struct stat info;
     char *parent = harpe_path_parent(path);
@@ -87,7 +90,7 @@ static harpe_status refuse_if_served(const char *path, harpe_error *error) {
     harpe_status status = harpe_store_control_connect(socket, 1, &connection, NULL);
     free(socket);
     if (connection >= 0) (void)close(connection);
-    if (status) return HARPE_OK; /* the lock tells the rest */
+    if (status != HARPE_OK) return HARPE_OK; /* the lock reports the reason */
     return harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open; stop it first",
                       path);
 }
@@ -96,21 +99,22 @@ static harpe_status refuse_if_served(const char *path, harpe_error *error) {
  * replaced. */
 static harpe_status set_aside(const char *path, const char *kept, harpe_error *error) {
     harpe_status status = keep(path, kept, "", false, error);
-    if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
-    if (!status) status = keep(path, kept, HARPE_STORE_LOG, true, error);
-    if (!status) status = keep(path, kept, "-journal", true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_LOG, true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_JOURNAL, true, error);
     return status;
 }
 
-/* `file` is the new database, locked: no server opens it before its record is there. */
+/* Moves the new database to the name of the store. `file` is the new database. It is locked, so no
+ * server can open it before its record is written. */
 static harpe_status exchange(const char *path, const char *temporary, int file, const char *kept,
                              const harpe_commit_record *record, harpe_error *error) {
     harpe_status status = harpe_store_lock(file, temporary, true, error);
-    if (!status) status = give_to_owner(path, file, error);
-    if (!status) status = set_aside(path, kept, error);
-    if (!status && rename(temporary, path) != 0)
+    if (status == HARPE_OK) status = give_to_owner(path, file, error);
+    if (status == HARPE_OK) status = set_aside(path, kept, error);
+    if (status == HARPE_OK && rename(temporary, path) != 0)
         status = harpe_fail_errno(error, errno, "cannot put %s in place", path);
-    if (!status) status = harpe_commit_record_make(path, record, error);
+    if (status == HARPE_OK) status = harpe_commit_record_make(path, record, error);
     char *parent = harpe_path_parent(path);
     if (parent) (void)harpe_sync_directory(parent);
     free(parent);
@@ -126,7 +130,7 @@ static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
     return status;
 }
 
-/* Locks the old store, so that no server opens it. -1: there is none. */
+/* Locks the old store, so that no server opens it. `*lock` is -1 if there is none. */
 static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
     struct stat info;
     *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -136,18 +140,18 @@ static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
     return harpe_store_lock(*lock, path, true, error);
 }
 
-/* A copy of the backup beside the store, checked; and its record. */
+/* Makes a copy of the backup beside the store, checks it, and reads its record. */
 static harpe_status prepare(const char *backup, const char *temporary, harpe_store_report *report,
                             harpe_commit_record *record, harpe_error *error) {
     harpe_store_file copy;
     bool in_use;
     harpe_status status = harpe_store_backup(backup, temporary, false, report, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     status = harpe_store_file_open(temporary, temporary, &copy, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
     if (status == HARPE_NOT_FOUND) {
-        *record = (harpe_commit_record){.id = "0"}; /* of an earlier Harpe */
+        *record = (harpe_commit_record){.id = "0"}; /* an earlier Harpe made the backup */
         status = HARPE_OK;
     }
     harpe_store_file_close(&copy);
@@ -158,11 +162,11 @@ static harpe_status replace(const char *path, const char *temporary, char *kept,
                             const harpe_commit_record *record, harpe_error *error) {
     int lock = -1;
     harpe_status status = refuse_if_served(path, error);
-    if (!status) status = lock_old(path, &lock, error);
-    int file = status ? -1 : open(temporary, O_RDWR | O_CLOEXEC);
-    if (!status && file < 0) status = harpe_fail_errno(error, errno, "%s", temporary);
-    if (!status) status = exchange(path, temporary, file, kept, record, error);
-    if (!status) status = give_record_to_owner(path, error);
+    if (status == HARPE_OK) status = lock_old(path, &lock, error);
+    int file = status != HARPE_OK ? -1 : open(temporary, O_RDWR | O_CLOEXEC);
+    if (status == HARPE_OK && file < 0) status = harpe_fail_errno(error, errno, "%s", temporary);
+    if (status == HARPE_OK) status = exchange(path, temporary, file, kept, record, error);
+    if (status == HARPE_OK) status = give_record_to_owner(path, error);
     if (file >= 0) (void)close(file);
     if (lock >= 0) (void)close(lock);
     return status;
@@ -175,24 +179,25 @@ harpe_status harpe_store_restore(const char *path, const char *backup, char **re
     char *temporary = real ? harpe_path_temporary(real) : NULL;
     char *kept = real ? name_for(real, "replaced") : NULL;
     harpe_status status = real && temporary && kept ? HARPE_OK : harpe_fail_memory(error);
-    if (!status) status = refuse_if_served(real, error);
-    if (!status) {
+    if (status == HARPE_OK) status = refuse_if_served(real, error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
+    if (status == HARPE_OK) {
         harpe_temporary_sweep(real);
         bool was_there = access(real, F_OK) == 0;
         status = prepare(backup, temporary, report, &record, error);
-        if (!status) status = replace(real, temporary, kept, &record, error);
+        if (status == HARPE_OK) status = replace(real, temporary, kept, &record, error);
         (void)unlink(temporary);
         *replaced = status || !was_there ? NULL : kept;
     }
-    if (status || *replaced != kept) free(kept);
+    if (status != HARPE_OK || *replaced != kept) free(kept);
     free(temporary);
     free(real);
     return status;
 }
 
-/* ---- Going on without what was lost --------------------------------------------------------- */
+/* ---- Going on without what was lost ---------------------------------------------------------- */
 
-/* For a store of which nothing is left. Renames the files beside it. */
+/* Renames the remaining files of a store whose database is gone. */
 static harpe_status accept_nothing(const char *path, const char *kept, int64_t *missing,
                                    harpe_error *error) {
     harpe_commit_record beside;
@@ -202,34 +207,36 @@ static harpe_status accept_nothing(const char *path, const char *kept, int64_t *
         return harpe_fail(error, HARPE_NOT_FOUND,
                           "%.600s: there is no store, and nothing is left of one", path);
     harpe_status status = keep(path, kept, HARPE_STORE_LOG, true, error);
-    if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, true, error);
     return status;
 }
 
-/* The server will write over the log behind its last sound commit. */
+/* Copies the log, because the server will overwrite the part of the log after its last intact
+ * commit. */
 static harpe_status copy_log(const char *path, const char *kept, harpe_error *error) {
     char *from = harpe_store_beside(path, HARPE_STORE_LOG);
     char *to = harpe_store_beside(kept, HARPE_STORE_LOG);
     int log = from ? open(from, O_RDONLY | O_CLOEXEC) : -1;
     harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
-    if (!status && log >= 0) status = harpe_store_copy_bytes(log, to, error);
+    if (status == HARPE_OK && log >= 0) status = harpe_store_copy_bytes(log, to, error);
     if (log >= 0) (void)close(log);
     free(from);
     free(to);
     return status;
 }
 
-/* Finds what the next server starts from. A log that does not belong to the file is not used. */
+/* Finds the state with which the next server starts. A log that does not belong to the file is not
+ * used. */
 static harpe_status find_rest(const char *path, harpe_commit_record *here, bool *uses_log,
                               int64_t *missing, harpe_error *error) {
     harpe_store_file file;
     harpe_commit_record beside;
     bool in_use;
     harpe_status status = harpe_store_file_open(path, path, &file, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     if (file.is_in_use)
         status = harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open", path);
-    if (!status) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
+    if (status == HARPE_OK) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
     if (status == HARPE_NOT_FOUND) status = HARPE_OK;
     *missing = -1;
     *uses_log = true;
@@ -248,15 +255,15 @@ static harpe_status accept_rest(const char *path, const char *kept, int64_t *com
     harpe_commit_record here = {.id = "0"};
     bool uses_log;
     harpe_status status = find_rest(path, &here, &uses_log, missing, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     *commits = here.commits;
     if (*missing == 0 && uses_log) return HARPE_OK;
     status =
         uses_log ? copy_log(path, kept, error) : keep(path, kept, HARPE_STORE_LOG, true, error);
-    if (!status) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
     here.base = 0;
-    if (!status) status = harpe_commit_record_make(path, &here, error);
-    return status ? status : give_record_to_owner(path, error);
+    if (status == HARPE_OK) status = harpe_commit_record_make(path, &here, error);
+    return status != HARPE_OK ? status : give_record_to_owner(path, error);
 }
 
 harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
@@ -264,13 +271,14 @@ harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits,
     char *real = harpe_store_real_path(path);
     char *name = real ? name_for(real, "before-accept") : NULL;
     harpe_status status = name ? refuse_if_served(real, error) : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
     *commits = 0;
-    if (!status)
+    if (status == HARPE_OK)
         status = harpe_store_size_of(real, "") > 0
                      ? accept_rest(real, name, commits, missing, error)
                      : accept_nothing(real, name, missing, error);
     *kept = NULL;
-    if (!status && *missing != 0)
+    if (status == HARPE_OK && *missing != 0)
         *kept = name;
     else
         free(name);

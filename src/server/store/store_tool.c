@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backups and checks of SQLite stores, beside a server or without one. */
+/* Makes backups of SQLite stores and checks them, while a server runs or without a server. */
 #include "server/store/store_tool.h"
 
 #include <errno.h>
@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_parts.h"
+#include "base/file_internal.h"
 #include "server/store/store_file.h"
 
-/* ---- Checks --------------------------------------------------------------------------------- */
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* A copy that the server makes is put here meanwhile. */
+/* Returns a file name for the temporary copy of a store that a server has open. */
 static char *scratch_place(void) {
     const char *directory = getenv("TMPDIR");
     return harpe_path_join(directory && *directory ? directory : "/tmp", "/", "harpe-store-check");
@@ -29,13 +29,13 @@ harpe_status harpe_store_examine(const char *path, harpe_store_report *report, h
     harpe_temporary_sweep(near);
     harpe_status status = harpe_store_file_open(path, near, &file, error);
     free(near);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     status = harpe_store_file_check(&file, report, error);
     harpe_store_file_close(&file);
     return status;
 }
 
-/* ---- Backups -------------------------------------------------------------------------------- */
+/* ---- Backups --------------------------------------------------------------------------------- */
 
 static harpe_status check_target(const char *target, bool replaces, harpe_error *error) {
     struct stat info;
@@ -48,11 +48,15 @@ static harpe_status check_target(const char *target, bool replaces, harpe_error 
                       "%.600s: the file exists already; use another name, or --force", target);
 }
 
-/* A name of the store itself, or of a file beside it that belongs to it. */
+/* Returns true if `target` is the store itself, or a file that belongs to the store. */
 static bool is_of_store(const char *target, const char *path) {
-    static const char *const suffixes[] = {"",        HARPE_STORE_LOG,     HARPE_STORE_COMMITS,
-                                           "-shm",    HARPE_STORE_CONTROL, HARPE_STORE_SNAPSHOT,
-                                           "-journal"};
+    static const char *const suffixes[] = {"",
+                                           HARPE_STORE_LOG,
+                                           HARPE_STORE_COMMITS,
+                                           HARPE_STORE_MEMORY,
+                                           HARPE_STORE_CONTROL,
+                                           HARPE_STORE_SNAPSHOT,
+                                           HARPE_STORE_JOURNAL};
     bool is_one = false;
     size_t length = strlen(path);
     if (strncmp(target, path, length) != 0) return false;
@@ -61,13 +65,14 @@ static bool is_of_store(const char *target, const char *path) {
     return is_one;
 }
 
-/* A backup in the place of the store would take it away from its server. */
+/* Refuses a target that is the store, because the backup would replace the file that the server has
+ * open. */
 static harpe_status refuse_store_as_target(const char *path, const char *target,
                                            harpe_error *error) {
     char *store = harpe_store_real_path(path);
     char *there = harpe_store_real_path(target);
     harpe_status status = store && there ? HARPE_OK : harpe_fail_memory(error);
-    if (!status && is_of_store(there, store))
+    if (status == HARPE_OK && is_of_store(there, store))
         status = harpe_fail(error, HARPE_ALREADY_EXISTS,
                             "%.600s: is a file of the store itself; use another name", target);
     free(store);
@@ -75,12 +80,12 @@ static harpe_status refuse_store_as_target(const char *path, const char *target,
     return status;
 }
 
-/* The copy gets its name only now that all of it is on disk. */
+/* Renames the copy to `target`. Call it when the whole copy is on disk. */
 static harpe_status put_in_place(const char *temporary, const char *target, bool replaces,
                                  harpe_error *error) {
     unsigned flags = replaces ? 0 : RENAME_NOREPLACE;
     int failure = renameat2(AT_FDCWD, temporary, AT_FDCWD, target, flags) == 0 ? 0 : errno;
-    if (failure == EINVAL && !replaces) { /* a file system that cannot do that */
+    if (failure == EINVAL && !replaces) { /* the file system does not support this call */
         failure = link(temporary, target) == 0 ? 0 : errno;
         if (!failure) (void)unlink(temporary);
     }
@@ -99,18 +104,18 @@ static harpe_status refuse_problems(const char *path, const harpe_store_report *
                       first);
 }
 
-/* What was read is copied, and the copy is checked. */
+/* Copies the store and checks the copy. */
 static harpe_status copy_and_check(const harpe_store_file *file, const char *temporary,
                                    harpe_store_report *report, harpe_error *error) {
     harpe_store_file copy;
     harpe_status status = harpe_store_file_copy(file, temporary, error);
-    if (status) return status;
+    if (status != HARPE_OK) return status;
     status = harpe_store_file_open(temporary, temporary, &copy, error);
-    if (!status) {
+    if (status == HARPE_OK) {
         status = harpe_store_file_check(&copy, report, error);
         harpe_store_file_close(&copy);
     }
-    if (!status) status = refuse_problems(file->view.name, report, error);
+    if (status == HARPE_OK) status = refuse_problems(file->view.name, report, error);
     report->is_in_use = file->is_in_use;
     return status;
 }
@@ -125,19 +130,19 @@ harpe_status harpe_store_backup(const char *path, const char *target, bool repla
                                 harpe_store_report *report, harpe_error *error) {
     harpe_store_file file;
     harpe_status status = refuse_store_as_target(path, target, error);
-    if (!status) status = check_target(target, replaces, error);
-    if (status) return status;
+    if (status == HARPE_OK) status = check_target(target, replaces, error);
+    if (status != HARPE_OK) return status;
     char *temporary = harpe_path_temporary(target);
     if (!temporary) return harpe_fail_memory(error);
     harpe_temporary_sweep(target);
     status = harpe_store_file_open(path, target, &file, error);
-    if (!status) {
+    if (status == HARPE_OK) {
         status = check_missing(&file, error);
-        if (!status) status = copy_and_check(&file, temporary, report, error);
+        if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, error);
         harpe_store_file_close(&file);
     }
-    if (!status) status = put_in_place(temporary, target, replaces, error);
-    if (status) (void)unlink(temporary);
+    if (status == HARPE_OK) status = put_in_place(temporary, target, replaces, error);
+    if (status != HARPE_OK) (void)unlink(temporary);
     free(temporary);
     return status;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs each forward and backward of a pipeline-parallel job at the clock that `harpe serve` says,
-and tells the server what they took.
+"""Runs each forward and backward of a pipeline-parallel job at the clock that `harpe serve`
+chooses, and reports measured times and energies to the server.
 
     optimizer = PipelineFrequencyOptimizer(rank, dp_rank, pp_rank, tp_rank, device_id, dp_degree,
                                            pp_degree, tp_degree, world_size, server_url)
@@ -13,8 +13,8 @@ and tells the server what they took.
         optimizer.on_step_end()
     optimizer.close()
 
-In harpe.integrations are adapters that make these calls inside a training framework. What server
-and schedulers need is in `common` and `server`; neither loads this optimizer.
+The adapters in harpe.integrations make these calls inside a training framework. The modules
+`common` and `server` hold what the server and its schedulers need; they do not load this optimizer.
 """
 from __future__ import annotations
 

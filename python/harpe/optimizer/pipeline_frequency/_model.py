@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checked data in the manner of pydantic 1, without pydantic: what the models of common.py are made
-of. Fields are annotations; conversions and their words are the server's (src/pfo/fields.c), so that
-a model that Python accepts is one that the server accepts."""
+"""Checks data in the manner of pydantic 1, without pydantic: the base of the models in common.py.
+Annotations declare the fields. The conversions and their messages are those of the server
+(src/pfo/fields.c), so that Python and the server accept the same models."""
 from __future__ import annotations
 
 import copy
@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Dict, Iterator, List, Tuple, Type, TypeVar, Un
 _Place = Tuple[Union[str, int], ...]
 _Self = TypeVar("_Self", bound="Model")
 
-_INT_LIMITS = (-2 ** 31, 2 ** 31 - 1)  # what the server's integers hold
+_INT_LIMITS = (-2 ** 31, 2 ** 31 - 1)  # the range of the server's integers
 _INT_TEXT = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _FLOAT_TEXT = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _UNREADABLE = object()
 
 
 class ValidationError(ValueError):
-    """What is wrong with every bad field of a model, in one line; errors() has it as data."""
+    """Describes every wrong field of a model in one line. errors() returns the same as data."""
 
     def __init__(self, model: str, problems: List[Dict[str, Any]]) -> None:
         self.model = model
@@ -33,12 +33,13 @@ class ValidationError(ValueError):
             f"{_shown(problem['loc'])}: {problem['msg']}" for problem in problems))
 
     def errors(self) -> List[Dict[str, Any]]:
-        """One {"loc", "msg", "type"} for each bad field, as the server answers them."""
+        """Returns one {"loc", "msg", "type"} for each wrong field, in the form of the server's
+        answers."""
         return copy.deepcopy(self._problems)
 
 
 def _shown(place: _Place) -> str:
-    """("frequencies", 3, 1) as "frequencies[3][1]"."""
+    """Formats ("frequencies", 3, 1) as "frequencies[3][1]"."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}"
                    for part in place).lstrip(".")
 
@@ -47,12 +48,13 @@ def _shown(place: _Place) -> str:
 
 @functools.lru_cache(maxsize=None)
 def _shape(wanted: Any) -> Tuple[Any, Tuple[Any, ...]]:
-    """List[int] as (list, (int,))."""
+    """Splits List[int] into (list, (int,))."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
 
 class _Reader:
-    """Converts values to what the annotations say and gathers what cannot be converted."""
+    """Converts values to the types of the annotations and collects the values that cannot be
+    converted."""
 
     def __init__(self) -> None:
         self.problems: List[Dict[str, Any]] = []
@@ -133,7 +135,7 @@ class _Reader:
             return self.refuse(place, "type_error.list", "value is not a valid list")
         values = list(value)
         if item is float and all(type(v) is float and math.isfinite(v) for v in values):
-            return values  # by far the most there is
+            return values  # this is by far the most frequent case
         return [self.read(item, one, place + (index,)) for index, one in enumerate(values)]
 
     def _read_tuple(self, parts: Tuple[Any, ...], value: Any, place: _Place) -> Any:
@@ -167,10 +169,11 @@ class _Reader:
 # ---- Models ----
 
 class Model:
-    """A model is made from keywords; wrong ones raise one ValidationError that lists every bad
-    field, unknown ones are ignored. Assigning to a field afterwards is not checked."""
+    """The base of all models. A model is created from keywords. Wrong keywords raise one
+    ValidationError that lists every wrong field; unknown keywords are ignored. A later assignment
+    to a field is not checked."""
 
-    _minimum: ClassVar[Dict[str, int]] = {}  # of integer fields
+    _minimum: ClassVar[Dict[str, int]] = {}  # least values of integer fields
     _left_out: ClassVar[Tuple[str, ...]] = ()  # fields that are not written while they are None
 
     def __init__(self, **values: Any) -> None:
@@ -197,12 +200,12 @@ class Model:
                 reader.refuse(place + (name,), "assertion_error", message)
 
     def _complaints(self) -> Iterator[Tuple[str, str]]:
-        """(field, what is wrong) of what one field alone does not show."""
+        """Yields (field, message) for mistakes that involve several fields."""
         return iter(())
 
     @classmethod
     def _kinds(cls) -> Dict[str, Any]:
-        """Fields and what they are to be, in the order in which they are written."""
+        """Returns the fields and their expected types, in the order in which they are written."""
         if "_kinds_found" not in cls.__dict__:
             hints = typing.get_type_hints(cls)
             cls._kinds_found = {  # type: ignore[attr-defined]
@@ -212,7 +215,7 @@ class Model:
 
     @classmethod
     def parse_obj(cls: Type[_Self], obj: Any) -> _Self:
-        """From what json.loads() gives."""
+        """Creates a model from the result of json.loads()."""
         if "__root__" in cls._kinds() and not (isinstance(obj, Mapping) and "__root__" in obj):
             return cls(__root__=obj)
         if isinstance(obj, cls):
@@ -225,7 +228,7 @@ class Model:
 
     @classmethod
     def parse_raw(cls: Type[_Self], b: Union[str, bytes]) -> _Self:
-        """From JSON."""
+        """Creates a model from a JSON text."""
         try:
             obj = json.loads(b)
         except (ValueError, RecursionError) as error:
@@ -236,7 +239,7 @@ class Model:
 
     @classmethod
     def parse_file(cls: Type[_Self], path: Union[str, os.PathLike[str]]) -> _Self:
-        """From a JSON file."""
+        """Creates a model from a JSON file."""
         with open(path, "rb") as file:
             data = file.read()
         try:
@@ -245,17 +248,17 @@ class Model:
             raise ValidationError(f"{os.fspath(path)}: {error.model}", error.errors()) from None
 
     def dict(self) -> Dict[str, Any]:
-        """Fields and values as plain dictionaries, lists and numbers; the lists are copies."""
+        """Returns fields and values as plain dictionaries, copied lists, and numbers."""
         return {name: _plain(self.__dict__[name]) for name in self._kinds()
                 if name not in self._left_out or self.__dict__[name] is not None}
 
     def json(self, **dumps_arguments: Any) -> str:
-        """As JSON; the arguments are those of json.dumps()."""
+        """Returns the model as JSON. The arguments are those of json.dumps()."""
         values = self.dict()
         return json.dumps(values.get("__root__", values), **dumps_arguments)
 
     def copy(self: _Self) -> _Self:
-        """Another one, whose lists are its own."""
+        """Returns a copy that has its own lists."""
         return copy.deepcopy(self)
 
     def __eq__(self, other: object) -> bool:

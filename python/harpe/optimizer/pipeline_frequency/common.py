@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server, clients and schedulers of the pipeline frequency optimizer say to each other: the
+"""The data that server, clients and schedulers of the pipeline frequency optimizer exchange: the
 models, their JSON, and the files that the server dumps. Needs neither libharpe nor pydantic."""
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class PFOServerSettings:
 
     Attributes:
         scheduler: The scheduler's class.
-        scheduler_args: What it was given besides job, ranks and settings.
+        scheduler_args: Its arguments besides job, ranks and settings.
         log_level: "DEBUG", "INFO", "WARNING" or "ERROR".
         dump_data: Whether the server dumps ranks, schedules and results.
-        dump_dir: Where to.
-        max_job_idle_time: After so many seconds without a request a job is forgotten.
+        dump_dir: The directory of these files.
+        max_job_idle_time: The server removes a job after this many seconds without a request.
     """
 
     scheduler: Any = "PointSolution"
@@ -51,14 +51,14 @@ class JobInfo(Model):
     """A training job.
 
     Attributes:
-        job_id: Chosen by the server: empty in a JobInfo that is made to be sent.
+        job_id: Assigned by the server. Empty in a JobInfo that a client sends.
         pp_degree: Pipeline parallel degree, 1 or more.
         dp_degree: Data parallel degree, 1 or more.
         tp_degree: Tensor parallel degree, 1 or more.
-        world_size: Their product.
+        world_size: The product of the three degrees.
         job_metadata: Text that describes the job and becomes part of its id.
-        job_key: Harpe's own: ranks that register with the same key (1 to 256 bytes) get the same
-            job. Written only where it is set.
+        job_key: An extension of Harpe: ranks that register with the same key (1 to 256 bytes) get
+            the same job. Written only if it is set.
     """
 
     job_id: str = ""
@@ -82,7 +82,7 @@ class JobInfo(Model):
 
 
 class RankInfo(Model):
-    """One rank of a job: its place, and what its GPU can do.
+    """One rank of a job: its place, and the clocks of its GPU.
 
     Attributes:
         rank: Number in the whole job.
@@ -105,7 +105,7 @@ class FrequencySchedule(Model):
     """A rank's clocks for one iteration.
 
     Attributes:
-        rank: Whose.
+        rank: The rank.
         frequencies: (instruction, MHz) in the order in which the rank runs them; 0 MHz leaves the
             clock alone.
     """
@@ -117,12 +117,12 @@ class FrequencySchedule(Model):
 
 
 class ProfilingResult(Model):
-    """What one rank measured while it ran one schedule.
+    """The measurements of one rank under one schedule.
 
     Attributes:
-        rank: Whose.
-        iter_time: Of each iteration, in s.
-        iter_energy: Of each iteration, in J.
+        rank: The rank.
+        iter_time: Time of each iteration, in s.
+        iter_energy: Energy of each iteration, in J.
         time_breakdown: {instruction: [[s of each such instruction of iteration 0], ...]}.
         energy_breakdown: The same in J.
     """
@@ -162,15 +162,16 @@ class OfflineProfilingResult(Model):
     _minimum = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0}
 
     def _rows(self) -> Iterator[Tuple[Any, ...]]:
-        """Lines of a profile: all of forward, then all of backward."""
+        """Returns the rows of this result in a profile: all rows of forward, then all rows of
+        backward."""
         place = (self.rank, self.dp_rank, self.pp_rank, self.tp_rank, self.pp_rank)
         for name, times, energies in (
                 ("forward", self.forward_time, self.forward_energy),
                 ("backward", self.backward_time, self.backward_energy)):
             alone = times.keys() ^ energies.keys()
             if alone:
-                raise ValueError(f"rank {self.rank}: {name} at {min(alone)} MHz has a time or an "
-                                 "energy and not both")
+                raise ValueError(f"rank {self.rank}: {name} at {min(alone)} MHz has only a time "
+                                 "or only an energy, but needs both")
             for frequency, time in times.items():
                 yield (*place, name, frequency, time, energies[frequency])
 
@@ -181,8 +182,8 @@ class InstructionProfilingResult(Model):
     __root__: List[OfflineProfilingResult]
 
     def to_csv(self, filepath: str) -> None:
-        """Writes a profile (harpe-profile(5)) of columns rank, dp_rank, pp_rank, tp_rank, stage,
-        instruction, frequency (MHz), time (s) and energy (J), whole or not at all.
+        """Writes a profile (harpe-profile(5)) with the columns rank, dp_rank, pp_rank, tp_rank,
+        stage, instruction, frequency (MHz), time (s) and energy (J), whole or not at all.
 
         Raises:
             ValueError: `filepath` does not end in .csv, or a clock has a time and no energy.
@@ -210,7 +211,7 @@ class _ProfilingResultList(Model):
 
 
 def _write_whole(path: str, text: str) -> None:
-    """The file is there with all of `text`, or as it was before."""
+    """Replaces the file: afterwards it has all of `text`, or its old content if writing fails."""
     directory, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
     try:
@@ -231,32 +232,32 @@ def _save(models: Model, directory: str, name: str) -> None:
 
 
 async def save_prof(data: Sequence[ProfilingResult], directory: str, schedule_num: int) -> None:
-    """Writes DIRECTORY/SCHEDULE_NUM.prof.json, whole or not at all; makes the directory."""
+    """Writes DIRECTORY/SCHEDULE_NUM.prof.json, whole or not at all. Creates the directory."""
     _save(_ProfilingResultList(__root__=data), directory, f"{schedule_num}.prof.json")
 
 
 def load_prof(directory: str, schedule_num: int) -> List[ProfilingResult]:
-    """Reads what save_prof, or the server, has written."""
+    """Reads a file that save_prof or the server has written."""
     path = os.path.join(directory, f"{schedule_num}.prof.json")
     return _ProfilingResultList.parse_file(path).__root__
 
 
 async def save_sched(data: Sequence[FrequencySchedule], directory: str, schedule_num: int) -> None:
-    """Writes DIRECTORY/SCHEDULE_NUM.sched.json, whole or not at all; makes the directory."""
+    """Writes DIRECTORY/SCHEDULE_NUM.sched.json, whole or not at all. Creates the directory."""
     _save(_FrequencyScheduleList(__root__=data), directory, f"{schedule_num}.sched.json")
 
 
 def load_sched(directory: str, schedule_num: int) -> List[FrequencySchedule]:
-    """Reads what save_sched, or the server, has written."""
+    """Reads a file that save_sched or the server has written."""
     path = os.path.join(directory, f"{schedule_num}.sched.json")
     return _FrequencyScheduleList.parse_file(path).__root__
 
 
 async def save_ranks(data: Sequence[RankInfo], directory: str) -> None:
-    """Writes DIRECTORY/ranks.json, whole or not at all; makes the directory."""
+    """Writes DIRECTORY/ranks.json, whole or not at all. Creates the directory."""
     _save(_RankInfoList(__root__=data), directory, "ranks.json")
 
 
 def load_ranks(directory: str) -> List[RankInfo]:
-    """Reads what save_ranks, or the server, has written."""
+    """Reads a file that save_ranks or the server has written."""
     return _RankInfoList.parse_file(os.path.join(directory, "ranks.json")).__root__

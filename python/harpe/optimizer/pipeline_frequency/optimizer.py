@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PipelineFrequencyOptimizer: the callback that a training process holds. Following the schedule,
-measuring, and the conversation with the server are libharpe's; here the ranks find each other, and
-Python's events become its calls at the least cost."""
+"""PipelineFrequencyOptimizer, the callback of a training process. libharpe follows the schedule,
+measures, and communicates with the server. This module brings the ranks together and passes
+Python's events to libharpe at the least cost."""
 from __future__ import annotations
 
 import ctypes as C
@@ -17,14 +17,14 @@ from harpe import _bindings as b
 from harpe import distributed
 from harpe._cuda import Synchronizer, stream_address, synchronizer
 from harpe._library import (InvalidArgumentError, UnavailableError, abandon_in_children, call,
-                            encoded, lib, log_to, member, report)
+                            call_at_end_of_worker, encoded, lib, log_to, member, report)
 from harpe.callback import Callback
 
 __all__ = ["PipelineFrequencyOptimizer", "PipelineFrequencyStatus"]
 
 _LOGGER = "harpe.pipeline_frequency"
 _MARKS = {"host": b.HARPE_MARK_HOST, "stream": b.HARPE_MARK_STREAM,
-          "synchronized": b.HARPE_MARK_HOST}  # waits here, so that its errors reach the user
+          "synchronized": b.HARPE_MARK_HOST}  # Python waits, so that errors reach the user
 _STATES = {b.HARPE_PFO_REGISTERING: "registering", b.HARPE_PFO_WAITING: "waiting",
            b.HARPE_PFO_MEASURING: "measuring", b.HARPE_PFO_REPORTING: "reporting",
            b.HARPE_PFO_OFF: "off"}
@@ -33,17 +33,17 @@ _LOOK_FOR_SIGNALS_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class PipelineFrequencyStatus:
-    """What an optimizer is doing.
+    """The current state of an optimizer.
 
     state: "registering" (the server is not reached yet), "waiting" (for a schedule), "measuring",
         "reporting", or "off" (given up or closed).
     job_id: Chosen by the server; "" until registered.
-    round: Of the schedule that the next step runs; -1: there is none yet.
-    steps: Begun so far.
-    misfits: Steps that did not fit their schedule.
-    reconnects: Times that the server was away and came back.
-    clock_writes: Times that the GPU's clock was changed.
-    clock_failures: Times that the driver refused to.
+    round: Round of the schedule that the next step runs; -1 if there is no schedule yet.
+    steps: Number of steps begun.
+    misfits: Number of steps that did not fit their schedule.
+    reconnects: Number of times that the connection to the server was lost and restored.
+    clock_writes: Number of changes of the GPU's clock.
+    clock_failures: Number of changes that the driver refused.
     """
 
     state: str
@@ -57,15 +57,15 @@ class PipelineFrequencyStatus:
 
 
 class _Names(Dict[str, bytes]):
-    """Instructions' names as C wants them; each is encoded once."""
+    """Converts instruction names to C strings and keeps them, so that each is encoded once."""
 
     def __missing__(self, name: str) -> bytes:
         return self.setdefault(name, name.encode("utf-8"))
 
 
 class _Handle:
-    """The C optimizer, while there is one. It does not know its owner, so that it can be freed
-    after that is gone."""
+    """Holds the C optimizer while it exists. It has no reference to its owner, so that the C
+    optimizer can be freed after the owner has gone."""
 
     __slots__ = ("address", "__weakref__")
 
@@ -84,19 +84,20 @@ class _Handle:
             lib.harpe_pipeline_frequency_free(address)
 
     def abandon(self) -> None:
-        """In a forked child: threads, controller and GPU are the parent's."""
+        """Forgets the C optimizer in a forked child: threads, controller and GPU belong to the
+        parent."""
         self.address = None
 
 
 def _quick(function: Any) -> Callable[..., None]:
-    """A function that never blocks, called without giving up Python's lock: another thread that
-    took it would keep the training thread waiting for 5 ms."""
+    """Declares a function that never blocks and that is called without releasing Python's lock. If
+    the lock were released, another thread that takes it could delay the training thread by 5 ms."""
     address = C.cast(function, C.c_void_p).value or 0
     return C.PYFUNCTYPE(function.restype, *function.argtypes)(address)
 
 
 def _broadcast(_user: Optional[int], data: Any, size: int, error: Any) -> int:
-    """Called from C: sends the bytes at `data` of rank 0 to all ranks."""
+    """Sends the bytes at `data` of rank 0 to all ranks. C calls this function."""
     try:
         brought = distributed.broadcast(C.string_at(data, size))
         C.memmove(data, brought.ljust(size, b"\0"), size)
@@ -106,8 +107,8 @@ def _broadcast(_user: Optional[int], data: Any, size: int, error: Any) -> int:
 
 
 class _Meeting:
-    """How the ranks find each other. If they use a broadcast, every rank must take part in it,
-    also a rank that fails earlier, because the others would wait for it."""
+    """Decides how the ranks find each other. If they use a broadcast, every rank must take part in
+    it, even a rank that fails earlier, because the other ranks would wait for it."""
 
     def __init__(self, job_key: Optional[str], world_size: int) -> None:
         self.key = job_key
@@ -115,7 +116,7 @@ class _Meeting:
         if job_key is not None or world_size <= 1 or self.broadcasts:
             return
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-        # torchrun without --rdzv-id and --standalone calls every run "none".
+        # torchrun without --rdzv-id and --standalone uses the run id "none" for every run.
         self.key = run if run not in ("", "none") else os.environ.get("SLURM_JOB_ID") or None
         if self.key is None:
             raise InvalidArgumentError(
@@ -124,40 +125,45 @@ class _Meeting:
                 "give all of them the same job_key", b.HARPE_INVALID_ARGUMENT)
 
     def hand_over(self, options: b.harpe_pipeline_frequency_options) -> None:
-        """From here on, the C library takes part."""
+        """Leaves the broadcast to the C library from here on."""
         options.job_key = encoded(self.key)
         if self.broadcasts:
             options.broadcast = member(b.harpe_pipeline_frequency_options, "broadcast", _broadcast)
         self.broadcasts = False
 
     def miss(self) -> None:
-        """Takes part with an empty message."""
+        """Takes part in the broadcast with an empty message."""
         if self.broadcasts:
             distributed.broadcast(b"")
 
 
 def _or_none_at_all(value: Optional[float]) -> float:
-    """For C, 0 is the default and below 0 is 0."""
+    """Converts a value for C, where 0 means the default and a value below 0 means 0."""
     return 0 if value is None else -1 if value == 0 else value
 
 
 class PipelineFrequencyOptimizer(Callback):
     """Gets this rank's frequency schedule from the server, runs each instruction at its clock,
-    measures the instructions and reports them, for as long as the server has new schedules. Give it
-    every step and every instruction of the training loop.
+    measures the instructions and reports the measurements, as long as the server has new schedules.
+    Call it for every step and every instruction of the training loop.
 
-    It does not wait for the server and never stops training. What goes wrong after construction
-    (the server away, the driver refusing, a step that does not fit its schedule) is logged once per
-    cause under "harpe.pipeline_frequency", by a thread of its own; training goes on at the highest
-    clocks or with the last schedule. With strict=True a step that does not fit raises as well.
+    It does not wait for the server and never stops training. A failure after construction (the
+    server does not answer, the driver refuses a call, a step does not fit its schedule) is logged
+    once per cause under "harpe.pipeline_frequency" by a separate thread. Training then goes on at
+    the highest clocks or with the last schedule. With strict=True, a step that does not fit also
+    raises an exception.
 
-    The GPU's clocks are set by a controller process, which puts back what it found after close() or
-    on_train_end(), when the object is collected, at the end of the process, and however else the
-    process dies. The object belongs to the process that made it: in a forked child, or unpickled in
-    a spawned one, its events do nothing.
+    A controller process sets the GPU's clocks. It restores the original clocks after close() or
+    on_train_end(), when the object is garbage collected, at the end of the process, and when the
+    process is killed. The server is informed that the training of this rank has ended, also when an
+    exception or Ctrl-C ends the process, but not when a signal kills the process. At the end of the
+    process, this takes at most a second and comes after the traceback.
+
+    The object belongs to the process that created it: in a forked child, or unpickled in a spawned
+    process, its events do nothing.
     """
 
-    _handle = _Handle()  # of an unpickled copy
+    _handle = _Handle()  # for an unpickled copy
 
     def __init__(self, rank: int, dp_rank: int, pp_rank: int, tp_rank: int, device_id: int,
                  dp_degree: int, pp_degree: int, tp_degree: int, world_size: int, server_url: str,
@@ -178,24 +184,27 @@ class PipelineFrequencyOptimizer(Callback):
             0 registers the job, waits at most 3 s for the server, and broadcasts the job's id (or
             a key, if the server does not answer); otherwise the key is the run id of torchrun, or
             Slurm's job id.
-        token: the server's, if it wants one; None: $HARPE_TOKEN.
-        ca_file: certificates to check a server with TLS by; None: the system's.
-        strict: a GPU that is missing or not to be controlled is an error here, and a step that does
-            not fit its schedule raises InvalidArgumentError in on_instruction_begin or on_step_end.
-        mark: when an instruction begins and ends. "host": when it is enqueued. "stream": when the
-            CUDA stream comes there. "synchronized": after waiting for the GPU, at every event.
-        stream: for "stream", a stream or its address; None: the one PyTorch works on now.
-        synchronize: for "synchronized", what waits; None: torch.cuda.synchronize(device_id).
-        iterations: steps that are measured for each report, from 1 on.
-        warmup_iterations: steps under a new schedule before that, from 0 on.
-        leave_clocks_alone: only measure.
-        minimum_dwell_s: s between two changes of the clock at least; None: 0.01.
-        poll_interval_s: s between two looks of the controller for changes; None: 20e-6; 0: it
-            sleeps until it is woken, a system call per change.
+        token: the server's token, if the server requires one; None: $HARPE_TOKEN.
+        ca_file: certificates with which a server with TLS is checked; None: the system's.
+        strict: the constructor raises an error if the GPU is missing or cannot be controlled. A
+            step that does not fit its schedule raises InvalidArgumentError in
+            on_instruction_begin or on_step_end.
+        mark: the moments at which an instruction begins and ends. "host": when it is enqueued.
+            "stream": when the CUDA stream reaches it. "synchronized": after waiting for the GPU, at
+            every event.
+        stream: for "stream", a stream or its address; None: PyTorch's current stream.
+        synchronize: for "synchronized", a function that waits for the GPU; None:
+            torch.cuda.synchronize(device_id).
+        iterations: steps that are measured for each report, at least 1.
+        warmup_iterations: steps under a new schedule before the measured ones, at least 0.
+        leave_clocks_alone: only measures, and changes no clock.
+        minimum_dwell_s: least time in s between two changes of the clock; None: 0.01.
+        poll_interval_s: time in s after which the controller checks again for changes; None: 20e-6;
+            0: the controller sleeps until it is woken, which costs a system call per change.
 
-        Raises ValueError for values outside of these, and when several ranks have no way to find
-        each other; HarpeError for what else stands in the way. A collective call where it
-        broadcasts: all ranks make one.
+        Raises ValueError for values outside these ranges, and if several ranks have no way to find
+        each other; HarpeError for other failures. If the constructor uses a broadcast, it is a
+        collective call: all ranks must call it.
         """
         meeting = _Meeting(job_key, world_size)
         try:
@@ -238,6 +247,7 @@ class PipelineFrequencyOptimizer(Callback):
             raise
         handle.open(options)
         self._finalizer = weakref.finalize(self, handle.close)
+        call_at_end_of_worker(handle.close)
         self._handle = handle
 
     def _waiting(self, synchronize: Optional[Callable[[], Any]]) -> Callable[[], Any]:
@@ -248,7 +258,7 @@ class PipelineFrequencyOptimizer(Callback):
     # ---- Events ----
 
     def on_step_begin(self) -> None:
-        """A step begins. It takes the newest schedule there is."""
+        """A step begins. It uses the newest schedule."""
         address = self._handle.address
         if address is None:
             return
@@ -257,7 +267,7 @@ class PipelineFrequencyOptimizer(Callback):
         self._step_begin(address)
 
     def on_step_end(self) -> None:
-        """A step is over; it must have used up its schedule."""
+        """A step has ended. It must have run all instructions of its schedule."""
         address = self._handle.address
         if address is None:
             return
@@ -268,8 +278,8 @@ class PipelineFrequencyOptimizer(Callback):
             call(lib.harpe_pipeline_frequency_check, address)
 
     def on_instruction_begin(self, name: str) -> None:
-        """An instruction begins: sets its clock. `name` is what plan and profile call it, such as
-        "forward" and "backward"."""
+        """An instruction begins: sets its clock. `name` is the name of the instruction in plan and
+        profile, such as "forward" or "backward"."""
         address = self._handle.address
         if address is None:
             return
@@ -280,7 +290,7 @@ class PipelineFrequencyOptimizer(Callback):
             call(lib.harpe_pipeline_frequency_check, address)
 
     def on_instruction_end(self, name: str) -> None:
-        """The instruction is over. Instructions of a rank do not overlap."""
+        """The instruction has ended. Instructions of a rank do not overlap."""
         address = self._handle.address
         if address is None:
             return
@@ -289,29 +299,29 @@ class PipelineFrequencyOptimizer(Callback):
         self._end(address, self._names[name])
 
     def on_train_end(self) -> None:
-        """Training is over: the same as close()."""
+        """Training has ended: the same as close()."""
         self.close()
 
-    # ---- What it is doing ----
+    # ---- State ----
 
     def status(self) -> PipelineFrequencyStatus:
-        """What it is doing now. Any thread may ask."""
+        """Returns the current state. Any thread may call it."""
         if self._handle.address is None:
             return PipelineFrequencyStatus("off", "", -1, 0, 0, 0, 0, 0)
-        seen = lib.harpe_pipeline_frequency_look(self._handle.address)
+        seen = lib.harpe_pipeline_frequency_get_status(self._handle.address)
         return PipelineFrequencyStatus(
             _STATES[seen.state], seen.job_id.decode("utf-8", "replace"), seen.round, seen.steps,
             seen.misfits, seen.reconnects, seen.controller.written, seen.controller.failed)
 
     @property
     def job_id(self) -> Optional[str]:
-        """The job's id; None until the server has given one."""
+        """Returns the job's id, or None until the server has assigned one."""
         return self.status().job_id or None
 
     def wait_for_round(self, number: int, at_most_s: float) -> None:
-        """Waits until there is a schedule of this round (from 0) or a later one. For tests and
-        simulations: a training loop need not wait. Raises UnavailableError when the time is over or
-        the optimizer has given up."""
+        """Waits for the schedule of this round (from 0) or of a later one. For tests and
+        simulations: a training loop need not wait. Raises UnavailableError on a timeout, or if the
+        optimizer has given up."""
         end = time.monotonic() + at_most_s
         while True:
             left = max(0.0, end - time.monotonic())
@@ -324,8 +334,8 @@ class PipelineFrequencyOptimizer(Callback):
                     raise
 
     def close(self) -> None:
-        """Ends the conversation with the server and puts the GPU's clocks back, which takes a few
-        seconds at most. Events do nothing more. A second call does nothing."""
+        """Ends the communication with the server and restores the GPU's clocks, which takes a few
+        seconds at most. Later events do nothing. A second call does nothing."""
         self._handle.close()
 
     def __enter__(self) -> PipelineFrequencyOptimizer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds, while a job trains, the one GPU power limit that suits its user, and holds it.
+"""Finds the best GPU power limit for the user's criterion while a job trains, and keeps it.
 
     monitor = ZeusMonitor(gpu_indices=[0])
     optimizer = GlobalPowerLimitOptimizer(monitor, MaxSlowdownConstraint(factor=1.1))

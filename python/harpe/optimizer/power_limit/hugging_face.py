@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """GlobalPowerLimitOptimizer as a callback of the Trainer of Hugging Face transformers. Importing
-this module imports transformers where there is one."""
+this module imports transformers if it is installed."""
 from __future__ import annotations
 
 import logging
@@ -15,7 +15,7 @@ __all__ = ["HFGlobalPowerLimitOptimizer"]
 
 
 class _EveryEvent:
-    """Stands in for transformers.TrainerCallback: a callback that answers to every event."""
+    """Stands in for transformers.TrainerCallback: a callback that accepts every event."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -35,8 +35,8 @@ else:
 
 
 class HFGlobalPowerLimitOptimizer(TrainerCallback):
-    """Finds and holds the best power limit while a Trainer trains, and puts back what was found
-    when train() is over. `optimizer` is the GlobalPowerLimitOptimizer that does it.
+    """Finds and keeps the best power limit while a Trainer trains, and restores the original limits
+    when train() ends. `optimizer` is the GlobalPowerLimitOptimizer that does this.
 
         trainer = Trainer(..., callbacks=[HFGlobalPowerLimitOptimizer(ZeusMonitor())])
     """
@@ -45,27 +45,27 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):
                  wait_steps: int = 1, warmup_steps: int = 10, profile_steps: int = 40,
                  pl_step: int = 25,
                  profile_path: Union[str, "os.PathLike[str]", None] = None) -> None:
-        """The arguments and errors of GlobalPowerLimitOptimizer."""
+        """Takes the arguments of GlobalPowerLimitOptimizer and raises the same errors."""
         self.optimizer = GlobalPowerLimitOptimizer(
             monitor=monitor, optimum_selector=optimum_selector, wait_steps=wait_steps,
             warmup_steps=warmup_steps, profile_steps=profile_steps, pl_step=pl_step,
             profile_path=profile_path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Warns where an earlier train() has ended the optimizer."""
+        """Warns if an earlier train() has ended the optimizer."""
         if self.optimizer.current_power_limit is None:
             logging.getLogger("harpe.power_limit").warning(
-                "the power limit optimizer has ended already: this training goes on without it; "
-                "make a new one for each train()")
+                "the power limit optimizer has already ended: this training goes on without it; "
+                "create a new optimizer for each train()")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step (with gradient accumulation: an update of the weights) begins."""
+        """A step begins. With gradient accumulation, a step is an update of the weights."""
         self.optimizer.on_step_begin()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An epoch is over."""
+        """An epoch has ended."""
         self.optimizer.on_epoch_end()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Training is over: puts back the limits that were found."""
+        """Training has ended: restores the original limits."""
         self.optimizer.on_train_end()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GlobalPowerLimitOptimizer: the callback that a training loop holds. The state machine is
-libharpe's; what it calls back into is session.py."""
+"""GlobalPowerLimitOptimizer, the callback of a training loop. libharpe contains the state machine;
+session.py contains the functions that it calls."""
 from __future__ import annotations
 
 import os
@@ -25,19 +25,19 @@ def _check(name: str, value: int, minimum: int) -> int:
 
 
 class GlobalPowerLimitOptimizer(Callback):
-    """Tries one power limit after another on all GPUs of the job while it trains, highest first,
-    then holds the best. It needs on_step_begin and on_epoch_end; other events may be left out.
+    """Tries one power limit after another on all GPUs of the job while the job trains, highest
+    first, then keeps the best. It needs on_step_begin and on_epoch_end; other events are optional.
 
-    The limits that were found are put back by on_train_end or close(), when the object is
-    collected, at the end of the process, and by a guard process however the process dies. What goes
-    wrong after construction (a GPU lost, a peer gone) is logged once under "harpe.power_limit" and
-    stops the optimizer, never training; only what a user's own selector or monitor raises reaches
-    the loop.
+    The original limits are restored by on_train_end or close(), when the object is garbage
+    collected, and at the end of the process. If the process is killed, a guard process restores
+    them. A failure after construction (a GPU is lost, a peer is gone) is logged once under
+    "harpe.power_limit" and stops the optimizer, but never training. Only exceptions of a user's own
+    selector or monitor reach the loop.
 
-    It belongs to the process that made it: in a forked child, or unpickled in a spawned one, its
-    events do nothing. In a job of several processes (torch.distributed or MPI, initialised before)
-    every rank makes one for its own GPUs, with the same settings; energies are summed and times
-    maximised over all.
+    It belongs to the process that created it: in a forked child, or unpickled in a spawned process,
+    its events do nothing. In a job of several processes (torch.distributed or MPI, initialised
+    before) every rank creates one for its own GPUs, with the same settings. The optimizer then uses
+    the sum of the energies and the maximum of the times of all ranks.
     """
 
     _session: Optional[Session] = None
@@ -46,20 +46,20 @@ class GlobalPowerLimitOptimizer(Callback):
                  wait_steps: int = 1, warmup_steps: int = 10, profile_steps: int = 40,
                  pl_step: int = 25,
                  profile_path: Union[str, "os.PathLike[str]", None] = None) -> None:
-        """monitor: measures, and names the GPUs whose limits are set (`gpu_indices`); a ZeusMonitor
-            or anything with its gpu_indices, begin_window and end_window.
+        """monitor: measures, and lists the GPUs whose limits are set (`gpu_indices`). It is a
+            ZeusMonitor or an object with its gpu_indices, begin_window and end_window.
         optimum_selector: chooses among the measured limits; None: ZeusCost(0.5) over the GPUs of
             the whole job.
         wait_steps: steps before the first limit is tried, from 0 on.
         warmup_steps: steps under a new limit before it is measured, from 0 on.
         profile_steps: steps that are measured, from 1 on.
         pl_step: W from one limit to the next, from 1 on; the lowest allowed limit is tried as well.
-        profile_path: JSON file of measurements. Where it exists it is loaded and its optimum set at
-            once; otherwise it is written when all limits were tried.
+        profile_path: JSON file of measurements. If it exists, it is loaded and its optimum is set
+            at once; otherwise it is written after all limits were tried.
 
-        Raises ValueError for values outside of these and for a profile that is not of this machine;
-        PermissionError where power limits may not be set; HarpeError for what else the driver
-        refuses.
+        Raises ValueError for values outside these ranges and for a profile of another machine;
+        PermissionError if the process may not set power limits; HarpeError if the driver refuses
+        another operation.
         """
         options: Dict[str, Any] = {
             "wait_steps": _check("wait_steps", wait_steps, 0),
@@ -84,7 +84,8 @@ class GlobalPowerLimitOptimizer(Callback):
     # ---- Events ----
 
     def on_step_begin(self) -> None:
-        """A step begins: counts it, and goes on to the next state when its steps are over."""
+        """A step begins: counts it, and enters the next state when the steps of the current state
+        are complete."""
         session = self._session
         if session is not None and session.optimizer:
             self._step_begin(session.optimizer)
@@ -92,41 +93,42 @@ class GlobalPowerLimitOptimizer(Callback):
                 session.reraise()
 
     def on_epoch_end(self) -> None:
-        """An epoch is over: a measurement that is under way is given up, and taken again later."""
+        """An epoch has ended. An unfinished measurement is discarded and repeated later."""
         session = self._session
         if session is not None and session.optimizer:
             lib.harpe_power_limit_on_epoch_end(session.optimizer)
             session.reraise()
 
     def on_train_end(self) -> None:
-        """Training is over: puts back the limits that were found."""
+        """Training has ended: restores the original limits."""
         self.close()
 
     def close(self) -> None:
-        """Puts back the limits that were found and dismisses the guard; events do nothing more."""
+        """Restores the original limits and ends the guard. Later events do nothing."""
         if self._session is not None:
             self._session.close()
 
-    # ---- What came of it ----
+    # ---- Results ----
 
     @property
     def is_done(self) -> bool:
-        """Whether the optimum was found."""
+        """Returns true if the optimum was found."""
         return self._session is not None and self._session.is_done()
 
     @property
     def current_power_limit(self) -> Optional[int]:
-        """The limit in W that it has set; None after a failure and after the end."""
+        """Returns the limit in W that the optimizer has set, or None after a failure and after the
+        end."""
         return (self._session.current_w() or None) if self._session is not None else None
 
     @property
     def optimal_power_limit(self) -> Optional[int]:
-        """The optimum in W; None while it is not known."""
+        """Returns the optimum in W, or None while it is not known."""
         return (self._session.optimum_w() or None) if self._session is not None else None
 
     @property
     def measurements(self) -> List[PowerLimitMeasurement]:
-        """What was measured or loaded, highest limit first."""
+        """Returns the measurements that were taken or loaded, highest limit first."""
         return self._session.measurements() if self._session is not None else []
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who chooses among measured power limits: the four selectors of libharpe, and the class that a
-user's own derives from."""
+"""Selectors choose among the measured power limits: the four selectors of libharpe, and the base
+class for selectors of a user."""
 from __future__ import annotations
 
 import abc
@@ -17,7 +17,7 @@ __all__ = ["Energy", "MaxSlowdownConstraint", "OptimumSelector", "PowerLimitMeas
 
 @dataclass
 class PowerLimitMeasurement:
-    """What training under one power limit took, for all GPUs and ranks of the job.
+    """The time and energy of training under one power limit, for all GPUs and ranks of the job.
 
     power_limit: W.
     energy: J, summed.
@@ -30,20 +30,21 @@ class PowerLimitMeasurement:
 
 
 class OptimumSelector(abc.ABC):
-    """Chooses the optimum. Derive from it to choose by a rule of your own."""
+    """Chooses the optimum. Derive a class from it to choose by your own rule."""
 
     @abc.abstractmethod
     def select(self, measurements: List[PowerLimitMeasurement]) -> int:
-        """Returns the power limit in W of one of the measurements, which come highest limit first.
-        What it raises reaches the training loop, after the GPUs' limits were put back."""
+        """Returns the power limit in W of one of the measurements, which are in order of falling
+        limits. An exception reaches the training loop after the original limits of the GPUs are
+        restored."""
 
 
 class _LibrarySelector(OptimumSelector):
-    """One of libharpe's. Ties go to the higher limit."""
+    """A selector of libharpe. Of two equally good limits it chooses the higher one."""
 
     @abc.abstractmethod
     def _make(self) -> Any:
-        """A new harpe_power_limit_selector."""
+        """Returns a new harpe_power_limit_selector."""
 
     def select(self, measurements: List[PowerLimitMeasurement]) -> int:
         """Returns the chosen power limit in W. Raises ValueError when there is no measurement."""
@@ -63,27 +64,27 @@ class _LibrarySelector(OptimumSelector):
         parameters_c = b.harpe_selector_parameters(**parameters)
         selector = b.harpe_power_limit_selector()
         call(function, C.byref(parameters_c), C.byref(selector))
-        selector.parameters = parameters_c  # C refers to it as long as the selector is used
+        selector.parameters = parameters_c  # C refers to it while the selector is in use
         return selector
 
 
 class Energy(_LibrarySelector):
-    """The limit with the least energy."""
+    """Chooses the limit with the least energy."""
 
     def _make(self) -> Any:
         return lib.harpe_selector_energy()
 
 
 class Time(_LibrarySelector):
-    """The limit with the least time."""
+    """Chooses the limit with the least time."""
 
     def _make(self) -> Any:
         return lib.harpe_selector_time()
 
 
 class ZeusCost(_LibrarySelector):
-    """The limit with the least cost: eta_knob * energy + (1 - eta_knob) * highest measured limit *
-    world_size * time, in J."""
+    """Chooses the limit with the least cost: eta_knob * energy + (1 - eta_knob) * highest measured
+    limit * world_size * time, in J."""
 
     def __init__(self, eta_knob: float, world_size: int = 1) -> None:
         """eta_knob: from 0 (only time counts) to 1 (only energy counts).
@@ -98,10 +99,12 @@ class ZeusCost(_LibrarySelector):
 
 
 class MaxSlowdownConstraint(_LibrarySelector):
-    """The lowest limit that takes at most `factor` times as long as the highest limit."""
+    """Chooses the lowest limit under which training takes at most `factor` times as long as under
+    the highest limit."""
 
     def __init__(self, factor: float) -> None:
-        """factor: from 1.0 on, such as 1.1 for ten percent slower; otherwise a ValueError."""
+        """factor: at least 1.0, such as 1.1 for ten percent slower. Any other value raises
+        ValueError."""
         self.factor = factor
         self._make()
 
@@ -110,7 +113,8 @@ class MaxSlowdownConstraint(_LibrarySelector):
 
 
 def index_of(power_limit: int, measurements: Sequence[PowerLimitMeasurement]) -> int:
-    """The place of the limit that a selector chose. ValueError when it was not measured."""
+    """Returns the index of the limit that a selector chose. Raises ValueError if that limit was not
+    measured."""
     for index, one in enumerate(measurements):
         if one.power_limit == power_limit:
             return index

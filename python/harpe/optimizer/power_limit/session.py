@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C side of one power limit optimizer: the GPUs and their guard, the state machine, and what
-they call back into: a monitor, a selector, the other ranks. It decides nothing. It does not know
-its owner, so that it can put limits back after its owner is gone."""
+"""The C side of one power limit optimizer: the GPUs and their guard, the state machine, and the
+functions that these call in Python: a monitor, a selector, the other ranks. It makes no decisions.
+It has no reference to its owner, so that it can restore limits after the owner has gone."""
 from __future__ import annotations
 
 import ctypes as C
@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from harpe import _bindings as b
 from harpe import distributed
 from harpe._library import (HarpeError, InvalidArgumentError, UnavailableError,
-                            abandon_in_children, call, lib, log_to, member, outside_forks, report)
+                            abandon_in_children, call, lib, log_to, member, outside_forks, report,
+                            writer_to)
 from harpe.optimizer.power_limit.selectors import PowerLimitMeasurement, index_of
 
 _LOGGER = "harpe.power_limit"
@@ -21,7 +22,8 @@ _live: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 class Gpus:
-    """The GPUs whose limits are set, and the guard that puts them back when the process dies."""
+    """Holds the GPUs whose limits are set, and the guard that restores the limits if the process
+    dies."""
 
     def __init__(self, indices: Sequence[int]) -> None:
         self._gpus = C.c_void_p()
@@ -56,7 +58,7 @@ class Gpus:
             call(lib.harpe_gpus_open, C.byref(options), C.byref(self._gpus))
 
     def close(self) -> None:
-        """Puts back what was found, and dismisses the guard."""
+        """Restores the original limits and ends the guard."""
         if self._limits:
             lib.harpe_power_limit_gpus_free(self._limits)
         if self._gpus:
@@ -65,19 +67,19 @@ class Gpus:
 
 
 class Session:
-    """`optimizer` is the C optimizer while it lives; `raised` an exception of the user's own code
-    that C was led around, and that is to reach the user."""
+    """`optimizer` is the C optimizer while it exists. `raised` is an exception of the user's code
+    that cannot pass through C and that is raised after the C call."""
 
     def __init__(self, monitor: Any, selector: Any) -> None:
         self.optimizer: Optional[int] = None
         self.raised: Optional[BaseException] = None
-        self.last: Dict[str, Any] = {}  # answers, once the optimizer is gone
+        self.last: Dict[str, Any] = {}  # answers for an optimizer that no longer exists
         self._monitor = monitor
         self._selector = selector
         self._gpus: Optional[Gpus] = None
 
     def start(self, options: Dict[str, Any]) -> None:
-        """Makes the optimizer, which makes the first set. Raises what stands in the way."""
+        """Creates the optimizer, which sets the first limit. Raises the error if this fails."""
         abandon_in_children(self)
         _live.add(self)
         try:
@@ -106,7 +108,8 @@ class Session:
 
     @staticmethod
     def _meet(open_gpus: Callable[[], Gpus]) -> Gpus:
-        """All ranks get their GPUs, or none: who failed alone would leave the others waiting."""
+        """Opens the GPUs on all ranks or on none: if a single rank failed, the others would wait
+        for it."""
         try:
             gpus = open_gpus()
         except Exception:
@@ -114,16 +117,17 @@ class Session:
             raise
         if distributed.all_reduce([0.0], "sum")[0] > 0:
             gpus.close()
-            raise UnavailableError("power limit: another rank could not start, its message says "
-                                   "why", b.HARPE_UNAVAILABLE)
+            raise UnavailableError("power limit: another rank could not start; its message gives "
+                                   "the reason", b.HARPE_UNAVAILABLE)
         return gpus
 
     def shares(self, uuids: Sequence[bytes]) -> bool:
-        """Whether it sets the limit of one of these GPUs."""
+        """Returns true if this session sets the limit of one of these GPUs."""
         return self._gpus is not None and not set(uuids).isdisjoint(self._gpus.uuids)
 
     def reraise(self) -> None:
-        """Raises what the user's code raised, with the limits put back; usually nothing."""
+        """Raises the stored exception of the user's code, if there is one, after the limits are
+        restored."""
         if self.raised is None:
             return
         self.close()
@@ -131,7 +135,7 @@ class Session:
         raise raised
 
     def close(self) -> None:
-        """Puts back what was found. A second call does nothing."""
+        """Restores the original limits. A second call does nothing."""
         _live.discard(self)
         if self.optimizer:
             self.last = {"is_done": self.is_done(), "current": self.current_w(),
@@ -143,10 +147,10 @@ class Session:
             gpus.close()
 
     def abandon(self) -> None:
-        """In a forked child: the GPUs are the parent's."""
+        """Forgets the GPUs in a forked child: they belong to the parent."""
         self.optimizer = self._gpus = None
 
-    # ---- What the owner may ask ----
+    # ---- Calls of the owner ----
 
     def is_done(self) -> bool:
         return bool(lib.harpe_power_limit_is_done(self.optimizer)) if self.optimizer else \
@@ -166,11 +170,11 @@ class Session:
         array = lib.harpe_power_limit_measurements(self.optimizer, C.byref(count))
         return _measurements(array, count.value)
 
-    # ---- What C calls back ----
+    # ---- Functions that C calls ----
 
     def _guarded(self, error: Any, work: Callable[[], Any]) -> int:
-        """Runs `work` for C. What Harpe itself reports, C tells in its log, and training goes on;
-        anything else is the user's to see."""
+        """Runs `work` for C. C logs the errors of Harpe itself, and training goes on. Any other
+        exception is passed on to the user."""
         try:
             work()
             return b.HARPE_OK
@@ -181,9 +185,9 @@ class Session:
             return report(exception, error)
 
     def _measured_by_monitor(self, gpus: b.harpe_power_limit_device) -> b.harpe_power_limit_device:
-        """The GPUs' own device, but windows are the user's monitor's: it waits for the framework,
-        and writes its log. The GPUs' window is opened beside it, because the check of the counters
-        at each step belongs to it."""
+        """The device of the GPUs, except that windows are those of the user's monitor, because that
+        monitor waits for the framework and writes its log. A window of the GPUs is opened beside
+        it, because the check of the counters at each step belongs to that window."""
         device = b.harpe_power_limit_device.from_buffer_copy(gpus)
 
         def begin(_user: int, name: bytes, error: Any) -> int:
@@ -215,10 +219,10 @@ class Session:
             return
         measured = self._monitor.end_window(name)
         for gpu, energy in measured.gpu_energy.items():
-            if not energy > 0:  # no GPU may hide behind the others' sum
+            if not energy > 0:  # the sum of all GPUs would hide the wrong value of one GPU
                 raise HarpeError(
                     f"GPU {gpu}: a measurement of {measured.time:.3g} s took {energy:g} J, which "
-                    "cannot be true; energy counters move every 10 to 100 ms: raise profile_steps",
+                    "is impossible; energy counters move every 10 to 100 ms: raise profile_steps",
                     b.HARPE_DRIVER_ERROR)
         energy_j[0] = measured.total_energy
         time_s[0] = measured.time
@@ -241,7 +245,7 @@ class Session:
         def reduce() -> None:
             try:
                 reduced = distributed.all_reduce(values[:count], "max" if maximum else "sum")
-            except Exception as exception:  # a peer is gone: no fault of the user's
+            except Exception as exception:  # a peer is gone, which is not a mistake of the user
                 raise HarpeError(f"all-reduce: {exception}", b.HARPE_UNAVAILABLE) from exception
             for i, value in enumerate(reduced):
                 values[i] = value
@@ -250,7 +254,8 @@ class Session:
 
 
 def _end_others(uuids: Sequence[bytes]) -> None:
-    """Two optimizers of the same GPUs would each put back what the other has set."""
+    """Ends an earlier optimizer of the same GPUs. Two optimizers would each restore the limit that
+    the other has set."""
     for other in [session for session in _live if session.shares(uuids)]:
         logging.getLogger(_LOGGER).warning(
             "an earlier power limit optimizer of the same GPUs ends here")
@@ -263,11 +268,11 @@ def _measurements(array: Any, count: int) -> List[PowerLimitMeasurement]:
 
 
 def _log_of(session: Session) -> b.harpe_log:
-    """Says nothing of what the user is about to see as an exception."""
-    log = log_to(_LOGGER)
+    """Returns a log that writes no line about an exception that is about to reach the user."""
+    write = writer_to(_LOGGER)
 
-    def write(_user: Optional[int], level: int, line: bytes) -> None:
+    def write_unless_raised(user: Optional[int], level: int, line: bytes) -> None:
         if session.raised is None:
-            log.write(log.user, level, line)
+            write(user, level, line)
 
-    return outside_forks(write)
+    return outside_forks(write_unless_raised)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers in Python for the server, which is `harpe serve`."""
+"""Schedulers in Python for the server. The server is the program `harpe serve`."""

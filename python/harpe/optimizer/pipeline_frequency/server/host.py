@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one scheduler written in Python for `harpe serve`: the other end of the JSON lines of
-src/server/schedulers/program.c. `python3 -m harpe...host my_module.MyScheduler` answers each line
-on standard input by one on standard output; what the scheduler prints goes to standard error.
-With --check SECONDS it says in one line why class and arguments (JSON on standard input) do not
-fit, if they do not, and ends."""
+"""Runs one scheduler written in Python for `harpe serve`: the counterpart of
+src/server/scheduler/program.c, with which it exchanges JSON lines. `python3 -m harpe...host
+my_module.MyScheduler` answers each line on standard input with one line on standard output. Text
+that the scheduler prints goes to standard error. With --check SECONDS it reads the arguments (JSON)
+from standard input, prints one line with the reason if the class or the arguments are not usable,
+and exits."""
 from __future__ import annotations
 
 import importlib
@@ -25,13 +26,13 @@ _PACKAGE = "harpe.optimizer.pipeline_frequency"
 
 
 class Refused(Exception):
-    """A mistake in what was asked for, whose text says all: it needs no traceback."""
+    """A mistake in a request. Its text explains the mistake, so that no traceback is needed."""
 
 
 # ---- The class ----
 
 def find_class(name: str) -> Type[FrequencyScheduler]:
-    """The class that `module.Class` names; modules of the working directory are found, too."""
+    """Returns the class that `module.Class` names. Also finds modules of the working directory."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     module_name, _, class_name = name.rpartition(".")
@@ -39,7 +40,7 @@ def find_class(name: str) -> Type[FrequencyScheduler]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "zeus":
-            raise Refused(f"module {module_name} imports {error.name}, which is not there: import "
+            raise Refused(f"module {module_name} imports {error.name}, which is missing: import "
                           f"harpe instead, \"from {_PACKAGE}...\" for \"from "
                           "zeus.optimizer.pipeline_frequency...\"") from None
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
@@ -61,11 +62,12 @@ def find_class(name: str) -> Type[FrequencyScheduler]:
 
 
 def check_arguments(found: Type[FrequencyScheduler], args: Dict[str, Any]) -> None:
-    """Raises Refused, naming the argument, where the constructor would not take them."""
+    """Raises Refused with the name of the argument if the constructor would not accept the
+    arguments."""
     ours = {"job_info": None, "rank_infos": None, "pfo_settings": None}
     twice = sorted(ours.keys() & args.keys())
     if twice:
-        raise Refused(f"scheduler_args: {twice[0]} is given by the server")
+        raise Refused(f"scheduler_args: the server itself sets {twice[0]}")
     try:
         inspect.signature(found).bind(**ours, **args)
     except TypeError as error:
@@ -75,19 +77,19 @@ def check_arguments(found: Type[FrequencyScheduler], args: Dict[str, Any]) -> No
 # ---- One job ----
 
 class Host:
-    """The scheduler of one job, asked in JSON."""
+    """Serves the scheduler of one job: JSON requests come in, JSON answers go out."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.scheduler: Optional[FrequencyScheduler] = None
 
     def answer(self, line: str) -> Dict[str, Any]:
-        """To one line."""
+        """Answers one line."""
         question = json.loads(line)
         if "init" in question:
             self._start(question["init"])
         elif self.scheduler is None:
-            raise Refused("asked to observe before the job was told")
+            raise Refused("the request to observe came before the description of the job")
         else:
             self.scheduler.observe([ProfilingResult.parse_obj(result)
                                     for result in question["observe"]])
@@ -114,32 +116,32 @@ class Host:
         self.world_size = len(ranks)
 
     def _checked(self, schedules: Any) -> List[FrequencySchedule]:
-        """One schedule of every rank; none at all keeps the last."""
+        """Returns one schedule for every rank. An empty list keeps the last schedules."""
         what = f"{self.name}.next_schedule()"
         if not isinstance(schedules, (list, tuple)):
-            raise Refused(f"{what} gave {type(schedules).__name__}, not a list of "
+            raise Refused(f"{what} returned {type(schedules).__name__}, not a list of "
                           "FrequencySchedule")
         checked = [self._own(what, schedule) for schedule in schedules]
         ranks = sorted(schedule.rank for schedule in checked)
         if ranks and ranks != list(range(self.world_size)):
-            raise Refused(f"{what} gave schedules for ranks {ranks}, not one for each of the job's "
-                          f"{self.world_size}")
+            raise Refused(f"{what} returned schedules for ranks {ranks}, not one for each of the "
+                          f"job's {self.world_size}")
         return checked
 
     @staticmethod
     def _own(what: str, schedule: Any) -> FrequencySchedule:
-        """Returns a schedule of this package, given as one or as a dictionary."""
+        """Returns a schedule of this package. `schedule` is such a schedule or a dictionary."""
         kind = type(schedule)
         if isinstance(schedule, FrequencySchedule):
             return schedule
         if kind.__name__ == "FrequencySchedule":
-            raise Refused(f"{what} gave {kind.__module__}.FrequencySchedule: import harpe instead, "
-                          f"\"from {_PACKAGE}.common import FrequencySchedule\"")
+            raise Refused(f"{what} returned {kind.__module__}.FrequencySchedule: import harpe "
+                          f"instead, \"from {_PACKAGE}.common import FrequencySchedule\"")
         return FrequencySchedule.parse_obj(schedule)
 
     def _is_finished(self) -> bool:
-        """Only the interface's own observe() and next_schedule() are known to say nothing new once
-        the generator has ended."""
+        """Returns true if the schedules will not change any more: the generator has ended, and the
+        scheduler uses the interface's own observe() and next_schedule()."""
         kind: Any = type(self.scheduler)
         while "_is_3d_wrapper" in vars(kind):
             kind = kind.__bases__[0]
@@ -151,18 +153,19 @@ class Host:
 # ---- The conversation ----
 
 def one_line(name: str, error: BaseException) -> str:
-    """An exception for the ranks that wait: no line breaks, not too long."""
+    """Formats an exception for the waiting ranks: without line breaks, and not too long."""
     kind = type(error).__name__
     try:
         text = str(error) if isinstance(error, Refused) else f"{kind}: {error}"
-    except Exception:  # its own __str__ fails
+    except Exception:  # the exception's own __str__ fails
         text = kind
     return " ".join(f"{name}: {text}".split())[:_MESSAGE_LENGTH]
 
 
 def take_streams() -> Tuple[IO[str], IO[str]]:
-    """Standard input and output for the conversation alone: whoever else reads finds nothing, and
-    whoever else prints, in this process or below it, reaches standard error."""
+    """Reserves standard input and output for the exchange with the server. Other code that reads
+    finds no input. Other code that prints, in this process or in its children, writes to standard
+    error."""
     questions = os.fdopen(os.dup(0), "r", encoding="utf-8", errors="surrogateescape")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     sys.stdout.flush()
@@ -184,7 +187,7 @@ def print_traceback(error: BaseException) -> None:
 
 
 def serve(name: str, questions: IO[str], answers: IO[str]) -> None:
-    """Answers until there are no more questions."""
+    """Answers until there are no more requests."""
     host = Host(name)
     for line in questions:
         try:
@@ -195,13 +198,13 @@ def serve(name: str, questions: IO[str], answers: IO[str]) -> None:
         try:
             sys.stdout.flush()
         except (OSError, ValueError):
-            pass  # the scheduler has closed it
+            pass  # the scheduler has closed this stream
         answers.write(answer + "\n")
         answers.flush()
 
 
 def check(name: str, questions: IO[str], answers: IO[str]) -> None:
-    """Says nothing where class and arguments fit."""
+    """Prints the reason if the class or the arguments are not usable. Otherwise prints nothing."""
     try:
         check_arguments(find_class(name), json.loads(questions.read()))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -211,7 +214,7 @@ def check(name: str, questions: IO[str], answers: IO[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0, or 2 for wrong usage."""
+    """Returns 0, or 2 for wrong usage."""
     name, *check_for = arguments if arguments else ("",)
     if "." not in name.strip(".") or check_for and (check_for[0] != "--check"
                                                     or len(check_for) != 2):
@@ -221,12 +224,12 @@ def main(arguments: Sequence[str]) -> int:
     questions, answers = take_streams()
     try:
         if check_for:
-            signal.alarm(int(check_for[1]))  # ends a module that does not end to be imported
+            signal.alarm(int(check_for[1]))  # ends the process even if the import of a module hangs
             check(name, questions, answers)
         else:
             serve(name, questions, answers)
     except (BrokenPipeError, KeyboardInterrupt):
-        os._exit(0)  # the server is gone: nobody is left to tell
+        os._exit(0)  # the server is gone, and nothing can be reported
     return 0
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers in Python: the published interface. `harpe serve --scheduler python:module.Class` runs
-a subclass in a process of its own (host.py); it decides which rank runs which instruction at which
-clock, round after round, and learns from what the ranks measured."""
+"""The published interface of schedulers in Python. `harpe serve --scheduler python:module.Class`
+runs a subclass in a process of its own (host.py). The scheduler decides in each round which rank
+runs which instruction at which clock, and receives the measurements of all ranks."""
 from __future__ import annotations
 
 import abc
@@ -23,19 +23,19 @@ Rounds = Generator[List[FrequencySchedule], List[ProfilingResult], None]
 class FrequencyScheduler(abc.ABC):
     """Decides on the clocks of one job. A subclass implements the generator `_run`, or overrides
     `observe` and `next_schedule`. The server calls next_schedule(), then for each round observe()
-    and next_schedule(). After a restart of the server a new object is told all results again.
+    and next_schedule(). After a restart of the server, a new object receives all results again.
 
     Attributes:
         job_info: The job.
         rank_infos: Its ranks, sorted by rank.
-        world_size: How many those are.
+        world_size: The number of ranks.
         pfo_settings: The server's settings.
     """
 
     def __init__(self, job_info: JobInfo, rank_infos: List[RankInfo],
                  pfo_settings: PFOServerSettings) -> None:
-        """`rank_infos` may come in any order. Further arguments of a subclass are what the server
-        was given as --scheduler-args."""
+        """Creates the scheduler of one job. `rank_infos` may have any order. A subclass takes the
+        values of --scheduler-args as further arguments."""
         self.job_info = job_info
         self.rank_infos = sorted(rank_infos, key=lambda info: info.rank)
         self.world_size = job_info.world_size
@@ -54,18 +54,18 @@ class FrequencyScheduler(abc.ABC):
                 self.learn_from(results)
             yield self.best_schedules()
 
-        Once it ends, the schedules it yielded last are served for ever.
+        After it ends, the server uses the schedules that it yielded last for the rest of the job.
         """
         raise NotImplementedError(f"{type(self).__name__} has neither _run nor next_schedule")
         yield []
 
     def observe(self, profiling_results: List[ProfilingResult]) -> None:
-        """Takes what all ranks measured under the last schedule, in any order."""
+        """Receives the measurements of all ranks under the last schedule, in any order."""
         if not self._has_ended:
             self._next_schedule = self._step(profiling_results)
 
     def next_schedule(self) -> List[FrequencySchedule]:
-        """One schedule per rank for the next round, in any order.
+        """Returns one schedule per rank for the next round, in any order.
 
         Raises:
             RuntimeError: `_run` ended without having yielded any.
@@ -77,8 +77,9 @@ class FrequencyScheduler(abc.ABC):
         return self._next_schedule
 
     def _step(self, results: Optional[List[ProfilingResult]]) -> Optional[List[FrequencySchedule]]:
-        """What the generator yields next; the last schedule where it ends. A generator that raised
-        is spent: going on as if it had ended would hide that."""
+        """Returns the next schedules of the generator, or the last ones if it has ended. After an
+        exception the generator is exhausted, and this method must not treat it as if it had ended
+        normally, because that would hide the exception."""
         if self._failure is not None:
             raise RuntimeError(f"{type(self).__name__}._run failed in an earlier round: "
                                f"{self._failure!r}") from self._failure
@@ -102,16 +103,18 @@ Place = Tuple[int, int]  # data parallel rank, tensor parallel rank
 
 def make_3d_parallel(sched_cls: Type[FrequencyScheduler],
                      name: Optional[str] = None) -> Type[FrequencyScheduler]:
-    """A scheduler for data and tensor parallel jobs from one that knows pipelines only.
+    """Makes a scheduler for data and tensor parallel jobs from a scheduler that knows pipelines
+    only.
 
     `sched_cls` sees a job of one rank per stage (dp_degree = tp_degree = 1, rank = pp_rank), with
     the clocks that all GPUs of the stage have. Its schedule for a stage goes to every rank of the
-    stage. What the ranks of a stage measured is combined element by element: the maximum of times,
-    the sum of energies; lists of different lengths are a ValueError that names the ranks.
+    stage. The measurements of a stage's ranks are combined element by element: a time is the
+    maximum of the ranks' times, an energy is the sum of their energies. Lists of different lengths
+    are a ValueError that names the ranks.
 
     Args:
         sched_cls: The class to wrap.
-        name: Of the new class; None: that of `sched_cls` with "3D" behind it.
+        name: Name of the new class; None: the name of `sched_cls` with "3D" appended.
     """
 
     class Wrapper(sched_cls):  # type: ignore[valid-type,misc]
@@ -141,13 +144,13 @@ def make_3d_parallel(sched_cls: Type[FrequencyScheduler],
     Wrapper.__module__ = sched_cls.__module__
     Wrapper.__doc__ = (f"{sched_cls.__name__} for data and tensor parallel jobs.\n\n"
                        f"{sched_cls.__doc__ or ''}")
-    # It adds nothing that could change a schedule once _run has ended.
+    # The subclass adds nothing that could change a schedule after _run has ended.
     Wrapper._is_3d_wrapper = True
     return Wrapper
 
 
 def _stages_of(rank_infos: Sequence[RankInfo]) -> Dict[int, List[RankInfo]]:
-    """The ranks of each stage, stages and ranks in order."""
+    """Groups ranks by stage. Stages and ranks are in order."""
     stages: Dict[int, List[RankInfo]] = {}
     for info in sorted(rank_infos, key=lambda info: (info.pp_rank, info.rank)):
         stages.setdefault(info.pp_rank, []).append(info)
@@ -155,7 +158,7 @@ def _stages_of(rank_infos: Sequence[RankInfo]) -> Dict[int, List[RankInfo]]:
 
 
 def _one_of(ranks: Sequence[RankInfo]) -> RankInfo:
-    """A stage as if it were one rank."""
+    """Describes a stage as one rank."""
     common = set.intersection(*(set(info.available_frequencies) for info in ranks))
     clocks = [mhz for mhz in ranks[0].available_frequencies if mhz in common]
     if not clocks and any(info.available_frequencies for info in ranks):
@@ -170,13 +173,13 @@ def _names(items: Sequence[Any]) -> str:
 
 
 def _combined(stage: int, results: Sequence[ProfilingResult]) -> ProfilingResult:
-    """The results of a stage's ranks as that of one."""
+    """Combines the results of a stage's ranks into one result."""
 
     def lists(what: str, values: Sequence[List[Any]], fold: Callable[..., Any]) -> List[Any]:
         if len({len(value) for value in values}) > 1:
             lengths = ", ".join(str(len(value)) for value in values)
             raise ValueError(f"stage {stage}: {_names(results)} reported {lengths} values of "
-                             f"{what}: all must report as many")
+                             f"{what}: all must report the same number")
         return [fold(group) for group in zip(*values)]
 
     def breakdown(field: str, fold: Callable[..., Any]) -> Mapping[str, List[List[float]]]:
@@ -202,7 +205,7 @@ def _combined(stage: int, results: Sequence[ProfilingResult]) -> ProfilingResult
 # ---- Built in ----
 
 class PointSolution(FrequencyScheduler):
-    """Serves a plan file for ever."""
+    """Serves the same plan file in every round."""
 
     def __init__(self, job_info: JobInfo, rank_infos: List[RankInfo],
                  pfo_settings: PFOServerSettings, solution_path: str) -> None:
@@ -210,8 +213,8 @@ class PointSolution(FrequencyScheduler):
         executed.
 
         Raises:
-            RuntimeError: It does not exist, does not end in .py, is no plan file, or has another
-                number of lists than the job has ranks.
+            RuntimeError: The file does not exist, its name does not end in .py, it is not a plan
+                file, or its number of lists differs from the job's number of ranks.
         """
         super().__init__(job_info, rank_infos, pfo_settings)
         from harpe.plan import load

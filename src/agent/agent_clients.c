@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connections of the node agent. Each packet is one request, and each request gets one answer.
+ * This file checks everything that arrives: which process asks, whether the rules allow the
+ * request, and whether the descriptors are valid. */
+#include "agent/agent_clients.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "agent/device_node.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/unix_socket.h"
+#include "client/controller.h"
+
+/* One event at a time, because a worker reads the request. */
+#define CLIENT_EVENTS (EPOLLIN | EPOLLONESHOT)
+
+enum {
+    BACKLOG = 128,
+    MOST_CLIENTS = 1024,
+    MOST_CLIENTS_OF_USER = 128,
+    TURNED_AWAY = 128, /* refused connections above the limit that may wait for their close */
+    CLIENT_DEADLINE_S = 60,
+    MOST_DESCRIPTORS = 4,
+    FILES_OF_CLIENT = 6, /* socket, pidfd, memory, and the descriptors of a request */
+    OTHER_FILES = 256,
+    ENOUGH_FILES = FILES_OF_CLIENT * MOST_CLIENTS + OTHER_FILES,
+    REFUSALS_PER_SECOND = 1, /* log lines about each user, after a first burst of five */
+    PAUSE_MS = 50,           /* pause after running out of descriptors or memory */
+    IDLE_MS = 60000,         /* age at which a connection without an open request is closed */
+};
+
+struct harpe_agent_client {
+    harpe_agent *agent;
+    harpe_agent_client *previous, *next;
+    int socket;
+    harpe_watch *watch;
+    harpe_timer *idle;
+    harpe_peer peer;
+    gid_t groups[HARPE_PEER_GROUPS];
+    size_t group_count;
+    harpe_lease_asker asker;
+    bool has_asked;  /* the asker waits for its answer */
+    bool is_busy;    /* a worker uses the socket; it writes the members below */
+    bool is_closing; /* a worker closes the socket, or will do so when it is not busy */
+    harpe_work work;
+    bool has_ended;  /* nothing more can be read */
+    json_t *request; /* NULL: there was none, or it is not JSON */
+    bool has_request;
+    int memory; /* descriptor of the request's memory, if the memory is valid; -1: none */
+    harpe_agent_node_proof node;
+    harpe_sample_wait samples; /* a request for the status waits for them */
+};
+
+/* The descriptors of a request; -1: none. */
+typedef struct request_files {
+    int each[MOST_DESCRIPTORS];
+    size_t count;
+} request_files;
+
+/* ---- Connections ----------------------------------------------------------------------------- */
+
+/* Lets a worker do something with the socket. A close can take minutes if a client has sent a
+ * descriptor of a socket with SO_LINGER or of a file in a FUSE file system. Therefore only workers
+ * receive and close descriptors of clients. */
+static void submit(harpe_agent_client *client, void (*work)(void *user), void (*done)(void *user)) {
+    client->is_busy = true;
+    client->work = (harpe_work){.work = work,
+                                .done = done,
+                                .user = client,
+                                .pool = HARPE_AGENT_CLIENT_POOL,
+                                .subject = (const char *)client};
+    harpe_workers_submit(client->agent->workers, &client->work);
+}
+
+static void close_socket(void *user) {
+    harpe_agent_client *client = user;
+    close(client->socket); /* also closes descriptors in messages that were not read */
+}
+
+static void free_client(void *user) {
+    harpe_agent_client *client = user;
+    harpe_agent *agent = client->agent;
+    if (client->previous)
+        client->previous->next = client->next;
+    else
+        agent->clients = client->next;
+    if (client->next) client->next->previous = client->previous;
+    agent->client_count--;
+    if (client->memory >= 0) close(client->memory);
+    json_decref(client->request);
+    free(client);
+}
+
+/* Closes a connection. It counts as a connection until a worker has closed its socket. */
+static void close_client(harpe_agent_client *client) {
+    harpe_agent *agent = client->agent;
+    if (client->is_closing) return;
+    client->is_closing = true;
+    if (client->has_asked) harpe_agent_leases_leave(agent->leases, &client->asker);
+    harpe_agent_samples_leave(&client->samples);
+    if (client->asker.memory >= 0) close(client->asker.memory);
+    client->asker.memory = -1;
+    harpe_timer_cancel(client->idle);
+    client->idle = NULL;
+    harpe_watch_remove(client->watch);
+    client->watch = NULL;
+    harpe_peer_close(&client->peer);
+    if (!client->is_busy) submit(client, close_socket, free_client);
+}
+
+static void idle_too_long(void *user) {
+    harpe_agent_client *client = user;
+    client->idle = NULL;
+    if (!client->has_asked || harpe_loop_after(client->agent->loop, IDLE_MS, idle_too_long, client,
+                                               &client->idle, NULL) != HARPE_OK)
+        close_client(client);
+}
+
+/* Sends an answer. A client that does not read its answers is closed. `json` is released. Returns
+ * false if the client was closed. */
+static bool send_answer(harpe_agent_client *client, json_t *json, int descriptor) {
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
+    struct iovec data = {text, text ? strlen(text) : 0};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    if (descriptor >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+    }
+    bool is_sent = text && sendmsg(client->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+    free(text);
+    if (!is_sent) close_client(client);
+    return is_sent;
+}
+
+static json_t *failure(const harpe_error *error) {
+    return json_pack("{s:i,s:i,s:s}", "version", HARPE_LEASE_VERSION, "status", (int)error->status,
+                     "message", error->message);
+}
+
+static void say_refused(harpe_agent *agent, const harpe_peer *peer, const harpe_error *error) {
+    char more[64] = "";
+    agent->refused++;
+    /* Refusals because of a rate have a limit of their own. So a flood of requests does not hide
+     * other refusals in the log, and other refusals do not hide the flood. */
+    harpe_agent_rates *said = &agent->said[error->status == HARPE_LIMIT_EXCEEDED];
+    if (!harpe_agent_rates_allow(said, peer->user, REFUSALS_PER_SECOND, harpe_clock_ns())) {
+        agent->unsaid++;
+        return;
+    }
+    if (agent->unsaid > 0)
+        (void)snprintf(more, sizeof more, " (%" PRIu64 " refusals before it have no line)",
+                       agent->unsaid);
+    agent->unsaid = 0;
+    harpe_log_line(&agent->options.log, HARPE_LOG_WARNING,
+                   "refused process %ld (%s, uid %lu%s%s): %s%s", (long)peer->process,
+                   peer->command, (unsigned long)peer->user, *peer->job ? ", " : "", peer->job,
+                   error->message, more);
+}
+
+/* ---- Leases ---------------------------------------------------------------------------------- */
+
+static void answer_lease(void *user, const harpe_error *result, const harpe_lease *lease) {
+    harpe_agent_client *client = user;
+    client->has_asked = false;
+    if (client->asker.memory >= 0) close(client->asker.memory);
+    client->asker.memory = -1;
+    json_t *json = lease
+                       ? json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:I}", "version", HARPE_LEASE_VERSION,
+                                   "status", 0, "process", (int)lease->process, "lowest_clock_mhz",
+                                   (json_int_t)lease->terms.lowest_mhz, "highest_clock_mhz",
+                                   (json_int_t)lease->terms.highest_mhz, "lowest_power_limit_mw",
+                                   (json_int_t)lease->terms.lowest_mw, "highest_power_limit_mw",
+                                   (json_int_t)lease->terms.highest_mw)
+                       : failure(result);
+    (void)send_answer(client, json, lease ? lease->socket : -1);
+}
+
+/* Checks the memory that a client shares with its controller, which runs as root. The memory must
+ * have the right size and must be sealed against shrinking, because an access beyond its end would
+ * kill the controller. Only memory from memfd_create can be sealed. */
+static bool is_good_memory(int memory) {
+    struct stat status;
+    struct statfs system;
+    int seals = memory >= 0 ? fcntl(memory, F_GET_SEALS) : -1;
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & F_SEAL_WRITE) &&
+           fstat(memory, &status) == 0 && status.st_size == (off_t)sizeof(harpe_controller_slot) &&
+           fstatfs(memory, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
+static harpe_status check_memory(int memory, harpe_error *error) {
+    if (memory >= 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "the request has no sealed memory of %zu bytes for clock requests: is the "
+                      "library of the same version as the agent?",
+                      sizeof(harpe_controller_slot));
+}
+
+static harpe_status find_gpu(const harpe_agent *agent, const char *uuid, int *out,
+                             harpe_error *error) {
+    for (int gpu = 0; uuid && gpu < harpe_gpus_count(agent->gpus); gpu++) {
+        if (strcmp(harpe_gpu_info_at(agent->gpus, gpu)->uuid, uuid) != 0) continue;
+        *out = gpu;
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_NOT_FOUND, "this machine has no GPU '%.100s'", uuid ? uuid : "");
+}
+
+static harpe_status check_allowed(harpe_agent_client *client, harpe_error *error) {
+    const harpe_agent *agent = client->agent;
+    if (harpe_agent_policy_allows(&agent->policy, client->peer.user, client->groups,
+                                  client->group_count))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "the node agent lends no GPU to the user with uid %lu: its rules allow_users "
+                      "and allow_groups do not name this user; its administrator can add the user",
+                      (unsigned long)client->peer.user);
+}
+
+/* Checks that the process that has connected still runs. A connection can outlive this process if
+ * another process has a copy of the descriptor. */
+static harpe_status check_alive(const harpe_agent_client *client, harpe_error *error) {
+    if (!harpe_peer_has_ended(&client->peer)) return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "the process that has connected to the node agent has ended");
+}
+
+static bool is_administrator(const harpe_agent_client *client) {
+    return harpe_peer_may_administer(&client->peer);
+}
+
+static harpe_status check_rate(harpe_agent_client *client, harpe_error *error) {
+    harpe_agent *agent = client->agent;
+    double per_second = agent->policy.leases_per_second;
+    if (is_administrator(client) ||
+        harpe_agent_rates_allow(&agent->rates, client->peer.user, per_second, harpe_clock_ns()))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "the user with uid %lu asks for more leases than the node agent's rule "
+                      "leases_per_second allows (%g)",
+                      (unsigned long)client->peer.user, per_second);
+}
+
+static harpe_status read_control(const json_t *request, harpe_lease_control *out,
+                                 harpe_error *error) {
+    const char *name = json_string_value(json_object_get(request, "control"));
+    for (int control = 0; name && control < HARPE_LEASE_CONTROLS; control++) {
+        if (strcmp(name, harpe_lease_control_name((harpe_lease_control)control)) != 0) continue;
+        *out = (harpe_lease_control)control;
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "a lease is of \"clocks\" or \"power\", not of '%.40s'", name ? name : "");
+}
+
+static harpe_status prepare_lease(harpe_agent_client *client, const json_t *request,
+                                  harpe_error *error) {
+    const harpe_agent *agent = client->agent;
+    harpe_lease_asker *asker = &client->asker;
+    char path[HARPE_AGENT_DIRECTORY_SIZE + 32];
+    harpe_peer_note_job(&client->peer, json_string_value(json_object_get(request, "slurm_job")));
+    harpe_status status = check_allowed(client, error);
+    if (status == HARPE_OK) status = check_alive(client, error);
+    if (status == HARPE_OK) status = check_rate(client, error);
+    if (status == HARPE_OK) status = read_control(request, &asker->control, error);
+    if (status == HARPE_OK)
+        status =
+            find_gpu(agent, json_string_value(json_object_get(request, "gpu")), &asker->gpu, error);
+    /* Root must prove this too, because root in a container may have no right to use the GPU. */
+    if (status == HARPE_OK &&
+        harpe_agent_device_node(&agent->policy, agent->gpus, asker->gpu, path, sizeof path))
+        status = harpe_agent_check_node(path, &client->node, error);
+    if (status == HARPE_OK && asker->control == HARPE_LEASE_CLOCKS)
+        status = check_memory(client->memory, error);
+    if (status == HARPE_OK)
+        status = harpe_agent_zeusd_check_free(agent->zeusd, asker->gpu, asker->control, error);
+    if (status != HARPE_OK) return status;
+    asker->peer = client->peer;
+    asker->dwell_ns = json_integer_value(json_object_get(request, "dwell_ns"));
+    asker->poll_ns = json_integer_value(json_object_get(request, "poll_ns"));
+    asker->waits = json_is_true(json_object_get(request, "wait"));
+    asker->memory = client->memory;
+    client->memory = -1;
+    return HARPE_OK;
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+static json_t *show_node(const harpe_agent_client *client, const json_t *request,
+                         harpe_error *error) {
+    const harpe_agent *agent = client->agent;
+    char path[HARPE_AGENT_DIRECTORY_SIZE + 32];
+    int gpu = 0;
+    if (find_gpu(agent, json_string_value(json_object_get(request, "gpu")), &gpu, error) !=
+        HARPE_OK)
+        return NULL;
+    bool is_needed = harpe_agent_device_node(&agent->policy, agent->gpus, gpu, path, sizeof path);
+    return json_pack("{s:i,s:i,s:s?}", "version", HARPE_LEASE_VERSION, "status", 0, "node",
+                     is_needed ? path : NULL);
+}
+
+static json_t *show_status(const harpe_agent_client *client) {
+    const harpe_agent *agent = client->agent;
+    bool shows_all = agent->policy.shows_others || is_administrator(client);
+    harpe_agent_lease_counts counts = harpe_agent_leases_counts(agent->leases);
+    uint64_t refused = counts.refused + agent->refused;
+    json_t *gpus = json_array();
+    for (int gpu = 0; gpu < harpe_gpus_count(agent->gpus); gpu++) {
+        const harpe_gpu_info *info = harpe_gpu_info_at(agent->gpus, gpu);
+        harpe_lease_terms terms = harpe_agent_policy_terms(&agent->policy, info);
+        harpe_gpu_sample sample = harpe_agent_samples_last(agent->samples, gpu);
+        uint64_t held_mhz = 0;
+        bool is_known = harpe_gpu_sample_get(&sample, HARPE_SAMPLE_GRAPHICS_MHZ, &held_mhz);
+        (void)json_array_append_new(
+            gpus, json_pack("{s:i,s:s,s:s,s:s,s:o,s:I,s:I,s:I,s:I}", "gpu", info->driver_index,
+                            "uuid", info->uuid, "pci", info->pci_bus_id, "name", info->name,
+                            "held_mhz", is_known ? json_integer((json_int_t)held_mhz) : json_null(),
+                            "lowest_clock_mhz", (json_int_t)terms.lowest_mhz, "highest_clock_mhz",
+                            (json_int_t)terms.highest_mhz, "lowest_power_limit_mw",
+                            (json_int_t)terms.lowest_mw, "highest_power_limit_mw",
+                            (json_int_t)terms.highest_mw));
+    }
+    return json_pack(
+        "{s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:i}}", "version", HARPE_LEASE_VERSION,
+        "status", 0, "process", (int)getpid(), "allowed",
+        harpe_agent_policy_allows(&agent->policy, client->peer.user, client->groups,
+                                  client->group_count),
+        "gpus", gpus, "leases",
+        harpe_agent_leases_show(agent->leases, shows_all ? -1 : (int64_t)client->peer.user,
+                                agent->samples),
+        "zeusd", harpe_agent_zeusd_show(agent->zeusd, shows_all ? -1 : (int64_t)client->peer.user),
+        "counts", "granted", (json_int_t)counts.granted, "refused", (json_int_t)refused, "ended",
+        (json_int_t)counts.ended, "restored_by_agent", (json_int_t)counts.restored_by_agent,
+        "failures", (json_int_t)counts.failures, "not_restored", counts.not_restored);
+}
+
+static void answer_status(void *user) {
+    harpe_agent_client *client = user;
+    (void)send_answer(client, show_status(client), -1);
+}
+
+/* Answers when the clocks have been sampled. The client may be closed afterwards. */
+static void ask_status(harpe_agent_client *client) {
+    client->samples.done = answer_status;
+    client->samples.user = client;
+    harpe_agent_samples_ask(client->agent->samples, &client->samples);
+}
+
+static json_t *restore(harpe_agent_client *client, const json_t *request, harpe_error *error) {
+    harpe_agent *agent = client->agent;
+    const char *uuid = json_string_value(json_object_get(request, "gpu"));
+    int gpu = -1;
+    if (!is_administrator(client)) {
+        error->status = harpe_fail(error, HARPE_PERMISSION_DENIED,
+                                   "only root may end the leases of others: run it with sudo");
+        return NULL;
+    }
+    if (uuid) error->status = find_gpu(agent, uuid, &gpu, error);
+    if (uuid && error->status != HARPE_OK) return NULL;
+    harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "process %ld (uid %lu) ends leases",
+                   (long)client->peer.process, (unsigned long)client->peer.user);
+    return json_pack("{s:i,s:i,s:i}", "version", HARPE_LEASE_VERSION, "status", 0, "ended",
+                     harpe_agent_leases_end(agent->leases, gpu));
+}
+
+static void lend(harpe_agent_client *client, const json_t *request) {
+    harpe_error error = {.status = HARPE_OK};
+    error.status = prepare_lease(client, request, &error);
+    if (error.status != HARPE_OK) {
+        say_refused(client->agent, &client->peer, &error);
+        (void)send_answer(client, failure(&error), -1);
+        return;
+    }
+    (void)harpe_user_names_find(client->agent->names, client->peer.user); /* for /metrics */
+    client->has_asked = true;
+    client->asker.answer = answer_lease;
+    client->asker.user = client;
+    harpe_agent_leases_ask(client->agent->leases, &client->asker);
+}
+
+/* Answers a request. The client may be closed afterwards. */
+static void take_request(harpe_agent_client *client, const json_t *request) {
+    const char *name = json_string_value(json_object_get(request, "request"));
+    json_int_t version = json_integer_value(json_object_get(request, "version"));
+    harpe_error error = {.status = HARPE_OK};
+    json_t *answer = NULL;
+    if (version != HARPE_LEASE_VERSION) {
+        error.status = harpe_fail(&error, HARPE_NOT_SUPPORTED,
+                                  "the node agent speaks version %d of its protocol, the client %d",
+                                  HARPE_LEASE_VERSION, (int)version);
+    } else if (client->has_asked || client->samples.samples) {
+        error.status =
+            harpe_fail(&error, HARPE_INVALID_ARGUMENT, "the last request has no answer yet");
+    } else if (name && strcmp(name, "lease") == 0) {
+        lend(client, request);
+        return;
+    } else if (name && strcmp(name, "node") == 0) {
+        answer = show_node(client, request, &error);
+    } else if (name && strcmp(name, "status") == 0) {
+        ask_status(client);
+        return;
+    } else if (name && strcmp(name, "restore") == 0) {
+        answer = restore(client, request, &error);
+    } else {
+        error.status = harpe_fail(&error, HARPE_INVALID_ARGUMENT, "there is no request '%.40s'",
+                                  name ? name : "");
+    }
+    (void)send_answer(client, answer ? answer : failure(&error), -1);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static void take_files(struct msghdr *message, request_files *files) {
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count && files->count < MOST_DESCRIPTORS; i++)
+            memcpy(&files->each[files->count++], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+    }
+}
+
+/* Receives one packet. Returns its length, 0 if there is none now, and -1 at the end. */
+static ssize_t receive(harpe_agent_client *client, char *text, request_files *files) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+    } control;
+    struct iovec data = {text, HARPE_LEASE_MESSAGE_SIZE};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t got = recvmsg(client->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (got <= 0) return -1;
+    take_files(&message, files);
+    return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -1 : got;
+}
+
+/* Returns the descriptor that the request announces as `name`, in the order of the names. */
+static int take_file(const json_t *request, const char *name, request_files *files, size_t *next) {
+    if (!json_is_true(json_object_get(request, name)) || *next >= files->count) return -1;
+    return files->each[(*next)++];
+}
+
+/* Closes a descriptor of a client. Switches SO_LINGER off first: a helper process that is forked at
+ * this moment has a copy of the descriptor, and would wait when it closes the copy. */
+static void close_file(int file) {
+    struct linger none = {0};
+    (void)setsockopt(file, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    close(file);
+}
+
+/* Examines the descriptors of a request. Keeps a copy of the memory, and closes all of them. */
+static void examine_files(harpe_agent_client *client, request_files *files) {
+    size_t next = 0;
+    int memory = take_file(client->request, "memory", files, &next);
+    int node = take_file(client->request, "node", files, &next);
+    if (is_good_memory(memory)) client->memory = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+    harpe_agent_examine_node(node, &client->node);
+    for (size_t i = 0; i < files->count; i++)
+        close_file(files->each[i]);
+}
+
+/* Receives one request. Runs on a worker. */
+static void read_request(void *user) {
+    harpe_agent_client *client = user;
+    char text[HARPE_LEASE_MESSAGE_SIZE];
+    request_files files = {.count = 0};
+    ssize_t got = receive(client, text, &files);
+    client->has_ended = got < 0;
+    client->has_request = got > 0;
+    client->request = got > 0 ? json_loadb(text, (size_t)got, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    examine_files(client, &files);
+}
+
+static void request_is_read(void *user) {
+    harpe_agent_client *client = user;
+    if (!client->is_closing && client->has_request) take_request(client, client->request);
+    client->is_busy = false;
+    json_decref(client->request);
+    client->request = NULL;
+    if (client->memory >= 0) close(client->memory);
+    client->memory = -1;
+    if (client->is_closing)
+        submit(client, close_socket, free_client);
+    else if (client->has_ended || harpe_watch_change(client->watch, CLIENT_EVENTS, NULL))
+        close_client(client);
+}
+
+static void client_ready(void *user, uint32_t events) {
+    harpe_agent_client *client = user;
+    (void)events;
+    submit(client, read_request, request_is_read);
+}
+
+/* ---- Accepting ------------------------------------------------------------------------------- */
+
+static int clients_of(const harpe_agent *agent, uid_t user) {
+    int count = 0;
+    for (const harpe_agent_client *each = agent->clients; each; each = each->next)
+        count += each->peer.user == user;
+    return count;
+}
+
+static harpe_status check_room(const harpe_agent *agent, const harpe_peer *peer,
+                               harpe_error *error) {
+    /* The list already contains the new connection. One connection in 16 is kept free for root. */
+    bool is_root = peer->user == 0;
+    int most = is_root ? agent->most_clients : agent->most_clients - agent->most_clients / 16;
+    if (agent->client_count <= most &&
+        (is_root || clients_of(agent, peer->user) <= MOST_CLIENTS_OF_USER))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "the node agent has no free connection for the user with uid %lu",
+                      (unsigned long)peer->user);
+}
+
+/* Sends the reason to a client that is not accepted. */
+static void turn_away(int socket, const harpe_error *error) {
+    json_t *json = failure(error);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (text) (void)send(socket, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+    free(text);
+}
+
+static harpe_status let_in(harpe_agent_client *client, harpe_error *error) {
+    harpe_agent *agent = client->agent;
+    harpe_status status = harpe_peer_open(client->socket, &client->peer, error);
+    if (status == HARPE_OK) status = check_room(agent, &client->peer, error);
+    if (status != HARPE_OK) return status;
+    client->group_count = harpe_peer_groups(client->socket, client->groups);
+    status = harpe_loop_watch(agent->loop, client->socket, CLIENT_EVENTS, client_ready, client,
+                              &client->watch, error);
+    if (status != HARPE_OK) return status;
+    return harpe_loop_after(agent->loop, IDLE_MS, idle_too_long, client, &client->idle, error);
+}
+
+static harpe_agent_client *add_client(harpe_agent *agent, int socket) {
+    harpe_agent_client *client = harpe_calloc(1, sizeof *client);
+    if (!client) return NULL;
+    client->agent = agent;
+    client->socket = socket;
+    client->peer.pidfd = client->asker.memory = client->memory = -1;
+    client->next = agent->clients;
+    if (client->next) client->next->previous = client;
+    agent->clients = client;
+    agent->client_count++;
+    return client;
+}
+
+static void accept_again(void *user) {
+    harpe_agent *agent = user;
+    agent->accept_again = NULL;
+    (void)harpe_watch_change(agent->listener_watch, EPOLLIN, NULL);
+}
+
+/* Stops accepting connections for a short time. Without free descriptors or memory, accept() would
+ * fail again and again. */
+static void pause_accepting(harpe_agent *agent) {
+    if (harpe_loop_after(agent->loop, PAUSE_MS, accept_again, agent, &agent->accept_again, NULL) ==
+        HARPE_OK)
+        (void)harpe_watch_change(agent->listener_watch, 0, NULL);
+}
+
+static void accept_client(void *user, uint32_t events) {
+    harpe_agent *agent = user;
+    harpe_error error;
+    (void)events;
+    if (agent->client_count >= agent->most_clients + TURNED_AWAY) {
+        pause_accepting(agent);
+        return;
+    }
+    int socket = accept4(agent->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    bool is_out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (socket < 0 && is_out) pause_accepting(agent);
+    if (socket < 0) return;
+    harpe_agent_client *client = add_client(agent, socket);
+    if (!client) {
+        close(socket);
+        return;
+    }
+    if (let_in(client, &error) == HARPE_OK) return;
+    turn_away(socket, &error);
+    close_client(client);
+}
+
+/* ---- Listening ------------------------------------------------------------------------------- */
+
+/* Raises the limit of open files, and returns the number of clients for which it suffices. */
+static int make_room(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return MOST_CLIENTS / 4;
+    struct rlimit raised = {limit.rlim_max, limit.rlim_max};
+    if (raised.rlim_cur > ENOUGH_FILES) raised.rlim_cur = ENOUGH_FILES;
+    if (raised.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+    if (limit.rlim_cur >= ENOUGH_FILES) return MOST_CLIENTS;
+    if (limit.rlim_cur <= OTHER_FILES) return 1;
+    int most = (int)(limit.rlim_cur - OTHER_FILES) / FILES_OF_CLIENT;
+    return most < MOST_CLIENTS ? most : MOST_CLIENTS;
+}
+
+harpe_status harpe_agent_listen(harpe_agent *agent, harpe_error *error) {
+    const char *path = agent->options.socket;
+    agent->most_clients = make_room();
+    harpe_workers_limit(agent->workers, HARPE_AGENT_CLIENT_POOL, agent->most_clients + TURNED_AWAY,
+                        CLIENT_DEADLINE_S);
+    /* Everybody may connect. The rules decide who gets a lease. */
+    harpe_status status = harpe_unix_listen(path, SOCK_SEQPACKET, 0666, BACKLOG,
+                                            &agent->unix_listener, &agent->listener, error);
+    if (status != HARPE_OK) return status;
+    return harpe_loop_watch(agent->loop, agent->listener, EPOLLIN, accept_client, agent,
+                            &agent->listener_watch, error);
+}
+
+void harpe_agent_stop_listening(harpe_agent *agent) {
+    harpe_timer_cancel(agent->accept_again);
+    agent->accept_again = NULL;
+    harpe_watch_remove(agent->listener_watch);
+    agent->listener_watch = NULL;
+    if (agent->listener < 0) return;
+    harpe_unix_remove(&agent->unix_listener);
+    close(agent->listener);
+    agent->listener = -1;
+}
+
+void harpe_agent_close_clients(harpe_agent *agent) {
+    for (harpe_agent_client *next, *client = agent->clients; client; client = next) {
+        next = client->next;
+        close_client(client);
+    }
+}
+
+void harpe_agent_free_clients(harpe_agent *agent) {
+    for (harpe_agent_client *next, *client = agent->clients; client; client = next) {
+        next = client->next;
+        free_client(client);
+    }
+}

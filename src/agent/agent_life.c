@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The start, the run and the end of the node agent: opens the GPUs, restores GPUs that dead jobs
+ * have left changed, answers requests, and at the end ends all leases. */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/agent_clients.h"
+#include "agent/agent_state.h"
+#include "agent/exporter.h"
+#include "agent/metrics.h"
+#include "agent/notify.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "client/controller_claim.h"
+#include "gpu/saved_settings.h"
+#include "gpu/saved_settings_files.h"
+
+enum {
+    STOP_LOOK_MS = 20,
+    CLOSE_MS = 1000,       /* how long a stop waits for driver calls of zeusd's routes */
+    STOP_LIMIT_MS = 60000, /* how long a stop waits until all GPUs are restored */
+    LEASE_DEADLINE_S = 120,
+    NAME_DEADLINE_S = 60,
+};
+
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, 0};
+
+static const harpe_pool_kind pools[] = {{"lease", "GPU", 0},
+                                        {"client", "client", 0},
+                                        {"zeusd's reads", "GPU", 0},
+                                        {"zeusd's writes", "GPU", 0},
+                                        {"restoring", "GPU", 0},
+                                        {"name", "user", 0},
+                                        {0}};
+
+/* ---- Start ----------------------------------------------------------------------------------- */
+
+/* Opens the directory that an option names. Other users must not be able to write to it: a file of
+ * a lease could name any process as the helper process, and the agent would end that process. */
+static harpe_status open_given_directory(harpe_agent *agent, const char *path, harpe_error *error) {
+    struct stat status;
+    if (mkdir(path, 0755) != 0 && errno != EEXIST)
+        return harpe_fail_errno(error, errno, "making '%s'", path);
+    agent->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (agent->directory < 0 || fstat(agent->directory, &status) != 0)
+        return harpe_fail_errno(error, errno, "'%s'", path);
+    if ((status.st_uid == geteuid() || status.st_uid == 0) &&
+        !(status.st_mode & (S_IWGRP | S_IWOTH)))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "'%s': other users can write to this state directory: make it this user's "
+                      "with mode 755",
+                      path);
+}
+
+/* Opens the directory of the files of leases, and locks it against a second agent. */
+static harpe_status open_state(harpe_agent *agent, harpe_error *error) {
+    const char *path = agent->options.state_dir;
+    harpe_status status = HARPE_OK;
+    if (path) {
+        status = open_given_directory(agent, path, error);
+    } else {
+        status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(agent->gpus), true,
+                                                     &agent->directory, error);
+    }
+    if (status != HARPE_OK) return status;
+    if (flock(agent->directory, LOCK_EX | LOCK_NB) == 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "another agent runs on this machine with the same state directory");
+}
+
+static void report_record(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
+                          harpe_saved_settings_outcome outcome, const harpe_error *error) {
+    harpe_agent *agent = user;
+    char what[160];
+    harpe_saved_settings_describe(state, what, sizeof what);
+    if (outcome == HARPE_SAVED_RESTORED)
+        harpe_log_line(&agent->options.log, HARPE_LOG_WARNING,
+                       "GPU %d: restored what process %lld had left changed: %s",
+                       info ? info->driver_index : -1, (long long)state->trainer, what);
+    else if (outcome == HARPE_SAVED_IN_USE)
+        harpe_agent_zeusd_recover_after(agent->zeusd, state->trainer);
+    else if (outcome == HARPE_SAVED_FAILED)
+        harpe_log_line(&agent->options.log, HARPE_LOG_ERROR,
+                       "GPU %d: what process %lld had left changed could not be restored: %s",
+                       info ? info->driver_index : -1, (long long)state->trainer, error->message);
+}
+
+/* Restores GPUs that dead jobs have left changed, and watches running processes for which an
+ * earlier agent has changed settings. Logs failures; a failure does not prevent the start. */
+static void recover(harpe_agent *agent) {
+    harpe_saved_settings_recovery how = {.through_zeusd = harpe_controller_restore_through_zeusd,
+                                         .report = report_record,
+                                         .user = agent};
+    (void)harpe_saved_settings_recover(agent->gpus, &how, NULL);
+}
+
+/* Gives each pool of driver calls a thread for each GPU and kind of work, so that a call that hangs
+ * does not delay the others. */
+static void limit_workers(harpe_agent *agent, int threads) {
+    int gpus = harpe_gpus_count(agent->gpus);
+    harpe_workers_limit(agent->workers, HARPE_AGENT_LEASE_POOL, threads, LEASE_DEADLINE_S);
+    harpe_workers_limit(agent->workers, HARPE_AGENT_READ_POOL, gpus + 1, LEASE_DEADLINE_S);
+    harpe_workers_limit(agent->workers, HARPE_AGENT_WRITE_POOL, gpus, LEASE_DEADLINE_S);
+    harpe_workers_limit(agent->workers, HARPE_AGENT_RESTORE_POOL, threads, LEASE_DEADLINE_S);
+    harpe_workers_limit(agent->workers, HARPE_AGENT_NAME_POOL, 1, NAME_DEADLINE_S);
+}
+
+static harpe_status start_zeusd(harpe_agent *agent, harpe_error *error) {
+    harpe_agent_zeusd_context context = {.loop = agent->loop,
+                                         .workers = agent->workers,
+                                         .gpus = agent->gpus,
+                                         .policy = &agent->policy,
+                                         .read_pool = HARPE_AGENT_READ_POOL,
+                                         .write_pool = HARPE_AGENT_WRITE_POOL,
+                                         .restore_pool = HARPE_AGENT_RESTORE_POOL};
+    return harpe_agent_zeusd_new(&agent->options, &context, &agent->zeusd, error);
+}
+
+static void beat(void *user) {
+    harpe_agent *agent = user;
+    harpe_agent_notify("WATCHDOG=1");
+    (void)harpe_loop_after(agent->loop, harpe_agent_watchdog_ms(), beat, agent, NULL, NULL);
+}
+
+static void received_signal(void *user, int number);
+
+static harpe_status start(harpe_agent *agent, harpe_error *error) {
+    harpe_gpus_options how = {.visible_devices = "all", .log = agent->options.log};
+    harpe_status status = harpe_agent_policy_read(agent->options.config, &agent->policy, error);
+    if (status == HARPE_OK) status = harpe_loop_new(&agent->loop, error);
+    if (status == HARPE_OK)
+        status = harpe_loop_on_signals(agent->loop, stop_signals, received_signal, agent, error);
+    if (status == HARPE_OK) status = harpe_gpus_open(&how, &agent->gpus, error);
+    if (status == HARPE_OK) status = open_state(agent, error);
+    if (status != HARPE_OK) return status;
+    int threads = HARPE_LEASE_CONTROLS * harpe_gpus_count(agent->gpus);
+    status = harpe_workers_new(agent->loop, pools, threads, &agent->workers, error);
+    if (status != HARPE_OK) return status;
+    limit_workers(agent, threads);
+    status = start_zeusd(agent, error);
+    if (status != HARPE_OK) return status;
+    recover(agent);
+    status = harpe_user_names_new(agent->workers, HARPE_AGENT_NAME_POOL, &agent->names, error);
+    if (status == HARPE_OK)
+        status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->samples, error);
+    if (status != HARPE_OK) return status;
+    harpe_agent_leases_options options = {.loop = agent->loop,
+                                          .workers = agent->workers,
+                                          .pool = HARPE_AGENT_LEASE_POOL,
+                                          .gpus = agent->gpus,
+                                          .policy = &agent->policy,
+                                          .directory = agent->directory,
+                                          .log = agent->options.log};
+    status = harpe_agent_leases_new(&options, &agent->leases, error);
+    if (status == HARPE_OK && agent->options.metrics_address) {
+        harpe_agent_metrics_prepare(agent);
+        status = harpe_agent_exporter_new(agent, &agent->exporter, error);
+    }
+    if (status == HARPE_OK) status = harpe_agent_listen(agent, error);
+    if (status == HARPE_OK && harpe_agent_watchdog_ms() > 0) beat(agent);
+    return status;
+}
+
+/* ---- End ------------------------------------------------------------------------------------- */
+
+/* Waits until all leases have ended. */
+static void look_for_end(void *user) {
+    harpe_agent *agent = user;
+    if (harpe_agent_leases_count(agent->leases) == 0 || harpe_clock_ns() > agent->stop_until_ns ||
+        harpe_loop_after(agent->loop, STOP_LOOK_MS, look_for_end, agent, NULL, NULL) != HARPE_OK)
+        harpe_loop_stop(agent->loop);
+}
+
+static void received_signal(void *user, int number) {
+    harpe_agent *agent = user;
+    (void)number;
+    if (agent->is_stopping || !agent->leases) return;
+    agent->is_stopping = true;
+    agent->stop_until_ns = harpe_clock_ns() + STOP_LIMIT_MS * INT64_C(1000000);
+    harpe_agent_notify("STOPPING=1");
+    harpe_agent_zeusd_stop_accepting(agent->zeusd);
+    harpe_agent_leases_close(agent->leases);
+    int count = harpe_agent_leases_end(agent->leases, -1);
+    harpe_agent_stop_listening(agent);
+    if (count > 0)
+        harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "stopping: %d lease%s end", count,
+                       count == 1 ? "" : "s");
+    look_for_end(agent);
+}
+
+static harpe_status check_end(const harpe_agent *agent, harpe_error *error) {
+    int left = harpe_agent_leases_count(agent->leases);
+    if (left == 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_DRIVER_ERROR,
+                      "%d lease%s could not be ended within %d s; the GPUs may be changed: run "
+                      "'harpe gpus --restore'",
+                      left, left == 1 ? "" : "s", STOP_LIMIT_MS / 1000);
+}
+
+/* Restores settings that clients of zeusd's routes have changed, and frees everything. Returns the
+ * first failure. */
+static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error *error) {
+    harpe_error told;
+    harpe_agent_stop_listening(agent);
+    harpe_agent_close_clients(agent);
+    harpe_agent_exporter_free(agent->exporter);
+    bool is_quiet = !agent->workers || harpe_workers_close(agent->workers, CLOSE_MS);
+    harpe_status restored = harpe_agent_zeusd_put_back(agent->zeusd, &told);
+    if (status == HARPE_OK && restored != HARPE_OK) {
+        *error = told;
+        status = restored;
+    }
+    if (!harpe_agent_samples_free(agent->samples, STOP_LOOK_MS)) is_quiet = false;
+    if (!is_quiet) return status; /* a driver call hangs, and its thread uses the rest */
+    harpe_agent_zeusd_free(agent->zeusd);
+    if (agent->workers) harpe_workers_free(agent->workers);
+    harpe_agent_free_clients(agent);
+    harpe_user_names_free(agent->names);
+    harpe_agent_leases_free(agent->leases);
+    if (agent->loop) harpe_loop_free(agent->loop);
+    harpe_gpus_close(agent->gpus);
+    harpe_agent_policy_clear(&agent->policy);
+    if (agent->directory >= 0) close(agent->directory);
+    return status;
+}
+
+harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *error) {
+    /* static, because a thread that hangs in the driver may outlive this function */
+    static harpe_agent agent;
+    agent = (harpe_agent){
+        .options = *options, .directory = -1, .listener = -1, .started_s = (int64_t)time(NULL)};
+    if (!agent.options.socket) agent.options.socket = HARPE_AGENT_SOCKET_PATH;
+    harpe_status status = start(&agent, error);
+    if (status == HARPE_OK) {
+        harpe_log_line(&options->log, HARPE_LOG_INFO, "lends %d GPU%s on %s",
+                       harpe_gpus_count(agent.gpus), harpe_gpus_count(agent.gpus) == 1 ? "" : "s",
+                       agent.options.socket);
+        harpe_agent_notify("READY=1");
+        status = harpe_loop_run(agent.loop, error);
+        if (status == HARPE_OK) status = check_end(&agent, error);
+    }
+    return release(&agent, status, error);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts zeusd's routes, and checks each change against the rules of the agent. */
+#include "agent/agent_zeusd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/zeusd_server.h"
+#include "agent/zeusd_settings.h"
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "gpu/saved_settings.h"
+
+enum { LARGEST_KEY = 65536, MOST_HELD = 128 };
+
+struct harpe_agent_zeusd {
+    harpe_agent_zeusd_context context;
+    harpe_zeusd_settings *settings;
+    harpe_zeusd_server *server;
+    harpe_zeusd_ops inner; /* the functions of `settings` */
+};
+
+/* ---- Rules ----------------------------------------------------------------------------------- */
+
+static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gpu,
+                            harpe_zeusd_setting setting, harpe_error *error) {
+    const harpe_agent_zeusd *zeusd = user;
+    (void)gpu;
+    (void)setting;
+    if (holder->is_tcp || harpe_agent_policy_allows_zeusd(zeusd->context.policy, holder->uid))
+        return HARPE_OK; /* a TCP client has sent a token with the scope gpu-control */
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "the node agent's rule zeusd_users does not name the user with uid %lu",
+                      (unsigned long)holder->uid);
+}
+
+static harpe_status refuse(const char *what, uint32_t asked, const char *unit, const char *rule,
+                           uint32_t limit, harpe_error *error) {
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "the node agent refuses %s of %u %s: its rule %s is %u", what, asked, unit,
+                      rule, limit);
+}
+
+static harpe_lease_terms terms_of(const harpe_agent_zeusd *zeusd, int gpu) {
+    return harpe_agent_policy_terms(zeusd->context.policy,
+                                    harpe_gpu_info_at(zeusd->context.gpus, gpu));
+}
+
+static harpe_status set_power_limit(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                    uint32_t limit_mw, harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    harpe_lease_terms terms = terms_of(zeusd, gpu);
+    if (terms.lowest_mw > 0 && limit_mw < terms.lowest_mw)
+        return refuse("a power limit", limit_mw, "mW", "lowest_power_limit_w",
+                      terms.lowest_mw / 1000, error);
+    if (terms.highest_mw > 0 && limit_mw > terms.highest_mw)
+        return refuse("a power limit", limit_mw, "mW", "highest_power_limit_w",
+                      terms.highest_mw / 1000, error);
+    return zeusd->inner.set_power_limit(zeusd->inner.user, holder, gpu, limit_mw, error);
+}
+
+static harpe_status set_persistence(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                    bool is_enabled, harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    return zeusd->inner.set_persistence(zeusd->inner.user, holder, gpu, is_enabled, error);
+}
+
+static harpe_status lock_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                  uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    harpe_lease_terms terms = terms_of(zeusd, gpu);
+    if (terms.lowest_mhz > 0 && maximum_mhz < terms.lowest_mhz)
+        return refuse("a clock", maximum_mhz, "MHz", "lowest_clock_mhz", terms.lowest_mhz, error);
+    if (terms.highest_mhz > 0 && maximum_mhz > terms.highest_mhz)
+        return refuse("a clock", maximum_mhz, "MHz", "highest_clock_mhz", terms.highest_mhz, error);
+    return zeusd->inner.lock_graphics(zeusd->inner.user, holder, gpu, minimum_mhz, maximum_mhz,
+                                      error);
+}
+
+static harpe_status lock_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    return zeusd->inner.lock_memory(zeusd->inner.user, holder, gpu, minimum_mhz, maximum_mhz,
+                                    error);
+}
+
+static harpe_default_locks default_locks(void *user, int gpu) { return terms_of(user, gpu).locks; }
+
+/* A reset gives the GPU the lock of the administrator, if there is one. */
+static harpe_status reset_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                   harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    harpe_default_locks locks = default_locks(zeusd, gpu);
+    if (locks.graphics_maximum_mhz > 0)
+        return zeusd->inner.lock_graphics(zeusd->inner.user, holder, gpu,
+                                          locks.graphics_minimum_mhz, locks.graphics_maximum_mhz,
+                                          error);
+    return zeusd->inner.reset_graphics(zeusd->inner.user, holder, gpu, error);
+}
+
+static harpe_status reset_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                 harpe_error *error) {
+    harpe_agent_zeusd *zeusd = user;
+    harpe_default_locks locks = default_locks(zeusd, gpu);
+    if (locks.memory_maximum_mhz > 0)
+        return zeusd->inner.lock_memory(zeusd->inner.user, holder, gpu, locks.memory_minimum_mhz,
+                                        locks.memory_maximum_mhz, error);
+    return zeusd->inner.reset_memory(zeusd->inner.user, holder, gpu, error);
+}
+
+/* ---- Holders --------------------------------------------------------------------------------- */
+
+static harpe_lease_control control_of(const harpe_zeusd_held *held) {
+    return held->kind == HARPE_SAVED_CLOCKS ? HARPE_LEASE_CLOCKS : HARPE_LEASE_POWER;
+}
+
+/* Copies the holders. Returns their number; at most MOST_HELD. */
+static size_t list_holders(harpe_agent_zeusd *zeusd, harpe_zeusd_held held[MOST_HELD]) {
+    size_t count = zeusd ? harpe_zeusd_settings_list(zeusd->settings, held, MOST_HELD) : 0;
+    return count < MOST_HELD ? count : MOST_HELD;
+}
+
+harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
+                                          harpe_lease_control control, harpe_error *error) {
+    harpe_zeusd_held held[MOST_HELD];
+    size_t count = list_holders(zeusd, held);
+    for (size_t i = 0; i < count; i++) {
+        if (held[i].gpu != gpu || control_of(&held[i]) != control) continue;
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "GPU %d: its %s is set by process %ld (uid %lu) through zeusd's routes",
+                          harpe_gpu_info_at(zeusd->context.gpus, gpu)->driver_index,
+                          control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
+                          (long)held[i].process, (unsigned long)held[i].uid);
+    }
+    return HARPE_OK;
+}
+
+json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
+    harpe_zeusd_held held[MOST_HELD];
+    size_t count = list_holders(zeusd, held);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        char restores[160];
+        if (user >= 0 && held[i].uid != user) continue;
+        harpe_saved_settings_describe(&held[i].before, restores, sizeof restores);
+        (void)json_array_append_new(
+            list,
+            json_pack("{s:i,s:s,s:i,s:I,s:s}", "gpu",
+                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->driver_index, "control",
+                      harpe_lease_control_name(control_of(&held[i])), "process",
+                      (int)held[i].process, "uid", (json_int_t)held[i].uid, "restores", restores));
+    }
+    return list;
+}
+
+/* ---- Start and end --------------------------------------------------------------------------- */
+
+static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_options *options,
+                                 harpe_error *error) {
+    const harpe_agent_zeusd_context *context = &zeusd->context;
+    harpe_zeusd_options how = {.unix_socket = options->zeusd_socket,
+                               .tcp_address = options->zeusd_address,
+                               .tcp_port = options->zeusd_port,
+                               .read_pool = context->read_pool,
+                               .write_pool = context->write_pool,
+                               .log = options->log};
+    harpe_zeusd_ops ops = {may_set,     set_power_limit, set_persistence, lock_graphics,
+                           lock_memory, reset_graphics,  reset_memory,    zeusd};
+    char *key = NULL;
+    harpe_status status = HARPE_OK;
+    if (options->zeusd_key) {
+        status =
+            harpe_file_read(options->zeusd_key, LARGEST_KEY, &key, &how.signing_key_length, error);
+        how.signing_key = key;
+    }
+    if (status == HARPE_OK)
+        status = harpe_zeusd_server_new(context->loop, context->workers, context->gpus, &how, &ops,
+                                        &zeusd->server, error);
+    if (status == HARPE_OK && options->zeusd_address)
+        harpe_log_line(&options->log, HARPE_LOG_INFO, "zeusd's routes: port %d of %s",
+                       harpe_zeusd_server_port(zeusd->server), options->zeusd_address);
+    if (key) explicit_bzero(key, how.signing_key_length);
+    free(key);
+    return status;
+}
+
+harpe_status harpe_agent_zeusd_new(const harpe_agent_options *options,
+                                   const harpe_agent_zeusd_context *context,
+                                   harpe_agent_zeusd **out, harpe_error *error) {
+    *out = NULL;
+    if (!options->zeusd_socket && !options->zeusd_address) return HARPE_OK;
+    harpe_agent_zeusd *zeusd = harpe_calloc(1, sizeof *zeusd);
+    if (!zeusd) return harpe_fail_memory(error);
+    zeusd->context = *context;
+    harpe_zeusd_settings_options how = {.no_restore = options->zeusd_no_restore,
+                                        .default_locks = default_locks,
+                                        .user = zeusd,
+                                        .pool = context->restore_pool,
+                                        .log = options->log};
+    harpe_status status = harpe_zeusd_settings_new(context->loop, context->workers, context->gpus,
+                                                   &how, &zeusd->settings, error);
+    if (status == HARPE_OK) {
+        zeusd->inner = harpe_zeusd_settings_ops(zeusd->settings);
+        status = start_server(zeusd, options, error);
+    }
+    if (status != HARPE_OK) {
+        harpe_agent_zeusd_free(zeusd);
+        return status;
+    }
+    *out = zeusd;
+    return HARPE_OK;
+}
+
+void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, int64_t process) {
+    if (zeusd) harpe_zeusd_settings_recover_after(zeusd->settings, (pid_t)process);
+}
+
+void harpe_agent_zeusd_stop_accepting(harpe_agent_zeusd *zeusd) {
+    if (zeusd) harpe_zeusd_server_stop_accepting(zeusd->server);
+}
+
+harpe_status harpe_agent_zeusd_put_back(harpe_agent_zeusd *zeusd, harpe_error *error) {
+    return zeusd ? harpe_zeusd_settings_put_back(zeusd->settings, error) : HARPE_OK;
+}
+
+void harpe_agent_zeusd_free(harpe_agent_zeusd *zeusd) {
+    if (!zeusd) return;
+    harpe_zeusd_server_free(zeusd->server);
+    harpe_zeusd_settings_free(zeusd->settings);
+    free(zeusd);
+}

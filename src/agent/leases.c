@@ -1,0 +1,685 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of leases: grants leases, starts and watches their helper processes, and restores GPUs
+ * that a dead helper process has left changed. Work that may take long runs on worker threads. */
+#include "agent/leases.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/helper_process.h"
+#include "base/log.h"
+#include "client/controller.h"
+#include "gpu/gpus.h"
+#include "gpu/saved_settings.h"
+#include "gpu/saved_settings_files.h"
+#include "powerlimit/guard.h"
+
+#define SHORTEST_POLL_NS INT64_C(20000)
+#define LONGEST_POLL_NS INT64_C(1000000000)
+#define LONGEST_DWELL_NS INT64_C(1000000000000)
+
+enum {
+    TRY_AGAIN_MS = 1000,
+    START_MS = 30000,
+    SOON_MS = 10000, /* how long an asker waits for a lease that is about to end */
+};
+
+typedef enum entry_state {
+    IS_FREE,
+    IS_STARTING, /* a worker starts the helper process */
+    IS_LENT,     /* the helper process runs */
+    IS_ENDING,   /* a worker restores settings that the helper process has left changed */
+} entry_state;
+
+/* A GPU and a kind of control. A worker reads `starting` and writes the members below `work` while
+ * the state is IS_STARTING or IS_ENDING. */
+struct harpe_lease_entry {
+    harpe_agent_leases *all;
+    int gpu;
+    harpe_lease_control control;
+    entry_state state;
+    harpe_lease_record record;   /* valid while the state is not IS_FREE */
+    harpe_lease_asker *starting; /* waits for the start; NULL: it has left */
+    harpe_lease_asker *first_waiting, *last_waiting;
+    int helper; /* pidfd of the helper process; -1: none */
+    harpe_watch *watch;
+    harpe_timer *again;
+    const harpe_controller_slot *slot; /* the holder's slot, read-only; NULL: not known. The holder
+                                        * owns the memory and can write anything in it. */
+    bool was_granted;
+    bool is_to_end;     /* the lease must end as soon as it has started */
+    bool is_unrestored; /* the last attempt to restore has failed */
+
+    harpe_work work;
+    harpe_lease_terms terms;
+    int memory, holder; /* copies of the asker's descriptors; -1: closed */
+    int64_t dwell_ns, poll_ns;
+    int socket;
+    harpe_error result;
+    int restored; /* number of records that the agent has restored */
+};
+
+struct harpe_agent_leases {
+    harpe_agent_leases_options options;
+    harpe_lease_entry *entries; /* for each GPU, HARPE_LEASE_CONTROLS entries */
+    size_t count;
+    uint64_t last_id;
+    bool is_closed;
+    harpe_agent_lease_counts counts;
+};
+
+static const harpe_gpu_info *info_of(const harpe_lease_entry *entry) {
+    return harpe_gpu_info_at(entry->all->options.gpus, entry->gpu);
+}
+
+static void say(const harpe_lease_entry *entry, harpe_log_level level, const char *what) {
+    const harpe_lease_record *record = &entry->record;
+    harpe_log_line(&entry->all->options.log, level,
+                   "lease %" PRIu64 ", GPU %d (%s), %s, process %d (%s, uid %u%s%s): %s",
+                   record->id, info_of(entry)->driver_index, record->uuid,
+                   harpe_lease_control_name(entry->control), (int)record->holder.process,
+                   record->command, record->user, *record->job ? ", " : "", record->job, what);
+}
+
+static harpe_saved_settings_kind kind_of(harpe_lease_control control) {
+    return control == HARPE_LEASE_CLOCKS ? HARPE_SAVED_CLOCKS : HARPE_SAVED_POWER;
+}
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+static void answer(harpe_agent_leases *all, harpe_lease_asker *asker, const harpe_error *result,
+                   const harpe_lease *lease) {
+    asker->entry = NULL;
+    harpe_timer_cancel(asker->limit);
+    asker->limit = NULL;
+    if (result->status == HARPE_OK)
+        all->counts.granted++;
+    else
+        all->counts.refused++;
+    asker->answer(asker->user, result, lease);
+}
+
+static void refuse(harpe_agent_leases *all, harpe_lease_asker *asker, const harpe_error *reason) {
+    answer(all, asker, reason, NULL);
+}
+
+static void refuse_taken(harpe_lease_entry *entry, harpe_lease_asker *asker) {
+    const harpe_lease_record *record = &entry->record;
+    harpe_error reason = {.status = HARPE_OK};
+    char since[32];
+    time_t since_s = (time_t)record->since_s;
+    struct tm local;
+    (void)strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", localtime_r(&since_s, &local));
+    reason.status = harpe_fail(&reason, HARPE_ALREADY_EXISTS,
+                               "GPU %d: its %s is lent to process %d (%s, uid %u%s%s) since %s",
+                               info_of(entry)->driver_index,
+                               entry->control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
+                               (int)record->holder.process, record->command, record->user,
+                               *record->job ? ", " : "", record->job, since);
+    refuse(entry->all, asker, &reason);
+}
+
+/* ---- Starting (on a worker) ------------------------------------------------------------------ */
+
+static int64_t clamp(int64_t value, int64_t lowest, int64_t highest) {
+    return value < lowest ? lowest : value > highest ? highest : value;
+}
+
+static harpe_status start_controller(harpe_lease_entry *entry, int32_t *helper,
+                                     harpe_error *error) {
+    harpe_controller_header header = harpe_controller_header_for(
+        entry->all->options.gpus, entry->gpu, (pid_t)entry->record.holder.process);
+    header.dwell_ns = clamp(entry->dwell_ns, 0, LONGEST_DWELL_NS);
+    header.poll_ns =
+        entry->poll_ns < 0 ? -1 : clamp(entry->poll_ns, SHORTEST_POLL_NS, LONGEST_POLL_NS);
+    header.terms = entry->terms;
+    return harpe_controller_start_process(&header, entry->memory, entry->holder, START_MS, NULL,
+                                          &entry->socket, helper, error);
+}
+
+static void start_helper(void *user) {
+    harpe_lease_entry *entry = user;
+    int32_t helper = 0;
+    harpe_error *error = &entry->result;
+    entry->socket = -1;
+    harpe_status status = entry->control == HARPE_LEASE_CLOCKS
+                              ? start_controller(entry, &helper, error)
+                              : harpe_guard_lend(entry->all->options.gpus, entry->gpu,
+                                                 (pid_t)entry->record.holder.process, entry->holder,
+                                                 &entry->terms, &entry->socket, &helper, error);
+    if (status == HARPE_OK) {
+        entry->helper = (int)syscall(SYS_pidfd_open, helper, 0);
+        entry->record.helper = harpe_process_identify(helper);
+        if (entry->helper < 0)
+            status = harpe_fail_errno(error, errno, "watching the process of a lease");
+    }
+    error->status = status;
+}
+
+/* ---- Restoring (on a worker) ----------------------------------------------------------------- */
+
+static bool is_over(void *user, const harpe_saved_settings *state) {
+    const harpe_lease_entry *entry = user;
+    return state->kind == kind_of(entry->control) && strcmp(state->uuid, entry->record.uuid) == 0;
+}
+
+static void note_outcome(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
+                         harpe_saved_settings_outcome outcome, const harpe_error *error) {
+    harpe_lease_entry *entry = user;
+    (void)info;
+    if (!is_over(user, state)) return;
+    if (outcome == HARPE_SAVED_RESTORED) entry->restored++;
+    if (outcome == HARPE_SAVED_FAILED) entry->result = *error;
+}
+
+/* Restores settings that the helper process has left changed. Usually there are none. */
+static void restore_rest(void *user) {
+    harpe_lease_entry *entry = user;
+    harpe_saved_settings_recovery how = {.is_over = is_over, .report = note_outcome, .user = entry};
+    harpe_error error;
+    entry->restored = 0;
+    entry->result = (harpe_error){.status = HARPE_OK};
+    harpe_status status = harpe_saved_settings_recover(entry->all->options.gpus, &how, &error);
+    /* This is a failure of another GPU, or a failure before any GPU was tried. It concerns this
+     * lease only if this GPU still has a record. */
+    if (status != HARPE_OK && entry->restored == 0 && entry->result.status == HARPE_OK &&
+        harpe_lease_files_has_record(entry->record.uuid, kind_of(entry->control),
+                                     harpe_gpus_are_emulated(entry->all->options.gpus))) {
+        entry->result = error;
+        entry->result.status = status;
+    }
+}
+
+/* ---- The life of an entry -------------------------------------------------------------------- */
+
+static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker);
+
+/* Gives the lease to the first asker whose process has not ended meanwhile. */
+static void serve_next(harpe_lease_entry *entry) {
+    for (;;) {
+        harpe_lease_asker *asker = entry->first_waiting;
+        if (!asker) return;
+        entry->first_waiting = asker->next;
+        if (!entry->first_waiting) entry->last_waiting = NULL;
+        if (!harpe_peer_has_ended(&asker->peer)) {
+            begin(entry, asker);
+            return;
+        }
+        harpe_error reason = {.status = HARPE_OK};
+        reason.status = harpe_fail(&reason, HARPE_NOT_FOUND, "the process that asked has ended");
+        refuse(entry->all, asker, &reason);
+    }
+}
+
+static void forget_slot(harpe_lease_entry *entry) {
+    if (entry->slot) (void)munmap((void *)entry->slot, sizeof *entry->slot);
+    entry->slot = NULL;
+}
+
+/* Maps the slot, to read the clock that the holder requests. agent_clients.c has checked that the
+ * memory has the size of a slot and cannot shrink. Without the mapping, the requested clock is not
+ * known. */
+static void map_slot(harpe_lease_entry *entry, int memory) {
+    forget_slot(entry);
+    if (memory < 0) return;
+    void *slot = mmap(NULL, sizeof *entry->slot, PROT_READ, MAP_SHARED, memory, 0);
+    entry->slot = slot == MAP_FAILED ? NULL : slot;
+}
+
+/* Maps the slot of a lease that an earlier agent has granted. Takes a copy of the controller's
+ * descriptor. */
+static void map_slot_of_helper(harpe_lease_entry *entry) {
+    struct stat status;
+    if (entry->control != HARPE_LEASE_CLOCKS) return;
+    int memory = (int)syscall(SYS_pidfd_getfd, entry->helper, HARPE_HELPER_MEMORY, 0);
+    if (memory < 0) return; /* the agent lacks the capability CAP_SYS_PTRACE */
+    int seals = fcntl(memory, F_GET_SEALS);
+    if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(memory, &status) == 0 &&
+        status.st_size == (off_t)sizeof *entry->slot)
+        map_slot(entry, memory);
+    close(memory);
+}
+
+static void become_free(harpe_lease_entry *entry) {
+    forget_slot(entry);
+    harpe_lease_files_remove(entry->all->options.directory, entry->record.uuid, entry->control);
+    entry->state = IS_FREE;
+    entry->is_to_end = false;
+    entry->all->counts.ended += entry->was_granted;
+    entry->was_granted = false;
+    serve_next(entry);
+}
+
+static void end_entry(harpe_lease_entry *entry);
+
+static void refuse_waiting(harpe_lease_entry *entry, const harpe_error *reason) {
+    while (entry->first_waiting) {
+        harpe_lease_asker *asker = entry->first_waiting;
+        entry->first_waiting = asker->next;
+        refuse(entry->all, asker, reason);
+    }
+    entry->last_waiting = NULL;
+}
+
+static void try_again(void *user) {
+    harpe_lease_entry *entry = user;
+    entry->again = NULL;
+    end_entry(entry);
+}
+
+static void restored(void *user) {
+    harpe_lease_entry *entry = user;
+    harpe_agent_leases *all = entry->all;
+    bool was_unrestored = entry->is_unrestored;
+    entry->is_unrestored = entry->result.status != HARPE_OK;
+    all->counts.not_restored += entry->is_unrestored - was_unrestored;
+    all->counts.restored_by_agent += entry->restored > 0;
+    if (!entry->is_unrestored) {
+        if (entry->restored > 0)
+            say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
+        else if (entry->was_granted)
+            say(entry, HARPE_LOG_INFO, "ended; the GPU is restored");
+        become_free(entry);
+        return;
+    }
+    all->counts.failures++;
+    if (!was_unrestored) {
+        char line[sizeof entry->result.message + 64];
+        (void)snprintf(line, sizeof line, "the GPU is not restored, the agent tries again: %s",
+                       entry->result.message);
+        say(entry, HARPE_LOG_ERROR, line);
+    }
+    refuse_waiting(entry, &entry->result);
+    if (harpe_loop_after(all->options.loop, TRY_AGAIN_MS, try_again, entry, &entry->again, NULL) !=
+        HARPE_OK)
+        say(entry, HARPE_LOG_ERROR, "out of memory: run 'harpe agent restore'");
+}
+
+static void submit(harpe_lease_entry *entry, void (*work)(void *user), void (*done)(void *user)) {
+    entry->work = (harpe_work){.work = work,
+                               .done = done,
+                               .user = entry,
+                               .pool = entry->all->options.pool,
+                               .subject = (const char *)entry};
+    harpe_workers_submit(entry->all->options.workers, &entry->work);
+}
+
+static void end_entry(harpe_lease_entry *entry) {
+    harpe_watch_remove(entry->watch);
+    entry->watch = NULL;
+    if (entry->helper >= 0) close(entry->helper);
+    entry->helper = -1;
+    entry->state = IS_ENDING;
+    submit(entry, restore_rest, restored);
+}
+
+static void helper_ended(void *user, uint32_t events) {
+    (void)events;
+    end_entry(user);
+}
+
+/* Watches the helper process. If that is impossible, ends the lease. */
+static void watch_helper(harpe_lease_entry *entry) {
+    harpe_error error;
+    entry->state = IS_LENT;
+    if (harpe_loop_watch(entry->all->options.loop, entry->helper, EPOLLIN, helper_ended, entry,
+                         &entry->watch, &error) == HARPE_OK)
+        return;
+    say(entry, HARPE_LOG_ERROR, error.message);
+    (void)syscall(SYS_pidfd_send_signal, entry->helper, SIGTERM, NULL, 0);
+    end_entry(entry);
+}
+
+static void close_inputs(harpe_lease_entry *entry) {
+    if (entry->memory >= 0) close(entry->memory);
+    if (entry->holder >= 0) close(entry->holder);
+    entry->memory = entry->holder = -1;
+}
+
+static void started(void *user) {
+    harpe_lease_entry *entry = user;
+    harpe_agent_leases *all = entry->all;
+    harpe_lease_asker *asker = entry->starting;
+    entry->starting = NULL;
+    close_inputs(entry);
+    if (entry->result.status == HARPE_OK && all->is_closed)
+        entry->result.status =
+            harpe_fail(&entry->result, HARPE_UNAVAILABLE, "the node agent is being stopped");
+    bool is_granted = entry->result.status == HARPE_OK && asker && !entry->is_to_end;
+    if (entry->result.status == HARPE_OK && asker && entry->is_to_end)
+        entry->result.status =
+            harpe_fail(&entry->result, HARPE_UNAVAILABLE, "the administrator has ended the lease");
+    harpe_lease lease = {.socket = entry->socket,
+                         .process = (int32_t)entry->record.helper.process,
+                         .terms = entry->terms};
+    if (is_granted) {
+        harpe_error error;
+        if (harpe_lease_files_write(all->options.directory, &entry->record, &error) != HARPE_OK)
+            say(entry, HARPE_LOG_WARNING, error.message);
+        say(entry, HARPE_LOG_INFO, "granted");
+        entry->was_granted = true;
+    }
+    if (asker) answer(all, asker, &entry->result, is_granted ? &lease : NULL);
+    /* The holder now has the socket. Without a holder, the helper process ends. */
+    if (entry->socket >= 0) close(entry->socket);
+    entry->socket = -1;
+    if (entry->helper >= 0)
+        watch_helper(entry);
+    else
+        end_entry(entry);
+}
+
+static harpe_lease_record make_record(harpe_lease_entry *entry, const harpe_lease_asker *asker) {
+    harpe_lease_record record = {.id = ++entry->all->last_id,
+                                 .control = entry->control,
+                                 .since_s = (int64_t)time(NULL),
+                                 .user = asker->peer.user,
+                                 .holder = harpe_process_identify(asker->peer.process)};
+    (void)snprintf(record.uuid, sizeof record.uuid, "%s", info_of(entry)->uuid);
+    (void)snprintf(record.command, sizeof record.command, "%s", asker->peer.command);
+    (void)snprintf(record.job, sizeof record.job, "%s", asker->peer.job);
+    return record;
+}
+
+static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
+    entry->state = IS_STARTING;
+    entry->starting = asker;
+    asker->entry = entry;
+    entry->record = make_record(entry, asker);
+    entry->terms = harpe_agent_policy_terms(entry->all->options.policy, info_of(entry));
+    entry->dwell_ns = asker->dwell_ns;
+    entry->poll_ns = asker->poll_ns;
+    entry->memory = asker->memory >= 0 ? dup(asker->memory) : -1;
+    entry->holder = dup(asker->peer.pidfd);
+    map_slot(entry, entry->memory);
+    if (entry->holder >= 0 && (asker->memory < 0 || entry->memory >= 0)) {
+        submit(entry, start_helper, started);
+        return;
+    }
+    entry->result.status = harpe_fail_errno(&entry->result, errno, "lending a GPU");
+    entry->socket = -1;
+    started(entry);
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+/* Returns true if the present lease will end soon: the lease is ending, the holder itself asks
+ * again, or the holder or the helper process has ended. */
+static bool is_nearly_over(const harpe_lease_entry *entry, const harpe_lease_asker *asker) {
+    struct pollfd end = {.fd = entry->helper, .events = POLLIN};
+    if (entry->state == IS_ENDING) return !entry->is_unrestored;
+    return entry->record.holder.process == asker->peer.process ||
+           (entry->helper >= 0 && poll(&end, 1, 0) > 0) ||
+           !harpe_process_is_alive(&entry->record.holder);
+}
+
+/* Removes an asker from the queue, if it is there. */
+static void leave_queue(harpe_lease_entry *entry, harpe_lease_asker *asker) {
+    harpe_lease_asker *before = NULL;
+    for (harpe_lease_asker *each = entry->first_waiting; each; each = each->next) {
+        if (each != asker) {
+            before = each;
+            continue;
+        }
+        if (before)
+            before->next = asker->next;
+        else
+            entry->first_waiting = asker->next;
+        if (entry->last_waiting == asker) entry->last_waiting = before;
+        return;
+    }
+}
+
+/* Refuses an asker that does not want to wait, because the present lease has not ended in time. */
+static void limit_is_over(void *user) {
+    harpe_lease_asker *asker = user;
+    asker->limit = NULL;
+    leave_queue(asker->entry, asker);
+    refuse_taken(asker->entry, asker);
+}
+
+static void join_queue(harpe_lease_entry *entry, harpe_lease_asker *asker) {
+    harpe_error error;
+    asker->entry = entry;
+    asker->next = NULL;
+    if (entry->last_waiting)
+        entry->last_waiting->next = asker;
+    else
+        entry->first_waiting = asker;
+    entry->last_waiting = asker;
+    if (!asker->waits && harpe_loop_after(entry->all->options.loop, SOON_MS, limit_is_over, asker,
+                                          &asker->limit, &error) != HARPE_OK) {
+        leave_queue(entry, asker);
+        error.status = HARPE_OUT_OF_MEMORY;
+        refuse(entry->all, asker, &error);
+    }
+}
+
+void harpe_agent_leases_ask(harpe_agent_leases *leases, harpe_lease_asker *asker) {
+    size_t index = (size_t)asker->gpu * HARPE_LEASE_CONTROLS + (size_t)asker->control;
+    harpe_lease_entry *entry = &leases->entries[index];
+    harpe_error reason = {.status = HARPE_OK};
+    if (leases->is_closed) {
+        reason.status = harpe_fail(&reason, HARPE_UNAVAILABLE, "the node agent is being stopped");
+        refuse(leases, asker, &reason);
+    } else if (entry->state == IS_FREE) {
+        begin(entry, asker);
+    } else if (entry->is_unrestored) {
+        refuse(leases, asker, &entry->result);
+    } else if (asker->waits || is_nearly_over(entry, asker)) {
+        join_queue(entry, asker);
+    } else {
+        refuse_taken(entry, asker);
+    }
+}
+
+void harpe_agent_leases_leave(harpe_agent_leases *leases, harpe_lease_asker *asker) {
+    harpe_lease_entry *entry = asker->entry;
+    (void)leases;
+    harpe_timer_cancel(asker->limit);
+    asker->limit = NULL;
+    if (!entry) return;
+    asker->entry = NULL;
+    if (entry->starting == asker) entry->starting = NULL;
+    leave_queue(entry, asker);
+}
+
+int harpe_agent_leases_end(harpe_agent_leases *leases, int gpu) {
+    int ended = 0;
+    for (size_t i = 0; i < leases->count; i++) {
+        harpe_lease_entry *entry = &leases->entries[i];
+        if ((gpu >= 0 && entry->gpu != gpu) || entry->state == IS_FREE) continue;
+        ended++;
+        entry->is_to_end = true;
+        if (entry->state == IS_LENT)
+            (void)syscall(SYS_pidfd_send_signal, entry->helper, SIGTERM, NULL, 0);
+    }
+    return ended;
+}
+
+void harpe_agent_leases_close(harpe_agent_leases *leases) {
+    harpe_error reason = {.status = HARPE_OK};
+    leases->is_closed = true;
+    reason.status = harpe_fail(&reason, HARPE_UNAVAILABLE, "the node agent is being stopped");
+    for (size_t i = 0; i < leases->count; i++)
+        refuse_waiting(&leases->entries[i], &reason);
+}
+
+int harpe_agent_leases_count(const harpe_agent_leases *leases) {
+    int count = 0;
+    for (size_t i = 0; i < leases->count; i++)
+        count += leases->entries[i].state != IS_FREE;
+    return count;
+}
+
+harpe_agent_lease_counts harpe_agent_leases_counts(const harpe_agent_leases *leases) {
+    return leases->counts;
+}
+
+/* ---- Showing --------------------------------------------------------------------------------- */
+
+/* Returns the clock that the holder last requested; 0: none, or not known. */
+static uint32_t wanted_mhz_of(const harpe_lease_entry *entry) {
+    bool has_holder = entry->slot && entry->state == IS_LENT;
+    return has_holder ? harpe_clock_request_mhz(atomic_load(&entry->slot->request)) : 0;
+}
+
+bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_lease_control control,
+                             harpe_lease_view *out) {
+    const harpe_lease_entry *entry =
+        &leases->entries[(size_t)gpu * HARPE_LEASE_CONTROLS + (size_t)control];
+    if (entry->state == IS_FREE) return false;
+    *out = (harpe_lease_view){.record = &entry->record,
+                              .is_lent = entry->state == IS_LENT,
+                              .is_unrestored = entry->is_unrestored,
+                              .wanted_mhz = wanted_mhz_of(entry)};
+    return true;
+}
+
+/* Describes the settings that will be restored, from the record on disk. */
+static void describe_restore(const harpe_lease_entry *entry, char *text, size_t size) {
+    char name[HARPE_SAVED_NAME_SIZE];
+    int directory = -1;
+    harpe_saved_settings_record record;
+    text[0] = '\0';
+    harpe_saved_settings_name(entry->record.uuid, kind_of(entry->control), name);
+    if (harpe_saved_settings_open_directory(harpe_gpus_are_emulated(entry->all->options.gpus),
+                                            false, &directory, NULL) != HARPE_OK)
+        return;
+    if (harpe_saved_settings_read(directory, name, &record, NULL) == HARPE_OK)
+        harpe_saved_settings_describe(&record.state, text, size);
+    close(directory);
+}
+
+/* Returns null if the clock is not known. */
+static json_t *clock_or_null(bool is_known, uint64_t mhz) {
+    return is_known ? json_integer((json_int_t)mhz) : json_null();
+}
+
+/* Adds the clock that the holder wants and the clock that the GPU has. */
+static void show_clocks(const harpe_lease_entry *entry, harpe_agent_samples *samples,
+                        json_t *shown) {
+    if (entry->control != HARPE_LEASE_CLOCKS) return;
+    harpe_gpu_sample sample = harpe_agent_samples_last(samples, entry->gpu);
+    uint32_t wanted_mhz = wanted_mhz_of(entry);
+    uint64_t held_mhz = 0;
+    bool is_known = harpe_gpu_sample_get(&sample, HARPE_SAMPLE_GRAPHICS_MHZ, &held_mhz);
+    (void)json_object_set_new(shown, "wanted_mhz", clock_or_null(wanted_mhz > 0, wanted_mhz));
+    (void)json_object_set_new(shown, "held_mhz", clock_or_null(is_known, held_mhz));
+}
+
+static json_t *show(const harpe_lease_entry *entry) {
+    char restores[160];
+    describe_restore(entry, restores, sizeof restores);
+    static const char *const states[] = {"free", "starting", "lent", "ending"};
+    const harpe_lease_record *record = &entry->record;
+    int waiting = 0;
+    for (const harpe_lease_asker *each = entry->first_waiting; each; each = each->next)
+        waiting++;
+    return json_pack("{s:I,s:i,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:I,s:i,s:i,s:b,s:s}", "lease",
+                     (json_int_t)record->id, "gpu", info_of(entry)->driver_index, "uuid",
+                     record->uuid, "control", harpe_lease_control_name(entry->control), "state",
+                     states[entry->is_to_end ? IS_ENDING : entry->state], "process",
+                     (int)record->holder.process, "uid", (int)record->user, "command",
+                     record->command, "job", record->job, "since_s", (json_int_t)record->since_s,
+                     "helper", (int)record->helper.process, "waiting", waiting, "unrestored",
+                     entry->is_unrestored, "restores", restores);
+}
+
+json_t *harpe_agent_leases_show(const harpe_agent_leases *leases, int64_t user,
+                                harpe_agent_samples *samples) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < leases->count; i++) {
+        const harpe_lease_entry *entry = &leases->entries[i];
+        if (entry->state == IS_FREE || (user >= 0 && entry->record.user != user)) continue;
+        json_t *shown = show(entry);
+        if (shown) show_clocks(entry, samples, shown);
+        (void)json_array_append_new(list, shown);
+    }
+    return list;
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+static harpe_lease_entry *find_entry(harpe_agent_leases *leases, const harpe_lease_record *record) {
+    for (size_t i = 0; i < leases->count; i++) {
+        harpe_lease_entry *entry = &leases->entries[i];
+        if (entry->control == record->control && strcmp(info_of(entry)->uuid, record->uuid) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* Continues a lease of an earlier agent. If its helper process is gone, restores the GPU. */
+static void adopt(void *user, const harpe_lease_record *record) {
+    harpe_agent_leases *leases = user;
+    harpe_lease_entry *entry = find_entry(leases, record);
+    if (!entry || entry->state != IS_FREE) return;
+    entry->record = *record;
+    entry->was_granted = true;
+    if (record->id > leases->last_id) leases->last_id = record->id;
+    if (harpe_process_is_alive(&record->helper))
+        entry->helper = (int)syscall(SYS_pidfd_open, record->helper.process, 0);
+    if (entry->helper >= 0) {
+        say(entry, HARPE_LOG_INFO, "continued");
+        map_slot_of_helper(entry);
+        watch_helper(entry);
+    } else {
+        end_entry(entry);
+    }
+}
+
+harpe_status harpe_agent_leases_new(const harpe_agent_leases_options *options,
+                                    harpe_agent_leases **out, harpe_error *error) {
+    size_t gpus = (size_t)harpe_gpus_count(options->gpus);
+    harpe_agent_leases *leases = harpe_calloc(1, sizeof *leases);
+    if (leases)
+        leases->entries = harpe_calloc(gpus * HARPE_LEASE_CONTROLS, sizeof *leases->entries);
+    if (!leases || !leases->entries) {
+        free(leases);
+        return harpe_fail_memory(error);
+    }
+    leases->options = *options;
+    leases->count = gpus * HARPE_LEASE_CONTROLS;
+    for (size_t i = 0; i < leases->count; i++) {
+        leases->entries[i] =
+            (harpe_lease_entry){.all = leases,
+                                .gpu = (int)(i / HARPE_LEASE_CONTROLS),
+                                .control = (harpe_lease_control)(i % HARPE_LEASE_CONTROLS),
+                                .helper = -1,
+                                .memory = -1,
+                                .holder = -1,
+                                .socket = -1};
+    }
+    harpe_lease_files_read(options->directory, adopt, leases);
+    *out = leases;
+    return HARPE_OK;
+}
+
+void harpe_agent_leases_free(harpe_agent_leases *leases) {
+    if (!leases) return;
+    for (size_t i = 0; i < leases->count; i++) {
+        harpe_lease_entry *entry = &leases->entries[i];
+        harpe_watch_remove(entry->watch);
+        harpe_timer_cancel(entry->again);
+        if (entry->helper >= 0) close(entry->helper);
+        close_inputs(entry);
+        forget_slot(entry);
+    }
+    free(leases->entries);
+    free(leases);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the rules of the node agent. Looks up the names of users and groups once, when the rules
+ * are read, because a directory server may answer slowly. */
+#include "agent/policy.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+enum { LARGEST_FILE = 1 << 20, LARGEST_MHZ = 100000, LARGEST_W = 100000 };
+
+#define LARGEST_RATE 1e6
+#define LONGEST_CHANGE_NS \
+    1e15 /* longest time between two changes, so that sums do not overflow \
+          */
+#define DEFAULT_CHANGES_PER_SECOND 200
+#define DEFAULT_LEASES_PER_SECOND 10
+
+/* The line that is being read. */
+typedef struct rule_line {
+    const char *file;
+    int number;
+    const char *name;
+    char *value;
+} rule_line;
+
+static harpe_status fail_line(const rule_line *line, const char *fault, harpe_error *error) {
+    return harpe_fail(error, HARPE_INVALID_INPUT, "%s: line %d: %s: %s", line->file, line->number,
+                      line->name, fault);
+}
+
+static harpe_status fail_value(const rule_line *line, const char *value, const char *expected,
+                               harpe_error *error) {
+    char fault[256];
+    (void)snprintf(fault, sizeof fault, "expected %s, found '%.80s'", expected, value);
+    return fail_line(line, fault, error);
+}
+
+/* ---- Users and groups ------------------------------------------------------------------------ */
+
+static bool parse_id(const char *text, uint32_t *out) {
+    int64_t value;
+    if (!harpe_parse_int(text, strlen(text), &value) || value < 0 || value > UINT32_MAX - 1)
+        return false;
+    *out = (uint32_t)value;
+    return true;
+}
+
+static harpe_status find_user(const rule_line *line, const char *name, uint32_t *id,
+                              harpe_error *error) {
+    if (parse_id(name, id)) return HARPE_OK;
+    const struct passwd *user = getpwnam(name);
+    if (!user) return fail_value(line, name, "the name or number of a user, or *", error);
+    *id = user->pw_uid;
+    return HARPE_OK;
+}
+
+static harpe_status add_user(const rule_line *line, harpe_agent_policy *policy, const char *name,
+                             harpe_error *error) {
+    uint32_t id;
+    if (strcmp(name, "*") == 0) {
+        policy->allows_everybody = true;
+        return HARPE_OK;
+    }
+    harpe_status status = find_user(line, name, &id, error);
+    if (status != HARPE_OK) return status;
+    if (!HARPE_ARRAY_RESERVE(policy->users, policy->user_capacity, policy->user_count + 1))
+        return harpe_fail_memory(error);
+    policy->users[policy->user_count++] = id;
+    return HARPE_OK;
+}
+
+static harpe_status add_zeusd_user(const rule_line *line, harpe_agent_policy *policy,
+                                   const char *name, harpe_error *error) {
+    uint32_t id;
+    if (strcmp(name, "*") == 0) {
+        policy->zeusd_allows_everybody = true;
+        return HARPE_OK;
+    }
+    harpe_status status = find_user(line, name, &id, error);
+    if (status != HARPE_OK) return status;
+    if (!HARPE_ARRAY_RESERVE(policy->zeusd_users, policy->zeusd_user_capacity,
+                             policy->zeusd_user_count + 1))
+        return harpe_fail_memory(error);
+    policy->zeusd_users[policy->zeusd_user_count++] = id;
+    return HARPE_OK;
+}
+
+static harpe_status add_group(const rule_line *line, harpe_agent_policy *policy, const char *name,
+                              harpe_error *error) {
+    uint32_t id;
+    if (!parse_id(name, &id)) {
+        const struct group *group = getgrnam(name);
+        if (!group) return fail_value(line, name, "the name or number of a group", error);
+        id = group->gr_gid;
+    }
+    if (!HARPE_ARRAY_RESERVE(policy->groups, policy->group_capacity, policy->group_count + 1))
+        return harpe_fail_memory(error);
+    policy->groups[policy->group_count++] = id;
+    return HARPE_OK;
+}
+
+/* Calls `add` for each name of a list that is separated by commas or spaces. */
+static harpe_status read_names(const rule_line *line, harpe_agent_policy *policy,
+                               harpe_status (*add)(const rule_line *line,
+                                                   harpe_agent_policy *policy, const char *name,
+                                                   harpe_error *error),
+                               harpe_error *error) {
+    char *rest = NULL;
+    harpe_status status = HARPE_OK;
+    for (char *name = strtok_r(line->value, ", \t", &rest); name && status == HARPE_OK;
+         name = strtok_r(NULL, ", \t", &rest))
+        status = add(line, policy, name, error);
+    return status;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static bool parse_number(const char *text, int64_t largest, uint32_t *out) {
+    int64_t value;
+    if (!harpe_parse_int(text, strlen(text), &value) || value < 0 || value > largest) return false;
+    *out = (uint32_t)value;
+    return true;
+}
+
+static harpe_status read_mhz(const rule_line *line, uint32_t *out, harpe_error *error) {
+    if (parse_number(line->value, LARGEST_MHZ, out)) return HARPE_OK;
+    return fail_value(line, line->value, "a clock in MHz, or 0 for no limit", error);
+}
+
+static harpe_status read_watts(const rule_line *line, uint32_t *out, harpe_error *error) {
+    if (parse_number(line->value, LARGEST_W, out)) return HARPE_OK;
+    return fail_value(line, line->value, "a power limit in W, or 0 for no limit", error);
+}
+
+static harpe_status read_rate(const rule_line *line, double *out, harpe_error *error) {
+    double value;
+    bool is_number = harpe_parse_double(line->value, strlen(line->value), &value);
+    if (!is_number || !(value >= 0) || value > LARGEST_RATE)
+        return fail_value(line, line->value, "a number per second, or 0 for no limit", error);
+    *out = value;
+    return HARPE_OK;
+}
+
+/* ---- Locks of the administrator -------------------------------------------------------------- */
+
+static harpe_agent_lock_rule *rule_for(harpe_agent_policy *policy, const char *gpu) {
+    for (size_t i = 0; i < policy->lock_count; i++)
+        if (strcmp(policy->locks[i].gpu, gpu) == 0) return &policy->locks[i];
+    if (!HARPE_ARRAY_RESERVE(policy->locks, policy->lock_capacity, policy->lock_count + 1))
+        return NULL;
+    harpe_agent_lock_rule *rule = &policy->locks[policy->lock_count++];
+    *rule = (harpe_agent_lock_rule){.gpu = ""};
+    (void)snprintf(rule->gpu, sizeof rule->gpu, "%s", gpu);
+    return rule;
+}
+
+/* Reads "GPU LOWEST HIGHEST". */
+static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy, bool of_memory,
+                              harpe_error *error) {
+    static const char expected[] = "GPU LOWEST HIGHEST, with 'all', a UUID or a PCI address, and "
+                                   "two clocks in MHz";
+    char *rest = NULL;
+    char *gpu = strtok_r(line->value, " \t", &rest);
+    char *lowest = strtok_r(NULL, " \t", &rest);
+    char *highest = strtok_r(NULL, " \t", &rest);
+    uint32_t minimum_mhz;
+    uint32_t maximum_mhz;
+    if (!highest || strtok_r(NULL, " \t", &rest) || strlen(gpu) >= 96 ||
+        !parse_number(lowest, LARGEST_MHZ, &minimum_mhz) ||
+        !parse_number(highest, LARGEST_MHZ, &maximum_mhz) || maximum_mhz == 0 ||
+        minimum_mhz > maximum_mhz)
+        return fail_value(line, gpu ? gpu : "", expected, error);
+    harpe_agent_lock_rule *rule = rule_for(policy, gpu);
+    if (!rule) return harpe_fail_memory(error);
+    if (of_memory) {
+        rule->locks.memory_minimum_mhz = minimum_mhz;
+        rule->locks.memory_maximum_mhz = maximum_mhz;
+    } else {
+        rule->locks.graphics_minimum_mhz = minimum_mhz;
+        rule->locks.graphics_maximum_mhz = maximum_mhz;
+    }
+    return HARPE_OK;
+}
+
+/* ---- Lines ----------------------------------------------------------------------------------- */
+
+static harpe_status read_directory(const rule_line *line, harpe_agent_policy *policy,
+                                   harpe_error *error) {
+    if (line->value[0] != '/' || strlen(line->value) >= sizeof policy->device_directory)
+        return fail_value(line, line->value, "the path of a directory", error);
+    memcpy(policy->device_directory, line->value, strlen(line->value) + 1);
+    return HARPE_OK;
+}
+
+static harpe_status read_visibility(const rule_line *line, harpe_agent_policy *policy,
+                                    harpe_error *error) {
+    policy->shows_others = strcmp(line->value, "all") == 0;
+    if (policy->shows_others || strcmp(line->value, "own") == 0) return HARPE_OK;
+    return fail_value(line, line->value, "all or own", error);
+}
+
+static harpe_status read_rule(const rule_line *line, harpe_agent_policy *policy,
+                              harpe_error *error) {
+    const char *name = line->name;
+    if (strcmp(name, "allow_users") == 0) return read_names(line, policy, add_user, error);
+    if (strcmp(name, "allow_groups") == 0) return read_names(line, policy, add_group, error);
+    if (strcmp(name, "zeusd_users") == 0) return read_names(line, policy, add_zeusd_user, error);
+    if (strcmp(name, "show_leases") == 0) return read_visibility(line, policy, error);
+    if (strcmp(name, "lowest_clock_mhz") == 0)
+        return read_mhz(line, &policy->lowest_clock_mhz, error);
+    if (strcmp(name, "highest_clock_mhz") == 0)
+        return read_mhz(line, &policy->highest_clock_mhz, error);
+    if (strcmp(name, "lowest_power_limit_w") == 0)
+        return read_watts(line, &policy->lowest_power_limit_w, error);
+    if (strcmp(name, "highest_power_limit_w") == 0)
+        return read_watts(line, &policy->highest_power_limit_w, error);
+    if (strcmp(name, "changes_per_second") == 0)
+        return read_rate(line, &policy->changes_per_second, error);
+    if (strcmp(name, "leases_per_second") == 0)
+        return read_rate(line, &policy->leases_per_second, error);
+    if (strcmp(name, "device_directory") == 0) return read_directory(line, policy, error);
+    if (strcmp(name, "default_locked_clocks") == 0) return read_lock(line, policy, false, error);
+    if (strcmp(name, "default_locked_memory_clocks") == 0)
+        return read_lock(line, policy, true, error);
+    return fail_line(line, "there is no such rule; docs/agent.md lists the rules", error);
+}
+
+static char *trim(char *text) {
+    text += strspn(text, " \t\r");
+    size_t length = strlen(text);
+    while (length > 0 && strchr(" \t\r", text[length - 1]))
+        text[--length] = '\0';
+    return text;
+}
+
+static harpe_status read_line(char *text, const char *file, int number, harpe_agent_policy *policy,
+                              harpe_error *error) {
+    text[strcspn(text, "#")] = '\0';
+    text = trim(text);
+    if (*text == '\0') return HARPE_OK;
+    char *equals = strchr(text, '=');
+    if (!equals) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: line %d: '%.80s' is not name = value",
+                          file, number, text);
+    }
+    *equals = '\0';
+    rule_line line = {
+        .file = file, .number = number, .name = trim(text), .value = trim(equals + 1)};
+    return read_rule(&line, policy, error);
+}
+
+static harpe_status check_order(const harpe_agent_policy *policy, const char *file,
+                                harpe_error *error) {
+    if (policy->highest_clock_mhz > 0 && policy->lowest_clock_mhz > policy->highest_clock_mhz)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: lowest_clock_mhz (%u) is above highest_clock_mhz (%u)", file,
+                          policy->lowest_clock_mhz, policy->highest_clock_mhz);
+    if (policy->highest_power_limit_w > 0 &&
+        policy->lowest_power_limit_w > policy->highest_power_limit_w)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: lowest_power_limit_w (%u) is above highest_power_limit_w (%u)", file,
+                          policy->lowest_power_limit_w, policy->highest_power_limit_w);
+    return HARPE_OK;
+}
+
+harpe_status harpe_agent_policy_parse(const char *text, size_t length, const char *name,
+                                      harpe_agent_policy *out, harpe_error *error) {
+    *out = (harpe_agent_policy){.shows_others = true,
+                                .changes_per_second = DEFAULT_CHANGES_PER_SECOND,
+                                .leases_per_second = DEFAULT_LEASES_PER_SECOND};
+    if (memchr(text, '\0', length))
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: is not a text file", name);
+    char *copy = strndup(text, length);
+    if (!copy) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    int number = 0;
+    char *rest = copy;
+    for (char *line; status == HARPE_OK && (line = strsep(&rest, "\n"));)
+        status = read_line(line, name, ++number, out, error);
+    free(copy);
+    if (status == HARPE_OK) status = check_order(out, name, error);
+    if (status != HARPE_OK) harpe_agent_policy_clear(out);
+    return status;
+}
+
+harpe_status harpe_agent_policy_read(const char *path, harpe_agent_policy *out,
+                                     harpe_error *error) {
+    const char *name = path ? path : HARPE_AGENT_CONFIG_PATH;
+    if (!path && access(name, F_OK) != 0) return harpe_agent_policy_parse("", 0, name, out, error);
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_file_read(name, LARGEST_FILE, &text, &length, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_agent_policy_parse(text, length, name, out, error);
+    free(text);
+    return status;
+}
+
+void harpe_agent_policy_clear(harpe_agent_policy *policy) {
+    free(policy->users);
+    free(policy->groups);
+    free(policy->locks);
+    free(policy->zeusd_users);
+    *policy = (harpe_agent_policy){0};
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+bool harpe_agent_policy_allows(const harpe_agent_policy *policy, uid_t user, const gid_t *groups,
+                               size_t group_count) {
+    if (user == 0 || user == geteuid() || policy->allows_everybody) return true;
+    for (size_t i = 0; i < policy->user_count; i++)
+        if (policy->users[i] == user) return true;
+    for (size_t i = 0; i < policy->group_count; i++)
+        for (size_t j = 0; j < group_count; j++)
+            if (policy->groups[i] == groups[j]) return true;
+    return false;
+}
+
+bool harpe_agent_policy_allows_zeusd(const harpe_agent_policy *policy, uid_t user) {
+    if (user == 0 || user == geteuid() || policy->zeusd_allows_everybody) return true;
+    for (size_t i = 0; i < policy->zeusd_user_count; i++)
+        if (policy->zeusd_users[i] == user) return true;
+    return false;
+}
+
+/* Returns true if a rule names the GPU. The domain of a PCI address may have four or eight
+ * digits. */
+static bool names_gpu(const char *name, const harpe_gpu_info *gpu) {
+    size_t length = strlen(name);
+    size_t full = strlen(gpu->pci_bus_id);
+    if (strcmp(name, "all") == 0 || strcasecmp(name, gpu->uuid) == 0) return true;
+    return length >= 7 && length <= full &&
+           strcasecmp(name, gpu->pci_bus_id + (full - length)) == 0;
+}
+
+harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,
+                                           const harpe_gpu_info *gpu) {
+    harpe_lease_terms terms = {.is_lease = 1,
+                               .lowest_mhz = policy->lowest_clock_mhz,
+                               .highest_mhz = policy->highest_clock_mhz,
+                               .lowest_mw = policy->lowest_power_limit_w * 1000,
+                               .highest_mw = policy->highest_power_limit_w * 1000};
+    if (policy->changes_per_second > 0)
+        terms.shortest_change_ns =
+            (int64_t)fmin(1e9 / policy->changes_per_second, LONGEST_CHANGE_NS);
+    bool is_own = false;
+    for (size_t i = 0; i < policy->lock_count; i++) {
+        const harpe_agent_lock_rule *rule = &policy->locks[i];
+        bool is_for_all = strcmp(rule->gpu, "all") == 0;
+        if (!names_gpu(rule->gpu, gpu) || (is_own && is_for_all)) continue;
+        terms.locks = rule->locks;
+        is_own = is_own || !is_for_all;
+    }
+    return terms;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends the requests of `harpe jobs` to the coordination server: chooses the token, and explains
+ * answers other than 200 to the user. */
+#include "cli/jobs/jobs_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/terminal_progress.h"
+#include "base/token.h"
+#include "http/client/connection.h"
+
+#define CONNECT_LIMIT_S 5.0
+
+struct harpe_jobs_client {
+    harpe_connection *connection;
+    const char *server; /* address of the server, without a slash at the end */
+    char *token;        /* the token given by the user; NULL: none */
+};
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static harpe_status read_token(const char *path, char **token, harpe_error *error) {
+    return path ? harpe_token_read(path, "--token-file", token, error)
+                : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", token, error);
+}
+
+/* Returns false after a signal, so that the signal ends a request that hangs. */
+static bool has_no_signal(void *user) {
+    (void)user;
+    return harpe_terminal_progress_signal() == 0;
+}
+
+static harpe_status open_client(harpe_jobs_client *client, const harpe_jobs_client_options *options,
+                                harpe_error *error) {
+    harpe_status status = harpe_server_url_check("--server", options->server, error);
+    if (status == HARPE_OK) status = read_token(options->token_file, &client->token, error);
+    if (status != HARPE_OK) return status;
+    harpe_connection_options how = {.server_url = options->server,
+                                    .token = client->token,
+                                    .ca_file = options->ca_file,
+                                    .url_name = "--server",
+                                    .ca_name = "with --ca-file",
+                                    .connect_limit_s = CONNECT_LIMIT_S,
+                                    .go_on = has_no_signal};
+    status = harpe_connection_new(&how, &client->connection, error);
+    if (status == HARPE_OK) client->server = harpe_connection_server(client->connection);
+    return status;
+}
+
+harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
+                                    harpe_jobs_client **out, harpe_error *error) {
+    harpe_jobs_client *client = harpe_calloc(1, sizeof *client);
+    if (!client) return harpe_fail_memory(error);
+    harpe_status status = open_client(client, options, error);
+    if (status != HARPE_OK) {
+        harpe_jobs_client_close(client);
+        return status;
+    }
+    *out = client;
+    return HARPE_OK;
+}
+
+void harpe_jobs_client_close(harpe_jobs_client *client) {
+    if (!client) return;
+    harpe_connection_free(client->connection);
+    if (client->token) explicit_bzero(client->token, strlen(client->token));
+    free(client->token);
+    free(client);
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+static harpe_status tell_refusal(const harpe_jobs_client *client, const harpe_answer *answer,
+                                 const char *job_id, const json_t *body, harpe_error *error) {
+    long code = answer->http_status;
+    const char *detail = json_string_value(json_object_get(body, "detail"));
+    if (code == 401)
+        return harpe_fail(
+            error, HARPE_PERMISSION_DENIED, "%.200s %s%s", client->server,
+            answer->was_sent_token
+                ? "does not accept the token; give the right one with --token-file FILE"
+                : "requires a token; give it with --token-file FILE",
+            client->token ? "" : harpe_token_hint());
+    if (detail && job_id && (code == 404 || code == 410))
+        return harpe_fail(error, HARPE_NOT_FOUND, "%.600s", detail);
+    if (detail && code != 404)
+        return harpe_fail(error, code >= 500 ? HARPE_UNAVAILABLE : HARPE_INVALID_INPUT,
+                          "%.200s answered %ld: %.600s", client->server, code, detail);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%.200s answered %ld, not as harpe serve does: is the address right?",
+                      client->server, code);
+}
+
+/* Sends the request and reads the answer. `job_id` is NULL if the request does not concern a single
+ * job. */
+static harpe_status perform(harpe_jobs_client *client, const harpe_request *request,
+                            const char *job_id, json_t **out, harpe_error *error) {
+    harpe_answer answer;
+    harpe_status status = harpe_connection_call(client->connection, request, &answer, error);
+    if (status != HARPE_OK) return status;
+    json_t *value =
+        answer.length > 0 ? json_loadb(answer.body, answer.length, JSON_DECODE_ANY, NULL) : NULL;
+    if (answer.http_status == 200 && value) {
+        *out = value;
+        return HARPE_OK;
+    }
+    status = tell_refusal(client, &answer, job_id, value, error);
+    json_decref(value);
+    return status;
+}
+
+harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
+                                    const char *job_id, json_t **answer, harpe_error *error) {
+    harpe_request request = {.method = method, .path = "/jobs/", .segment = job_id};
+    return perform(client, &request, job_id, answer, error);
+}
+
+harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
+                                    json_t **answer, harpe_error *error) {
+    char number[24];
+    (void)snprintf(number, sizeof number, "%zu", offset);
+    harpe_request request = {.path = after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
+                             .segment = after ? after : number};
+    return perform(client, &request, NULL, answer, error);
+}
+
+harpe_status harpe_jobs_client_link(harpe_jobs_client *client, harpe_text *link,
+                                    harpe_error *error) {
+    char *of_machine = client->token ? NULL : harpe_token_of_machine(client->server);
+    const char *token = client->token ? client->token : of_machine;
+    harpe_text_printf(link, "%s/", client->server);
+    if (token) {
+        harpe_text_printf(link, "#token=");
+        harpe_url_append(link, token);
+    }
+    free(of_machine);
+    return link->failed ? harpe_fail_memory(error) : HARPE_OK;
+}

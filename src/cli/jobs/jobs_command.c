@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe jobs`: lists the jobs of a coordination server, shows, watches or evicts one of them, and
+ * prints the address of the dashboard. This file reads the flags and runs one action. jobs_client.c
+ * makes the requests, and jobs_view.c makes the texts. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/terminal_progress.h"
+#include "cli/command.h"
+#include "cli/jobs/jobs_client.h"
+#include "cli/jobs/jobs_pages.h"
+#include "cli/jobs/jobs_view.h"
+
+#define DEFAULT_SERVER "http://127.0.0.1:7787"
+
+enum { POLL_MS = 500 };
+
+typedef enum jobs_action {
+    ACTION_LIST,
+    ACTION_LINK,
+    ACTION_SHOW,
+    ACTION_WATCH,
+    ACTION_EVICT
+} jobs_action;
+static const char *const action_names[] = {"list", "link", "show", "watch", "evict", NULL};
+
+typedef struct jobs_arguments {
+    harpe_jobs_client_options client;
+    jobs_action action;
+    const char *id; /* or the beginning of an id */
+    bool json;
+    bool quiet;
+    bool yes;
+} jobs_arguments;
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE };
+
+static const struct argp_option flags[] = {
+    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " DEFAULT_SERVER ")", 1},
+    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
+     "File whose first line is the server's bearer token (HARPE_TOKEN)", 1},
+    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
+    {"json", 'j', NULL, 0, "Print JSON", 2},
+    {"quiet", 'q', NULL, 0, "Print only ids (list), the state (show, watch), nothing (evict)", 2},
+    {"yes", 'y', NULL, 0, "Evict without a question", 2},
+    {0},
+};
+
+static void check_usage(const jobs_arguments *arguments, const struct argp_state *state) {
+    const char *name = action_names[arguments->action];
+    if (arguments->action == ACTION_LIST && arguments->id)
+        harpe_flag_fail(state, "list takes no job, got '%s'; see one with show", arguments->id);
+    if (arguments->action == ACTION_LINK && arguments->id)
+        harpe_flag_fail(state, "link takes no job, got '%s'", arguments->id);
+    if (arguments->action > ACTION_LINK && !arguments->id)
+        harpe_flag_fail(state, "%s needs a job's id, or its beginning; harpe jobs lists them",
+                        name);
+    if (arguments->yes && arguments->action != ACTION_EVICT)
+        harpe_flag_fail(state, "--yes is for evict, and this is %s", name);
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    jobs_arguments *arguments = state->input;
+    switch (key) {
+    case FLAG_SERVER: arguments->client.server = argument; return 0;
+    case FLAG_TOKEN_FILE: arguments->client.token_file = argument; return 0;
+    case FLAG_CA_FILE: arguments->client.ca_file = argument; return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
+    case 'y': arguments->yes = true; return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0) {
+            arguments->action =
+                (jobs_action)harpe_flag_choice(state, "ACTION", argument, action_names);
+        } else if (state->arg_num == 1 && *argument) {
+            arguments->id = argument;
+        } else {
+            harpe_flag_fail(state, "unexpected argument '%s'", argument);
+        }
+        return 0;
+    case ARGP_KEY_END: check_usage(arguments, state); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+/* Prints without delay, so that the reader of a pipe sees the text at once. A closed pipe ends the
+ * watch. */
+static harpe_status print_text(harpe_text *text, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (text->failed) {
+        status = harpe_fail_memory(error);
+    } else {
+        errno = 0;
+        if (text->length > 0) fwrite(text->data, 1, text->length, stdout);
+        if (fflush(stdout) != 0 || ferror(stdout))
+            status = harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
+    }
+    harpe_text_free(text);
+    return status;
+}
+
+/* ---- List, show, evict ----------------------------------------------------------------------- */
+
+/* Returns the width of the terminal, or 0 if standard output is not a terminal. Rows may then have
+ * any width. */
+static int columns_of_terminal(void) {
+    struct winsize size = {0};
+    if (!isatty(STDOUT_FILENO)) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harpe_error *error) {
+    harpe_text text = {0};
+    harpe_jobs_view_page(table, jobs, &text);
+    return print_text(&text, error);
+}
+
+/* Prints each page when it arrives, because the number of jobs is unlimited. */
+static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *client,
+                         harpe_error *error) {
+    harpe_jobs_pages pages = {.client = client};
+    harpe_jobs_table table = {.quiet = arguments->quiet, .columns = columns_of_terminal()};
+    json_int_t count = 0;
+    const json_t *jobs;
+    harpe_status status = harpe_jobs_pages_next(&pages, &jobs, error);
+    for (bool is_first = true; status == HARPE_OK && jobs; is_first = false) {
+        count = harpe_jobs_pages_count(&pages);
+        status = arguments->json ? harpe_command_print_json_rows("jobs", jobs, is_first, error)
+                                 : print_page(&table, jobs, error);
+        if (status == HARPE_OK) status = harpe_jobs_pages_next(&pages, &jobs, error);
+    }
+    if (status == HARPE_OK && arguments->json)
+        status = harpe_command_print_json_end(json_pack("{s:I}", "count", count), error);
+    if (status == HARPE_OK && !arguments->json && !arguments->quiet && !table.has_head)
+        printf("No jobs.\n");
+    harpe_jobs_pages_free(&pages);
+    return status;
+}
+
+static harpe_status show(const jobs_arguments *arguments, harpe_jobs_client *client, const char *id,
+                         harpe_error *error) {
+    json_t *job;
+    harpe_status status = harpe_jobs_client_call(client, "GET", id, &job, error);
+    if (status != HARPE_OK) return status;
+    if (arguments->json) return harpe_command_print_json(job, error);
+    harpe_text text = {0};
+    if (arguments->quiet) {
+        harpe_jobs_view_progress(job, true, &text);
+        harpe_text_printf(&text, "\n");
+    } else {
+        harpe_jobs_view_job(job, &text);
+    }
+    json_decref(job);
+    return print_text(&text, error);
+}
+
+static bool is_confirmed(const char *id) {
+    char answer[16];
+    fprintf(stderr, "Evict %s? Its ranks will be refused. [y/N] ", id);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+static harpe_status evict(const jobs_arguments *arguments, harpe_jobs_client *client,
+                          const char *id, harpe_error *error) {
+    if (!arguments->yes && isatty(STDIN_FILENO) && !is_confirmed(id))
+        return harpe_fail(error, HARPE_PERMISSION_DENIED, "not confirmed; %s stays", id);
+    json_t *answer;
+    harpe_status status = harpe_jobs_client_call(client, "DELETE", id, &answer, error);
+    if (status != HARPE_OK) return status;
+    json_decref(answer);
+    if (arguments->json)
+        return harpe_command_print_json(json_pack("{s:s, s:b}", "job_id", id, "evicted", 1), error);
+    if (!arguments->quiet) printf("evicted %s\n", id);
+    return HARPE_OK;
+}
+
+/* ---- Watch ----------------------------------------------------------------------------------- */
+
+typedef struct watching {
+    const jobs_arguments *arguments;
+    harpe_text before; /* the last progress printed */
+    int frame_lines;   /* lines of the frame on the terminal */
+    bool is_display;
+    bool was_seen;
+} watching;
+
+static void append_time(harpe_text *text) {
+    char when[16];
+    struct tm local;
+    time_t now = time(NULL);
+    if (localtime_r(&now, &local) && strftime(when, sizeof when, "%H:%M:%S", &local) > 0)
+        harpe_text_printf(text, "%s ", when);
+}
+
+/* Draws over the previous frame. A line that is too wide is cut. If it were wrapped, the frame
+ * would have more lines than the function has counted. */
+static harpe_status draw(watching *watch, const json_t *job, harpe_error *error) {
+    harpe_text text = {0};
+    if (watch->frame_lines > 0) harpe_text_printf(&text, "\033[%dA\r\033[J", watch->frame_lines);
+    harpe_text_printf(&text, "\033[?7l");
+    harpe_jobs_view_job(job, &text);
+    harpe_text_printf(&text, "\033[?7h");
+    watch->frame_lines = 0;
+    for (const char *c = text.data; !text.failed && *c; c++)
+        watch->frame_lines += *c == '\n';
+    return print_text(&text, error);
+}
+
+/* Prints a line if `news` differs from the text printed last. */
+static harpe_status tell(watching *watch, const char *news, const json_t *job, harpe_error *error) {
+    if (watch->before.data && strcmp(watch->before.data, news) == 0) return HARPE_OK;
+    watch->before.length = 0;
+    harpe_text_append(&watch->before, news, strlen(news));
+    harpe_text text = {0};
+    if (watch->arguments->json) {
+        char *line = job ? json_dumps(job, JSON_COMPACT) : NULL;
+        if (line) harpe_text_printf(&text, "%s\n", line);
+        text.failed |= job && !line;
+        free(line);
+    } else {
+        if (!watch->arguments->quiet) append_time(&text);
+        harpe_text_printf(&text, "%s\n", news);
+    }
+    watch->frame_lines = 0; /* the next frame starts below */
+    return print_text(&text, error);
+}
+
+static harpe_status show_progress(watching *watch, const json_t *job, harpe_error *error) {
+    watch->was_seen = true;
+    if (watch->is_display) return draw(watch, job, error);
+    harpe_text news = {0};
+    harpe_jobs_view_progress(job, watch->arguments->quiet, &news);
+    harpe_status status =
+        news.failed ? harpe_fail_memory(error) : tell(watch, news.data, job, error);
+    harpe_text_free(&news);
+    return status;
+}
+
+/* Waits until the next request is due. Returns false if a signal has ended the wait. */
+static bool wait_for_next(void) {
+    for (int waited_ms = 0; waited_ms < POLL_MS; waited_ms += 50) {
+        if (harpe_terminal_progress_signal()) return false;
+        (void)poll(NULL, 0, 50);
+    }
+    return !harpe_terminal_progress_signal();
+}
+
+/* Returns true if the job has ended or failed, so that the watch ends. If the job has failed,
+ * `*status` becomes a failure. */
+static bool is_over(watching *watch, const json_t *job, harpe_status *status, harpe_error *error) {
+    const char *state = json_string_value(json_object_get(job, "state"));
+    const char *failure = json_string_value(json_object_get(job, "failure"));
+    const char *id = json_string_value(json_object_get(job, "job_id"));
+    if (state && strcmp(state, "failed") == 0) {
+        *status = harpe_fail(error, HARPE_INFEASIBLE, "%.200s has failed: %.700s", id ? id : "-",
+                             failure ? failure : "the server gives no reason");
+        return true;
+    }
+    if (!state || strcmp(state, "ended") != 0) return false;
+    if (!watch->arguments->quiet) *status = tell(watch, "the job has ended", NULL, error);
+    return true;
+}
+
+/* Watches a job. If the server stops after the job was seen, waits until the server runs again. */
+static harpe_status follow(watching *watch, harpe_jobs_client *client, const char *id,
+                           harpe_error *error) {
+    do {
+        json_t *job;
+        harpe_status status = harpe_jobs_client_call(client, "GET", id, &job, error);
+        if (status == HARPE_OK) {
+            status = show_progress(watch, job, error);
+            bool ends = status == HARPE_OK && is_over(watch, job, &status, error);
+            json_decref(job);
+            if (ends) return status;
+        } else if (status == HARPE_INTERRUPTED) {
+            return HARPE_OK;
+        } else if (status == HARPE_NOT_FOUND && watch->was_seen) {
+            return tell(watch, "the job is gone", NULL, error);
+        } else if (status == HARPE_UNAVAILABLE && watch->was_seen) {
+            status = tell(watch, "the server does not answer; trying again", NULL, error);
+        }
+        if (status != HARPE_OK) return status;
+    } while (wait_for_next());
+    return HARPE_OK;
+}
+
+static harpe_status watch(const jobs_arguments *arguments, harpe_jobs_client *client,
+                          const char *id, harpe_error *error) {
+    const char *terminal = getenv("TERM");
+    bool is_capable = isatty(STDOUT_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+    watching watch = {.arguments = arguments,
+                      .is_display = is_capable && !arguments->json && !arguments->quiet};
+    harpe_terminal_progress progress;
+    (void)harpe_terminal_progress_start(&progress, true);
+    harpe_status status = follow(&watch, client, id, error);
+    harpe_text_free(&watch.before);
+    return status;
+}
+
+static harpe_status print_link(const jobs_arguments *arguments, harpe_jobs_client *client,
+                               harpe_error *error) {
+    harpe_text link = {0};
+    harpe_status status = harpe_jobs_client_link(client, &link, error);
+    if (status == HARPE_OK && arguments->json)
+        status = harpe_command_print_json(json_pack("{s:s}", "link", link.data), error);
+    else if (status == HARPE_OK)
+        printf("%s\n", link.data);
+    harpe_text_free(&link);
+    return status;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static harpe_status run(const jobs_arguments *arguments, harpe_jobs_client *client,
+                        harpe_error *error) {
+    if (arguments->action == ACTION_LIST) return list(arguments, client, error);
+    if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
+    char *id;
+    harpe_status status = harpe_jobs_find(client, arguments->id, &id, error);
+    if (status != HARPE_OK) return status;
+    if (arguments->action == ACTION_SHOW)
+        status = show(arguments, client, id, error);
+    else if (arguments->action == ACTION_WATCH)
+        status = watch(arguments, client, id, error);
+    else
+        status = evict(arguments, client, id, error);
+    free(id);
+    return status;
+}
+
+int harpe_jobs_command(int argc, char **argv) {
+    const struct argp parser = {
+        .options = flags,
+        .parser = parse_flag,
+        .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID",
+        .doc =
+            "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
+            "dashboard's address. ID may be the beginning of an id if only one id begins with it.",
+    };
+    const char *server = getenv("HARPE_SERVER");
+    jobs_arguments arguments = {.client.server = server && *server ? server : DEFAULT_SERVER};
+    harpe_jobs_client *client = NULL;
+    harpe_error error;
+    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    harpe_status status = harpe_jobs_client_open(&arguments.client, &client, &error);
+    if (status == HARPE_OK) status = run(&arguments, client, &error);
+    harpe_jobs_client_close(client);
+    return status != HARPE_OK ? harpe_command_fail("jobs", &error) : HARPE_EXIT_OK;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats the figures of a job. A saving is always shown with its uncertainty. If a saving is not
+ * larger than its uncertainty, the text is "within noise" instead. */
+#include "cli/jobs/jobs_figures.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+/* Returns the number, or 0 if it is missing. */
+static double number_of(const json_t *object, const char *name) {
+    return json_number_value(json_object_get(object, name));
+}
+
+/* Returns the uncertainty, or INFINITY if it is null or missing, and thus unknown. */
+static double uncertainty_of(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) ? json_number_value(value) : INFINITY;
+}
+
+/* Accepts only the known phases, because the text goes to a terminal. */
+static const char *phase_of(const json_t *figures) {
+    static const char *const phases[] = {"count", "sweep", "plan", "hold"};
+    const char *phase = json_string_value(json_object_get(figures, "phase"));
+    for (size_t i = 0; phase && i < sizeof phases / sizeof *phases; i++)
+        if (strcmp(phases[i], phase) == 0) return phases[i];
+    return NULL;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
+
+/* Prints `value` in percent of `whole`. Prints "within noise" if it is not larger than its
+ * uncertainty, and "not known yet" if the uncertainty is unknown. */
+static void print_share(char *into, size_t size, double value, double uncertainty, double whole) {
+    double percent = 100 * value / whole, half = 100 * uncertainty / whole;
+    if (!isfinite(half) || !(whole > 0)) {
+        (void)snprintf(into, size, "not known yet");
+    } else if (!is_significant(value, uncertainty)) {
+        (void)snprintf(into, size, "within noise");
+    } else {
+        int decimals = half < 0.095 ? 2 : 1;
+        if (half < 0.01) half = 0.01; /* the uncertainty must not be shown as 0.00 */
+        (void)snprintf(into, size, "%.*f %% +- %.*f %%", decimals, percent, decimals, half);
+    }
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static void print_phase(char *into, size_t size, const json_t *figures) {
+    const char *phase = phase_of(figures);
+    const json_t *plan = json_object_get(figures, "plan");
+    if (json_is_object(plan))
+        (void)snprintf(into, size, "plan %" JSON_INTEGER_FORMAT,
+                       json_integer_value(json_object_get(plan, "number")));
+    else
+        (void)snprintf(into, size, "%s", phase ? phase : "-");
+}
+
+void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
+    const json_t *figures = json_object_get(job, "figures");
+    const json_t *saved = json_object_get(figures, "saved");
+    double energy_j = number_of(figures, "energy"), power_w = number_of(figures, "power");
+    for (int i = 0; i < HARPE_JOB_CELLS; i++)
+        (void)snprintf(cells[i], HARPE_JOB_CELL_SIZE, "-");
+    print_phase(cells[0], HARPE_JOB_CELL_SIZE, figures);
+    if (energy_j > 0) harpe_format_energy(cells[1], energy_j);
+    if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
+        print_share(cells[2], HARPE_JOB_CELL_SIZE, number_of(saved, "energy"),
+                    uncertainty_of(saved, "energy_uncertainty"),
+                    number_of(saved, "energy_baseline"));
+    if (power_w > 0) harpe_format_power(cells[3], power_w);
+}
+
+/* ---- One job --------------------------------------------------------------------------------- */
+
+static void append_used(const json_t *figures, harpe_text *text) {
+    if (!(number_of(figures, "energy") > 0)) return;
+    json_int_t iterations = json_integer_value(json_object_get(figures, "iterations"));
+    harpe_text_printf(text,
+                      "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n"
+                      "  power:      %s in the last round\n",
+                      HARPE_ENERGY(number_of(figures, "energy")),
+                      HARPE_TIME(number_of(figures, "time")), iterations,
+                      iterations == 1 ? "" : "s", HARPE_POWER(number_of(figures, "power")));
+}
+
+/* Appends "42.48 kJ +- 88.65 J (13.9 % +- 0.03 %)". */
+static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
+                            double whole, char *(*format)(char *buffer, double value)) {
+    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
+    (void)format(size, value);
+    print_share(share, sizeof share, value, uncertainty, whole);
+    if (!(uncertainty > 0)) {
+        harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
+        return;
+    }
+    harpe_text_printf(text, "  %-11s %s", title, size);
+    if (isfinite(uncertainty)) {
+        (void)format(half, uncertainty);
+        harpe_text_printf(text, " +- %s", half);
+    }
+    harpe_text_printf(text, " (%s)\n", share);
+}
+
+static void append_plan(const json_t *figures, harpe_text *text) {
+    const json_t *plan = json_object_get(figures, "plan");
+    const char *phase = phase_of(figures);
+    if (!phase) return;
+    harpe_text_printf(text, "  phase:      %s\n", phase);
+    if (!json_is_object(plan)) return;
+    harpe_text_printf(text,
+                      "  plan:       %" JSON_INTEGER_FORMAT " of 0 to %" JSON_INTEGER_FORMAT
+                      ": iterations of %s and %s\n",
+                      json_integer_value(json_object_get(plan, "number")),
+                      json_integer_value(json_object_get(plan, "of")) - 1,
+                      HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
+}
+
+void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
+    const json_t *figures = json_object_get(job, "figures");
+    const json_t *saved = json_object_get(figures, "saved");
+    if (!figures) return;
+    append_plan(figures, text);
+    append_used(figures, text);
+    if (json_is_object(saved)) {
+        append_estimate(text, "saved:", number_of(saved, "energy"),
+                        uncertainty_of(saved, "energy_uncertainty"),
+                        number_of(saved, "energy_baseline"), harpe_format_energy);
+        append_estimate(text, "time lost:", number_of(saved, "time"),
+                        uncertainty_of(saved, "time_uncertainty"),
+                        number_of(saved, "time_baseline"), harpe_format_time);
+    } else if (number_of(figures, "energy") > 0) {
+        harpe_text_printf(text, "  saved:      no baseline measured\n");
+    }
+}
+
+void harpe_jobs_figures_progress(const json_t *job, harpe_text *text) {
+    char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
+    harpe_jobs_figures_cells(job, cells);
+    if (strcmp(cells[0], "-") != 0) harpe_text_printf(text, ", %s", cells[0]);
+    if (strcmp(cells[1], "-") != 0) harpe_text_printf(text, ", %s used", cells[1]);
+    if (strcmp(cells[3], "-") != 0) harpe_text_printf(text, ", %s", cells[3]);
+    if (strcmp(cells[2], "-") != 0) harpe_text_printf(text, ", saved: %s", cells[2]);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The request of `harpe monitor` and the objects with which it measures: GPUs, a monitor, and one
+ * window that is open from the start. monitor_measure.c (a command) and monitor_live.c (live
+ * values) use them. */
+#ifndef HARPE_CLI_MONITOR_MONITOR_SESSION_H
+#define HARPE_CLI_MONITOR_MONITOR_SESSION_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <harpe/gpu.h>
+#include <harpe/monitor.h>
+
+typedef struct harpe_monitor_request {
+    bool energy;      /* else power */
+    const char *gpus; /* "0,2"; NULL: all */
+    double interval_s;
+    double duration_s;    /* 0: until stopped */
+    const char *csv_path; /* "-": stdout; NULL: none */
+    bool json;
+    bool no_cpu;
+    const char *rapl_path; /* NULL: the kernel's */
+    char **command;        /* NULL: live */
+} harpe_monitor_request;
+
+typedef struct harpe_monitor_session {
+    harpe_gpus *gpus; /* NULL: no GPU on this machine */
+    int *gpu_indices;
+    size_t gpu_count;
+    harpe_monitor *monitor;
+    size_t cpu_count;
+} harpe_monitor_session;
+
+/* Opens a session that was initialised with zeros. Close it also after a failure. Without a GPU,
+ * prints a note on stderr and continues if CPUs can be measured. If `log_path` is NULL, writes no
+ * log of windows. */
+harpe_status harpe_monitor_session_open(const harpe_monitor_request *request, const char *log_path,
+                                        harpe_monitor_session *session, harpe_error *error);
+void harpe_monitor_session_close(harpe_monitor_session *session);
+
+/* Prints time, energy and average power as a small table. */
+void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *session,
+                                 const harpe_window_measurement *measurement);
+/* Returns the same values as a JSON object: time_s, gpus, cpus, gpu_energy_j, cpu_energy_j,
+ * total_energy_j. */
+json_t *harpe_monitor_summary_json(const harpe_monitor_session *session,
+                                   const harpe_window_measurement *measurement);
+
+/* Measure a command, or show live values. Both return the program's exit code. */
+int harpe_monitor_measure(const harpe_monitor_request *request);
+int harpe_monitor_live(const harpe_monitor_request *request);
+
+#endif

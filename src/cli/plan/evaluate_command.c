@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe evaluate`: computes the time and energy of plan files according to a profile, and their
+ * distance from the lower bound. The files may come from other tools. It makes no plans. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <harpe/version.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/terminal_progress.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/plan/plan_notes.h"
+#include "cli/plan/plan_result.h"
+#include "cli/plan/problem_options.h"
+#include "cli/rows.h"
+
+#define PLAN_FILE_COUNT_MAX 1000000
+#define SOLVING_SHARE 0.9 /* share of the progress shown; the rest is for evaluating the files */
+
+typedef struct path_list {
+    char **paths;
+    size_t count;
+    size_t capacity;
+} path_list;
+
+typedef struct evaluate_arguments {
+    harpe_problem_input input;
+    path_list given; /* files and directories, not owned */
+    harpe_clock_switch change;
+    bool json;
+    bool quiet;
+} evaluate_arguments;
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum flag { FLAG_SWITCH_LATENCY = 0x200, FLAG_SWITCH_ENERGY };
+
+static const struct argp_option flags[] = {
+    {NULL, 0, NULL, 0, "The plans:", 3},
+    {"plan", 'P', "FILE", 0,
+     "A plan file, or a directory whose *.py files are evaluated; may be given several times", 3},
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
+     "Seconds from the request for a clock to the new clock (default 0)", 3},
+    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0, "Energy of one change of clock (default 0)", 3},
+    {"json", 'j', NULL, 0, "Print one JSON object", 3},
+    {"quiet", 'q', NULL, 0, "Show no progress and no notes on stderr", 3},
+    {0},
+};
+
+static bool add_path(path_list *list, char *path) {
+    if (!HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
+    list->paths[list->count++] = path;
+    return true;
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    evaluate_arguments *arguments = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
+    case 'P':
+    case ARGP_KEY_ARG: /* a shell may expand --plan x?.py to several arguments */
+        if (!add_path(&arguments->given, argument)) harpe_flag_fail(state, "out of memory");
+        return 0;
+    case FLAG_SWITCH_LATENCY:
+        arguments->change.latency_s =
+            harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_ENERGY:
+        arguments->change.energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
+        return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
+    case ARGP_KEY_END:
+        if (arguments->given.count == 0)
+            harpe_flag_fail(state, "--plan is missing: name a plan file to evaluate");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&harpe_problem_argp, 0, NULL, 0}, {0}};
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "[FILE...]",
+    .doc = "Compute the time and energy of plan files from a profile, and compare them with the "
+           "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
+           "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
+           "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
+    .children = children,
+};
+
+/* ---- Which files ----------------------------------------------------------------------------- */
+
+static int is_plan_name(const struct dirent *entry) {
+    const char *dot = strrchr(entry->d_name, '.');
+    return entry->d_name[0] != '.' && dot && strcmp(dot, ".py") == 0;
+}
+
+/* Adds all *.py files of a directory, by name. */
+static harpe_status add_directory(path_list *files, const char *directory, harpe_error *error) {
+    struct dirent **entries = NULL;
+    int count = scandir(directory, &entries, is_plan_name, alphasort);
+    if (count < 0) return harpe_fail_errno(error, errno, "%s", directory);
+    harpe_status status = HARPE_OK;
+    if (count == 0)
+        status = harpe_fail(error, HARPE_NOT_FOUND, "%s: no plan files (*.py) in it", directory);
+    for (int i = 0; i < count; i++) {
+        harpe_text path = {0};
+        harpe_text_printf(&path, "%s/%s", directory, entries[i]->d_name);
+        if (status == HARPE_OK && (path.failed || !add_path(files, path.data)))
+            status = harpe_fail_memory(error);
+        if (status != HARPE_OK) harpe_text_free(&path);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static harpe_status add_file(path_list *files, const char *path, harpe_error *error) {
+    char *copy = strdup(path);
+    if (!copy || !add_path(files, copy)) {
+        free(copy);
+        return harpe_fail_memory(error);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status list_files(const path_list *given, path_list *files, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < given->count && status == HARPE_OK; i++) {
+        struct stat info;
+        if (stat(given->paths[i], &info) == 0 && S_ISDIR(info.st_mode))
+            status = add_directory(files, given->paths[i], error);
+        else
+            status = add_file(files, given->paths[i], error);
+    }
+    return status;
+}
+
+static void free_files(path_list *files) {
+    for (size_t i = 0; i < files->count; i++)
+        free(files->paths[i]);
+    free(files->paths);
+}
+
+/* ---- Evaluating ------------------------------------------------------------------------------ */
+
+typedef struct evaluation {
+    path_list files;
+    harpe_frontier *frontier;
+    harpe_plan all_maximum;
+    int *frequency_mhz;       /* of the present plan */
+    harpe_labelled_row *rows; /* first every instruction at its highest frequency, then the files */
+    harpe_switching *switching; /* of the files */
+} evaluation;
+
+static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluation *e, size_t index,
+                                  harpe_error *error) {
+    const harpe_problem *problem = arguments->input.problem;
+    const char *path = e->files.paths[index];
+    harpe_labelled_row *out = &e->rows[index + 1];
+    harpe_plan_file *file = NULL;
+    harpe_status status = harpe_plan_file_read(path, &file, error);
+    if (status != HARPE_OK) return status;
+    harpe_plan plan = {0};
+    status = harpe_plan_file_match(file, problem, e->frequency_mhz, error);
+    harpe_plan_file_free(file);
+    if (status == HARPE_OK)
+        status = harpe_plan_evaluate(problem, e->frequency_mhz, &plan, NULL, error);
+    if (status == HARPE_OK) {
+        status = harpe_plan_switching(problem, e->frequency_mhz, &arguments->change,
+                                      &e->switching[index], error);
+    }
+    if (status != HARPE_OK) return status;
+    plan.lower_bound_j = harpe_plan_result_bound_at(e->frontier, plan.time_s);
+    out->row = harpe_frontier_row_of(&plan, -1, &e->all_maximum);
+    const char *slash = strrchr(path, '/');
+    snprintf(out->label, sizeof out->label, "%s", slash ? slash + 1 : path);
+    return HARPE_OK;
+}
+
+static harpe_status solve_bound(const harpe_problem *problem, const harpe_progress *progress,
+                                evaluation *e, harpe_error *error) {
+    harpe_status status = harpe_frontier_new(problem, progress, &e->frontier, error);
+    if (status == HARPE_OK) status = harpe_plan_all_maximum(problem, &e->all_maximum, error);
+    if (status != HARPE_OK) return status;
+    e->all_maximum.lower_bound_j = harpe_plan_result_bound_at(e->frontier, e->all_maximum.time_s);
+    e->frequency_mhz =
+        harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
+    e->rows = harpe_calloc(e->files.count + 1, sizeof *e->rows);
+    e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
+    if (!e->frequency_mhz || !e->rows || !e->switching) return harpe_fail_memory(error);
+    snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
+    e->rows[0].row = harpe_frontier_row_of(&e->all_maximum, -1, &e->all_maximum);
+    return HARPE_OK;
+}
+
+/* Reports the progress of solving as a part of the whole. */
+static bool report_solving(void *user, const char *phase, double fraction) {
+    const harpe_progress *whole = user;
+    return whole->report(whole->user, phase, SOLVING_SHARE * fraction);
+}
+
+static bool report_evaluating(const harpe_progress *progress, size_t done, size_t count) {
+    double share = (double)done / (double)count;
+    return progress->report(progress->user, "evaluating",
+                            SOLVING_SHARE + (1 - SOLVING_SHARE) * share);
+}
+
+static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *progress, evaluation *e,
+                             harpe_error *error) {
+    harpe_status status = list_files(&arguments->given, &e->files, error);
+    if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu plan files; at most %d are evaluated",
+                          e->files.count, PLAN_FILE_COUNT_MAX);
+    }
+    if (status == HARPE_OK) status = harpe_problem_input_load(&arguments->input, error);
+    const harpe_problem *problem = arguments->input.problem;
+    if (status == HARPE_OK) {
+        harpe_progress solving = {.report = report_solving, .user = progress};
+        status = solve_bound(problem, &solving, e, error);
+    }
+    for (size_t i = 0; i < e->files.count && status == HARPE_OK; i++) {
+        status = evaluate_file(arguments, e, i, error);
+        if (status == HARPE_OK && !report_evaluating(progress, i + 1, e->files.count))
+            return harpe_command_check_signal(error);
+    }
+    return status;
+}
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+static bool changes_are_free(const evaluate_arguments *arguments) {
+    return arguments->change.latency_s <= 0 && arguments->change.energy_j <= 0;
+}
+
+static void add_switching(json_t *row, const harpe_switching *switching, bool is_free) {
+    json_object_set_new(row, "clock_writes", json_integer((json_int_t)switching->clock_writes));
+    json_object_set_new(row, "shortest_dwell_s", json_real(switching->shortest_dwell_s));
+    if (is_free) return;
+    json_object_set_new(row, "time_with_switching_s", json_real(switching->time_s));
+    json_object_set_new(row, "energy_with_switching_j", json_real(switching->energy_j));
+}
+
+/* Prints the same plans again, with the number and the cost of their changes of clock. */
+static void print_switching(const evaluate_arguments *arguments, const evaluation *e) {
+    bool is_free = changes_are_free(arguments);
+    int width = 0;
+    for (size_t i = 0; i < e->files.count; i++) {
+        int length = (int)strlen(e->rows[i + 1].label);
+        width = length > width ? length : width;
+    }
+    printf("\n%s  %-*s %13s %15s%s%s\n", harpe_bold_start(), width, "", "clock writes",
+           "shortest dwell", is_free ? "" : "     with their cost: time, energy", harpe_bold_end());
+    for (size_t i = 0; i < e->files.count; i++) {
+        const harpe_switching *switching = &e->switching[i];
+        char time[32];
+        printf("  %-*s %13zu", width, e->rows[i + 1].label, switching->clock_writes);
+        if (switching->clock_writes > 0)
+            printf(" %12.1f ms", switching->shortest_dwell_s * 1e3);
+        else
+            printf(" %15s", "-");
+        if (!is_free) {
+            harpe_row_format_time(time, sizeof time, switching->time_s);
+            printf(" %19s s %11.1f J", time, switching->energy_j);
+        }
+        printf("\n");
+    }
+}
+
+static harpe_status print_json(const evaluate_arguments *arguments, const evaluation *e,
+                               harpe_error *error) {
+    json_t *plans = json_array();
+    for (size_t i = 0; i < e->files.count; i++) {
+        json_t *row = harpe_row_json(&e->rows[i + 1].row);
+        json_object_set_new(row, "file", harpe_command_json_text(e->files.paths[i]));
+        add_switching(row, &e->switching[i], changes_are_free(arguments));
+        json_array_append_new(plans, row);
+    }
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version", harpe_version(),
+        "arguments", harpe_problem_input_arguments(&arguments->input), "problem",
+        harpe_problem_input_json(&arguments->input), "all_maximum", harpe_row_json(&e->rows[0].row),
+        "plans", plans, "notes", harpe_plan_notes(&arguments->input));
+    return harpe_command_print_json(object, error);
+}
+
+static harpe_status print_result(const evaluate_arguments *arguments, const evaluation *e,
+                                 harpe_error *error) {
+    if (arguments->json) return print_json(arguments, e, error);
+    harpe_problem_input_print(&arguments->input);
+    printf("\n");
+    harpe_rows_print(e->rows, e->files.count + 1);
+    print_switching(arguments, e);
+    return HARPE_OK;
+}
+
+int harpe_evaluate_command(int argc, char **argv) {
+    evaluate_arguments arguments = {0};
+    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    harpe_terminal_progress terminal;
+    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
+    evaluation e = {0};
+    harpe_error error;
+    harpe_status status = evaluate(&arguments, &progress, &e, &error);
+    harpe_terminal_progress_clear(&terminal);
+    if (status == HARPE_OK && !arguments.quiet)
+        harpe_plan_notes_print("evaluate", &arguments.input);
+    if (status == HARPE_OK)
+        status = print_result(&arguments, &e, &error);
+    else if (status == HARPE_INTERRUPTED)
+        (void)harpe_command_check_signal(&error);
+    free(e.rows);
+    free(e.frequency_mhz);
+    free(e.switching);
+    harpe_frontier_free(e.frontier);
+    free_files(&e.files);
+    free(arguments.given.paths);
+    harpe_problem_input_free(&arguments.input);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("evaluate", &error);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe plan`: makes a directory of frequency plans from a profile. This file reads the flags,
+ * calls the steps and cleans up. The output path stays unchanged until all files are complete. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/version.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/terminal_progress.h"
+#include "cli/command.h"
+#include "cli/plan/plan_notes.h"
+#include "cli/plan/plan_output.h"
+#include "cli/plan/plan_result.h"
+#include "cli/plan/problem_options.h"
+
+#define PLAN_COUNT_MAX 100000
+
+typedef struct plan_arguments {
+    harpe_problem_input input;
+    const char *output_directory;
+    const char *plans; /* as given */
+    bool with_plans;
+    harpe_plan_request request;
+    bool bound_only;
+    bool force;
+    bool verify;
+    bool json;
+    bool quiet;
+    bool no_pictures;
+    const char **command_line; /* as the user typed it, for the report; the array is owned */
+    size_t command_line_length;
+} plan_arguments;
+
+enum flag {
+    FLAG_OUTPUT = 'o',
+    FLAG_FORCE = 'f',
+    FLAG_QUIET = 'q',
+    FLAG_JSON = 'j',
+    FLAG_PLANS = 0x200,
+    FLAG_BOUND_ONLY,
+    FLAG_VERIFY,
+    FLAG_NO_PICTURES,
+    FLAG_MIN_DWELL,
+    FLAG_SWITCH_LATENCY,
+    FLAG_SWITCH_ENERGY,
+};
+
+static const struct argp_option flags[] = {
+    {NULL, 0, NULL, 0, "The answer:", 3},
+    {"output-dir", FLAG_OUTPUT, "DIR", 0,
+     "Directory to create, completely or not at all (see harpe-plan(5)); required unless "
+     "--bound-only",
+     3},
+    {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory", 3},
+    {"plans", FLAG_PLANS, "all|N|none", 0,
+     "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
+     "100), or none",
+     3},
+    {"min-dwell", FLAG_MIN_DWELL, "S", 0,
+     "Remove changes to a clock that would hold for less than S seconds (default 0)", 3},
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
+     "Seconds from the request to the new clock; a clock holds for at least that long (default 0)",
+     3},
+    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
+     "Energy of one change of clock; changes that save less are removed (default 0)", 3},
+    {"bound-only", FLAG_BOUND_ONLY, NULL, 0,
+     "Compute and write the lower bound (bound.csv) and nothing else", 3},
+    {"verify", FLAG_VERIFY, NULL, 0, "Verify frontier and plans with independent code", 3},
+    {"no-pictures", FLAG_NO_PICTURES, NULL, 0, "Leave out pictures and report.html", 3},
+    {"json", FLAG_JSON, NULL, 0, "Print the summary as one JSON object", 3},
+    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no notes on stderr", 3},
+    {0},
+};
+
+static void parse_plans(const struct argp_state *state, const char *text) {
+    plan_arguments *arguments = state->input;
+    arguments->plans = text;
+    arguments->with_plans = strcmp(text, "none") != 0;
+    arguments->request.choice = HARPE_PLANS_SPREAD;
+    arguments->request.count = 0;
+    if (strcmp(text, "all") == 0) {
+        arguments->request.choice = HARPE_PLANS_ALL;
+        return;
+    }
+    if (!arguments->with_plans) return;
+    if (text[strspn(text, "0123456789")] != '\0' || *text == '\0')
+        harpe_flag_fail(state, "--plans: expected all, none or a number, found '%s'", text);
+    arguments->request.count = harpe_flag_int(state, "--plans", text, 1, PLAN_COUNT_MAX);
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    plan_arguments *arguments = state->input;
+    harpe_clock_switch *change = &arguments->request.clock_switch;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
+    case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
+    case FLAG_FORCE: arguments->force = true; return 0;
+    case FLAG_PLANS: parse_plans(state, argument); return 0;
+    case FLAG_MIN_DWELL:
+        change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_LATENCY:
+        change->latency_s = harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
+        return 0;
+    case FLAG_SWITCH_ENERGY:
+        change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
+        return 0;
+    case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
+    case FLAG_VERIFY: arguments->verify = true; return 0;
+    case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
+    case FLAG_JSON: arguments->json = true; return 0;
+    case FLAG_QUIET: arguments->quiet = true; return 0;
+    case ARGP_KEY_ARG:
+        harpe_flag_fail(state, "'%s' is not a flag; files are given as --inst-profile FILE",
+                        argument);
+    case ARGP_KEY_END:
+        if (!arguments->bound_only && !arguments->output_directory)
+            harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&harpe_problem_argp, 0, NULL, 0}, {0}};
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .doc = "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
+           "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
+           "84 \\\n      --output-dir plans\n\nSee also: man harpe-plan",
+    .children = children,
+};
+
+/* ---- The output directory -------------------------------------------------------------------- */
+
+static harpe_status open_output(const plan_arguments *arguments, harpe_directory *directory,
+                                harpe_error *error) {
+    const char *path = arguments->output_directory;
+    if (arguments->force) {
+        harpe_status status = harpe_plan_directory_check_replaceable(path, error);
+        if (status != HARPE_OK) return status;
+    }
+    harpe_error reason;
+    harpe_status status = harpe_directory_open(directory, path, arguments->force, &reason);
+    if (status == HARPE_ALREADY_EXISTS && !arguments->force) {
+        return harpe_fail(error, status, "%s (choose another directory, or --force to replace it)",
+                          reason.message);
+    }
+    if (status != HARPE_OK) *error = reason;
+    return status;
+}
+
+static json_t *arguments_json(const plan_arguments *arguments) {
+    json_t *object = harpe_problem_input_arguments(&arguments->input);
+    json_object_set_new(object, "plans", json_string(arguments->plans));
+    json_object_set_new(object, "bound_only", json_boolean(arguments->bound_only));
+    const harpe_clock_switch *change = &arguments->request.clock_switch;
+    json_object_set_new(object, "min_dwell_s", json_real(change->minimum_dwell_s));
+    json_object_set_new(object, "switch_latency_s", json_real(change->latency_s));
+    json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
+    return object;
+}
+
+static harpe_status write_output(const plan_arguments *arguments, const harpe_plan_result *result,
+                                 harpe_directory *directory, harpe_error *error) {
+    const harpe_problem_input *input = &arguments->input;
+    harpe_status status = harpe_plan_output_bound(directory, result, error);
+    if (status == HARPE_OK && !arguments->bound_only) {
+        status = harpe_plan_output_plans(directory, input, result, error);
+        if (status == HARPE_OK) {
+            status =
+                harpe_plan_output_json(directory, input, result, arguments_json(arguments), error);
+        }
+        if (status == HARPE_OK && !arguments->no_pictures) {
+            harpe_plan_output_names names = {
+                .directory = arguments->output_directory,
+                .arguments = arguments->command_line,
+                .argument_count = arguments->command_line_length,
+            };
+            status = harpe_plan_output_pictures(directory, &names, input, result, error);
+        }
+    }
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    /* Checked again, because another process may have created something there during the
+     * planning. */
+    if (status == HARPE_OK && arguments->force)
+        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
+    return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
+}
+
+/* ---- The steps ------------------------------------------------------------------------------- */
+
+static harpe_status solve(plan_arguments *arguments, const harpe_progress *progress,
+                          harpe_plan_result *result, harpe_error *error) {
+    harpe_status status = harpe_problem_input_load(&arguments->input, error);
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    bool with_plans = arguments->with_plans && !arguments->bound_only;
+    if (status == HARPE_OK) {
+        status = harpe_plan_result_solve(arguments->input.problem,
+                                         with_plans ? &arguments->request : NULL, progress, result,
+                                         error);
+    }
+    if (status == HARPE_OK && arguments->verify)
+        status = harpe_plan_result_verify(arguments->input.problem, result, error);
+    return status;
+}
+
+static harpe_status print_result(const plan_arguments *arguments, const harpe_plan_result *result,
+                                 harpe_error *error) {
+    const char *directory = arguments->output_directory;
+    bool has_report = directory && result->row_count > 0 && !arguments->no_pictures;
+    if (!arguments->json) {
+        harpe_plan_summary_print(&arguments->input, result, directory, has_report);
+        return HARPE_OK;
+    }
+    json_t *object =
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
+                  harpe_version(), "arguments", arguments_json(arguments), "profile",
+                  harpe_command_json_text(arguments->input.profile_path), "problem",
+                  harpe_problem_input_json(&arguments->input), "summary",
+                  harpe_plan_summary_json(result), "work", harpe_plan_work_json(result),
+                  "output_dir", directory ? harpe_command_json_text(directory) : json_null(),
+                  "notes", harpe_plan_notes(&arguments->input));
+    return harpe_command_print_json(object, error);
+}
+
+/* Gives an interruption the same message, no matter where it was noticed. */
+static void name_interruption(harpe_status status, harpe_error *error) {
+    if (status == HARPE_INTERRUPTED) (void)harpe_command_check_signal(error);
+}
+
+/* Copies the command line as the user typed it, because argp changes the order of argv. If there is
+ * no memory for the copy, the report has no command line. */
+static void keep_command_line(plan_arguments *arguments, int argc, char **argv) {
+    size_t length = (size_t)argc + 1;
+    arguments->command_line = harpe_calloc(length, sizeof *arguments->command_line);
+    if (!arguments->command_line) return;
+    arguments->command_line_length = length;
+    arguments->command_line[0] = "harpe";
+    arguments->command_line[1] = "plan";
+    for (size_t i = 2; i < length; i++)
+        arguments->command_line[i] = argv[i - 1];
+}
+
+int harpe_plan_command(int argc, char **argv) {
+    plan_arguments arguments = {
+        .plans = "100",
+        .with_plans = true,
+    };
+    keep_command_line(&arguments, argc, argv);
+    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    harpe_terminal_progress terminal;
+    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
+    harpe_directory directory = {0};
+    harpe_plan_result result = {0};
+    harpe_error error;
+    harpe_status status = HARPE_OK;
+    if (arguments.output_directory) status = open_output(&arguments, &directory, &error);
+    if (status == HARPE_OK) status = solve(&arguments, &progress, &result, &error);
+    if (status == HARPE_OK && arguments.output_directory)
+        status = write_output(&arguments, &result, &directory, &error);
+    harpe_terminal_progress_clear(&terminal);
+    harpe_directory_abort(&directory);
+    if (status == HARPE_OK && !arguments.quiet) harpe_plan_notes_print("plan", &arguments.input);
+    if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
+    harpe_plan_result_free(&result);
+    harpe_problem_input_free(&arguments.input);
+    free(arguments.command_line);
+    name_interruption(status, &error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("plan", &error);
+}

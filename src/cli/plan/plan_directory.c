@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a plan directory for `harpe choose`, and checks for `harpe plan --force` whether a
+ * directory is a plan directory. It checks everything that it reads. A directory was made by harpe
+ * plan if its plan.json says so. */
+#include "cli/plan/plan_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#define PLAN_JSON_LIMIT_BYTES ((size_t)256 << 20)
+#define BOUND_LIMIT_BYTES ((size_t)1 << 30)
+#define BOUND_HEADER "time_s,lower_bound_j,marginal_w\n"
+
+harpe_status harpe_plan_directory_join(const char *path, const char *name, char **out,
+                                       harpe_error *error) {
+    harpe_text text = {0};
+    size_t length = strlen(path);
+    bool has_slash = length > 0 && path[length - 1] == '/';
+    harpe_text_printf(&text, "%s%s%s", path, has_slash ? "" : "/", name);
+    if (text.failed) {
+        harpe_text_free(&text);
+        return harpe_fail_memory(error);
+    }
+    *out = text.data;
+    return HARPE_OK;
+}
+
+/* The relevant contents of a directory. */
+typedef struct contents {
+    size_t entry_count;
+    bool has_plan_json, has_frontier, has_bound;
+} contents;
+
+/* Lists the relevant contents. Returns 0, or the errno if the directory cannot be opened. */
+static int list_contents(const char *path, contents *found) {
+    *found = (contents){.entry_count = 0};
+    DIR *stream = opendir(path);
+    if (!stream) return errno;
+    for (struct dirent *entry = readdir(stream); entry; entry = readdir(stream)) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        found->entry_count++;
+        found->has_plan_json |= strcmp(name, HARPE_PLAN_JSON_NAME) == 0;
+        found->has_frontier |= strcmp(name, HARPE_FRONTIER_FILE_NAME) == 0;
+        found->has_bound |= strcmp(name, HARPE_BOUND_FILE_NAME) == 0;
+    }
+    closedir(stream);
+    return 0;
+}
+
+/* ---- plan.json ------------------------------------------------------------------------------- */
+
+/* Parses the file and checks that harpe plan has written it. The caller releases `*out`. */
+static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_file_read(path, PLAN_JSON_LIMIT_BYTES, &text, &length, error);
+    if (status != HARPE_OK) return status;
+    json_error_t reason;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &reason);
+    free(text);
+    if (!root) {
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s:%d:%d: not JSON: %s", path, reason.line,
+                          reason.column, reason.text);
+    }
+    const char *program = json_string_value(json_object_get(root, "program"));
+    if (!program || strcmp(program, HARPE_PLAN_JSON_PROGRAM) != 0) {
+        json_decref(root);
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: not made by harpe plan (\"program\" is not \"%s\")", path,
+                          HARPE_PLAN_JSON_PROGRAM);
+    }
+    *out = root;
+    return HARPE_OK;
+}
+
+static harpe_status read_all_maximum(json_t *object, harpe_frontier_row *row, const char *path,
+                                     harpe_error *error) {
+    row->plan = -1;
+    int failed = json_unpack(
+        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F}", "time_s", &row->time_s, "energy_j",
+        &row->energy_j, "lower_bound_j", &row->lower_bound_j, "gap_percent", &row->gap_percent,
+        "compute_energy_j", &row->compute_energy_j, "blocking_energy_j", &row->blocking_energy_j,
+        "average_power_w", &row->average_power_w, "slowdown_percent", &row->slowdown_percent,
+        "savings_percent", &row->savings_percent);
+    if (!failed && row->time_s > 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s: summary.all_maximum lacks a number: the file is damaged", path);
+}
+
+/* Computes the power of all GPUs. `list` contains the power of one GPU of each rank, and `gpus` the
+ * number of GPUs of each rank. */
+static harpe_status read_blocking_power(const json_t *list, const json_t *gpus, double *total_w,
+                                        const char *path, harpe_error *error) {
+    double sum_w = 0;
+    size_t count = json_array_size(list);
+    bool is_good = count > 0 && (!gpus || json_array_size(gpus) == count);
+    for (size_t i = 0; is_good && i < count; i++) {
+        const json_t *power = json_array_get(list, i);
+        double number = gpus ? json_number_value(json_array_get(gpus, i)) : 1;
+        is_good = json_is_number(power) && json_number_value(power) >= 0 && number >= 1;
+        sum_w += number * json_number_value(power);
+    }
+    if (!is_good) {
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "%s: problem.blocking_power_w and problem.gpus do not list every rank's power "
+            "and GPUs: the file is damaged",
+            path);
+    }
+    *total_w = sum_w;
+    return HARPE_OK;
+}
+
+/* Reads the values that frontier.csv lacks: the reference, and the blocking power. */
+static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans,
+                                   harpe_error *error) {
+    json_t *root = NULL;
+    harpe_status status = load_plan_json(path, &root, error);
+    if (status != HARPE_OK) return status;
+    const json_t *summary = json_object_get(root, "summary");
+    const json_t *problem = json_object_get(root, "problem");
+    status =
+        read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
+    if (status == HARPE_OK) {
+        status = read_blocking_power(json_object_get(problem, "blocking_power_w"),
+                                     json_object_get(problem, "gpus"),
+                                     &plans->total_blocking_power_w, path, error);
+    }
+    json_decref(root);
+    return status;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static harpe_status check_is_readable(const char *path, harpe_error *error) {
+    contents found;
+    int failure = list_contents(path, &found);
+    if (failure != 0) return harpe_fail_errno(error, failure, "%s", path);
+    if (found.has_frontier) return HARPE_OK;
+    return harpe_fail(error, HARPE_NOT_FOUND,
+                      "%s: %s in it; harpe plan --output-dir makes a directory to choose from",
+                      path, found.has_bound ? "a lower bound but no plans" : "no frontier.csv");
+}
+
+harpe_status harpe_plan_directory_read(const char *path, harpe_plan_directory *out,
+                                       harpe_error *error) {
+    harpe_plan_directory plans = {0};
+    char *frontier_path = NULL;
+    char *json_path = NULL;
+    harpe_status status = check_is_readable(path, error);
+    if (status == HARPE_OK)
+        status = harpe_plan_directory_join(path, HARPE_FRONTIER_FILE_NAME, &frontier_path, error);
+    if (status == HARPE_OK)
+        status = harpe_plan_directory_join(path, HARPE_PLAN_JSON_NAME, &json_path, error);
+    if (status == HARPE_OK)
+        status = harpe_frontier_csv_read(frontier_path, &plans.rows, &plans.row_count, error);
+    if (status == HARPE_OK) status = read_plan_json(json_path, &plans, error);
+    free(frontier_path);
+    free(json_path);
+    if (status != HARPE_OK) {
+        harpe_plan_directory_free(&plans);
+        return status;
+    }
+    *out = plans;
+    return HARPE_OK;
+}
+
+void harpe_plan_directory_free(harpe_plan_directory *plans) {
+    free(plans->rows);
+    *plans = (harpe_plan_directory){0};
+}
+
+/* ---- Replacing ------------------------------------------------------------------------------- */
+
+static bool says_harpe(const char *path) {
+    char *json_path = NULL;
+    json_t *root = NULL;
+    bool is_ours =
+        harpe_plan_directory_join(path, HARPE_PLAN_JSON_NAME, &json_path, NULL) == HARPE_OK &&
+        load_plan_json(json_path, &root, NULL) == HARPE_OK;
+    json_decref(root);
+    free(json_path);
+    return is_ours;
+}
+
+static bool begins_like_a_bound(const char *path) {
+    char *bound_path = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    bool is_ours =
+        harpe_plan_directory_join(path, HARPE_BOUND_FILE_NAME, &bound_path, NULL) == HARPE_OK &&
+        harpe_file_read(bound_path, BOUND_LIMIT_BYTES, &text, &length, NULL) == HARPE_OK &&
+        length >= strlen(BOUND_HEADER) && memcmp(text, BOUND_HEADER, strlen(BOUND_HEADER)) == 0;
+    free(text);
+    free(bound_path);
+    return is_ours;
+}
+
+harpe_status harpe_plan_directory_check_replaceable(const char *path, harpe_error *error) {
+    contents found;
+    if (list_contents(path, &found) != 0 || found.entry_count == 0) return HARPE_OK;
+    /* A directory of --bound-only contains only this file, without a plan.json. */
+    bool only_bound = found.has_bound && found.entry_count == 1;
+    if (found.has_plan_json ? says_harpe(path) : only_bound && begins_like_a_bound(path))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%s: not replaced, because it is not a plan directory (it has files, but no "
+                      "%s of harpe plan): choose another directory",
+                      path, HARPE_PLAN_JSON_NAME);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fills a plan directory: bound.csv, frontier.csv, plan files, plan.json. src/plan defines the
+ * formats, and this file decides the names and the numbers of the files. plan_pictures.c collects
+ * the pictures. */
+#include "cli/plan/plan_output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/version.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/plan/plan_notes.h"
+#include "plan/frontier_file.h"
+#include "plan/plan_file.h"
+
+#define JSON_DIGITS 15
+
+/* Writes a finished text and frees it. */
+static harpe_status write_text(harpe_directory *directory, const char *name, harpe_text *text,
+                               harpe_error *error) {
+    harpe_status status = harpe_command_check_signal(error);
+    if (status == HARPE_OK) {
+        status = text->failed
+                     ? harpe_fail_memory(error)
+                     : harpe_directory_write(directory, name, text->data, text->length, error);
+    }
+    harpe_text_free(text);
+    return status;
+}
+
+harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,
+                                     harpe_error *error) {
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
+    harpe_text text = {0};
+    harpe_bound_csv_format(&text, vertices, count);
+    return write_text(directory, HARPE_BOUND_FILE_NAME, &text, error);
+}
+
+/* Returns the "total cost" in a plan file: the energy of the plan, minus the energy that all ranks
+ * would need if they only waited for the same time. */
+static double total_cost_j(const harpe_frontier_row *row, double blocking_power_w) {
+    return row->energy_j - blocking_power_w * row->time_s;
+}
+
+harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan_result *result, harpe_error *error) {
+    harpe_text table = {0};
+    harpe_frontier_csv_format(&table, result->rows, result->row_count);
+    harpe_status status = write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, error);
+    double power_w = harpe_problem_input_total_blocking_power_w(input);
+    for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
+        const harpe_frontier_row *row = &result->rows[i];
+        double change_j = 0;
+        if (i + 1 < result->row_count)
+            change_j = total_cost_j(row, power_w) - total_cost_j(row + 1, power_w);
+        harpe_text text = {0};
+        harpe_plan_file_format(&text, input->problem, harpe_plan_set_at(result->plans, i),
+                               row->plan, change_j);
+        char name[64];
+        snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, row->plan);
+        status = write_text(directory, name, &text, error);
+    }
+    return status;
+}
+
+static json_t *option_list_json(const harpe_option_list *list) {
+    json_t *options = json_array();
+    for (size_t i = 0; i < list->option_count; i++) {
+        const harpe_option *option = &list->options[i];
+        json_array_append_new(options, json_pack("{s:i, s:f, s:f, s:f, s:b}", "frequency_mhz",
+                                                 option->frequency_mhz, "time_s", option->time_s,
+                                                 "energy_j", option->energy_j, "effective_energy_j",
+                                                 option->effective_energy_j, "is_on_hull",
+                                                 option->is_on_hull));
+    }
+    return json_pack("{s:i, s:i, s:s, s:o}", "stage", list->stage, "rank", list->rank,
+                     "instruction", list->instruction, "options", options);
+}
+
+static json_t *option_lists_json(const harpe_problem *problem) {
+    json_t *lists = json_array();
+    for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++)
+        json_array_append_new(lists, option_list_json(harpe_problem_option_list_at(problem, i)));
+    return lists;
+}
+
+harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
+                                    const harpe_plan_result *result, json_t *arguments,
+                                    harpe_error *error) {
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
+        "version", harpe_version(), "arguments", arguments, "profile",
+        harpe_command_json_text(input->profile_path), "problem", harpe_problem_input_json(input),
+        "summary", harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "options",
+        option_lists_json(input->problem), "notes", harpe_plan_notes(input));
+    char *text =
+        object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+    json_decref(object);
+    if (!text) return harpe_fail_memory(error);
+    harpe_status status =
+        harpe_directory_write(directory, HARPE_PLAN_JSON_NAME, text, strlen(text), error);
+    free(text);
+    return status;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decides which pictures a plan directory has, and converts problem and plans to the plain arrays
+ * that src/draw uses. src/draw decides how the pictures look. */
+#include "cli/plan/plan_pictures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "plan/problem.h"
+#include "plan/schedule.h"
+
+/* Copies a text to the arena. Returns NULL when out of memory. */
+static char *keep_text(harpe_arena *arena, const char *text) {
+    return harpe_arena_strdup(arena, text, strlen(text));
+}
+
+/* ---- Frontier -------------------------------------------------------------------------------- */
+
+static harpe_status collect_frontier(const harpe_problem_input *input,
+                                     const harpe_plan_result *result, harpe_pictures *pictures,
+                                     harpe_error *error) {
+    size_t bound_count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &bound_count);
+    harpe_arena *arena = &pictures->arena;
+    harpe_point *bound = harpe_arena_alloc(arena, bound_count, sizeof *bound);
+    harpe_point *plans = harpe_arena_alloc(arena, result->row_count, sizeof *plans);
+    const char *slash = strrchr(input->profile_path, '/');
+    harpe_text line = {0};
+    harpe_text_printf(
+        &line, "%s: %d stages, %d microbatches, schedule %s",
+        slash ? slash + 1 : input->profile_path, harpe_schedule_stage_count(input->schedule),
+        harpe_schedule_microbatch_count(input->schedule), harpe_schedule_name(input->schedule));
+    char *subtitle = line.failed ? NULL : keep_text(arena, line.data);
+    harpe_text_free(&line);
+    if (!bound || !plans || !subtitle) return harpe_fail_memory(error);
+    for (size_t i = 0; i < bound_count; i++)
+        bound[i] = (harpe_point){vertices[i].time_s, vertices[i].lower_bound_j};
+    for (size_t i = 0; i < result->row_count; i++)
+        plans[i] = (harpe_point){result->rows[i].time_s, result->rows[i].energy_j};
+    pictures->frontier = (harpe_frontier_picture){
+        .title = "Time-energy frontier",
+        .subtitle = subtitle,
+        .bound = bound,
+        .bound_count = bound_count,
+        .plans = plans,
+        .plan_count = result->row_count,
+        .has_reference = true,
+        .reference = {result->all_maximum.time_s, result->all_maximum.energy_j},
+    };
+    return HARPE_OK;
+}
+
+/* ---- Pipelines ------------------------------------------------------------------------------- */
+
+static const harpe_profile_point *point_at(const harpe_choice *choice, int frequency_mhz) {
+    for (size_t i = 0; i < choice->point_count; i++)
+        if (choice->points[i].frequency_mhz == frequency_mhz) return &choice->points[i];
+    return &choice->points[0];
+}
+
+static harpe_box_kind kind_of(const harpe_problem *problem, int32_t instruction) {
+    const char *name = harpe_problem_choice(problem, instruction)->list.instruction;
+    if (strcmp(name, HARPE_OVERLAPPED_NAME) == 0) return HARPE_BOX_OVERLAPPED;
+    return (harpe_box_kind)problem->action_of[instruction].operation;
+}
+
+static void fill_boxes(const harpe_problem *problem, const harpe_plan *plan, const double *start_s,
+                       harpe_pipeline_box *boxes) {
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
+            int32_t instruction = (int32_t)i;
+            const harpe_profile_point *point =
+                point_at(harpe_problem_choice(problem, instruction), plan->frequency_mhz[i]);
+            boxes[i] = (harpe_pipeline_box){
+                .rank = rank,
+                .kind = kind_of(problem, instruction),
+                .microbatch = problem->action_of[i].microbatch,
+                .frequency_mhz = point->frequency_mhz,
+                .start_s = start_s[i],
+                .duration_s = point->time_s,
+                .power_w = point->energy_j / (point->time_s * problem->gpu_count[rank]),
+            };
+        }
+    }
+}
+
+static char *time_and_energy(harpe_arena *arena, const harpe_plan *plan) {
+    char time_text[HARPE_NUMBER_SIZE];
+    char energy_text[HARPE_NUMBER_SIZE];
+    char detail[2 * HARPE_NUMBER_SIZE + 4];
+    snprintf(detail, sizeof detail, "%s, %s", harpe_format_time(time_text, plan->time_s),
+             harpe_format_energy(energy_text, plan->energy_j));
+    return keep_text(arena, detail);
+}
+
+/* Marks a critical path, stored in the arena. */
+static harpe_status mark_critical(harpe_arena *arena, harpe_pipeline_panel *panel,
+                                  harpe_error *error) {
+    size_t *path = NULL;
+    size_t count = 0;
+    harpe_status status =
+        harpe_pipeline_critical_path(panel->boxes, panel->box_count, &path, &count, error);
+    if (status != HARPE_OK) return status;
+    size_t *kept = harpe_arena_alloc(arena, count, sizeof *kept);
+    if (kept) {
+        memcpy(kept, path, count * sizeof *kept);
+        panel->critical = kept;
+        panel->critical_count = count;
+    }
+    free(path);
+    return kept ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static harpe_status collect_panel(const harpe_problem *problem, const harpe_plan *plan,
+                                  const char *title, harpe_arena *arena,
+                                  harpe_pipeline_panel *panel, harpe_error *error) {
+    size_t count = harpe_problem_instruction_count(problem);
+    double *start_s = harpe_arena_alloc(arena, count, sizeof *start_s);
+    harpe_pipeline_box *boxes = harpe_arena_alloc(arena, count, sizeof *boxes);
+    char *kept_title = keep_text(arena, title);
+    char *detail = time_and_energy(arena, plan);
+    if (!start_s || !boxes || !kept_title || !detail) return harpe_fail_memory(error);
+    harpe_plan evaluated;
+    harpe_status status =
+        harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, error);
+    if (status != HARPE_OK) return status;
+    fill_boxes(problem, plan, start_s, boxes);
+    *panel = (harpe_pipeline_panel){
+        .title = kept_title,
+        .detail = detail,
+        .boxes = boxes,
+        .box_count = count,
+        .time_s = plan->time_s,
+    };
+    return mark_critical(arena, panel, error);
+}
+
+/* Adds a picture of two iterations on one time axis: above with every instruction at its highest
+ * frequency, below with a plan. */
+static harpe_status collect_plan(const harpe_problem_input *input, const harpe_plan_result *result,
+                                 harpe_key_row key, const char *name, const char *what,
+                                 const harpe_pipeline_picture *maximum, harpe_pictures *pictures,
+                                 harpe_error *error) {
+    const harpe_frontier_row *row = &result->key_rows[key].row;
+    char title[64];
+    snprintf(title, sizeof title, "Plan %d: %s", row->plan, what);
+    harpe_pipeline_picture picture = *maximum;
+    picture.panel_count = 2;
+    harpe_status status = collect_panel(input->problem, harpe_plan_result_plan(result, row), title,
+                                        &pictures->arena, &picture.panels[1], error);
+    if (status == HARPE_OK) {
+        pictures->pipeline_names[pictures->pipeline_count] = name;
+        pictures->pipelines[pictures->pipeline_count++] = picture;
+    }
+    return status;
+}
+
+static harpe_status collect_pipelines(const harpe_problem_input *input,
+                                      const harpe_plan_result *result, harpe_pictures *pictures,
+                                      harpe_error *error) {
+    harpe_pipeline_picture maximum = {
+        .title = "One iteration",
+        .rank_count = harpe_problem_rank_count(input->problem),
+        .blocking_power_w = input->blocking_power_count == 1 ? input->blocking_power_w[0] : -1,
+        .panel_count = 1,
+    };
+    harpe_status status = collect_panel(input->problem, &result->all_maximum,
+                                        "Every instruction at its highest frequency",
+                                        &pictures->arena, &maximum.panels[0], error);
+    if (status != HARPE_OK) return status;
+    if (result->row_count == 0) {
+        pictures->pipelines[0] = maximum;
+        pictures->pipeline_names[0] = "pipeline_all_maximum";
+        pictures->pipeline_count = 1;
+        return HARPE_OK;
+    }
+    status = collect_plan(input, result, HARPE_KEY_FASTEST, "pipeline_fastest", "fastest", &maximum,
+                          pictures, error);
+    if (status == HARPE_OK) {
+        status = collect_plan(input, result, HARPE_KEY_MINIMUM_ENERGY, "pipeline_minimum_energy",
+                              "minimum energy", &maximum, pictures, error);
+    }
+    return status;
+}
+
+/* ---- Cost models ----------------------------------------------------------------------------- */
+
+static bool is_option(const harpe_choice *choice, const harpe_profile_point *point) {
+    for (size_t i = 0; i < choice->list.option_count; i++)
+        if (choice->list.options[i].frequency_mhz == point->frequency_mhz) return true;
+    return false;
+}
+
+static harpe_status fill_panel(harpe_arena *arena, const harpe_choice *choice,
+                               harpe_cost_panel *panel, harpe_error *error) {
+    harpe_cost_point *points = harpe_arena_alloc(arena, choice->point_count, sizeof *points);
+    if (!points) return harpe_fail_memory(error);
+    for (size_t i = 0; i < choice->point_count; i++) {
+        const harpe_profile_point *point = &choice->points[i];
+        points[i].frequency_mhz = point->frequency_mhz;
+        points[i].time_s = point->time_s;
+        points[i].effective_energy_j = point->energy_j - choice->blocking_power_w * point->time_s;
+        points[i].is_option = is_option(choice, point);
+    }
+    *panel = (harpe_cost_panel){
+        .title = choice->list.instruction,
+        .points = points,
+        .point_count = choice->point_count,
+        .curve_time_s = choice->list.curve_time_s,
+        .curve_effective_energy_j = choice->list.curve_effective_energy_j,
+        .curve_count = choice->list.curve_count,
+    };
+    return HARPE_OK;
+}
+
+static harpe_status collect_stage(const harpe_problem *problem, int stage, harpe_arena *arena,
+                                  harpe_cost_model_picture *picture, harpe_error *error) {
+    harpe_cost_panel *panels =
+        harpe_arena_alloc(arena, HARPE_COST_MODEL_PANELS_MAX, sizeof *panels);
+    if (!panels) return harpe_fail_memory(error);
+    picture->panels = panels;
+    for (size_t i = 0; i < problem->choice_count; i++) {
+        const harpe_choice *choice = &problem->choices[i];
+        if (choice->list.stage != stage || picture->panel_count == HARPE_COST_MODEL_PANELS_MAX)
+            continue;
+        picture->blocking_power_w = choice->blocking_power_w;
+        harpe_status status = fill_panel(arena, choice, &panels[picture->panel_count], error);
+        if (status != HARPE_OK) return status;
+        picture->panel_count++;
+    }
+    return HARPE_OK;
+}
+
+static bool same_panel(const harpe_cost_panel *a, const harpe_cost_panel *b) {
+    if (strcmp(a->title, b->title) != 0 || a->point_count != b->point_count) return false;
+    for (size_t i = 0; i < a->point_count; i++) {
+        const harpe_cost_point *p = &a->points[i];
+        const harpe_cost_point *q = &b->points[i];
+        if (p->frequency_mhz != q->frequency_mhz || p->time_s != q->time_s ||
+            p->effective_energy_j != q->effective_energy_j)
+            return false;
+    }
+    return true;
+}
+
+static bool same_cost_model(const harpe_cost_model_picture *a, const harpe_cost_model_picture *b) {
+    bool same = a->panel_count == b->panel_count;
+    for (size_t i = 0; same && i < a->panel_count; i++)
+        same = same_panel(&a->panels[i], &b->panels[i]);
+    return same;
+}
+
+static harpe_status name_cost_model(harpe_pictures *pictures, size_t index, int last_stage,
+                                    harpe_error *error) {
+    int first_stage = pictures->cost_model_stages[index];
+    char title[64];
+    if (first_stage == last_stage)
+        snprintf(title, sizeof title, "Stage %d", first_stage);
+    else
+        snprintf(title, sizeof title, "Stages %d to %d", first_stage, last_stage);
+    pictures->cost_models[index].title = keep_text(&pictures->arena, title);
+    return pictures->cost_models[index].title ? HARPE_OK : harpe_fail_memory(error);
+}
+
+/* Makes one picture for each group of neighbouring stages that are equal. */
+static harpe_status collect_cost_models(const harpe_problem_input *input, harpe_pictures *pictures,
+                                        harpe_error *error) {
+    const char *label =
+        input->cost_model == HARPE_COST_EXPONENTIAL ? "fitted a*exp(b*t)+c" : "lower convex hull";
+    int stages = harpe_schedule_stage_count(input->schedule);
+    for (int stage = 0; stage < stages; stage++) {
+        harpe_cost_model_picture picture = {.curve_label = label};
+        harpe_status status =
+            collect_stage(input->problem, stage, &pictures->arena, &picture, error);
+        if (status != HARPE_OK) return status;
+        size_t count = pictures->cost_model_count;
+        bool repeats = count > 0 && same_cost_model(&pictures->cost_models[count - 1], &picture);
+        if (!repeats && count == HARPE_COST_MODEL_PICTURES_MAX) return HARPE_OK;
+        if (!repeats) {
+            pictures->cost_models[count] = picture;
+            pictures->cost_model_stages[count] = stage;
+            pictures->cost_model_count++;
+        }
+        status = name_cost_model(pictures, pictures->cost_model_count - 1, stage, error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+harpe_status harpe_pictures_collect(const harpe_problem_input *input,
+                                    const harpe_plan_result *result, harpe_pictures *pictures,
+                                    harpe_error *error) {
+    harpe_status status = collect_frontier(input, result, pictures, error);
+    if (status == HARPE_OK) status = collect_pipelines(input, result, pictures, error);
+    if (status == HARPE_OK) {
+        status = harpe_pictures_collect_timeline(input->problem, &pictures->arena,
+                                                 &pictures->timeline, error);
+    }
+    if (status == HARPE_OK) status = collect_cost_models(input, pictures, error);
+    return status;
+}
+
+void harpe_pictures_free(harpe_pictures *pictures) {
+    harpe_arena_free(&pictures->arena);
+    *pictures = (harpe_pictures){0};
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Solves a problem for `harpe plan`, makes a row for every plan, and selects the rows of the
+ * summary. Other files print and write the result. */
+#include "cli/plan/plan_result.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+
+#define SMALL_SLOWDOWN 1.05
+/* The number of vertices of the frontier for which --verify solves the problem a second time. */
+#define VERIFY_SAMPLES 64
+
+static const char *const key_labels[HARPE_KEY_COUNT] = {
+    [HARPE_KEY_ALL_MAXIMUM] = "all at maximum frequency",
+    [HARPE_KEY_FASTEST] = "fastest",
+    [HARPE_KEY_SMALL_SLOWDOWN] = "within 1.05x",
+    [HARPE_KEY_MINIMUM_ENERGY] = "minimum energy",
+};
+
+double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s) {
+    double bound_j = harpe_frontier_bound_at(frontier, time_s);
+    size_t count = 0;
+    return isfinite(bound_j) ? bound_j : harpe_frontier_vertices(frontier, &count)[0].lower_bound_j;
+}
+
+const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
+                                         const harpe_frontier_row *row) {
+    if (!result->plans || row->plan < 0) return NULL;
+    /* Plan 0 is the slowest plan. In the set, index 0 is the fastest plan. */
+    return harpe_plan_set_at(result->plans, result->row_count - 1 - (size_t)row->plan);
+}
+
+static harpe_status make_rows(harpe_plan_result *result, harpe_error *error) {
+    size_t count = harpe_plan_set_count(result->plans);
+    result->rows = harpe_calloc(count, sizeof *result->rows);
+    if (!result->rows) return harpe_fail_memory(error);
+    result->row_count = count;
+    for (size_t i = 0; i < count; i++) {
+        result->rows[i] = harpe_frontier_row_of(harpe_plan_set_at(result->plans, i),
+                                                (int)(count - 1 - i), &result->all_maximum);
+    }
+    return HARPE_OK;
+}
+
+/* Returns the row with the least energy among those that take at most `time_s`. If no row does, it
+ * returns the fastest row. */
+static const harpe_frontier_row *least_energy_within(const harpe_plan_result *result,
+                                                     double time_s) {
+    const harpe_frontier_row *best = &result->rows[0];
+    for (size_t i = 1; i < result->row_count; i++) {
+        const harpe_frontier_row *row = &result->rows[i];
+        if (row->time_s <= time_s && row->energy_j < best->energy_j) best = row;
+    }
+    return best;
+}
+
+/* Returns a row with the lower bound at `time_s`. The row does not describe a plan. */
+static harpe_frontier_row bound_row(const harpe_plan_result *result, int gpus, double time_s) {
+    double bound_j = harpe_plan_result_bound_at(result->frontier, time_s);
+    harpe_plan bound = {
+        .time_s = time_s,
+        .energy_j = bound_j,
+        .lower_bound_j = bound_j,
+        .average_power_w = bound_j / (time_s * gpus),
+    };
+    return harpe_frontier_row_of(&bound, -1, &result->all_maximum);
+}
+
+static void pick_key_rows(const harpe_problem *problem, harpe_plan_result *result) {
+    harpe_labelled_row *keys = result->key_rows;
+    double allowed_s = SMALL_SLOWDOWN * result->all_maximum.time_s;
+    for (int k = 0; k < HARPE_KEY_COUNT; k++) {
+        snprintf(keys[k].label, sizeof keys[k].label, "%s%s", key_labels[k],
+                 k > 0 && !result->plans ? " (bound)" : "");
+    }
+    keys[HARPE_KEY_ALL_MAXIMUM].row =
+        harpe_frontier_row_of(&result->all_maximum, -1, &result->all_maximum);
+    if (result->row_count > 0) {
+        keys[HARPE_KEY_FASTEST].row = result->rows[0];
+        keys[HARPE_KEY_SMALL_SLOWDOWN].row = *least_energy_within(result, allowed_s);
+        keys[HARPE_KEY_MINIMUM_ENERGY].row = *least_energy_within(result, INFINITY);
+        return;
+    }
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
+    int gpus = harpe_problem_total_gpu_count(problem);
+    double fastest_s = vertices[0].time_s;
+    double slowest_s = vertices[count - 1].time_s;
+    keys[HARPE_KEY_FASTEST].row = bound_row(result, gpus, fastest_s);
+    keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(result, gpus, fmin(slowest_s, allowed_s));
+    keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(result, gpus, slowest_s);
+}
+
+harpe_status harpe_plan_result_solve(const harpe_problem *problem,
+                                     const harpe_plan_request *request,
+                                     const harpe_progress *progress, harpe_plan_result *result,
+                                     harpe_error *error) {
+    harpe_status status = harpe_plan_all_maximum(problem, &result->all_maximum, error);
+    if (status == HARPE_OK && request) {
+        status = harpe_plan_set_new(problem, request, progress, &result->frontier, &result->plans,
+                                    error);
+    } else if (status == HARPE_OK) {
+        status = harpe_frontier_new(problem, progress, &result->frontier, error);
+    }
+    if (status == HARPE_OK) {
+        result->all_maximum.lower_bound_j =
+            harpe_plan_result_bound_at(result->frontier, result->all_maximum.time_s);
+    }
+    if (status == HARPE_OK && request) status = make_rows(result, error);
+    if (status == HARPE_OK) pick_key_rows(problem, result);
+    return status;
+}
+
+harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_result *result,
+                                      harpe_error *error) {
+    harpe_status status = harpe_frontier_verify(problem, result->frontier, VERIFY_SAMPLES, error);
+    for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
+        status = harpe_plan_verify(problem, result->frontier, harpe_plan_set_at(result->plans, i),
+                                   error);
+    }
+    result->verified = status == HARPE_OK;
+    return status;
+}
+
+void harpe_plan_result_free(harpe_plan_result *result) {
+    free(result->rows);
+    harpe_plan_set_free(result->plans);
+    harpe_frontier_free(result->frontier);
+    *result = (harpe_plan_result){0};
+}

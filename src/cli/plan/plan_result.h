@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The result of `harpe plan`: the frontier, the plans, their rows, and the most important rows.
+ * plan_summary.c prints it, and plan_output.c writes it. */
+#ifndef HARPE_CLI_PLAN_PLAN_RESULT_H
+#define HARPE_CLI_PLAN_PLAN_RESULT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <harpe/plan.h>
+
+#include "cli/plan/problem_options.h"
+#include "cli/rows.h"
+
+typedef enum harpe_key_row {
+    HARPE_KEY_ALL_MAXIMUM = 0, /* every instruction at its highest frequency */
+    HARPE_KEY_FASTEST,
+    HARPE_KEY_SMALL_SLOWDOWN, /* least energy within 1.05 times the time of highest clocks
+                               */
+    HARPE_KEY_MINIMUM_ENERGY,
+    HARPE_KEY_COUNT,
+} harpe_key_row;
+
+/* Zero-initialise. */
+typedef struct harpe_plan_result {
+    harpe_frontier *frontier;
+    harpe_plan_set *plans; /* NULL: only the bound was requested */
+    harpe_plan all_maximum;
+    harpe_frontier_row *rows; /* rows of the plans, fastest first */
+    size_t row_count;
+    /* Rows of plans. If only the bound was requested, rows of the lower bound. */
+    harpe_labelled_row key_rows[HARPE_KEY_COUNT];
+    bool verified;
+} harpe_plan_result;
+
+/* Solves the problem. If `request` is NULL, computes only the bound. */
+harpe_status harpe_plan_result_solve(const harpe_problem *problem,
+                                     const harpe_plan_request *request,
+                                     const harpe_progress *progress, harpe_plan_result *result,
+                                     harpe_error *error);
+/* Verifies frontier and plans independently of the solver. */
+harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_result *result,
+                                      harpe_error *error);
+void harpe_plan_result_free(harpe_plan_result *result);
+
+/* Returns the frontier's lower bound at a time. The time may be below the fastest vertex by a
+ * rounding error. */
+double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
+
+/* Returns the plan of a row, or NULL if there are no plans. */
+const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
+                                         const harpe_frontier_row *row);
+
+/* ---- plan_summary.c -------------------------------------------------------------------------- */
+
+/* Prints the summary for people on stdout. `directory` may be NULL: nothing was written. */
+void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
+                              const char *directory, bool has_report);
+/* Returns key rows, counts and gaps, and the solver's work. */
+json_t *harpe_plan_summary_json(const harpe_plan_result *result);
+json_t *harpe_plan_work_json(const harpe_plan_result *result);
+
+#endif

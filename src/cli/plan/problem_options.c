@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The flags that describe a planning problem, and the problem made from them. The range of each
+ * value is checked while the command line is read, before any file is opened. The library checks
+ * the values that depend on files (for example the number of stages). */
+#include "cli/plan/problem_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "plan/problem.h"
+#include "plan/schedule.h"
+
+#define BLOCKING_POWER_MAX_W 1e5
+#define DEFAULT_UNIT_TIME_S 0.001
+#define DEFAULT_NOISE_FACTOR 0.95
+#define MEMORY_LIMIT_MAX_GIB 65536
+#define GPUS_PER_STAGE_MAX 65536
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum flag {
+    FLAG_PROFILE = 'i',
+    FLAG_MICROBATCHES = 'm',
+    FLAG_STAGES = 'n',
+    FLAG_POWER = 'p',
+    FLAG_SCHEDULE = 's',
+    FLAG_CHUNKS = 0x100,
+    FLAG_PROLOGUE,
+    FLAG_EPILOGUE,
+    FLAG_COST_MODEL,
+    FLAG_UNIT_TIME,
+    FLAG_NOISE_FACTOR,
+    FLAG_MEMORY_LIMIT,
+    FLAG_GPUS,
+};
+
+static const struct argp_option flags[] = {
+    {NULL, 0, NULL, 0, "The problem:", 1},
+    {"inst-profile", FLAG_PROFILE, "FILE", 0,
+     "Measured time and energy of every instruction (CSV, see harpe-profile(5)); required", 1},
+    {"num-mbs", FLAG_MICROBATCHES, "M", 0,
+     "Microbatches in one iteration; required unless the schedule is a file", 1},
+    {"num-stages", FLAG_STAGES, "N", 0, "Pipeline stages (default: as many as the profile has)", 1},
+    {"gpus-per-stage", FLAG_GPUS, "N", 0,
+     "Number of GPUs whose energy each row of the profile contains, if the profile has no column "
+     "rank or gpus (default 1)",
+     1},
+    {"p2p-power", FLAG_POWER, "W[,W...]", 0,
+     "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
+     "one "
+     "per pipeline rank; required",
+     1},
+    {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
+     "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
+     "torch.distributed.pipelining",
+     1},
+    {"chunks", FLAG_CHUNKS, "K", 0, "Model chunks per rank, if the schedule has several", 1},
+    {"prologue", FLAG_PROLOGUE, "A,B", 0,
+     "Instructions that every rank runs first, for example dataload", 1},
+    {"epilogue", FLAG_EPILOGUE, "A,B", 0,
+     "Instructions that every rank runs last, for example optimizer", 1},
+    {NULL, 0, NULL, 0, "The relaxation:", 2},
+    {"cost-model", FLAG_COST_MODEL, "NAME", 0,
+     "hull (default): the measured points themselves; exponential: a fitted curve", 2},
+    {"unit-time", FLAG_UNIT_TIME, "S", 0,
+     "Sampling interval of the exponential model in s (default 0.001)", 2},
+    {"noise-factor", FLAG_NOISE_FACTOR, "X", 0,
+     "Relaxed Pareto filter if the exponential model has fewer than 4 points (default 0.95)", 2},
+    {"memory-limit", FLAG_MEMORY_LIMIT, "GIB", 0, "Refuse larger problems (default 4)", 2},
+    {0},
+};
+
+static harpe_problem_input *input_of(const struct argp_state *state) { return state->input; }
+
+/* Splits "a,b" into a NULL-terminated list with its texts in one allocation. */
+static char **split_names(const struct argp_state *state, const char *flag, const char *text) {
+    size_t count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    char **names = harpe_calloc(count + 1, sizeof *names);
+    char *copy = strdup(text);
+    if (!names || !copy) harpe_flag_fail(state, "out of memory");
+    char *rest = copy;
+    for (size_t i = 0; i < count; i++) {
+        names[i] = strsep(&rest, ",");
+        if (!*names[i]) {
+            harpe_flag_fail(state, "%s: expected names separated by commas, found '%s'", flag,
+                            text);
+        }
+    }
+    return names;
+}
+
+static void free_names(char **names) {
+    if (names) {
+        free(names[0]);
+        free(names);
+    }
+}
+
+static void parse_blocking_power(const struct argp_state *state, const char *text) {
+    harpe_problem_input *input = input_of(state);
+    char **parts = split_names(state, "--p2p-power", text);
+    size_t count = 0;
+    while (parts[count])
+        count++;
+    double *values = harpe_calloc(count, sizeof *values);
+    if (!values) harpe_flag_fail(state, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        values[i] = harpe_flag_double(state, "--p2p-power", parts[i], 0, BLOCKING_POWER_MAX_W);
+    free_names(parts);
+    free(input->blocking_power_w);
+    input->blocking_power_w = values;
+    input->blocking_power_count = count;
+}
+
+/* Reads a schedule's name. A name that is not built in is a file if it looks like a file, and
+ * otherwise a mistyped name. */
+static void parse_schedule(const struct argp_state *state, const char *text) {
+    harpe_problem_input *input = input_of(state);
+    const char *names[64] = {NULL};
+    bool is_built_in = false;
+    for (int i = 0; i < 63 && harpe_schedule_name_at(i); i++) {
+        names[i] = harpe_schedule_name_at(i);
+        is_built_in = is_built_in || strcmp(names[i], text) == 0;
+    }
+    if (!is_built_in && !strpbrk(text, "./")) {
+        const char *closest = harpe_closest_name(text, names);
+        if (closest) {
+            harpe_flag_fail(state, "--schedule: there is no schedule '%s'; did you mean '%s'?",
+                            text, closest);
+        }
+        (void)harpe_flag_choice(state, "--schedule", text, names);
+    }
+    input->schedule_name = text;
+    input->schedule_is_file = !is_built_in;
+}
+
+static void check_complete(const struct argp_state *state) {
+    const harpe_problem_input *input = input_of(state);
+    if (!input->profile_path || !*input->profile_path) {
+        harpe_flag_fail(state, "--inst-profile is missing: name the CSV file with each "
+                               "instruction's time and energy ('harpe synth' makes one to try)");
+    }
+    if (input->microbatches == 0 && !input->schedule_is_file) {
+        harpe_flag_fail(state,
+                        "--num-mbs is missing: give the number of microbatches in an iteration");
+    }
+    if (!input->blocking_power_w) {
+        harpe_flag_fail(state,
+                        "--p2p-power is missing: give the watts that one GPU draws while it waits "
+                        "for its neighbour (measure it on a blocked receive; an A100 draws 70 to "
+                        "85 W; 0 leaves waiting out of the sum)");
+    }
+}
+
+static error_t parse_relaxation_flag(int key, char *argument, struct argp_state *state) {
+    static const char *const models[] = {"hull", "exponential", NULL};
+    harpe_problem_input *input = input_of(state);
+    switch (key) {
+    case FLAG_COST_MODEL:
+        input->cost_model =
+            (harpe_cost_model)harpe_flag_choice(state, "--cost-model", argument, models);
+        return 0;
+    case FLAG_UNIT_TIME:
+        input->unit_time_s = harpe_flag_double(state, "--unit-time", argument, 1e-6, 3600);
+        return 0;
+    case FLAG_NOISE_FACTOR:
+        input->noise_factor = harpe_flag_double_above(state, "--noise-factor", argument, 0, 1);
+        return 0;
+    case FLAG_MEMORY_LIMIT:
+        input->memory_limit_bytes =
+            (uint64_t)harpe_flag_int(state, "--memory-limit", argument, 1, MEMORY_LIMIT_MAX_GIB)
+            << 30;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    harpe_problem_input *input = input_of(state);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        input->schedule_name = "1f1b";
+        input->unit_time_s = DEFAULT_UNIT_TIME_S;
+        input->noise_factor = DEFAULT_NOISE_FACTOR;
+        return 0;
+    case ARGP_KEY_END: check_complete(state); return 0;
+    case FLAG_PROFILE: input->profile_path = argument; return 0;
+    case FLAG_MICROBATCHES:
+        input->microbatches =
+            harpe_flag_int(state, "--num-mbs", argument, 1, HARPE_MICROBATCHES_MAX);
+        return 0;
+    case FLAG_STAGES:
+        input->ranks = harpe_flag_int(state, "--num-stages", argument, 1, HARPE_RANKS_MAX);
+        return 0;
+    case FLAG_GPUS:
+        input->gpus_per_stage =
+            harpe_flag_int(state, "--gpus-per-stage", argument, 1, GPUS_PER_STAGE_MAX);
+        return 0;
+    case FLAG_CHUNKS:
+        input->chunks = harpe_flag_int(state, "--chunks", argument, 1, HARPE_STAGE_MAX + 1);
+        return 0;
+    case FLAG_POWER: parse_blocking_power(state, argument); return 0;
+    case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
+    case FLAG_PROLOGUE:
+        free_names(input->prologue);
+        input->prologue = split_names(state, "--prologue", argument);
+        return 0;
+    case FLAG_EPILOGUE:
+        free_names(input->epilogue);
+        input->epilogue = split_names(state, "--epilogue", argument);
+        return 0;
+    default: return parse_relaxation_flag(key, argument, state);
+    }
+}
+
+enum { HELP_NAME_WIDTH = 26, HELP_WIDTH = 78 };
+
+/* Appends one schedule's name and description. Lines after the first start below the
+ * description. */
+static void append_schedule_help(harpe_text *help, const char *name, const char *description) {
+    harpe_text_printf(help, "  %-*s", HELP_NAME_WIDTH, name);
+    size_t column = 2 + HELP_NAME_WIDTH;
+    while (*description) {
+        size_t word = strcspn(description, " ");
+        if (column + 1 + word > HELP_WIDTH) {
+            harpe_text_printf(help, "\n%*s", 2 + HELP_NAME_WIDTH, "");
+            column = 2 + HELP_NAME_WIDTH;
+        }
+        harpe_text_printf(help, " %.*s", (int)word, description);
+        column += 1 + word;
+        description += word + strspn(description + word, " ");
+    }
+    harpe_text_printf(help, "\n");
+}
+
+/* Adds the schedules' names to --help. */
+static char *extend_help(int key, const char *text, void *input) {
+    (void)input;
+    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
+    harpe_text help = {0};
+    harpe_text_printf(&help, "Schedules:\n");
+    for (int i = 0; harpe_schedule_name_at(i); i++)
+        append_schedule_help(&help, harpe_schedule_name_at(i), harpe_schedule_description_at(i));
+    return help.data; /* argp frees it */
+}
+
+const struct argp harpe_problem_argp = {
+    .options = flags,
+    .parser = parse_flag,
+    .help_filter = extend_help,
+};
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static harpe_status make_schedule(harpe_problem_input *input, harpe_error *error) {
+    harpe_schedule_request request = {
+        .options = {.name = input->schedule_is_file ? NULL : input->schedule_name,
+                    .ranks = input->ranks,
+                    .microbatches = input->microbatches,
+                    .chunks = input->chunks,
+                    .prologue = (const char *const *)input->prologue,
+                    .epilogue = (const char *const *)input->epilogue},
+        .path = input->schedule_is_file ? input->schedule_name : NULL,
+        .memory_limit_bytes = input->memory_limit_bytes,
+    };
+    return harpe_schedule_for_profile(input->profile, &request, &input->schedule, error);
+}
+
+/* Makes the problem. Adds the profile's name to an error that concerns the profile. */
+static harpe_status make_problem(harpe_problem_input *input, harpe_error *error) {
+    harpe_error reason;
+    harpe_problem_options options = {
+        .blocking_power_w = input->blocking_power_w,
+        .blocking_power_count = input->blocking_power_count,
+        .cost_model = input->cost_model,
+        .unit_time_s = input->unit_time_s,
+        .noise_factor = input->noise_factor,
+        .memory_limit_bytes = input->memory_limit_bytes,
+        .gpus_per_stage = input->gpus_per_stage,
+    };
+    harpe_status status =
+        harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
+    if (status == HARPE_OK) return HARPE_OK;
+    bool is_of_profile = status == HARPE_INVALID_INPUT;
+    return harpe_fail(error, status, "%s%s%s", is_of_profile ? input->profile_path : "",
+                      is_of_profile ? ": " : "", reason.message);
+}
+
+harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
+    harpe_status status = harpe_profile_read_csv(input->profile_path, &input->profile, error);
+    if (status == HARPE_OK) status = make_schedule(input, error);
+    return status == HARPE_OK ? make_problem(input, error) : status;
+}
+
+void harpe_problem_input_free(harpe_problem_input *input) {
+    harpe_problem_free(input->problem);
+    harpe_schedule_free(input->schedule);
+    harpe_profile_free(input->profile);
+    free(input->blocking_power_w);
+    free_names(input->prologue);
+    free_names(input->epilogue);
+    *input = (harpe_problem_input){0};
+}
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank) {
+    return input->blocking_power_w[input->blocking_power_count == 1 ? 0 : rank];
+}
+
+double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input) {
+    double total_w = 0;
+    for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
+        total_w += harpe_problem_gpu_count(input->problem, rank) *
+                   harpe_problem_input_blocking_power_w(input, rank);
+    }
+    return total_w;
+}
+
+static json_t *names_json(char **names) {
+    json_t *list = json_array();
+    for (; names && *names; names++)
+        json_array_append_new(list, json_string(*names));
+    return list;
+}
+
+static json_t *numbers_json(const double *values, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_real(values[i]));
+    return list;
+}
+
+static const char *cost_model_name(harpe_cost_model model) {
+    return model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull";
+}
+
+/* Returns an integer, or null if the flag was not given. */
+static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
+
+json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:f}", "inst_profile",
+                     harpe_command_json_text(input->profile_path), "num_mbs",
+                     given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
+                     "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
+                     numbers_json(input->blocking_power_w, input->blocking_power_count), "schedule",
+                     harpe_command_json_text(input->schedule_name), "chunks",
+                     given_or_null(input->chunks), "prologue", names_json(input->prologue),
+                     "epilogue", names_json(input->epilogue), "cost_model",
+                     cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
+                     "noise_factor", input->noise_factor);
+}
+
+json_t *harpe_problem_input_json(const harpe_problem_input *input) {
+    json_t *power = json_array(), *gpus = json_array();
+    for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
+        json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
+        json_array_append_new(gpus, json_integer(harpe_problem_gpu_count(input->problem, rank)));
+    }
+    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:o, s:o}", "schedule",
+                     harpe_schedule_name(input->schedule), "ranks",
+                     harpe_schedule_rank_count(input->schedule), "stages",
+                     harpe_schedule_stage_count(input->schedule), "microbatches",
+                     harpe_schedule_microbatch_count(input->schedule), "instructions",
+                     (json_int_t)harpe_problem_instruction_count(input->problem),
+                     "blocking_power_w", power, "gpus", gpus);
+}
+
+static const char *file_name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+void harpe_problem_input_print(const harpe_problem_input *input) {
+    int stages = harpe_schedule_stage_count(input->schedule);
+    int ranks = harpe_schedule_rank_count(input->schedule);
+    printf("%s%s%s: %d stages", harpe_bold_start(), file_name_of(input->profile_path),
+           harpe_bold_end(), stages);
+    if (ranks != stages) printf(" on %d ranks", ranks);
+    int gpus = harpe_problem_total_gpu_count(input->problem);
+    if (gpus != ranks) printf(" of %d GPUs in all", gpus);
+    printf(" x %d microbatches, schedule %s, ", harpe_schedule_microbatch_count(input->schedule),
+           input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);
+    if (input->blocking_power_count == 1) {
+        printf("blocking power %g W per GPU\n", input->blocking_power_w[0]);
+    } else {
+        printf("blocking power %s W in all\n",
+               HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
+    }
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The input of `harpe plan` and `harpe evaluate`: a profile, a schedule and a blocking power, as
+ * flags, and as the problem that is made from the flags. The subcommands solve the problem. */
+#ifndef HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
+#define HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stddef.h>
+
+#include <harpe/plan.h>
+
+/* Initialise with zeros. The argp parser fills in the first half, and harpe_problem_input_load the
+ * second. */
+typedef struct harpe_problem_input {
+    const char *profile_path;
+    int microbatches;   /* 0: not given */
+    int ranks;          /* --num-stages; 0: not given */
+    int chunks;         /* 0: the schedule's default */
+    int gpus_per_stage; /* 0: not given */
+    const char *schedule_name;
+    bool schedule_is_file;
+    char **prologue; /* NULL-terminated, owned; NULL: none */
+    char **epilogue;
+    double *blocking_power_w; /* owned */
+    size_t blocking_power_count;
+    harpe_cost_model cost_model;
+    double unit_time_s;
+    double noise_factor;
+    uint64_t memory_limit_bytes;
+
+    harpe_profile *profile;
+    harpe_schedule *schedule;
+    harpe_problem *problem;
+} harpe_problem_input;
+
+/* A child parser whose input is a harpe_problem_input. It checks every value, and checks that no
+ * required flag is missing. */
+extern const struct argp harpe_problem_argp;
+
+/* Reads the profile, builds or reads the schedule, and joins them. */
+harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
+void harpe_problem_input_free(harpe_problem_input *input);
+
+/* Returns the flags for programs: one JSON object with flags as keys. */
+json_t *harpe_problem_input_arguments(const harpe_problem_input *input);
+/* Returns schedule, ranks, stages, microbatches, instructions and blocking power. */
+json_t *harpe_problem_input_json(const harpe_problem_input *input);
+/* Prints the same values in one line, for people. */
+void harpe_problem_input_print(const harpe_problem_input *input);
+
+/* Return the blocking power of one GPU of a rank, and that of all GPUs of all ranks together. */
+double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank);
+double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input);
+
+#endif

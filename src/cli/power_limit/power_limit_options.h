@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Definitions for `harpe power-limit replay` and `harpe power-limit run`: the optimizer's flags,
+ * and the output of its measurements. */
+#ifndef HARPE_CLI_POWER_LIMIT_POWER_LIMIT_OPTIONS_H
+#define HARPE_CLI_POWER_LIMIT_POWER_LIMIT_OPTIONS_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <harpe/power_limit.h>
+
+/* In the order of the names of --selector. */
+typedef enum harpe_selector_kind {
+    HARPE_SELECTOR_ZEUS_COST,
+    HARPE_SELECTOR_ENERGY,
+    HARPE_SELECTOR_TIME,
+    HARPE_SELECTOR_MAX_SLOWDOWN,
+} harpe_selector_kind;
+
+typedef struct harpe_power_limit_flags {
+    harpe_selector_kind kind;
+    harpe_selector_parameters parameters;
+    bool has_eta, has_factor;
+    harpe_power_limit_options options; /* without a selector until harpe_power_limit_flags_finish */
+} harpe_power_limit_flags;
+
+/* A child parser of argp. Its input is a harpe_power_limit_flags, which it initialises. */
+extern const struct argp harpe_power_limit_argp;
+
+/* Completes `flags->options`. `flags` must not move afterwards. */
+harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int gpu_count,
+                                            harpe_error *error);
+
+const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags);
+
+/* Prints a table, highest limit first: limit, time, energy, and, if the selector computes a cost,
+ * the cost. Marks the row of `optimum_w`, and prints its savings against the highest limit. Prints
+ * nothing if there are no measurements. */
+void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
+                                   const harpe_power_limit_measurement *measurements, size_t count,
+                                   int optimum_w);
+/* Returns the measurements as a JSON array. Its keys are those of the profile file, so that the
+ * output can be used as a profile. */
+json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count);
+
+int harpe_power_limit_replay_command(int argc, char **argv);
+int harpe_power_limit_run_command(int argc, char **argv);
+
+#endif

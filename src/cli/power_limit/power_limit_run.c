@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe power-limit run -- CMD`: finds and holds the best power limit for a command that signals
+ * its steps (step_signals.h). This file passes the step signals to the optimizer, which sets the
+ * limits and measures. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/power_limit/power_limit_options.h"
+#include "cli/power_limit/step_signals.h"
+
+typedef struct run_arguments {
+    harpe_power_limit_flags flags;
+    const char *profile_path;
+    char **command;
+    bool json;
+    bool without_guard;
+} run_arguments;
+
+/* The running command. */
+typedef struct run_child {
+    pid_t id;
+    harpe_step_signals step_signals;
+    int signals;   /* signalfd */
+    int wait_code; /* valid after the command has ended */
+    bool has_ended;
+    char line[32]; /* the incomplete last line from the pipe */
+    size_t line_length;
+    bool is_catching_up; /* true from a change of limit until no step signal waits */
+    int64_t step_count, epoch_count, unknown_count;
+} run_child;
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum { FLAG_PROFILE_PATH = 0x600, FLAG_NO_GUARD };
+
+static const struct argp_option flags_table[] = {
+    {"profile", FLAG_PROFILE_PATH, "FILE", 0,
+     "Use the measurements of an earlier run in this file, or write them for the next run", 1},
+    {"no-guard", FLAG_NO_GUARD, NULL, 0,
+     "Start no process that restores limits if this one is killed", 1},
+    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 4},
+    {0},
+};
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    run_arguments *arguments = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->flags; return 0;
+    case FLAG_PROFILE_PATH: arguments->profile_path = argument; return 0;
+    case FLAG_NO_GUARD: arguments->without_guard = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case ARGP_KEY_ARG:
+        arguments->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_END:
+        if (!arguments->command)
+            harpe_flag_fail(state, "the command is missing: harpe power-limit run -- CMD");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&harpe_power_limit_argp, 0, NULL, 0}, {0}};
+
+static const struct argp argument_parser = {
+    .options = flags_table,
+    .parser = parse_flag,
+    .args_doc = "-- CMD [ARG...]",
+    .doc =
+        "Find and hold the best power limit for a command. The command marks its steps: it writes "
+        "a line 'step' when each step begins, and a line 'epoch' when each epoch ends, to the file "
+        "descriptor in HARPE_STEP_FD, or it calls harpe_power_limit_mark_step.\vExample:\n  harpe "
+        "power-limit run --profile resnet18.json -- ./train\n\nSee also: man harpe-power-limit",
+    .children = children,
+};
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static int spawn_with(char *const *command, const harpe_step_signals *step_signals,
+                      const sigset_t *mask, pid_t *id) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    /* These two descriptors stay open after exec. */
+    posix_spawn_file_actions_adddup2(&actions, step_signals->lines_end, step_signals->lines_end);
+    posix_spawn_file_actions_adddup2(&actions, step_signals->memory, step_signals->memory);
+    int failure = harpe_command_spawn(command, &actions, mask, id);
+    posix_spawn_file_actions_destroy(&actions);
+    return failure;
+}
+
+static harpe_status start_command(char *const *command, run_child *child, harpe_error *error) {
+    sigset_t mask;
+    sigset_t before;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGHUP);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGCONT);
+    (void)sigprocmask(SIG_BLOCK, &mask, &before);
+    child->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (child->signals < 0)
+        return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
+    harpe_status status = harpe_step_signals_open(&child->step_signals, error);
+    if (status != HARPE_OK) return status;
+    int failure = spawn_with(command, &child->step_signals, &before, &child->id);
+    harpe_step_signals_passed_on(&child->step_signals);
+    if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
+    return HARPE_OK;
+}
+
+/* ---- Step signals ---------------------------------------------------------------------------- */
+
+/* Setting a limit may take longer than a step. The steps that begin meanwhile are over when their
+ * signals are read. They are skipped, because their windows would be too short. */
+static void take_step(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->step_count++;
+    if (child->is_catching_up) return;
+    int limit_w = harpe_power_limit_current_w(optimizer);
+    harpe_power_limit_on_step_begin(optimizer);
+    child->is_catching_up = harpe_power_limit_current_w(optimizer) != limit_w;
+}
+
+static void take_epoch(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->epoch_count++;
+    int limit_w = harpe_power_limit_current_w(optimizer);
+    harpe_power_limit_on_epoch_end(optimizer);
+    if (harpe_power_limit_current_w(optimizer) != limit_w) child->is_catching_up = true;
+}
+
+static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    child->line[child->line_length] = '\0';
+    if (strcmp(child->line, "step") == 0) {
+        take_step(child, optimizer);
+    } else if (strcmp(child->line, "epoch") == 0) {
+        take_epoch(child, optimizer);
+    } else if (child->line_length > 0 && child->unknown_count++ == 0) {
+        fprintf(stderr, "harpe power-limit run: a line to HARPE_STEP_FD was neither 'step' nor "
+                        "'epoch'\n");
+    }
+    child->line_length = 0;
+}
+
+static bool is_readable(int descriptor) {
+    struct pollfd one = {.fd = descriptor, .events = POLLIN};
+    return poll(&one, 1, 0) > 0 && (one.revents & POLLIN);
+}
+
+/* Reads lines from the pipe once. Returns false if no process can write to the pipe any more, or if
+ * there is nothing to read yet. */
+static bool take_lines(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    char bytes[4096];
+    ssize_t got = read(child->step_signals.lines, bytes, sizeof bytes);
+    for (ssize_t i = 0; i < got; i++)
+        if (bytes[i] == '\n')
+            take_line(child, optimizer);
+        else if (child->line_length < sizeof child->line - 1)
+            child->line[child->line_length++] = bytes[i];
+    return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static void take_step_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    uint64_t rings;
+    ssize_t ignored = read(child->step_signals.bell, &rings, sizeof rings);
+    (void)ignored;
+    for (char kind; (kind = harpe_step_signals_next(&child->step_signals));)
+        if (kind == 's')
+            take_step(child, optimizer);
+        else
+            take_epoch(child, optimizer);
+}
+
+/* Catches up after this process was stopped. The steps that were signalled meanwhile are over, so
+ * this function only counts them. The current measurement covers more than its own steps. The
+ * function ends this measurement as at the end of an epoch, and the optimizer then measures the
+ * same limit again. */
+static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    uint64_t steps;
+    uint64_t epochs;
+    child->is_catching_up = true;
+    while (take_lines(child, optimizer)) {
+    }
+    harpe_step_signals_take_all(&child->step_signals, &steps, &epochs);
+    child->step_count += (int64_t)steps;
+    child->epoch_count += (int64_t)epochs;
+    harpe_power_limit_on_epoch_end(optimizer);
+}
+
+/* Passes on signals that were sent only to this process. A signal of the terminal reaches the
+ * command without help. */
+static void take_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    struct signalfd_siginfo info;
+    while (read(child->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD) {
+            child->has_ended =
+                child->has_ended || waitpid(child->id, &child->wait_code, WNOHANG) == child->id;
+        } else if (info.ssi_signo == SIGCONT) {
+            pass_over(child, optimizer);
+        } else if (info.ssi_code != SI_KERNEL && !child->has_ended) {
+            (void)kill(child->id, (int)info.ssi_signo);
+        }
+    }
+}
+
+/* Counts all step signals that the command sent before its end. */
+static void take_rest(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    take_step_signals(child, optimizer);
+    while (take_lines(child, optimizer)) {
+    }
+}
+
+static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
+    enum { SIGNALS, LINES, BOARD, WAYS };
+    struct pollfd ways[WAYS] = {{.fd = child->signals, .events = POLLIN},
+                                {.fd = child->step_signals.lines, .events = POLLIN},
+                                {.fd = child->step_signals.bell, .events = POLLIN}};
+    while (!child->has_ended) {
+        if (poll(ways, WAYS, -1) < 0) continue;
+        take_signals(child, optimizer);
+        if (ways[BOARD].revents) take_step_signals(child, optimizer);
+        /* The pipe is empty, and no process can write to it any more. */
+        if (ways[LINES].revents && !take_lines(child, optimizer) && !(ways[LINES].revents & POLLIN))
+            ways[LINES].fd = -1;
+        if (!is_readable(child->step_signals.lines) && !is_readable(child->step_signals.bell))
+            child->is_catching_up = false;
+    }
+    take_rest(child, optimizer);
+}
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+static harpe_status tell(const run_arguments *arguments, const run_child *child,
+                         const harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    bool has_failed = !optimizer || harpe_power_limit_has_failed(optimizer);
+    size_t count = 0;
+    const harpe_power_limit_measurement *measurements =
+        harpe_power_limit_measurements(optimizer, &count);
+    int optimum_w = harpe_power_limit_optimum_w(optimizer);
+    bool is_done = harpe_power_limit_is_done(optimizer);
+    if (arguments->json) {
+        json_t *optimum = is_done ? json_integer(optimum_w) : json_null();
+        return harpe_command_print_json(
+            json_pack("{s:o, s:o, s:s, s:b, s:b, s:I, s:I}", "optimum_w", optimum, "measurements",
+                      harpe_power_limit_json(measurements, count), "selector",
+                      harpe_power_limit_selector_name(&arguments->flags), "is_done", is_done,
+                      "has_failed", has_failed, "steps", (json_int_t)child->step_count, "epochs",
+                      (json_int_t)child->epoch_count),
+            error);
+    }
+    harpe_power_limit_print_table(stderr, &arguments->flags, measurements, count, optimum_w);
+    if (has_failed) return HARPE_OK; /* the user has already seen the message */
+    if (is_done) {
+        fprintf(stderr, "Optimum: %d W\n", optimum_w);
+    } else if (child->step_count == 0) {
+        fprintf(stderr,
+                "harpe power-limit run: the command marked no steps: it should call "
+                "harpe_power_limit_mark_step, or write a line 'step' to the file descriptor in "
+                "HARPE_STEP_FD, as each begins; a launcher in between must not close "
+                "descriptors\n");
+    } else {
+        fprintf(stderr,
+                "harpe power-limit run: ended after %lld steps, before all limits were "
+                "measured\n",
+                (long long)child->step_count);
+    }
+    return HARPE_OK;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* The objects that set limits and measure. All are NULL if the GPUs cannot be used. */
+typedef struct run_optimizer {
+    harpe_gpus *gpus;
+    harpe_power_limit_gpus *device;
+    harpe_power_limit_optimizer *optimizer;
+    harpe_text warnings; /* warnings about GPUs, not printed yet */
+} run_optimizer;
+
+/* Keeps a warning for later. If the GPUs cannot be used, the error says why, and the warning is not
+ * printed. */
+static void write_gpu_log(void *user, harpe_log_level level, const char *line) {
+    run_optimizer *all = user;
+    if (level < HARPE_LOG_WARNING) return;
+    if (all->device)
+        harpe_command_say("harpe power-limit run", line);
+    else
+        harpe_text_printf(&all->warnings, "harpe power-limit run: %s\n", line);
+}
+
+static harpe_status set_up(run_arguments *arguments, run_optimizer *all, harpe_error *error) {
+    harpe_gpus_options gpu_options = {.log = {.write = write_gpu_log, .user = all}};
+    harpe_status status = harpe_gpus_open(&gpu_options, &all->gpus, error);
+    if (status == HARPE_OK) {
+        status =
+            harpe_power_limit_gpus_new(all->gpus, !arguments->without_guard, &all->device, error);
+    }
+    if (status != HARPE_OK) return status;
+    if (all->warnings.data) fputs(all->warnings.data, stderr);
+    const harpe_power_limit_device *functions = harpe_power_limit_gpus_device(all->device);
+    harpe_power_limit_options *options = &arguments->flags.options;
+    options->profile_path = arguments->profile_path;
+    options->device_model = harpe_gpu_info_at(all->gpus, 0)->name;
+    options->log = harpe_command_log("harpe power-limit run");
+    status = harpe_power_limit_flags_finish(&arguments->flags, functions->gpu_count, error);
+    if (status != HARPE_OK) return status;
+    return harpe_power_limit_optimizer_new(functions, options, &all->optimizer, error);
+}
+
+static void tear_down(run_optimizer *all) {
+    harpe_power_limit_optimizer_free(all->optimizer);
+    harpe_power_limit_gpus_free(all->device);
+    harpe_gpus_close(all->gpus);
+    harpe_text_free(&all->warnings);
+    *all = (run_optimizer){0};
+}
+
+/* Returns true if the user made a mistake, such as naming a profile that cannot be used. Such a
+ * mistake ends the program before a long job starts. If the GPUs caused the failure, the command
+ * runs without an optimizer. */
+static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
+    return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
+                           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
+}
+
+static int exit_code(const run_child *child) {
+    if (WIFSIGNALED(child->wait_code)) return HARPE_EXIT_SIGNAL + WTERMSIG(child->wait_code);
+    return WEXITSTATUS(child->wait_code);
+}
+
+int harpe_power_limit_run_command(int argc, char **argv) {
+    run_arguments arguments = {0};
+    run_child child = {0};
+    run_optimizer all = {0};
+    harpe_error error;
+    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    harpe_status status = set_up(&arguments, &all, &error);
+    if (status != HARPE_OK && !is_users_mistake(&all, status)) {
+        tear_down(&all);
+        fprintf(stderr,
+                "harpe power-limit run: the command runs without power limit optimization: %s\n",
+                error.message);
+        status = HARPE_OK;
+    }
+    if (status == HARPE_OK) status = start_command(arguments.command, &child, &error);
+    if (status == HARPE_OK) {
+        follow(&child, all.optimizer);
+        harpe_step_signals_close(&child.step_signals);
+        status = tell(&arguments, &child, all.optimizer, &error);
+    }
+    tear_down(&all);
+    return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
+}

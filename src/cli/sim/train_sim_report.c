@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints the result of a run: measured and predicted values side by side, then the run's events. */
+#include "cli/sim/train_sim_report.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/command.h"
+#include "sim/summary.h"
+
+static double percent_over(double value, double reference) {
+    double percent = reference > 0 ? 100 * (value / reference - 1) : 0;
+    return fabs(percent) < 0.005 ? 0 : percent;
+}
+
+static double savings_percent(double energy_j, double highest_j) {
+    return 0.0 - percent_over(energy_j, highest_j); /* never minus zero */
+}
+
+static double power_w(const harpe_sim_run *run, double time_s, double energy_j) {
+    return time_s > 0 ? energy_j / time_s / run->board->world_size : 0;
+}
+
+/* Returns the plan that should run in the end. */
+static const harpe_sim_prediction *expected(const harpe_sim_run *run, harpe_sim_kind kind) {
+    return kind == HARPE_SIM_ANSWERED ? &run->plan->slowed : &run->plan->fastest;
+}
+
+/* ---- For people ------------------------------------------------------------------------------ */
+
+static void print_row(const harpe_sim_run *run, const char *name, double time_s, double energy_j,
+                      double highest_j, double clock_writes) {
+    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %%", name, time_s, energy_j,
+           power_w(run, time_s, energy_j), savings_percent(energy_j, highest_j));
+    if (clock_writes >= 0) printf(" %9.1f", clock_writes);
+    printf("\n");
+}
+
+static void print_measured(const harpe_sim_run *run, const char *name,
+                           const harpe_sim_stretch *measured, double highest_j) {
+    if (measured->steps == 0) return;
+    print_row(run, name, measured->time_s, measured->energy_j, highest_j,
+              measured->clock_writes / measured->steps);
+}
+
+static void print_difference(const harpe_sim_stretch *measured,
+                             const harpe_sim_prediction *predicted) {
+    if (measured->steps == 0) return;
+    printf("  %-26s %+10.2f %% %+11.2f %%\n", "  against the plan",
+           percent_over(measured->time_s, predicted->time_s),
+           percent_over(measured->energy_j, predicted->energy_j));
+}
+
+static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_plan *plan = run->plan;
+    double highest_j = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].energy_j;
+    printf("%s  %-26s %12s %13s %11s %10s %9s%s\n", harpe_bold_start(), "per step", "time",
+           "energy", "power/GPU", "savings", "clk sets", harpe_bold_end());
+    print_row(run, "highest clocks, predicted", plan->all_maximum.time_s,
+              plan->all_maximum.energy_j, plan->all_maximum.energy_j, -1);
+    print_measured(run, "highest clocks, measured", &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS],
+                   highest_j);
+    bool is_its_plan = !run->options->scheduler && !run->options->server_url;
+    print_row(run, is_its_plan ? "plan, predicted" : "plan of T_min, predicted",
+              plan->fastest.time_s, plan->fastest.energy_j, plan->all_maximum.energy_j, -1);
+    print_measured(run, "under the optimizer", &sums->kinds[HARPE_SIM_PLANNED], highest_j);
+    if (is_its_plan) print_difference(&sums->kinds[HARPE_SIM_PLANNED], &plan->fastest);
+    if (run->story.straggler_step < 0) return;
+    print_row(run, "straggler, predicted", plan->slowed.time_s, plan->slowed.energy_j,
+              plan->all_maximum.energy_j, -1);
+    const harpe_sim_stretch *answered = &sums->kinds[HARPE_SIM_ANSWERED];
+    print_measured(run, "straggler, measured",
+                   answered->steps ? answered : &sums->kinds[HARPE_SIM_UNANSWERED], highest_j);
+    print_difference(answered, &plan->slowed);
+}
+
+static void print_history(const harpe_sim_summary *sums) {
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    printf("\n%s  %-26s %6s %12s %12s %12s %12s%s\n", harpe_bold_start(), "history", "steps",
+           "rounds", "time/step", "energy/step", "cost", harpe_bold_end());
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        const harpe_sim_stretch *kind = &sums->kinds[k];
+        char rounds[64] = "-";
+        if (kind->steps == 0) continue;
+        if (kind->last_round >= 0)
+            snprintf(rounds, sizeof rounds, "%lld-%lld", (long long)kind->first_round,
+                     (long long)kind->last_round);
+        printf("  %-26s %6d %12s %+10.2f %% %+10.2f %%", kind->name, kind->steps, rounds,
+               percent_over(kind->time_s, highest->time_s),
+               percent_over(kind->energy_j, highest->energy_j));
+        printf(" %+10.1f s\n", kind->total_s - kind->steps * highest->time_s);
+    }
+}
+
+static void print_events(const harpe_sim_run *run) {
+    const harpe_sim_story *story = &run->story;
+    const harpe_sim_options *options = run->options;
+    if (story->straggler_step >= 0) {
+        printf("\nStraggler: rank %d %.3g times as slow from step %d on", options->straggler.rank,
+               options->straggler.factor, story->straggler_step);
+        if (story->answered_step >= 0)
+            printf("; its plan ran from step %d (round %lld)", story->answered_step,
+                   (long long)story->straggler_round);
+    }
+    if (story->kill_step >= 0)
+        printf("\nRank %d was killed in step %d: its GPU was free after %.2f s, the job trained "
+               "again after %.2f s",
+               options->kill_rank.rank, story->kill_step, story->gpu_back_s, story->downtime_s);
+    if (story->restart_step >= 0)
+        printf("\nThe server was killed in step %d and answered again after %.2f s",
+               story->restart_step, story->server_gone_s);
+    printf("\n");
+}
+
+static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_options *options = run->options;
+    printf("%d emulated %s (pp %d, dp %d, tp %d), %s, %d microbatches, %s; time runs %g times as "
+           "fast\n\n",
+           run->board->world_size, options->gpu_model, options->pp, options->dp, options->tp,
+           options->schedule_name, options->microbatches,
+           options->server_url ? "server's own scheduler" : run->server->scheduler,
+           options->time_scale);
+    print_sides(run, sums);
+    print_history(sums);
+    print_events(run);
+}
+
+/* ---- For programs ---------------------------------------------------------------------------- */
+
+static json_t *show_prediction(const harpe_sim_run *run, const harpe_sim_prediction *of) {
+    return json_pack("{s:f, s:f, s:f}", "time_s", of->time_s, "energy_j", of->energy_j,
+                     "average_power_w", power_w(run, of->time_s, of->energy_j));
+}
+
+static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *sums,
+                            harpe_sim_kind kind) {
+    const harpe_sim_stretch *of = &sums->kinds[kind];
+    double highest_j = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].energy_j;
+    if (of->steps == 0) return json_null();
+    const harpe_sim_prediction *plan =
+        kind == HARPE_SIM_HIGHEST_CLOCKS ? &run->plan->all_maximum : expected(run, kind);
+    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", of->steps,
+                     "first_round", (json_int_t)of->first_round, "last_round",
+                     (json_int_t)of->last_round, "time_s", of->time_s, "energy_j", of->energy_j,
+                     "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
+                     of->clock_writes / of->steps, "savings_percent",
+                     savings_percent(of->energy_j, highest_j), "time_error_percent",
+                     percent_over(of->time_s, plan->time_s), "energy_error_percent",
+                     percent_over(of->energy_j, plan->energy_j));
+}
+
+static json_t *show_steps(const harpe_sim_run *run) {
+    json_t *steps = json_array();
+    for (int step = 0; step < run->story.step_count; step++) {
+        const harpe_sim_step *ranks = run->board->step[step];
+        double energy_j = 0;
+        json_int_t writes = 0;
+        int64_t round = ranks[0].round;
+        for (int r = 0; r < run->board->world_size; r++) {
+            energy_j += ranks[r].energy_j;
+            writes += (json_int_t)ranks[r].clock_writes;
+            if (ranks[r].round < round) round = ranks[r].round;
+        }
+        json_array_append_new(steps, json_pack("{s:I, s:f, s:f, s:I}", "round", (json_int_t)round,
+                                               "time_s",
+                                               1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns),
+                                               "energy_j", energy_j, "clock_writes", writes));
+    }
+    return steps;
+}
+
+static json_t *show_story(const harpe_sim_run *run) {
+    const harpe_sim_story *story = &run->story;
+    return json_pack("{s:I, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:i, s:f}", "planned_round",
+                     (json_int_t)story->planned_round, "steady_step", story->steady_step,
+                     "straggler_step", story->straggler_step, "answered_step", story->answered_step,
+                     "straggler_round", (json_int_t)story->straggler_round, "kill_step",
+                     story->kill_step, "gpu_back_s", story->gpu_back_s, "downtime_s",
+                     story->downtime_s, "restart_step", story->restart_step, "server_gone_s",
+                     story->server_gone_s);
+}
+
+static json_t *show_ranks(const harpe_sim_run *run) {
+    json_t *ranks = json_array();
+    for (int r = 0; r < run->board->world_size; r++) {
+        harpe_sim_rank_state *state = &run->board->rank[r];
+        json_array_append_new(ranks,
+                              json_pack("{s:i, s:I, s:I}", "rank", r, "misfits",
+                                        (json_int_t)atomic_load(&state->mismatches), "reconnects",
+                                        (json_int_t)atomic_load(&state->reconnects)));
+    }
+    return ranks;
+}
+
+static json_t *show_job(const harpe_sim_run *run) {
+    const harpe_sim_options *options = run->options;
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:s}", "gpu", options->gpu_model,
+                     "pp", options->pp, "dp", options->dp, "tp", options->tp, "microbatches",
+                     options->microbatches, "schedule", options->schedule_name, "blocking_power_w",
+                     run->plan->blocking_power_w, "time_scale", options->time_scale, "scheduler",
+                     options->server_url ? "" : run->server->scheduler);
+}
+
+static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    json_t *object = show_job(run);
+    json_object_set_new(object, "predicted",
+                        json_pack("{s:o, s:o, s:o}", "highest_clocks",
+                                  show_prediction(run, &run->plan->all_maximum), "plan",
+                                  show_prediction(run, &run->plan->fastest), "straggler",
+                                  show_prediction(run, &run->plan->slowed)));
+    static const char *const keys[] = {"highest_clocks", "no_schedule",          "learning",
+                                       "plan",           "straggler_unanswered", "straggler"};
+    json_t *measured = json_object();
+    for (int k = 0; k < HARPE_SIM_KINDS; k++)
+        json_object_set_new(measured, keys[k], show_stretch(run, sums, (harpe_sim_kind)k));
+    json_object_set_new(object, "measured", measured);
+    json_object_set_new(object, "story", show_story(run));
+    json_object_set_new(object, "ranks", show_ranks(run));
+    json_object_set_new(object, "steps", show_steps(run));
+    json_object_set(object, "frontier", run->story.frontier ? run->story.frontier : json_null());
+    return object;
+}
+
+harpe_status harpe_sim_print_report(const harpe_sim_run *run, harpe_error *error) {
+    harpe_sim_summary sums;
+    harpe_status status = harpe_sim_summary_make(run, &sums, error);
+    if (status != HARPE_OK) return status;
+    if (run->options->is_json)
+        status = harpe_command_print_json(show_report(run, &sums), error);
+    else
+        print_report(run, &sums);
+    harpe_sim_summary_free(&sums);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compares the clock that a GPU has with the clock that was set. They can differ because of the
+ * power limit, heat, a lock of an administrator, or another program that sets clocks. A thread of
+ * the controller compares the clocks several times a second. The thread that sets clocks makes no
+ * driver calls for this. */
+#ifndef HARPE_CLIENT_CONTROLLER_OBEDIENCE_H
+#define HARPE_CLIENT_CONTROLLER_OBEDIENCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "client/controller.h"
+#include "client/controller_gpu.h"
+
+enum { HARPE_OBEDIENCE_WRITES = 64 };
+
+/* The clocks that were set last. Each element contains the time in us of GPU time (high 48 bits)
+ * and the clock in MHz (low 16 bits). */
+typedef struct harpe_obedience {
+    _Atomic uint64_t writes[HARPE_OBEDIENCE_WRITES];
+    _Atomic uint32_t count; /* of all writes */
+    harpe_controller_slot *slot;
+    const harpe_controller_gpu *gpu; /* used only to read */
+    int over;                        /* eventfd; readable: the thread must end */
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool has_ended;
+} harpe_obedience;
+
+/* Starts the thread. If that fails, the clocks are not compared. `slot` and `gpu` must outlive the
+ * thread. */
+void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
+                           const harpe_controller_gpu *gpu);
+/* Ends the thread. Returns false if the thread hangs in a driver call. Then the caller must not
+ * free anything that the thread uses. */
+bool harpe_obedience_stop(harpe_obedience *obedience);
+
+/* Notes that a clock was set. Called on the thread that sets clocks. */
+void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz);
+
+/* Returns true if a GPU with the clock `held_mhz` obeys. `lowest_mhz` and `highest_mhz` are the
+ * range of the clocks that were set within the time that a change takes. */
+bool harpe_obedience_holds(uint32_t held_mhz, uint32_t lowest_mhz, uint32_t highest_mhz);
+
+#endif

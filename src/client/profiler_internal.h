@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of an instruction profiler. Shared by profiler.c (making, thread) and
+ * profiler_result.c (results). */
+#ifndef HARPE_CLIENT_PROFILER_INTERNAL_H
+#define HARPE_CLIENT_PROFILER_INTERNAL_H
+
+#include <pthread.h>
+
+#include <harpe/instruction_profiler.h>
+
+#include "client/energy_curve.h"
+#include "client/profiler_energy.h"
+#include "client/profiler_steps.h"
+#include "client/recorder.h"
+#include "monitor/source.h"
+#include "monitor/ticker.h"
+
+/* CLOCK_MONOTONIC and GPU time at the same moment. */
+typedef struct harpe_clock_pair {
+    int64_t real_ns, gpu_ns;
+} harpe_clock_pair;
+
+/* The warnings, and which of them are logged (`_told`). */
+typedef struct harpe_profiler_warnings {
+    bool is_unreadable_told;
+    uint64_t restarts, restarts_told;
+    bool is_no_room_told, is_spoiled_told;
+    bool is_counter_still, is_counter_still_told; /* power is read instead of the counter */
+    bool is_power_missing, is_power_missing_told; /* power cannot be read either: only times */
+} harpe_profiler_warnings;
+
+struct harpe_instruction_profiler {
+    harpe_recorder recorder;
+    harpe_energy_source source;
+    bool has_energy;  /* false: only times; changed with the lock held */
+    bool has_counter; /* false: power is integrated */
+    int gpu;
+    int64_t period_ns; /* GPU time */
+    harpe_log log;
+    bool has_thread; /* false: the caller calls the ticks (for tests) */
+    harpe_ticker *ticker;
+    bool has_low_slack; /* true if the thread's timers have low slack; used only by the thread */
+
+    pthread_mutex_t lock; /* guards all members below */
+    harpe_clock_pair origin, latest;
+    int64_t last_event_ns; /* GPU time */
+    harpe_energy_curve curve;
+    harpe_step_builder builder;
+    harpe_step_keys keys;
+    harpe_step *steps; /* complete steps, in the order of time */
+    size_t step_count, step_capacity;
+    size_t known_count;          /* the energy of this many steps, from the first on, is known */
+    size_t span_count;           /* number of spans in all steps */
+    harpe_power_model forgotten; /* sums over the steps that were removed */
+    harpe_profiler_warnings warnings;
+};
+
+/* Works like harpe_instruction_profiler_new with any source. If `has_thread` is false, only
+ * harpe_profiler_tick does work (for tests). Ignores `options->gpus`. */
+harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *options,
+                                   const harpe_energy_source *source, bool has_thread,
+                                   harpe_instruction_profiler **out, harpe_error *error);
+
+/* Reads the energy once, takes the recorded events, and determines for which steps the energy is
+ * known. Returns the real time in ns until the next call. `user` is the profiler. */
+int64_t harpe_profiler_tick(void *user);
+
+/* Returns false in a forked child. There, the lock may be held by a thread that does not exist. */
+bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler);
+
+/* Removes the first `count` steps after adding them to the sums. Call it with the lock held. */
+void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count);
+
+#endif

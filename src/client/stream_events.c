@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends events through a CUDA stream. Each event waits in a ring until the driver calls back, in
+ * the stream's order and on a thread of the driver. The driver's library is used only if the
+ * process has already loaded it. */
+#include "client/stream_events.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/array.h"
+
+enum { RING_SIZE = 4096, DRAIN_TRIES = 200 };
+static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* all pauses together take 2 s */
+
+/* cuda.h: CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *) */
+typedef int launch_host_function(void *stream, void (*function)(void *user), void *user);
+/* cuda.h: CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *); 0: not capturing */
+typedef int query_capture(void *stream, int *capture_status);
+
+typedef struct waiting_event {
+    harpe_stream_event event;
+    char name[HARPE_INSTRUCTION_SIZE];
+} waiting_event;
+
+struct harpe_stream_events {
+    launch_host_function *launch;
+    query_capture *query_capture; /* NULL: a driver without CUDA graphs */
+    void *library;
+    void *stream;
+    pthread_mutex_t lock; /* taken by the driver's thread and by harpe_stream_events_free, never by
+                           * harpe_stream_events_send */
+    harpe_stream_event_handler *handler; /* NULL: closed */
+    void *user;
+    size_t sent; /* training thread */
+    _Atomic size_t handled;
+    waiting_event ring[RING_SIZE];
+};
+
+harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
+                                             void *user) {
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) return NULL;
+    harpe_stream_events *events = harpe_calloc(1, sizeof *events);
+    void *symbol = dlsym(library, "cuLaunchHostFunc");
+    if (!events || !symbol) {
+        free(events);
+        (void)dlclose(library);
+        return NULL;
+    }
+    *(void **)&events->launch = symbol;
+    *(void **)&events->query_capture = dlsym(library, "cuStreamIsCapturing");
+    events->library = library;
+    events->stream = cuda_stream;
+    events->handler = handler;
+    events->user = user;
+    (void)pthread_mutex_init(&events->lock, NULL);
+    return events;
+}
+
+/* Handles an event when the stream reaches it. A stream runs one host function at a time, in
+ * order. */
+static void arrive(void *user) {
+    harpe_stream_events *events = user;
+    size_t turn = atomic_load_explicit(&events->handled, memory_order_relaxed);
+    const waiting_event *waiting = &events->ring[turn % RING_SIZE];
+    pthread_mutex_lock(&events->lock);
+    if (events->handler) events->handler(events->user, &waiting->event);
+    pthread_mutex_unlock(&events->lock);
+    atomic_store_explicit(&events->handled, turn + 1, memory_order_release);
+}
+
+/* Returns true if the stream is capturing. A function launched on a capturing stream does not run
+ * now. It runs at every replay of the graph, even after harpe_stream_events_free. A failed query
+ * also counts as capturing, because another stream's capture has prevented the query. */
+static bool is_capturing(const harpe_stream_events *events) {
+    int capture_status = 0;
+    return events->query_capture &&
+           (events->query_capture(events->stream, &capture_status) != 0 || capture_status != 0);
+}
+
+/* Handles the event at once. Returns false if earlier events are still on their way, because events
+ * must keep their order. */
+static bool handle_here(harpe_stream_events *events, const harpe_stream_event *event,
+                        size_t handled) {
+    if (handled != events->sent) return false;
+    events->handler(events->user, event);
+    return true;
+}
+
+bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event) {
+    size_t handled = atomic_load_explicit(&events->handled, memory_order_acquire);
+    if (is_capturing(events)) return handle_here(events, event, handled);
+    if (events->sent - handled == RING_SIZE) return false;
+    waiting_event *waiting = &events->ring[events->sent % RING_SIZE];
+    waiting->event = *event;
+    if (event->name) {
+        size_t length = strnlen(event->name, sizeof waiting->name - 1);
+        memcpy(waiting->name, event->name, length);
+        waiting->name[length] = '\0';
+        waiting->event.name = waiting->name;
+    }
+    /* Counted before the launch, because the event may arrive at once. */
+    events->sent++;
+    if (events->launch(events->stream, arrive, events) == 0) return true;
+    events->sent--;
+    return false;
+}
+
+void harpe_stream_events_free(harpe_stream_events *events) {
+    if (!events) return;
+    for (int i = 0; i < DRAIN_TRIES && atomic_load(&events->handled) != events->sent; i++)
+        (void)nanosleep(&drain_pause, NULL);
+    pthread_mutex_lock(&events->lock);
+    events->handler = NULL;
+    pthread_mutex_unlock(&events->lock);
+    /* A host function that has not run yet needs `events`, so the memory is leaked. */
+    if (atomic_load(&events->handled) != events->sent) return;
+    (void)pthread_mutex_destroy(&events->lock);
+    (void)dlclose(events->library);
+    free(events);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the server that concern Unix sockets: the number of connections of each user, and
+ * the process at the other end of a connection. base/unix_socket.c listens. */
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/unix_socket.h"
+#include "http/http_internal.h"
+
+enum { DEFAULT_MODE = 0666 };
+
+harpe_status harpe_http_listen_unix(harpe_http *http, const char *path, mode_t mode,
+                                    harpe_error *error) {
+    return harpe_unix_listen(path, SOCK_STREAM, mode ? mode : DEFAULT_MODE, HARPE_HTTP_BACKLOG,
+                             &http->unix_listener, &http->listen_fd, error);
+}
+
+bool harpe_http_is_unix(const harpe_http *http) { return http->unix_listener.path[0] != '\0'; }
+
+/* ---- Connections of each user ---------------------------------------------------------------- */
+
+static bool user_of(int fd, uid_t *uid) {
+    struct ucred peer;
+    if (!harpe_unix_peer(fd, &peer)) return false;
+    *uid = peer.uid;
+    return true;
+}
+
+/* Returns the index of the user; user_count: there is none. */
+static size_t find_user(const harpe_http *http, uid_t uid) {
+    size_t i = 0;
+    while (i < http->user_count && http->users[i].uid != uid)
+        i++;
+    return i;
+}
+
+bool harpe_http_user_has_room(const harpe_http *http, int fd) {
+    uid_t uid;
+    if (!harpe_http_is_unix(http) || http->options.max_connections_per_user <= 0) return true;
+    if (!user_of(fd, &uid)) return false;
+    size_t place = find_user(http, uid);
+    return uid == 0 || place == http->user_count ||
+           http->users[place].connections < http->options.max_connections_per_user;
+}
+
+void harpe_http_user_joins(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    if (!harpe_http_is_unix(http) || http->options.max_connections_per_user <= 0) return;
+    if (!user_of(connection->fd, &connection->uid)) return;
+    size_t place = find_user(http, connection->uid);
+    if (place == http->user_count) {
+        if (!HARPE_ARRAY_RESERVE(http->users, http->user_capacity, http->user_count + 1)) return;
+        http->users[http->user_count++] = (harpe_http_user){.uid = connection->uid};
+    }
+    http->users[place].connections++;
+    connection->is_counted = true;
+}
+
+void harpe_http_user_leaves(harpe_http_connection *connection) {
+    harpe_http *http = connection->http;
+    if (!connection->is_counted) return;
+    size_t place = find_user(http, connection->uid);
+    connection->is_counted = false;
+    if (--http->users[place].connections == 0) http->users[place] = http->users[--http->user_count];
+}
+
+/* ---- Who connected --------------------------------------------------------------------------- */
+
+bool harpe_http_peer_of(const harpe_http_request *request, harpe_http_peer *out) {
+    const harpe_http_connection *connection = request->connection;
+    struct ucred peer;
+    if (!harpe_http_is_unix(connection->http) || !harpe_unix_peer(connection->fd, &peer))
+        return false;
+    *out = (harpe_http_peer){.process = peer.pid, .uid = peer.uid, .gid = peer.gid};
+    return true;
+}
+
+int harpe_http_peer_pidfd(const harpe_http_request *request) {
+    const harpe_http_connection *connection = request->connection;
+    return harpe_http_is_unix(connection->http) ? harpe_unix_peer_pidfd(connection->fd) : -1;
+}

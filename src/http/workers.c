@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools of threads that do work for the loop. Each pool has a queue for each subject. A queue is
+ * first in, first out, and the queues take turns, so a subject with much work does not delay
+ * another. When a thread has finished a piece of work, it posts the call of `done` to the loop. */
+#include "http/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+enum {
+    DEADLINE_S = 60, /* unless harpe_workers_limit sets another */
+    SUBJECT_SIZE = 80,
+    QUEUE_BUCKETS_BITS = 12, /* thousands of subjects may have a queue at the same time */
+};
+static const int64_t second_ns = INT64_C(1000000000);
+
+typedef struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    struct worker *next;
+    int64_t begun_ns; /* when the current work began; 0: the thread has none */
+    char subject[SUBJECT_SIZE];
+} worker;
+
+typedef struct pool {
+    struct harpe_workers *workers;
+    const harpe_pool_kind *kind;
+    pthread_cond_t has_work;
+    int64_t deadline_ns;
+    worker *threads;
+    int thread_count, idle_count, limit;
+    harpe_work *first, *last; /* the first work of each queue, in the order of their turns */
+    harpe_work *buckets[1 << QUEUE_BUCKETS_BITS]; /* a hash table of the same works, by subject */
+    int waiting;                                  /* pieces of work in all queues */
+} pool;
+
+struct harpe_workers {
+    harpe_loop *loop;
+    pthread_mutex_t mutex; /* protects all members below */
+    pthread_cond_t has_ended;
+    int pending; /* pieces of work that wait or run */
+    int alive;   /* threads that have not ended */
+    bool is_closing;
+    int pool_count;
+    pool pools[];
+};
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+static void append_queue(pool *self, harpe_work *first) {
+    first->next = NULL;
+    if (self->last)
+        self->last->next = first;
+    else
+        self->first = first;
+    self->last = first;
+}
+
+/* Returns the link of the hash table that points to the first work of the subject's queue. If the
+ * subject has no queue, the link is NULL, and a new queue belongs there. Two subjects are the same
+ * if their addresses are the same. */
+static harpe_work **find_queue(pool *self, const char *subject) {
+    uint64_t hash = (uint64_t)(uintptr_t)subject * UINT64_C(0x9E3779B97F4A7C15);
+    harpe_work **place = &self->buckets[hash >> (64 - QUEUE_BUCKETS_BITS)];
+    while (*place && (*place)->subject != subject)
+        place = &(*place)->same_bucket;
+    return place;
+}
+
+static void enqueue(pool *self, harpe_work *work) {
+    harpe_work **place = find_queue(self, work->subject);
+    harpe_work *queue = *place;
+    work->same_bucket = work->behind = NULL;
+    work->queue_last = work;
+    if (queue) {
+        queue->queue_last->behind = work;
+        queue->queue_last = work;
+    } else {
+        *place = work;
+        append_queue(self, work);
+    }
+    self->waiting++;
+}
+
+static harpe_work *take_first(pool *self) {
+    harpe_work *work = self->first;
+    self->first = work->next;
+    if (!self->first) self->last = NULL;
+    harpe_work **place = find_queue(self, work->subject);
+    *place = work->same_bucket;
+    if (work->behind) {
+        work->behind->queue_last = work->queue_last;
+        work->behind->same_bucket = *place;
+        *place = work->behind;
+        append_queue(self, work->behind);
+    }
+    self->waiting--;
+    return work;
+}
+
+/* Returns the time at which the oldest waiting work was submitted; 0: no work waits. */
+static int64_t oldest_ns(const pool *self) {
+    int64_t oldest = 0;
+    for (const harpe_work *queue = self->first; queue; queue = queue->next)
+        if (oldest == 0 || queue->submitted_ns < oldest) oldest = queue->submitted_ns;
+    return oldest;
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+static void finish(void *user) {
+    harpe_work *work = user;
+    work->done(work->user);
+}
+
+/* Takes a piece of work and does it. The caller holds the mutex; the function releases it while the
+ * work runs. */
+static void run_one(worker *self) {
+    harpe_workers *workers = self->pool->workers;
+    harpe_work *work = take_first(self->pool);
+    bool has_done = work->done != NULL; /* read now: work without `done` may free itself */
+    self->begun_ns = harpe_clock_ns();
+    (void)snprintf(self->subject, sizeof self->subject, "%s", work->subject ? work->subject : "");
+    pthread_mutex_unlock(&workers->mutex);
+    work->work(work->user);
+    pthread_mutex_lock(&workers->mutex);
+    self->begun_ns = 0;
+    workers->pending--;
+    if (!has_done) return;
+    work->posted = (harpe_posted){.call = finish, .user = work};
+    harpe_loop_post(workers->loop, &work->posted);
+}
+
+static void *work_until_closed(void *user) {
+    worker *self = user;
+    pool *own = self->pool;
+    harpe_workers *workers = own->workers;
+    if (own->kind->niceness) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), own->kind->niceness);
+    pthread_mutex_lock(&workers->mutex);
+    while (!workers->is_closing) {
+        if (own->first) {
+            run_one(self);
+            continue;
+        }
+        own->idle_count++;
+        pthread_cond_wait(&own->has_work, &workers->mutex);
+        own->idle_count--;
+    }
+    workers->alive--;
+    pthread_cond_broadcast(&workers->has_ended);
+    pthread_mutex_unlock(&workers->mutex);
+    return NULL;
+}
+
+/* Starts a thread for the pool. The caller holds the mutex. Returns 0 or an errno. */
+static int start_thread(pool *self) {
+    worker *new = harpe_calloc(1, sizeof *new);
+    if (!new) return ENOMEM;
+    new->pool = self;
+    int failed = harpe_thread_start(&new->thread, "harpe-worker", work_until_closed, new);
+    if (failed) {
+        free(new);
+        return failed;
+    }
+    new->next = self->threads;
+    self->threads = new;
+    self->thread_count++;
+    self->workers->alive++;
+    return 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void init_pool(harpe_workers *workers, const harpe_pool_kind *kind, int limit) {
+    pool *self = &workers->pools[workers->pool_count++];
+    self->workers = workers;
+    self->kind = kind;
+    self->limit = limit < 1 ? 1 : limit;
+    self->deadline_ns = DEADLINE_S * second_ns;
+    pthread_cond_init(&self->has_work, NULL);
+}
+
+static int start_first_threads(harpe_workers *workers) {
+    int failed = 0;
+    pthread_mutex_lock(&workers->mutex);
+    for (int i = 0; i < workers->pool_count && !failed; i++)
+        failed = start_thread(&workers->pools[i]);
+    pthread_mutex_unlock(&workers->mutex);
+    return failed;
+}
+
+harpe_status harpe_workers_new(harpe_loop *loop, const harpe_pool_kind *pools, int count,
+                               harpe_workers **out, harpe_error *error) {
+    size_t pool_count = 0;
+    while (pools[pool_count].name)
+        pool_count++;
+    harpe_workers *workers =
+        harpe_calloc(1, sizeof *workers + pool_count * sizeof workers->pools[0]);
+    if (!workers) return harpe_fail_memory(error);
+    workers->loop = loop;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&workers->mutex, NULL);
+    pthread_cond_init(&workers->has_ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (size_t i = 0; i < pool_count; i++)
+        init_pool(workers, &pools[i], count);
+    /* Starts threads now, so that the caller learns at once if the system allows none. */
+    int failed = start_first_threads(workers);
+    if (failed) {
+        harpe_workers_free(workers);
+        return harpe_fail_errno(error, failed, "cannot start a worker thread");
+    }
+    *out = workers;
+    return HARPE_OK;
+}
+
+void harpe_workers_limit(harpe_workers *workers, int which, int count, int64_t deadline_s) {
+    pthread_mutex_lock(&workers->mutex);
+    workers->pools[which].limit = count < 1 ? 1 : count;
+    workers->pools[which].deadline_ns = deadline_s * second_ns;
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+static void begin_close(harpe_workers *workers) {
+    workers->is_closing = true;
+    for (int i = 0; i < workers->pool_count; i++) {
+        pool *self = &workers->pools[i];
+        while (self->first) {
+            (void)take_first(self);
+            workers->pending--;
+        }
+        pthread_cond_broadcast(&self->has_work);
+    }
+}
+
+bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    int64_t end_ns = end.tv_nsec + wait_ms % 1000 * 1000000;
+    end.tv_sec += wait_ms / 1000 + end_ns / second_ns;
+    end.tv_nsec = end_ns % second_ns;
+    pthread_mutex_lock(&workers->mutex);
+    begin_close(workers);
+    int failed = 0;
+    while (workers->alive > 0 && !failed)
+        failed = pthread_cond_timedwait(&workers->has_ended, &workers->mutex, &end);
+    bool has_ended = workers->alive == 0;
+    pthread_mutex_unlock(&workers->mutex);
+    return has_ended;
+}
+
+void harpe_workers_free(harpe_workers *workers) {
+    if (!workers) return;
+    pthread_mutex_lock(&workers->mutex);
+    begin_close(workers);
+    pthread_mutex_unlock(&workers->mutex);
+    for (int i = 0; i < workers->pool_count; i++) {
+        for (worker *next, *self = workers->pools[i].threads; self; self = next) {
+            next = self->next;
+            pthread_join(self->thread, NULL);
+            free(self);
+        }
+        pthread_cond_destroy(&workers->pools[i].has_work);
+    }
+    pthread_cond_destroy(&workers->has_ended);
+    pthread_mutex_destroy(&workers->mutex);
+    free(workers);
+}
+
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
+    pool *self = &workers->pools[work->pool];
+    work->workers = workers;
+    work->submitted_ns = harpe_clock_ns();
+    pthread_mutex_lock(&workers->mutex);
+    enqueue(self, work);
+    workers->pending++;
+    /* If this fails, one of the existing threads does the work later. */
+    if (self->waiting > self->idle_count && self->thread_count < self->limit)
+        (void)start_thread(self);
+    pthread_cond_signal(&self->has_work);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+int harpe_workers_pending(const harpe_workers *workers) {
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&workers->mutex;
+    pthread_mutex_lock(mutex);
+    int pending = workers->pending;
+    pthread_mutex_unlock(mutex);
+    return pending;
+}
+
+/* ---- Work that is stuck ---------------------------------------------------------------------- */
+
+/* Returns true and writes a line if work of the pool has run or waited longer than the deadline.
+ * The line names the subject of the work that has run longest. The caller holds the mutex. */
+static bool pool_fault(const pool *self, int64_t deadline_ns, char *line, size_t size) {
+    const harpe_pool_kind *kind = self->kind;
+    const worker *oldest = NULL;
+    int64_t now_ns = harpe_clock_ns();
+    int late = 0;
+    for (const worker *one = self->threads; one; one = one->next) {
+        if (one->begun_ns == 0 || now_ns - one->begun_ns < deadline_ns) continue;
+        late++;
+        if (!oldest || one->begun_ns < oldest->begun_ns) oldest = one;
+    }
+    if (oldest) {
+        (void)snprintf(
+            line, size,
+            "%s: %d of at most %d threads are stuck, the longest for %lld s%s%s%s%s, and %d "
+            "pieces of work wait",
+            kind->name, late, self->limit, (long long)((now_ns - oldest->begun_ns) / second_ns),
+            *oldest->subject ? " with " : "", *oldest->subject ? kind->subject : "",
+            *oldest->subject ? " " : "", oldest->subject, self->waiting);
+        return true;
+    }
+    int64_t waiting_ns = self->first ? now_ns - oldest_ns(self) : 0;
+    if (!self->first || waiting_ns < deadline_ns) return false;
+    (void)snprintf(line, size, "%s: all %d threads are busy, and %d pieces of work wait for %lld s",
+                   kind->name, self->thread_count, self->waiting,
+                   (long long)(waiting_ns / second_ns));
+    return true;
+}
+
+bool harpe_workers_fault(const harpe_workers *workers, int64_t deadline_s, char *line,
+                         size_t size) {
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&workers->mutex;
+    bool is_stuck = false;
+    pthread_mutex_lock(mutex);
+    for (int i = 0; i < workers->pool_count && !is_stuck; i++) {
+        const pool *self = &workers->pools[i];
+        int64_t deadline_ns = deadline_s < 0 ? self->deadline_ns : deadline_s * second_ns;
+        is_stuck = pool_fault(self, deadline_ns, line, size);
+    }
+    pthread_mutex_unlock(mutex);
+    return is_stuck;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes a lease of a GPU's settings from the node agent (`harpe agent`) of this machine. The agent
+ * has the privilege to change settings. It starts a helper process that carries out the holder's
+ * requests and restores the GPU at the end. The holder gets a socket to the helper process, so the
+ * lease continues if the agent is killed. The lease ends when the holder closes the socket or ends,
+ * or when the agent is stopped or ends the lease.
+ *
+ * Each message between a process and the agent is one JSON object in one packet (SOCK_SEQPACKET).
+ * src/agent answers the requests. */
+#ifndef HARPE_LEASE_LEASE_H
+#define HARPE_LEASE_LEASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include <harpe/gpu.h>
+#include <harpe/status.h>
+
+#include "lease/lease_terms.h"
+
+#define HARPE_AGENT_SOCKET_PATH "/run/harpe/agent.sock"
+
+enum {
+    HARPE_LEASE_VERSION = 1,         /* of the messages */
+    HARPE_LEASE_MESSAGE_SIZE = 8192, /* bytes of a request, at most */
+    HARPE_LEASE_ANSWER_SIZE = 1 << 20,
+    HARPE_LEASE_SOCKET_SIZE = 108, /* of sun_path in sockaddr_un */
+};
+
+/* What a lease permits. A GPU has at most one holder for each kind of control. */
+typedef enum harpe_lease_control {
+    HARPE_LEASE_CLOCKS = 0, /* graphics clocks, through the slot of a frequency controller */
+    HARPE_LEASE_POWER = 1,  /* power limit and persistence mode, through lease_power.h */
+    HARPE_LEASE_CONTROLS,
+} harpe_lease_control;
+
+/* Returns the name of a control in messages: "clocks" or "power". */
+const char *harpe_lease_control_name(harpe_lease_control control);
+
+typedef struct harpe_lease_request {
+    const char *uuid;
+    harpe_lease_control control;
+    int memory;                  /* descriptor of the slot; -1: none (HARPE_LEASE_POWER) */
+    int64_t dwell_ns, poll_ns;   /* HARPE_LEASE_CLOCKS; see harpe_controller_header */
+    bool waits;                  /* wait while another process has the lease */
+    int timeout_ms;              /* 0: 30 s; negative: no limit */
+    const atomic_bool *gives_up; /* stops waiting when it becomes true; may be NULL */
+} harpe_lease_request;
+
+typedef struct harpe_lease {
+    int socket;      /* to the helper process; the caller closes it to end the lease */
+    int32_t process; /* process id of the helper process, in the agent's namespace */
+    harpe_lease_terms terms;
+} harpe_lease;
+
+/* Writes the path of the agent's socket: $HARPE_AGENT_SOCKET, or else HARPE_AGENT_SOCKET_PATH.
+ * Returns false if no agent is to be used: if the variable is empty, if the variable is not set and
+ * the GPUs are emulated, or if there is no file at the path. */
+bool harpe_lease_find_agent(const harpe_gpus *gpus, char socket[HARPE_LEASE_SOCKET_SIZE]);
+
+/* Takes a lease. Fails with HARPE_UNAVAILABLE if no agent answers at the path, with
+ * HARPE_PERMISSION_DENIED and a line with the reason if the agent refuses, with
+ * HARPE_ALREADY_EXISTS if another process has the lease, with HARPE_INTERRUPTED soon after
+ * `*gives_up` became true, and with the failures of the driver. */
+harpe_status harpe_lease_take(const char *socket, const harpe_lease_request *request,
+                              harpe_lease *out, harpe_error *error);
+
+/* Reads the limits of the agent's rules for a GPU. Writes zeros, which stand for no limit, if no
+ * agent answers. Waits at most some seconds. */
+void harpe_lease_read_limits(const char *socket, const char *uuid, harpe_lease_terms *out);
+
+/* Sends one request without descriptors and waits for the answer. `request` is released. The caller
+ * releases `*answer`, which is an object. Fails with the status and the message of the answer. */
+harpe_status harpe_lease_ask(const char *socket, json_t *request, int timeout_ms, json_t **answer,
+                             harpe_error *error);
+
+#endif

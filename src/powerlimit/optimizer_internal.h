@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a power limit optimizer, which construction.c, optimizer.c (the state machine),
+ * trial.c (the device) and ranks.c (agreement among ranks) share. Private to src/powerlimit. */
+#ifndef HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
+#define HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <harpe/power_limit.h>
+
+typedef enum harpe_power_limit_phase {
+    HARPE_PHASE_READY,     /* at the highest limit, before the next trial */
+    HARPE_PHASE_WARMUP,    /* at the limit under trial, warming up */
+    HARPE_PHASE_PROFILING, /* at the limit under trial, with an open window */
+    HARPE_PHASE_DONE,      /* holding the optimum */
+    HARPE_PHASE_FAILED,    /* the limits are restored; the optimizer does nothing more */
+} harpe_power_limit_phase;
+
+struct harpe_power_limit_optimizer {
+    const harpe_power_limit_device *device;
+    harpe_power_limit_options options; /* with defaults filled in; texts are owned */
+    char *profile_path, *device_model;
+    harpe_selector_parameters default_parameters; /* parameters of the default selector */
+
+    int *limits_w; /* limits to try, highest first */
+    size_t limit_count;
+    harpe_power_limit_measurement *measurements;
+    size_t measurement_count;
+
+    harpe_power_limit_phase phase;
+    size_t trial;   /* index into limits_w of the limit under trial, or of the next limit to try */
+    int steps_left; /* calls of on_step_begin until the phase ends */
+    int current_w;  /* last limit set; 0: none */
+    int optimum_w;
+    bool window_is_open;
+    /* This rank has failed, and the other ranks do not know it yet. Steps are still counted, so
+     * that this rank takes part in the next meeting, but the device is not used. */
+    bool failed_here;
+};
+
+/* ---- trial.c: the device and its failures ---------------------------------------------------- */
+/* Returns true if this process no longer uses its device. */
+bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer);
+/* Leaves the device: closes the open window and restores the saved settings. */
+harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error);
+/* Stops the optimizer on all ranks at once (or in the only process), logs the reason, and
+ * restores. */
+void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason);
+/* After the optimizer has left its device, these functions do nothing. If one of them fails, it
+ * leaves the device. */
+void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit_w);
+void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer);
+void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer);
+/* Ends the window. `one` NULL: cancels it. An impossible value is a failure and never a
+ * measurement. */
+void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
+                                harpe_power_limit_measurement *one);
+
+/* ---- ranks.c: meetings of all ranks; in a job of one process they do nothing ----------------- */
+/* Combines this rank's measurement with the others. Returns false if the optimizer has given up. */
+bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
+                                   harpe_power_limit_measurement *one);
+/* Gives up if any rank has failed since the last meeting. */
+void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer);
+/* Writes the selected limit to `*optimum_w`. All ranks get the same limit, even if their selectors
+ * differ. */
+harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
+                                harpe_error *error);
+/* Meets all ranks at the start. `prepared` tells whether this rank's preparation has succeeded. A
+ * rank that has failed must call this function too, because the others wait for it. Either all
+ * ranks continue or none. */
+harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
+                                       harpe_status prepared, harpe_error *error);
+/* Returns HARPE_OK if every rank has set its first limit. `set` is the outcome on this rank. */
+harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,
+                                         harpe_status set, int limit_w, harpe_error *error);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory through which a training program reports its steps to `harpe power-limit run`.
+ * step_signal.c is the program's side, and src/cli/power_limit/step_signals.c is the runner's.
+ * Counts in shared memory are exact even if the runner reads them rarely. The program needs no
+ * descriptor to write them. */
+#ifndef HARPE_POWERLIMIT_STEP_SIGNAL_H
+#define HARPE_POWERLIMIT_STEP_SIGNAL_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Environment variables that the runner sets for its command. */
+#define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"      /* descriptor of a pipe for lines */
+#define HARPE_STEP_PIPE_VARIABLE "HARPE_STEP_PIPE"     /* that pipe's "<device>:<inode>" */
+#define HARPE_STEP_MEMORY_VARIABLE "HARPE_STEP_MEMORY" /* "<descriptor>:<device>:<inode>" */
+
+#define HARPE_STEP_MEMORY_MAGIC UINT64_C(0x316b72616d707268) /* changes when the layout changes */
+
+enum { HARPE_STEP_EPOCHS = 1024 };
+
+/* A sealed memfd that cannot shrink. All members start at 0. The program only adds to them. The
+ * runner reads them and resets is_parked. */
+typedef struct harpe_step_memory {
+    uint64_t magic;
+    alignas(64) _Atomic uint64_t steps;
+    _Atomic uint64_t epochs;
+    _Atomic uint32_t bell;                  /* incremented by every signal */
+    alignas(64) _Atomic uint32_t is_parked; /* the futex on which the runner waits */
+    /* The number of steps signalled when epoch i ended, at index i modulo their count. */
+    alignas(64) _Atomic uint64_t steps_at_epoch[HARPE_STEP_EPOCHS];
+} harpe_step_memory;
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes /openapi.json from the table of routes. Only the schemas of the models are written here. */
+#include <harpe/version.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/route_table.h"
+#include "server/api/routes.h"
+
+/* Schemas of bodies and answers, with the names that the table uses. */
+static const char SCHEMAS[] =
+    "{\"Null\":{\"type\":\"null\"},"
+    "\"JobId\":{\"type\":\"string\"},"
+    "\"JobInfo\":{\"type\":\"object\","
+    "\"required\":[\"pp_degree\",\"dp_degree\",\"tp_degree\",\"world_size\"],\"properties\":{"
+    "\"job_id\":{\"type\":\"string\",\"default\":\"\",\"maxLength\":0},"
+    "\"pp_degree\":{\"type\":\"integer\",\"minimum\":1},"
+    "\"dp_degree\":{\"type\":\"integer\",\"minimum\":1},"
+    "\"tp_degree\":{\"type\":\"integer\",\"minimum\":1},"
+    "\"world_size\":{\"type\":\"integer\",\"minimum\":1},"
+    "\"job_metadata\":{\"type\":[\"string\",\"null\"]},"
+    "\"job_key\":{\"type\":[\"string\",\"null\"],\"minLength\":1,\"maxLength\":256}}},"
+    "\"RankInfo\":{\"type\":\"object\",\"required\":[\"rank\",\"dp_rank\",\"pp_rank\",\"tp_rank\","
+    "\"available_frequencies\"],\"properties\":{"
+    "\"rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"dp_rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"pp_rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"tp_rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"available_frequencies\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}},"
+    "\"FrequencySchedule\":{\"type\":\"object\",\"required\":[\"rank\",\"frequencies\"],"
+    "\"properties\":{\"rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"frequencies\":{\"type\":\"array\",\"items\":{\"type\":\"array\",\"minItems\":2,"
+    "\"maxItems\":2,\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}}}},"
+    "\"ProfilingResult\":{\"type\":\"object\",\"required\":[\"rank\",\"iter_time\","
+    "\"iter_energy\"],\"properties\":{\"rank\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"iter_time\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
+    "\"iter_energy\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
+    "\"time_breakdown\":{\"$ref\":\"#/components/schemas/Breakdown\"},"
+    "\"energy_breakdown\":{\"$ref\":\"#/components/schemas/Breakdown\"}}},"
+    "\"Breakdown\":{\"type\":\"object\",\"default\":{},\"additionalProperties\":{\"type\":"
+    "\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}}}},"
+    "\"Straggler\":{\"type\":\"object\",\"properties\":{\"slowdown\":{\"type\":\"number\","
+    "\"minimum\":1},\"iteration_time\":{\"type\":\"number\"}}},"
+    "\"PowerCap\":{\"type\":\"object\",\"required\":[\"watts\"],\"properties\":{\"watts\":{"
+    "\"type\":\"number\"}}},"
+    "\"Plan\":{\"type\":\"object\",\"required\":[\"time\"],\"properties\":{\"time\":{\"type\":"
+    "\"number\"}}},"
+    "\"End\":{\"type\":\"object\",\"required\":[\"rank\"],\"properties\":{\"rank\":{\"type\":"
+    "\"integer\",\"minimum\":0}}},"
+    "\"Detail\":{\"type\":\"object\",\"properties\":{\"detail\":{}}}}";
+
+static json_t *content(const char *schema) {
+    json_t *type =
+        schema ? json_pack("{s:s+}", "$ref", "#/components/schemas/", schema) : json_object();
+    return json_pack("{s:{s:o}}", "application/json", "schema", type);
+}
+
+static json_t *content_of(const harpe_route *route) {
+    const char *text = route->page == HARPE_PAGE_EVENTS    ? "text/event-stream"
+                       : route->page == HARPE_PAGE_METRICS ? "text/plain"
+                                                           : NULL;
+    if (!text) return content(route->answer_schema);
+    return json_pack("{s:{s:{s:s}}}", text, "schema", "type", "string");
+}
+
+static json_t *parameter(const char *name, const char *where, bool is_required, const char *type) {
+    return json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", name, "in", where, "required",
+                     (int)is_required, "schema", "type", type);
+}
+
+static json_t *parameters(const harpe_route *route) {
+    json_t *list = json_array();
+    if (route->job_segment >= 0)
+        json_array_append_new(list, parameter("job_id", "path", true, "string"));
+    if (route->needs_rank) json_array_append_new(list, parameter("rank", "query", true, "integer"));
+    if (route->takes_round)
+        json_array_append_new(list, parameter("round", "query", false, "integer"));
+    if (route->call == HARPE_CALL_PIPELINE)
+        json_array_append_new(list, parameter("plan", "query", false, "integer"));
+    if (route->call == HARPE_CALL_LIST) {
+        json_array_append_new(list, parameter("limit", "query", false, "integer"));
+        json_array_append_new(list, parameter("offset", "query", false, "integer"));
+        json_array_append_new(list, parameter("after", "query", false, "string"));
+    }
+    return list;
+}
+
+static json_t *answers(const harpe_route *route) {
+    json_t *list = json_object();
+    json_object_set_new(
+        list, "200", json_pack("{s:s, s:o}", "description", "done", "content", content_of(route)));
+    static const struct {
+        const char *status, *description;
+    } errors[] = {{"404", "no such job"},
+                  {"409", "contradicts earlier data of the job"},
+                  {"410", "the job was evicted"},
+                  {"422", "a list of all invalid fields"},
+                  {"500", "the scheduler failed"}};
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0] && !route->page; i++)
+        json_object_set_new(list, errors[i].status,
+                            json_pack("{s:s, s:o}", "description", errors[i].description, "content",
+                                      content("Detail")));
+    return list;
+}
+
+static json_t *operation(const harpe_route *route) {
+    json_t *made = json_pack("{s:s, s:o, s:o}", "summary", route->summary, "parameters",
+                             parameters(route), "responses", answers(route));
+    if (route->body_schema)
+        json_object_set_new(
+            made, "requestBody",
+            json_pack("{s:b, s:o}", "required", 1, "content", content(route->body_schema)));
+    return made;
+}
+
+static void add_route(json_t *paths, const harpe_route *route) {
+    json_t *path = json_object_get(paths, route->path);
+    if (!path) {
+        json_object_set_new(paths, route->path, json_object());
+        path = json_object_get(paths, route->path);
+    }
+    char method[8] = "";
+    for (size_t i = 0; route->method[i] && i + 1 < sizeof method; i++)
+        method[i] = (char)(route->method[i] - 'A' + 'a');
+    json_object_set_new(path, method, operation(route));
+}
+
+char *harpe_routes_openapi(void) {
+    json_t *paths = json_object();
+    for (const harpe_route *route = harpe_route_table; route->method; route++)
+        add_route(paths, route);
+    json_t *document =
+        json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o}}", "openapi", "3.1.0", "info", "title",
+                  "Harpe's pipeline frequency optimizer", "version", harpe_version(), "paths",
+                  paths, "components", "schemas", json_loads(SCHEMAS, 0, NULL));
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    json_decref(document);
+    return text;
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns a request into a call of the engine, and the call's answer into a response. route_table.c
+ * lists the paths. metrics.c and openapi.c make /metrics and /openapi.json. */
+#include "server/api/routes.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <harpe/version.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/metrics_text.h"
+#include "pfo/models.h"
+#include "server/api/events.h"
+#include "server/api/latencies.h"
+#include "server/api/long_answers.h"
+#include "server/api/origin.h"
+#include "server/api/pages.h"
+#include "server/api/published_client.h"
+#include "server/engine/job_view.h"
+
+struct harpe_routes {
+    harpe_routes_options options;
+    const harpe_http *http;
+    harpe_latencies *latencies;
+    harpe_events *events;
+    harpe_long_answers *long_answers;
+};
+
+/* A request that became a call. It exists until its answer was sent. */
+typedef struct exchange {
+    harpe_call call; /* the first member */
+    harpe_routes *routes;
+    const harpe_route *route;
+    harpe_http_request *request; /* NULL once it was answered */
+    int64_t answered_round;
+    bool is_withheld; /* the schedule was not sent, because the client cannot run it */
+} exchange;
+
+static const char JSON_TYPE[] = "application/json";
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+static void answer_text(harpe_http_request *request, int status, const char *type, char *text,
+                        const harpe_http_header_field *headers) {
+    if (text) {
+        harpe_http_answer(request, status, type, text, strlen(text), true, headers);
+        return;
+    }
+    char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
+    harpe_http_answer(request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+}
+
+static void answer_detail(harpe_http_request *request, int status, const char *detail,
+                          const harpe_http_header_field *headers) {
+    json_t *object = json_pack("{s:s}", "detail", detail);
+    answer_text(request, status, JSON_TYPE, object ? json_dumps(object, JSON_COMPACT) : NULL,
+                headers);
+    json_decref(object);
+}
+
+static void answer_problems(harpe_http_request *request, harpe_problems *problems) {
+    answer_text(request, 422, JSON_TYPE, harpe_problems_format(problems), NULL);
+    harpe_problems_free(problems);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static void free_exchange(exchange *self) {
+    free(self->call.job_id);
+    free(self->call.body);
+    free(self);
+}
+
+/* Sends the answer. Keeps the exchange of a schedule until it was sent, because the engine needs to
+ * know whether the schedule arrived. Other exchanges end here. */
+static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
+    exchange *self = (exchange *)call;
+    harpe_http_request *request = self->request;
+    char round[24];
+    snprintf(round, sizeof round, "%lld", (long long)answer->round);
+    const harpe_http_header_field headers[] = {{"harpe-round", round}, {NULL, NULL}};
+    bool is_schedule = call->kind == HARPE_CALL_SCHEDULE && answer->http_status == 200;
+    harpe_latencies_add(self->routes->latencies, self->route,
+                        harpe_clock_ns() - harpe_http_arrived_ns(request));
+    self->request = NULL;
+    self->answered_round = answer->round;
+    harpe_http_set_data(request, is_schedule ? self : NULL);
+    char fault[512];
+    if (is_schedule && harpe_published_client_fault(request, answer, fault, sizeof fault)) {
+        self->is_withheld = true;
+        free(answer->body);
+        answer_detail(request, 400, fault, NULL);
+        return;
+    }
+    harpe_http_answer(request, answer->http_status, JSON_TYPE, answer->body, answer->length, true,
+                      answer->round >= 0 ? headers : NULL);
+    if (!is_schedule) free_exchange(self);
+}
+
+/* Lets HTTP close this connection first when connections run out. */
+static void on_gives_way(harpe_call *call, bool gives_way) {
+    exchange *self = (exchange *)call;
+    if (self->request) harpe_http_set_gives_way(self->request, gives_way);
+}
+
+static void on_sent(void *user, void *data, bool delivered) {
+    harpe_routes *routes = user;
+    exchange *self = data;
+    if (harpe_events_owns(data)) {
+        harpe_events_sent(data);
+        return;
+    }
+    if (harpe_long_answers_own(data)) {
+        harpe_long_answers_sent(data);
+        return;
+    }
+    if (routes->options.peers) {
+        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round,
+                              delivered && !self->is_withheld);
+    }
+    free_exchange(self);
+}
+
+static void on_gone(void *user, harpe_http_request *request) {
+    harpe_routes *routes = user;
+    exchange *self = harpe_http_data(request);
+    if (!self) return;
+    if (harpe_events_owns(self)) {
+        harpe_events_gone(self);
+        return;
+    }
+    if (harpe_long_answers_own(self)) {
+        harpe_long_answers_gone(self);
+        return;
+    }
+    if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
+    free_exchange(self);
+}
+
+/* Returns true if the content type is JSON of any kind or missing. */
+static bool is_json_type(const char *type) {
+    if (!type || !*type) return true;
+    if (strncasecmp(type, "application/", 12) != 0) return false;
+    size_t length = strcspn(type, "; \t");
+    return length >= 16 && strncasecmp(type + length - 4, "json", 4) == 0;
+}
+
+/* Reads a number of the query, which must be 0 or more. If the number is missing, does not change
+ * `*number`. A number above `maximum` becomes `maximum`. */
+static void read_number(const harpe_http_request *request, const char *name, int64_t maximum,
+                        int64_t *number, harpe_problems *problems) {
+    const char *text = harpe_http_query(request, name);
+    int64_t given;
+    if (!text || !harpe_query_int_decode(name, text, &given, problems)) return;
+    if (given < 0)
+        harpe_problems_add_limit(problems, json_pack("[s, s]", "query", name),
+                                 "value_error.number.not_ge",
+                                 "ensure this value is greater than or equal to 0", 0);
+    *number = given < maximum ? given : maximum;
+}
+
+/* Reads `rank` and `round` of the query. If they are invalid, answers with an error and returns
+ * false. */
+static bool read_query(harpe_http_request *request, const harpe_route *route, harpe_call *call) {
+    harpe_problems problems = {0};
+    int64_t rank = -1;
+    int64_t round = -1;
+    if (route->call == HARPE_CALL_PIPELINE && harpe_http_query(request, "plan"))
+        (void)harpe_query_int_decode("plan", harpe_http_query(request, "plan"), &round, &problems);
+    if (route->needs_rank)
+        (void)harpe_query_int_decode("rank", harpe_http_query(request, "rank"), &rank, &problems);
+    if (route->takes_round && harpe_http_query(request, "round"))
+        (void)harpe_query_int_decode("round", harpe_http_query(request, "round"), &round,
+                                     &problems);
+    if (harpe_problems_count(&problems) > 0) {
+        answer_problems(request, &problems);
+        return false;
+    }
+    call->rank = rank;
+    call->round = round;
+    return true;
+}
+
+static bool read_body(harpe_http_request *request, const harpe_route *route, harpe_call *call) {
+    if (!route->body_schema) return true;
+    if (is_json_type(harpe_http_header(request, "content-type"))) {
+        call->body = harpe_http_take_body(request, &call->length);
+        return true;
+    }
+    harpe_problems problems = {0};
+    harpe_problems_add(&problems, json_pack("[s]", "body"), "type_error.dict",
+                       "value is not a valid dict");
+    answer_problems(request, &problems);
+    return false;
+}
+
+static void start_call(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    exchange *self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        return;
+    }
+    self->routes = routes;
+    self->route = route;
+    self->request = request;
+    self->call.kind = route->call;
+    self->call.asked_ns = harpe_clock_boot_ns();
+    self->call.answer = on_answer;
+    self->call.gives_way = on_gives_way;
+    if (route->job_segment >= 0)
+        self->call.job_id = strdup(harpe_http_segment(request, route->job_segment));
+    if (route->job_segment >= 0 && !self->call.job_id) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
+        harpe_http_set_data(request, self);
+        harpe_peers_handle(routes->options.peers, &self->call);
+        return;
+    }
+    free_exchange(self);
+}
+
+/* ---- Long answers ---------------------------------------------------------------------------- */
+
+/* Reads `after` of the query. If it is not a place in a list, answers with an error and returns
+ * false. */
+static bool read_place(harpe_http_request *request, harpe_call *call) {
+    const char *after = harpe_http_query(request, "after");
+    if (!after) return true;
+    if (!harpe_jobs_is_place(after)) {
+        harpe_problems problems = {0};
+        harpe_problems_add(&problems, json_pack("[s,s]", "query", "after"), "value_error",
+                           "value is not the \"next\" of a list of jobs");
+        answer_problems(request, &problems);
+        return false;
+    }
+    call->job_id = strdup(after);
+    if (!call->job_id) answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    return call->job_id != NULL;
+}
+
+static void begin_list(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    harpe_call call = {.kind = HARPE_CALL_LIST, .rank = 0, .round = 1000};
+    harpe_problems problems = {0};
+    read_number(request, "offset", INT32_MAX, &call.rank, &problems);
+    read_number(request, "limit", 100000, &call.round, &problems);
+    if (harpe_problems_count(&problems) > 0)
+        answer_problems(request, &problems);
+    else if (read_place(request, &call))
+        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+}
+
+static void begin_show(harpe_routes *routes, harpe_http_request *request,
+                       const harpe_route *route) {
+    harpe_call call = {.kind = HARPE_CALL_SHOW, .round = -1};
+    call.job_id = strdup(harpe_http_segment(request, route->job_segment));
+    if (call.job_id)
+        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+    else
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+}
+
+/* ---- Pages that need no call ----------------------------------------------------------------- */
+
+static void answer_info(harpe_routes *routes, harpe_http_request *request) {
+    char *settings = harpe_settings_format_json(routes->options.settings);
+    json_t *info = json_pack("{s:s, s:s, s:o}", "name", "harpe", "version", harpe_version(),
+                             "settings", settings ? json_loads(settings, 0, NULL) : NULL);
+    answer_text(request, 200, JSON_TYPE, info ? json_dumps(info, JSON_COMPACT) : NULL, NULL);
+    json_decref(info);
+    free(settings);
+}
+
+/* This text replaces the reason, because the reason may name a job or a file. */
+static const char SECRET_FAULT[] =
+    "the server cannot serve at present; only clients that may use it can see the reason";
+
+static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
+    const harpe_routes_options *options = &routes->options;
+    const char *fault = harpe_peers_fault(options->peers);
+    char line[HARPE_ERROR_MESSAGE_SIZE + 200];
+    if (!fault &&
+        (harpe_store_fault(options->store, options->settings->work_deadline_s, line, sizeof line) ||
+         harpe_workers_fault(options->workers, -1, line, sizeof line)))
+        fault = line;
+    if (fault) {
+        answer_detail(request, 503, harpe_http_is_trusted(request) ? fault : SECRET_FAULT, NULL);
+        return;
+    }
+    char body[] = "{\"status\":\"ok\"}";
+    harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
+}
+
+static void answer_page(harpe_routes *routes, harpe_http_request *request,
+                        const harpe_route *route) {
+    switch (route->page) {
+    case HARPE_PAGE_NONE: return;
+    case HARPE_PAGE_INFO: answer_info(routes, request); return;
+    case HARPE_PAGE_HEALTH: answer_health(routes, request); return;
+    case HARPE_PAGE_EVENTS:
+        harpe_events_open(routes->events, request,
+                          route->job_segment >= 0 ? harpe_http_segment(request, route->job_segment)
+                                                  : NULL);
+        return;
+    case HARPE_PAGE_OPENAPI:
+        answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
+        return;
+    case HARPE_PAGE_METRICS:
+        answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
+                    harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
+                                         routes->options.store, routes->http, routes->latencies),
+                    NULL);
+        return;
+    }
+}
+
+/* ---- Dispatch -------------------------------------------------------------------------------- */
+
+static bool matches(const harpe_route *route, harpe_http_request *request) {
+    const char *pattern = route->path;
+    int index = 0;
+    for (; *pattern == '/'; index++) {
+        pattern++;
+        size_t length = strcspn(pattern, "/");
+        const char *segment = harpe_http_segment(request, index);
+        if (!segment) return false;
+        if (*pattern == '{' ? !*segment
+                            : strlen(segment) != length || strncmp(segment, pattern, length) != 0)
+            return false;
+        pattern += length;
+    }
+    return index == harpe_http_segment_count(request);
+}
+
+/* Returns the reason why this client may not make this request, or NULL if it may. `route` is NULL
+ * if there is no such route. */
+static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
+                            const harpe_route *route) {
+    const harpe_settings *settings = routes->options.settings;
+    if (*settings->token_file) return NULL;
+    if (route && route->page == HARPE_PAGE_HEALTH) return NULL;
+    harpe_origin_rules rules = {
+        .listen = settings->listen,
+        .allowed_hosts = settings->allowed_hosts,
+        .changes = route && strcmp(route->method, "GET") != 0,
+        .for_ranks = route && route->needs_rank,
+    };
+    return harpe_origin_fault(request, rules);
+}
+
+static void serve(harpe_routes *routes, harpe_http_request *request, const harpe_route *route) {
+    const char *fault = fault_of(routes, request, route);
+    if (fault)
+        answer_detail(request, 403, fault, NULL);
+    else if (route->page)
+        answer_page(routes, request, route);
+    else if (route->call == HARPE_CALL_LIST)
+        begin_list(routes, request, route);
+    else if (route->call == HARPE_CALL_SHOW)
+        begin_show(routes, request, route);
+    else
+        start_call(routes, request, route);
+}
+
+/* Returns true if the route accepts the method. HEAD counts as GET, except for a rank's schedule:
+ * the published server refuses HEAD for schedules, and a rank must read the schedule that it takes.
+ */
+static bool takes_method(const harpe_route *route, const harpe_http_request *request) {
+    if (strcmp(route->method, harpe_http_method(request)) != 0) return false;
+    return !route->needs_rank || harpe_http_wants_body(request);
+}
+
+static void on_request(void *user, harpe_http_request *request) {
+    harpe_routes *routes = user;
+    const char *method = harpe_http_method(request);
+    harpe_text allowed = {0};
+    if (harpe_is_page(method, harpe_http_path(request))) {
+        harpe_page_answer(request);
+        return;
+    }
+    for (const harpe_route *route = harpe_route_table; route->method; route++) {
+        if (!matches(route, request)) continue;
+        if (takes_method(route, request)) {
+            harpe_text_free(&allowed);
+            serve(routes, request, route);
+            return;
+        }
+        harpe_text_printf(&allowed, "%s%s", allowed.length ? ", " : "", route->method);
+    }
+    const char *fault = fault_of(routes, request, NULL);
+    if (fault) {
+        answer_detail(request, 403, fault, NULL);
+    } else if (allowed.length && !allowed.failed) {
+        const harpe_http_header_field headers[] = {{"allow", allowed.data}, {NULL, NULL}};
+        answer_detail(request, 405, "Method Not Allowed", headers);
+    } else {
+        answer_detail(request, 404, "Not Found", NULL);
+    }
+    harpe_text_free(&allowed);
+}
+
+static size_t body_limit(void *user, harpe_http_request *request) {
+    const harpe_routes *routes = user;
+    size_t most = (size_t)routes->options.settings->max_body_bytes;
+    for (const harpe_route *route = harpe_route_table; route->method; route++)
+        if (route->most_body > 0 && route->most_body < most && takes_method(route, request) &&
+            matches(route, request))
+            return route->most_body;
+    return most;
+}
+
+/* Returns true for every GET except that of a schedule, which waits for all ranks of a job. */
+static bool only_looks(void *user, const char *method, const char *path) {
+    static const char schedule[] = "/schedule/";
+    (void)user;
+    return strcmp(method, "GET") == 0 && strncmp(path, schedule, sizeof schedule - 1) != 0;
+}
+
+/* Returns false for paths without secrets: a program that checks whether the server runs needs no
+ * token, and the dashboard's pages contain no data and ask for the token themselves. */
+static bool needs_token(void *user, const char *method, const char *path) {
+    (void)user;
+    return strcmp(path, "/healthz") != 0 && !harpe_is_page(method, path);
+}
+
+static bool is_for_others(void *user, const char *method, const char *path) {
+    (void)user, (void)method;
+    return strcmp(path, "/healthz") == 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes **out,
+                              harpe_error *error) {
+    harpe_routes *routes = harpe_calloc(1, sizeof *routes);
+    if (!routes) return harpe_fail_memory(error);
+    routes->options = *options;
+    routes->latencies = harpe_latencies_new();
+    routes->events = harpe_events_new(options->loop, options->peers);
+    if (routes->latencies)
+        routes->long_answers =
+            harpe_long_answers_new(options->loop, options->peers, routes->latencies);
+    if (!routes->long_answers || !routes->events) {
+        harpe_routes_free(routes);
+        return harpe_fail_memory(error);
+    }
+    *out = routes;
+    return HARPE_OK;
+}
+
+void harpe_routes_free(harpe_routes *routes) {
+    if (!routes) return;
+    harpe_latencies_free(routes->latencies);
+    harpe_events_free(routes->events);
+    harpe_long_answers_free(routes->long_answers);
+    free(routes);
+}
+
+void harpe_routes_leave_peers(harpe_routes *routes) {
+    if (!routes) return;
+    routes->options.peers = NULL;
+    harpe_events_leave_peers(routes->events);
+    harpe_long_answers_leave_peers(routes->long_answers);
+}
+
+void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }
+
+harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
+    return (harpe_http_handler){
+        .request = on_request,
+        .gone = on_gone,
+        .body_limit = body_limit,
+        .only_looks = only_looks,
+        .needs_token = needs_token,
+        .is_for_others = is_for_others,
+        .sent = on_sent,
+        .user = routes,
+    };
+}

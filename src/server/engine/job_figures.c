@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computes how much energy a job used and saved. For every job, energy and time are summed over its
+ * results since the server started. If the scheduler computes savings and stores their sums, the
+ * scheduler's figures are used too. */
+#include "server/engine/job_figures.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* ---- Counting -------------------------------------------------------------------------------- */
+
+static void end_round(harpe_job *job) {
+    const harpe_result_totals *totals = &job->round_totals;
+    harpe_figures *figures = &job->figures;
+    figures->iterations += (int64_t)totals->iterations;
+    figures->used_time_s += totals->time_s;
+    figures->used_energy_j += totals->energy_j;
+    figures->power_w = totals->time_s > 0 ? totals->energy_j / totals->time_s : 0;
+}
+
+/* An iteration of a job takes as long as an iteration of its slowest rank. */
+void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals) {
+    harpe_result_totals *sum = &job->round_totals;
+    if (job->totalled_round != job->round) {
+        *sum = (harpe_result_totals){0};
+        job->totalled = 0;
+        job->totalled_round = job->round;
+    }
+    sum->energy_j += totals->energy_j;
+    sum->time_s = fmax(sum->time_s, totals->time_s);
+    if (totals->iterations > sum->iterations) sum->iterations = totals->iterations;
+    if (++job->totalled == job->info.world_size) end_round(job);
+}
+
+void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures) {
+    harpe_figures counted = job->figures;
+    job->figures = *figures;
+    job->figures.power_w = counted.power_w;
+    /* These values must never decrease, so the larger one is used. */
+    job->figures.iterations =
+        counted.iterations > figures->iterations ? counted.iterations : figures->iterations;
+    job->figures.used_time_s = fmax(counted.used_time_s, figures->used_time_s);
+    job->figures.used_energy_j = fmax(counted.used_energy_j, figures->used_energy_j);
+}
+
+/* ---- Showing --------------------------------------------------------------------------------- */
+
+static void append_number(harpe_text *text, const char *name, double value) {
+    harpe_text_printf(text, "%s", name);
+    if (isfinite(value))
+        harpe_text_number(text, value);
+    else
+        harpe_text_printf(text, "null");
+}
+
+static void append_saved(harpe_text *text, const harpe_figures *figures) {
+    if (!figures->has_savings) {
+        harpe_text_printf(text, ",\"saved\":null");
+        return;
+    }
+    append_number(text, ",\"saved\":{\"energy\":", figures->saved_energy_j);
+    append_number(text, ",\"energy_uncertainty\":", figures->saved_energy_uncertainty_j);
+    append_number(text, ",\"energy_baseline\":", figures->energy_baseline_j);
+    append_number(text, ",\"time\":", figures->lost_time_s);
+    append_number(text, ",\"time_uncertainty\":", figures->lost_time_uncertainty_s);
+    append_number(text, ",\"time_baseline\":", figures->time_baseline_s);
+    harpe_text_printf(text, "}");
+}
+
+void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
+    const harpe_figures *figures = &job->figures;
+    append_number(text, "{\"energy\":", figures->used_energy_j);
+    append_number(text, ",\"time\":", figures->used_time_s);
+    append_number(text, ",\"power\":", figures->power_w);
+    harpe_text_printf(text, ",\"iterations\":%" PRId64, figures->iterations);
+    append_saved(text, figures);
+    if (figures->phase)
+        harpe_text_printf(text, ",\"phase\":\"%s\"", figures->phase);
+    else
+        harpe_text_printf(text, ",\"phase\":null");
+    if (!figures->phase || figures->plan < 0) {
+        harpe_text_printf(text, ",\"plan\":null}");
+        return;
+    }
+    harpe_text_printf(text, ",\"plan\":{\"number\":%" PRId64 ",\"of\":%" PRId64, figures->plan,
+                      figures->plan_count);
+    append_number(text, ",\"time\":", figures->plan_time_s);
+    append_number(text, ",\"energy\":", figures->plan_energy_j);
+    harpe_text_printf(text, "}}");
+}

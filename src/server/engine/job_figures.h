@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Energy, time and savings of a job. */
+#ifndef HARPE_SERVER_ENGINE_JOB_FIGURES_H
+#define HARPE_SERVER_ENGINE_JOB_FIGURES_H
+
+#include "base/text.h"
+#include "server/engine/job_state.h"
+
+/* Adds a result that is stored. */
+void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals);
+/* Takes over the figures of the job's scheduler. */
+void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
+/* Appends the figures as a JSON object. */
+void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
+
+#endif

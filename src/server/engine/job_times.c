@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clocks of the engine. Times that people see come from the wall clock. The wall clock may
+ * jump, so idle time is measured with the time for which servers have run with this store. */
+#include "server/engine/job_times.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+int64_t harpe_jobs_now_s(const harpe_jobs *jobs) {
+    return jobs->options.wall_clock_s ? (int64_t)jobs->options.wall_clock_s() : (int64_t)time(NULL);
+}
+
+static double steady_s(const harpe_jobs_options *options) {
+    return options->steady_clock_s ? options->steady_clock_s() : harpe_clock_s();
+}
+
+void harpe_jobs_start_uptime(harpe_jobs *jobs) { jobs->steady_start_s = steady_s(&jobs->options); }
+
+int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs) {
+    return jobs->earlier_uptime_s + (int64_t)(steady_s(&jobs->options) - jobs->steady_start_s);
+}
+
+enum { STEP_S = 2 }; /* a smaller difference comes from rounding: the clock was not set */
+
+int64_t harpe_job_seen_s(const harpe_job *job) {
+    const harpe_jobs *jobs = job->jobs;
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    if (!job->has_sent_request) return job->seen_s < now_s ? job->seen_s : now_s;
+    int64_t seen_s = now_s - (harpe_jobs_uptime_s(jobs) - job->last_request_s);
+    bool was_set = job->seen_s > now_s || llabs(seen_s - job->seen_s) > STEP_S;
+    return was_set ? seen_s : job->seen_s;
+}
+
+int64_t harpe_job_registered_s(const harpe_job *job) {
+    int64_t seen_s = harpe_job_seen_s(job);
+    return job->registered_s < seen_s ? job->registered_s : seen_s;
+}

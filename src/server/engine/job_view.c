@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes jobs as JSON for clients that only read: the list of all jobs, and everything about one
+ * job. A long text is written in pieces, because the loop cannot do other work while it writes.
+ * This file changes no job. */
+#include "server/engine/job_view.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clean.h"
+#include "base/text.h"
+#include "server/engine/job.h"
+#include "server/engine/job_figures.h"
+#include "server/engine/job_ranks.h"
+#include "server/engine/job_times.h"
+#include "server/engine/replies.h"
+
+static void append(harpe_text *text, const char *bytes) {
+    harpe_text_append(text, bytes, strlen(bytes));
+}
+
+/* Does not use snprintf, because snprintf would take most of the time: a job of 32,768 ranks has
+ * 130,000 numbers. */
+static void append_int(harpe_text *text, const char *name, int64_t value) {
+    char digits[24];
+    char *first = digits + sizeof digits;
+    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    do {
+        *--first = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (value < 0) *--first = '-';
+    append(text, name);
+    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
+}
+
+/* Makes a JSON string of a text that is not valid UTF-8, for example because it was cut when it was
+ * stored. */
+static json_t *clean_string(const char *value) {
+    char *clean = strdup(value);
+    if (!clean) return NULL;
+    harpe_clean_in_place(clean);
+    json_t *string = json_string(clean);
+    free(clean);
+    return string;
+}
+
+/* Writes null if `value` is NULL. */
+static void append_string(harpe_text *text, const char *name, const char *value) {
+    json_t *string = json_string(value);
+    if (!string && value) string = clean_string(value);
+    char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    append(text, name);
+    append(text, quoted ? quoted : "null");
+    free(quoted);
+    json_decref(string);
+}
+
+/* Writes at most `limit` bytes of the metadata, and a member that is true if the metadata is
+ * longer. */
+static void append_metadata(harpe_text *text, const char *value, size_t limit) {
+    static const char name[] = ",\"job_metadata\":";
+    char beginning[256];
+    if (!value || strlen(value) <= limit) {
+        append_string(text, name, value);
+        return;
+    }
+    (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)harpe_cut_length(value, limit),
+                   value);
+    append_string(text, name, beginning);
+    append(text, ",\"job_metadata_is_shortened\":true");
+}
+
+/* Writes a job's row of the list, without the closing brace. */
+static void append_summary(harpe_text *text, const harpe_job *job, size_t metadata_limit) {
+    const harpe_job_info *info = &job->info;
+    append_string(text, "{\"job_id\":", job->id);
+    append_string(text, ",\"state\":", harpe_job_state_name(harpe_job_state_of(job)));
+    append_int(text, ",\"world_size\":", info->world_size);
+    append_int(text, ",\"pp_degree\":", info->pp_degree);
+    append_int(text, ",\"dp_degree\":", info->dp_degree);
+    append_int(text, ",\"tp_degree\":", info->tp_degree);
+    append_metadata(text, info->job_metadata, metadata_limit);
+    append_int(text, ",\"ranks_registered\":", job->registered);
+    append_int(text, ",\"ranks_waiting\":", job->asking);
+    append_int(text, ",\"ranks_reported\":", job->reported);
+    append_int(text, ",\"round\":", job->round);
+    append_int(text, ",\"registered_at\":", harpe_job_registered_s(job));
+    append_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
+    append(text, ",\"figures\":");
+    harpe_job_append_figures(text, job);
+}
+
+/* A piece ends after the row that makes it longer than this. */
+enum { PIECE_BYTES = 65536 };
+
+static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
+    append_int(text, rank == 0 ? "{\"rank\":" : ",{\"rank\":", rank);
+    append(text, ",\"state\":\"");
+    append(text, harpe_rank_state_name(job, rank));
+    append(text, "\"");
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot && slot->is_registered) {
+        const harpe_rank_info *info = &slot->info;
+        append_int(text, ",\"dp_rank\":", info->dp_rank);
+        append_int(text, ",\"pp_rank\":", info->pp_rank);
+        append_int(text, ",\"tp_rank\":", info->tp_rank);
+    }
+    append(text, "}");
+}
+
+void harpe_show_job(const harpe_job *job, harpe_call *call) {
+    harpe_text text = {0};
+    int rank = call->rank > 0 ? (int)call->rank : 0;
+    if (rank == 0) {
+        append_summary(&text, job, SIZE_MAX);
+        append_string(&text,
+                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+        append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
+                                       : ",\"scheduler_is_finished\":false");
+        append_string(&text, ",\"failure\":", job->failure);
+        append(&text, ",\"ranks\":[");
+    }
+    size_t start = text.length; /* the metadata may be longer than a piece */
+    for (; rank < job->info.world_size && text.length - start < PIECE_BYTES; rank++)
+        append_rank(&text, job, rank);
+    bool is_last = rank >= job->info.world_size;
+    if (is_last) append(&text, "]}");
+    if (text.failed) {
+        harpe_text_free(&text);
+        harpe_reply_out_of_memory(call);
+        return;
+    }
+    harpe_reply(call, 200, text.data, text.length, is_last ? -1 : rank);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+enum { RANGES_MAX = 64, ROW_METADATA_BYTES = 200 };
+
+static const char *const RANK_STATES[] = {"unknown", "registered", "asking",
+                                          "served",  "reported",   "ended"};
+enum { RANK_STATE_COUNT = sizeof RANK_STATES / sizeof *RANK_STATES };
+
+typedef struct rank_ranges {
+    harpe_text text; /* "0-3,7" */
+    int count;
+} rank_ranges;
+
+static void append_range(rank_ranges *ranges, int first, int last) {
+    if (++ranges->count > RANGES_MAX + 1) return;
+    if (ranges->count == RANGES_MAX + 1) {
+        append(&ranges->text, ",...");
+        return;
+    }
+    append_int(&ranges->text, ranges->count > 1 ? "," : "", first);
+    if (last > first) append_int(&ranges->text, "-", last);
+}
+
+/* Returns the last rank of the range that begins with `first` and in which all ranks have the same
+ * state. Skips the ranks that no request has named, because a job may announce millions of them. */
+static int last_in_state(const harpe_job *job, int first) {
+    const char *name = harpe_rank_state_name(job, first);
+    int next = first + 1;
+    while (next < job->info.world_size) {
+        if (harpe_rank_state_name(job, next) != name) break;
+        if (harpe_job_rank(job, next))
+            next++;
+        else
+            (void)harpe_job_next_rank(job, &next);
+    }
+    return next - 1;
+}
+
+/* Writes the ranges of ranks for each state. If there are many ranges, writes only the first of
+ * them. */
+static void append_rank_states(harpe_text *text, const harpe_job *job) {
+    rank_ranges all[RANK_STATE_COUNT] = {0};
+    int count = job->is_evicted ? 0 : job->info.world_size;
+    for (int first = 0, last; first < count; first = last + 1) {
+        const char *name = harpe_rank_state_name(job, first);
+        last = last_in_state(job, first);
+        for (int s = 0; s < RANK_STATE_COUNT; s++)
+            if (strcmp(RANK_STATES[s], name) == 0) append_range(&all[s], first, last);
+    }
+    for (int s = 0; s < RANK_STATE_COUNT; s++) {
+        append(text, s > 0 ? ",\"" : "\"");
+        append(text, RANK_STATES[s]);
+        append(text, "\":\"");
+        if (all[s].text.length > 0) append(text, all[s].text.data);
+        append(text, "\"");
+        text->failed = text->failed || all[s].text.failed;
+        harpe_text_free(&all[s].text);
+    }
+}
+
+static void append_row(harpe_text *text, const harpe_job *job) {
+    append_summary(text, job, ROW_METADATA_BYTES);
+    append_string(text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+    append_string(text, ",\"failure\":", job->failure);
+    append(text, ",\"rank_states\":{");
+    append_rank_states(text, job);
+    append(text, "}}");
+}
+
+static char *finish(harpe_text *text) {
+    if (!text->failed) return text->data;
+    harpe_text_free(text);
+    return NULL;
+}
+
+char *harpe_job_row(const harpe_job *job) {
+    harpe_text text = {0};
+    append_row(&text, job);
+    return finish(&text);
+}
+
+char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
+    harpe_text text = {0};
+    const char *comma = "";
+    append(&text, "{\"whole\":false,\"jobs\":[");
+    for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
+        if (!job->is_stored || job->version <= since) continue;
+        append(&text, comma);
+        append_row(&text, job);
+        comma = ",";
+    }
+    append(&text, "],\"gone\":[");
+    comma = "";
+    for (const harpe_job *job = jobs->table.evicted_count > 0 ? jobs->table.last_evicted : NULL;
+         job && job->version > since; job = job->older) {
+        append_string(&text, comma, job->id);
+        comma = ",";
+    }
+    append(&text, "]}");
+    return finish(&text);
+}
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+/* A place in the list. A serial number is valid only in the engine that gave it. */
+typedef struct place {
+    int64_t registered_s, serial;
+} place;
+
+static bool read_place(const char *text, place *out) {
+    const char *dot = strchr(text, '.');
+    return dot && harpe_parse_int(text, (size_t)(dot - text), &out->registered_s) &&
+           harpe_parse_int(dot + 1, strlen(dot + 1), &out->serial);
+}
+
+bool harpe_jobs_is_place(const char *text) {
+    place ignored;
+    return read_place(text, &ignored);
+}
+
+/* Returns true if the job comes after the place in the list. If another engine gave the place,
+ * compares only the times of registration. Then the list leaves out no job, but it may contain jobs
+ * again that were registered in the same second. */
+static bool is_after(const harpe_job_table *table, const harpe_job *job, const place *after) {
+    bool is_known = after->serial >= table->first_serial && after->serial <= table->last_serial;
+    return is_known ? job->serial < after->serial : job->registered_s <= after->registered_s;
+}
+
+static const harpe_job *next_stored(const harpe_job *job) {
+    while (job && !job->is_stored)
+        job = job->older;
+    return job;
+}
+
+static const harpe_job *first_after(const harpe_job_table *table, const char *after) {
+    place from;
+    const harpe_job *job = next_stored(table->newest);
+    if (!after || !read_place(after, &from)) return job;
+    while (job && !is_after(table, job, &from))
+        job = next_stored(job->older);
+    return job;
+}
+
+char *harpe_jobs_piece(const harpe_jobs *jobs, int64_t from) {
+    const harpe_job_table *table = &jobs->table;
+    if (from >= 0 && (from < table->first_serial || from > table->last_serial)) return strdup("");
+    const harpe_job *job = next_stored(table->newest);
+    while (job && from >= 0 && job->serial > from)
+        job = next_stored(job->older);
+    harpe_text rows = {0};
+    const char *comma = "";
+    for (; job && rows.length < PIECE_BYTES; job = next_stored(job->older)) {
+        append(&rows, comma);
+        append_row(&rows, job);
+        comma = ",";
+    }
+    harpe_text text = {0};
+    harpe_text_printf(&text, "%" PRId64 "\n", job ? job->serial : -1);
+    if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
+    text.failed = text.failed || rows.failed;
+    harpe_text_free(&rows);
+    return finish(&text);
+}
+
+char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit) {
+    const harpe_job *job = first_after(&jobs->table, after);
+    for (; job && offset > 0; offset--)
+        job = next_stored(job->older);
+    harpe_text rows = {0};
+    const harpe_job *last = NULL;
+    size_t count = 0;
+    for (; job && count < limit && rows.length < PIECE_BYTES; job = next_stored(job->older)) {
+        if (count++ > 0) append(&rows, ",");
+        append_summary(&rows, job, ROW_METADATA_BYTES);
+        append(&rows, "}");
+        last = job;
+    }
+    harpe_text text = {0};
+    harpe_text_printf(&text, "%zu %zu ", count, jobs->counts.jobs);
+    if (job && last)
+        harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
+    else
+        append(&text, "-\n");
+    if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
+    text.failed = text.failed || rows.failed;
+    harpe_text_free(&rows);
+    return finish(&text);
+}

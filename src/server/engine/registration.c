@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registers jobs and ranks. Each registration is decoded, compared with the known jobs and ranks,
+ * and stored. Then it takes effect and is answered. A second registration with the same data is a
+ * retry. A second registration with other data is a conflict. If a job has a key, its first rank
+ * registers the job, and the other ranks find the job by the key. */
+#include "server/engine/registration.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "server/engine/dumps.h"
+#include "server/engine/ends.h"
+#include "server/engine/held_requests.h"
+#include "server/engine/job.h"
+#include "server/engine/job_ranks.h"
+#include "server/engine/job_table.h"
+#include "server/engine/job_times.h"
+#include "server/engine/marked_jobs.h"
+#include "server/engine/operation.h"
+#include "server/engine/replies.h"
+
+/* The longest metadata that is accepted. Clients normally send one or two lines. */
+enum { METADATA_BYTES = 65536 };
+
+typedef struct job_registration {
+    harpe_operation operation;
+    harpe_job_info info; /* of the body; written by the worker */
+} job_registration;
+
+typedef struct rank_registration {
+    harpe_operation operation;
+    harpe_rank_info info; /* of the body; written by the worker */
+} rank_registration;
+
+/* ---- Jobs ------------------------------------------------------------------------------------ */
+
+static harpe_call *end_operation(harpe_operation *operation) {
+    harpe_call *call = harpe_operation_take_call(operation);
+    harpe_operation_end(operation);
+    return call;
+}
+
+static void reply_id(harpe_call *call, const harpe_job *job) {
+    json_t *id = json_string(job->id);
+    char *body = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+    json_decref(id);
+    harpe_reply(call, 200, body, body ? strlen(body) : 0, -1);
+}
+
+/* Warns if a job has more ranks than the server can have connections. A round begins when all ranks
+ * wait for it, and each of them needs a connection. Servers that share a store also share these
+ * connections, so there is no warning for them. */
+static void tell_too_many(const harpe_job *job) {
+    const harpe_jobs_options *options = &job->jobs->options;
+    if (options->connections == 0 || job->info.world_size <= options->connections) return;
+    if (harpe_store_is_shared(options->store)) return;
+    harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
+                   "%s: has %d ranks, but this server accepts only %d connections at once: not all "
+                   "ranks can wait for their schedules, so no round begins; raise max_connections "
+                   "and the limit of open files (ulimit -Hn), or start several servers on one "
+                   "PostgreSQL",
+                   job->id, job->info.world_size, options->connections);
+}
+
+static void job_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_jobs *jobs = operation->jobs;
+    harpe_job *job = operation->job;
+    job->registration = NULL;
+    if (status != HARPE_OK) {
+        harpe_job_table_remove(&jobs->table, job);
+        jobs->counts.jobs--;
+        operation->job = NULL;
+        harpe_job_free(job);
+        harpe_reply_not_stored(end_operation(operation), error);
+        return;
+    }
+    job->is_stored = true;
+    harpe_job_changed(job);
+    jobs->counts.registered_jobs++;
+    harpe_log_line(&jobs->options.log, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id,
+                   job->info.world_size);
+    tell_too_many(job);
+    reply_id(end_operation(operation), job);
+}
+
+/* Returns true if the registration has the key of an existing job. This is the case for the job's
+ * other ranks and for retries. Returns false for a new job. A job is also new if its key belongs to
+ * an ended job with other degrees. */
+static bool job_is_known(harpe_operation *operation, const harpe_job_info *info) {
+    const harpe_job *job =
+        info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
+    if (!job) return false;
+    if (job->registration || job->eviction) {
+        harpe_operation_wait_for(operation, job->registration ? job->registration : job->eviction);
+        return true;
+    }
+    bool has_same_shape = info->pp_degree == job->info.pp_degree &&
+                          info->dp_degree == job->info.dp_degree &&
+                          info->tp_degree == job->info.tp_degree;
+    if (!has_same_shape && harpe_job_has_ended(job)) return false;
+    if (has_same_shape) {
+        reply_id(end_operation(operation), job);
+    } else {
+        harpe_reply_detail(end_operation(operation), 409,
+                           "the job of this job_key, %s, has other degrees: evict it or choose "
+                           "another key",
+                           job->id);
+    }
+    return true;
+}
+
+/* Returns an id that no job in the table has. The table includes jobs that are being registered and
+ * the latest evicted jobs. */
+static char *unused_id(const harpe_jobs *jobs, const harpe_job_info *info, int64_t now_s) {
+    const char *scheduler = harpe_scheduler_kind_name(jobs->options.scheduler);
+    for (int repetition = 1;; repetition++) {
+        char *id = harpe_job_id_make(info, scheduler, (time_t)now_s, repetition);
+        if (!id || !harpe_job_table_find(&jobs->table, id)) return id;
+        free(id);
+    }
+}
+
+static harpe_job *add_job(harpe_jobs *jobs, harpe_job_info *info) {
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    char *id = unused_id(jobs, info, now_s);
+    harpe_job *job = id ? harpe_job_new(jobs, id, info) : NULL;
+    if (!job) {
+        free(id);
+        return NULL;
+    }
+    job->registered_s = job->seen_s = now_s;
+    job->last_request_s = job->stored_last_request_s = harpe_jobs_uptime_s(jobs);
+    job->has_sent_request = true;
+    if (harpe_job_table_add(&jobs->table, job)) return job;
+    harpe_job_free(job);
+    return NULL;
+}
+
+/* Returns the job's record for the store. The record contains the name of the scheduler, because
+ * another scheduler cannot read its state. */
+static char *record_of_job(const harpe_jobs *jobs, const harpe_job *job) {
+    const harpe_job_info *info = &job->info;
+    json_t *record =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s?, s:s}", "job_id", "", "pp_degree",
+                  info->pp_degree, "dp_degree", info->dp_degree, "tp_degree", info->tp_degree,
+                  "world_size", info->world_size, "job_metadata", info->job_metadata, "job_key",
+                  info->job_key, "scheduler", harpe_scheduler_kind_name(jobs->options.scheduler));
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
+    json_decref(record);
+    return text;
+}
+
+static bool job_is_within_limits(harpe_jobs *jobs, harpe_operation *operation,
+                                 const harpe_job_info *info) {
+    const harpe_settings *settings = jobs->options.settings;
+    if (info->job_metadata && strlen(info->job_metadata) > METADATA_BYTES) {
+        harpe_problems_add_limit(&operation->problems, json_pack("[s,s]", "body", "job_metadata"),
+                                 "value_error.any_str.max_length",
+                                 "ensure this value has at most 65536 bytes", METADATA_BYTES);
+        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
+        return false;
+    }
+    if (info->world_size > settings->max_ranks_per_job) {
+        harpe_problems_add_limit(
+            &operation->problems, json_pack("[s,s]", "body", "world_size"),
+            "value_error.number.not_le",
+            "more ranks than this server accepts in one job (max_ranks_per_job)",
+            settings->max_ranks_per_job);
+        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
+        return false;
+    }
+    if (jobs->counts.jobs >= (size_t)settings->max_jobs) {
+        harpe_reply_detail(harpe_operation_take_call(operation), 429,
+                           "this server accepts at most %lld jobs (max_jobs): evict one or wait",
+                           (long long)settings->max_jobs);
+        return false;
+    }
+    return true;
+}
+
+static void decode_job(void *user) {
+    job_registration *self = user;
+    harpe_operation *operation = &self->operation;
+    operation->is_decoded = harpe_job_info_decode(operation->body, operation->length, &self->info,
+                                                  &operation->problems);
+}
+
+static void job_is_decoded(void *user) {
+    job_registration *self = user;
+    harpe_operation *operation = &self->operation;
+    harpe_jobs *jobs = operation->jobs;
+    harpe_job_info *info = &self->info;
+    if (harpe_operation_is_void(operation)) return;
+    if (!operation->is_decoded) {
+        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
+        harpe_operation_end(operation);
+        return;
+    }
+    if (job_is_known(operation, info)) return;
+    if (!job_is_within_limits(jobs, operation, info)) {
+        harpe_operation_end(operation);
+        return;
+    }
+    harpe_job *job = add_job(jobs, info);
+    free(operation->body);
+    operation->body = job ? record_of_job(jobs, job) : NULL;
+    if (!operation->body) {
+        if (job) harpe_job_table_remove(&jobs->table, job);
+        if (job) harpe_job_free(job);
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    jobs->counts.jobs++;
+    job->registration = operation;
+    operation->job = job;
+    job->operations++;
+    operation->change.number = job->registered_s;
+    operation->change.round = job->last_request_s;
+    operation->change.text = operation->body;
+    operation->change.length = strlen(operation->body);
+    harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);
+}
+
+static void free_job_registration(harpe_operation *operation) {
+    harpe_job_info_free(&((job_registration *)operation)->info);
+}
+
+void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
+    job_registration *self =
+        harpe_operation_new_kind(jobs, NULL, call, sizeof *self, free_job_registration);
+    if (self) harpe_operation_decode(&self->operation, decode_job, job_is_decoded);
+}
+
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+
+static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    rank_registration *self = user;
+    harpe_operation *operation = &self->operation;
+    harpe_job *job = operation->job;
+    const harpe_rank_info *info = &self->info;
+    harpe_rank *slot = harpe_job_rank(job, info->rank);
+    slot->operation = NULL;
+    harpe_call *call = harpe_operation_take_call(operation);
+    if (status != HARPE_OK) {
+        harpe_job_rank(job, (int)harpe_job_coordinate(job, info))->taken_by = 0;
+        harpe_operation_end(operation);
+        harpe_reply_not_stored(call, error);
+        return;
+    }
+    slot->info = self->info;
+    self->info = (harpe_rank_info){0};
+    slot->is_registered = true;
+    job->registered++;
+    harpe_job_keep_held(job, slot->info.rank);
+    harpe_job_changed(job);
+    job->jobs->counts.ranks++;
+    job->jobs->counts.registered_ranks++;
+    harpe_reply_null(call, -1);
+    harpe_operation_end(operation);
+    if (job->registered == job->info.world_size) harpe_dump_ranks(job);
+}
+
+/* Returns the rank that has the coordinates of `rank`; -1: no rank has them. */
+static int rank_at_place(const harpe_job *job, const harpe_rank_info *rank) {
+    const harpe_rank *place = harpe_job_rank(job, (int)harpe_job_coordinate(job, rank));
+    return place ? place->taken_by - 1 : -1;
+}
+
+/* Lets the rank get the current schedule again. A process that registers while the job runs is new
+ * or was restarted, so it does not have the schedule. */
+static void let_ask_again(harpe_job *job, int rank) {
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    slot->may_ask_again = job->round >= 0 && !slot->has_reported;
+}
+
+/* If nothing must be stored for the registration, answers it and returns true. Returns false for a
+ * new rank with free coordinates, and for a rank that registers again after its end. */
+static bool rank_is_answered(rank_registration *self) {
+    harpe_operation *operation = &self->operation;
+    harpe_job *job = operation->job;
+    const harpe_rank_info *info = &self->info;
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    int other = rank_at_place(job, info);
+    if (slot && slot->is_registered) {
+        bool is_retry = harpe_rank_info_equal(info, &slot->info);
+        if (is_retry && slot->has_ended) return false;
+        harpe_call *call = harpe_operation_take_call(operation);
+        if (is_retry) {
+            let_ask_again(job, info->rank);
+            harpe_reply_null(call, -1);
+        } else {
+            harpe_reply_detail(call, 409, "rank %d is registered with other data", info->rank);
+        }
+        return true;
+    }
+    if (other < 0) return false;
+    harpe_reply_detail(harpe_operation_take_call(operation), 409,
+                       "the place dp_rank %d, pp_rank %d, tp_rank %d is taken by rank %d",
+                       info->dp_rank, info->pp_rank, info->tp_rank, other);
+    return true;
+}
+
+/* Returns the operation that is storing this rank, or a rank with the same coordinates. The
+ * registration must wait for it. Returns NULL if there is no such operation. */
+static harpe_operation *rank_in_the_way(const rank_registration *self) {
+    const harpe_job *job = self->operation.job;
+    const harpe_rank_info *info = &self->info;
+    const harpe_rank *slot = harpe_job_rank(job, info->rank);
+    if (slot && slot->operation) return slot->operation;
+    int other = rank_at_place(job, info);
+    slot = other >= 0 ? harpe_job_rank(job, other) : NULL;
+    return slot && !slot->is_registered ? slot->operation : NULL;
+}
+
+static void rank_is_decoded(void *user) {
+    rank_registration *self = user;
+    harpe_operation *operation = &self->operation;
+    harpe_job *job = operation->job;
+    harpe_rank_info *info = &self->info;
+    if (harpe_operation_is_void(operation)) return;
+    if (!operation->is_decoded || !harpe_rank_info_fits(info, &job->info, &operation->problems)) {
+        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
+        harpe_operation_end(operation);
+        return;
+    }
+    harpe_operation *other = rank_in_the_way(self);
+    if (other) {
+        harpe_operation_wait_for(operation, other);
+        return;
+    }
+    if (rank_is_answered(self)) {
+        harpe_operation_end(operation);
+        return;
+    }
+    harpe_rank *slot = harpe_job_make_rank(job, info->rank);
+    harpe_rank *place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, info));
+    if (!slot || !place) {
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    if (slot->has_ended) {
+        let_ask_again(job, info->rank);
+        harpe_rank_register_again(operation, info->rank);
+        return;
+    }
+    slot->operation = operation;
+    place->taken_by = info->rank + 1;
+    operation->change.rank = info->rank;
+    operation->change.text = operation->body;
+    operation->change.length = operation->length;
+    harpe_operation_store(operation, HARPE_CHANGE_RANK, rank_is_stored);
+}
+
+static void decode_rank(void *user) {
+    rank_registration *self = user;
+    harpe_operation *operation = &self->operation;
+    operation->is_decoded = harpe_rank_info_decode(operation->body, operation->length, &self->info,
+                                                   &operation->problems);
+}
+
+static void free_rank_registration(harpe_operation *operation) {
+    harpe_rank_info_free(&((rank_registration *)operation)->info);
+}
+
+void harpe_register_rank(harpe_job *job, harpe_call *call) {
+    rank_registration *self =
+        harpe_operation_new_kind(job->jobs, job, call, sizeof *self, free_rank_registration);
+    if (self) harpe_operation_decode(&self->operation, decode_rank, rank_is_decoded);
+}

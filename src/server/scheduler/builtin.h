@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The schedulers that come with Harpe. Each scheduler has one file and one row in the list of
+ * scheduler_kind.c. All of them read their arguments with the functions declared here. */
+#ifndef HARPE_SERVER_SCHEDULER_BUILTIN_H
+#define HARPE_SERVER_SCHEDULER_BUILTIN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <harpe/scheduler.h>
+
+#include "server/scheduler/figures.h"
+#include "server/scheduler/scheduler_file.h"
+
+extern const harpe_scheduler_class harpe_point_solution; /* a plan file, one list per rank */
+extern const harpe_scheduler_class harpe_all_max_frequency;
+extern const harpe_scheduler_class harpe_highest_frequency;    /* the same, without arguments */
+extern const harpe_scheduler_class harpe_program_scheduler;    /* another program, JSON lines */
+extern const harpe_scheduler_class harpe_instruction_profiler; /* online: measures a profile */
+extern const harpe_scheduler_class harpe_perseus_scheduler;    /* online: measures, plans, learns */
+
+/* Writes the figures of an online scheduler's state (InstructionProfiler or Perseus), for people
+ * and for /metrics. */
+void harpe_perseus_figures(const void *state, harpe_figures *out);
+/* Implements harpe_scheduler_take_file for an online scheduler's state. */
+void harpe_perseus_take_file(void *state, harpe_scheduler_file *out);
+
+/* The harpe_scheduler_job that built-in schedulers get, with further members. Only the program
+ * scheduler uses these members. */
+typedef struct harpe_host_job {
+    harpe_scheduler_job base; /* the first member */
+    const char *command;
+    const char *what;   /* what the command runs, such as "scheduler program", for messages */
+    const char *name;   /* name of the program, the class or the file */
+    const char *job_id; /* also set with the 3D wrapper */
+    int timeout_s;
+    struct harpe_children *children; /* the list that its process is added to */
+} harpe_host_job;
+
+/* Returns true if the process has died or has not answered. Its state is then lost, and the
+ * scheduler must be made again. */
+bool harpe_program_is_lost(const void *state);
+bool harpe_program_is_running(const void *state);
+
+/* ---- Arguments ------------------------------------------------------------------------------- */
+
+/* One argument. All accepted arguments are in a list that ends with a NULL name. */
+typedef struct harpe_scheduler_argument {
+    const char *name;
+    bool is_text; /* otherwise a whole number from 1 to `maximum` */
+    bool is_optional;
+    int64_t maximum;
+} harpe_scheduler_argument;
+
+/* Parses `args_json`. Refuses arguments that are unknown, missing or of the wrong type; the message
+ * names them and `scheduler`. Free `*out` with json_decref. */
+harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_json,
+                                       const harpe_scheduler_argument *known, json_t **out,
+                                       harpe_error *error);
+
+/* Returns the N of a word "num_microbatches=N" in a job's metadata, or 0 if there is no such word.
+ * Blanks, commas, semicolons and plus signs end a word. Clients of Zeus have no other way to give
+ * the number of microbatches. */
+enum { HARPE_JOB_MICROBATCHES_MAX = 1000000 };
+int harpe_scheduler_job_microbatches(const harpe_job_info *job);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of a job: the energy that it used, its savings, and the plan that it runs. Plain
+ * data. A worker computes it together with the scheduler's state, and the loop shows it
+ * (job_view.c, metrics_jobs.c). */
+#ifndef HARPE_SERVER_SCHEDULER_FIGURES_H
+#define HARPE_SERVER_SCHEDULER_FIGURES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct harpe_figures {
+    /* Sums over all reported iterations; 0: none were reported. */
+    int64_t iterations;
+    double used_energy_j, used_time_s;
+    double power_w; /* of all ranks, in the last reported round; 0: not known */
+
+    /* Savings relative to the baseline. They are set only if a baseline was measured. Uncertainties
+     * are half-widths of 95 % confidence intervals; INFINITY: not known. */
+    bool has_savings;
+    double saved_energy_j, saved_energy_uncertainty_j, energy_baseline_j;
+    double lost_time_s, lost_time_uncertainty_s, time_baseline_s;
+
+    const char *phase; /* static; NULL: the scheduler has no phases */
+    int64_t plan;      /* number of the running plan, from 0, of `plan_count`; -1: none */
+    int64_t plan_count;
+    double plan_time_s, plan_energy_j; /* predicted for an iteration of this plan */
+} harpe_figures;
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls the planner, and chooses a plan according to the job requests. */
+#include "server/scheduler/perseus/online_plans.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* Times that differ by less are taken as equal, because additions and subtractions round them. */
+#define ROUNDING 1e-9
+
+static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe_problem *problem,
+                              harpe_error *error) {
+    if (harpe_problem_instruction_count(problem) == pipeline->instruction_count) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERNAL,
+                      "the planner sees %zu instructions where the schedule has %zu",
+                      harpe_problem_instruction_count(problem), pipeline->instruction_count);
+}
+
+harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
+                                    const harpe_profile *profile, double blocking_power_w,
+                                    int plan_count, double undisturbed_s, harpe_online_plans **out,
+                                    harpe_error *error) {
+    harpe_online_plans *plans = harpe_calloc(1, sizeof *plans);
+    if (!plans) return harpe_fail_memory(error);
+    harpe_problem_options options = {.blocking_power_w = &blocking_power_w,
+                                     .blocking_power_count = 1};
+    harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count};
+    harpe_status status =
+        harpe_problem_new(profile, pipeline->schedule, &options, &plans->problem, error);
+    if (status == HARPE_OK) status = check_fit(pipeline, plans->problem, error);
+    if (status == HARPE_OK)
+        status = harpe_plan_all_maximum(plans->problem, &plans->all_maximum, error);
+    if (status == HARPE_OK)
+        status = harpe_plan_set_new(plans->problem, &request, NULL, &plans->frontier, &plans->set,
+                                    error);
+    if (status != HARPE_OK) {
+        harpe_online_plans_free(plans);
+        return status;
+    }
+    plans->undisturbed_s =
+        undisturbed_s > 0 ? undisturbed_s : harpe_plan_set_at(plans->set, 0)->time_s;
+    *out = plans;
+    return HARPE_OK;
+}
+
+void harpe_online_plans_free(harpe_online_plans *plans) {
+    if (!plans) return;
+    harpe_plan_set_free(plans->set);
+    harpe_frontier_free(plans->frontier);
+    harpe_problem_free(plans->problem);
+    free(plans);
+}
+
+/* ---- Choosing -------------------------------------------------------------------------------- */
+
+/* Returns the time of an iteration that is `slowdown` times longer. The slowdown also applies to
+ * the time outside of the pipeline, which plans do not include. For this, the outside time is added
+ * first, and subtracted from the result. */
+static double stretched_s(double fastest_s, double slowdown, harpe_online_outside outside) {
+    return slowdown * (fastest_s + outside.time_s) - outside.time_s;
+}
+
+double harpe_online_straggler_time_s(const harpe_online_plans *plans,
+                                     const harpe_online_requests *requests,
+                                     harpe_online_outside outside) {
+    if (requests->slowdown > 0)
+        return stretched_s(plans->undisturbed_s, requests->slowdown, outside);
+    return requests->iteration_time_s > 0 ? requests->iteration_time_s - outside.time_s : 0;
+}
+
+bool harpe_online_plan_is_within(const harpe_plan *plan, double power_cap_w,
+                                 harpe_online_outside outside) {
+    return plan->energy_j + outside.energy_j <= power_cap_w * (plan->time_s + outside.time_s);
+}
+
+size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdown,
+                                 const harpe_online_requests *requests,
+                                 harpe_online_outside outside) {
+    size_t count = harpe_plan_set_count(plans->set), chosen = 0;
+    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
+    double allowed_s = requests->plan_time_s > 0 ? requests->plan_time_s - outside.time_s
+                                                 : stretched_s(fastest_s, slowdown, outside);
+    double straggler_s = harpe_online_straggler_time_s(plans, requests, outside);
+    if (straggler_s > allowed_s) allowed_s = straggler_s;
+    while (chosen + 1 < count &&
+           harpe_plan_set_at(plans->set, chosen + 1)->time_s <= allowed_s * (1 + ROUNDING))
+        chosen++;
+    if (!(requests->power_cap_w > 0)) return chosen;
+    while (chosen + 1 < count && !harpe_online_plan_is_within(harpe_plan_set_at(plans->set, chosen),
+                                                              requests->power_cap_w, outside))
+        chosen++;
+    return chosen;
+}

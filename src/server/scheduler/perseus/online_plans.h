@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plans that an online job may run: the planner's frontier for the measured profile, and the
+ * choice among the plans that job requests permit. They are made on a worker, and do not change
+ * afterwards. */
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_ONLINE_PLANS_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_ONLINE_PLANS_H
+
+#include <harpe/plan.h>
+
+#include "server/scheduler/perseus/online_pipeline.h"
+
+typedef struct harpe_online_plans {
+    harpe_problem *problem;
+    harpe_frontier *frontier;
+    harpe_plan_set *set; /* fastest (T_min) first */
+    harpe_plan all_maximum;
+    double undisturbed_s; /* lowest T_min of all sweeps; corrections for drift do not change it */
+} harpe_online_plans;
+
+/* Makes plans. `blocking_power_w` is the blocking power of one GPU. The profile has the number of
+ * GPUs of each stage. `undisturbed_s` is 0 if the profile comes directly from the sweep. Returns
+ * HARPE_INTERNAL if profile and pipeline do not belong together. Free the plans with
+ * harpe_online_plans_free. */
+harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
+                                    const harpe_profile *profile, double blocking_power_w,
+                                    int plan_count, double undisturbed_s, harpe_online_plans **out,
+                                    harpe_error *error);
+void harpe_online_plans_free(harpe_online_plans *plans);
+
+/* The job requests; 0: none. */
+typedef struct harpe_online_requests {
+    double slowdown, iteration_time_s; /* a straggler: at most one of the two is set */
+    double plan_time_s;
+    double power_cap_w;
+} harpe_online_requests;
+
+/* The time and energy of a measured iteration outside of the pipeline (optimizer step, all-reduce).
+ * Both are 0 or more. */
+typedef struct harpe_online_outside {
+    double time_s, energy_j;
+} harpe_online_outside;
+
+/* Returns the iteration time that a straggler allows, or 0 without a straggler. Like the times of
+ * plans, it does not include `outside`. A slowdown is relative to undisturbed_s and not to a newer
+ * T_min, because the straggler may have caused the change since then. */
+double harpe_online_straggler_time_s(const harpe_online_plans *plans,
+                                     const harpe_online_requests *requests,
+                                     harpe_online_outside outside);
+
+/* Chooses a plan. The time limit is the time of the requested plan, or `slowdown` times T_min
+ * without such a request. If the straggler's time is longer, that is the limit. The search begins
+ * with the slowest plan within the limit, or with the fastest plan if no plan is within the limit.
+ * From there, it continues with slower plans, and ends at the first plan whose power is within the
+ * cap. If there is no such plan, the result is the slowest plan. */
+size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdown,
+                                 const harpe_online_requests *requests,
+                                 harpe_online_outside outside);
+/* Returns true if the average power of the whole job with this plan is within the cap. */
+bool harpe_online_plan_is_within(const harpe_plan *plan, double power_cap_w,
+                                 harpe_online_outside outside);
+
+#endif

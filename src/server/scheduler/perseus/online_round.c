@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computes one number for each measured quantity from a round's results. If a rank ran an
+ * instruction in an iteration more or less often than its schedule says (an evaluation step, a list
+ * that was cut short), the iteration does not count for that instruction. */
+#include "server/scheduler/perseus/online_round.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/scheduler/perseus/savings.h"
+
+/* Bounds of a profile's rows. */
+#define TIME_MIN_S 1e-9
+#define TIME_MAX_S 1e6
+#define ENERGY_MIN_J 1e-12
+#define ENERGY_MAX_J 1e9
+
+enum { MEDIAN_OF_AT_LEAST = 3 };
+
+typedef struct reading {
+    const harpe_online_pipeline *pipeline;
+    harpe_online_round *round;
+    double *scratch; /* has one element for each iteration of the longest list */
+    bool tells_waiting, tells_time, tells_energy;
+} reading;
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Returns the median, or the mean of few values; 0 if there are none. Sorts the values. */
+static double typical(double *values, size_t count) {
+    if (count == 0) return 0;
+    if (count >= MEDIAN_OF_AT_LEAST) {
+        qsort(values, count, sizeof *values, compare_doubles);
+        return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
+    }
+    return count == 1 ? values[0] : 0.5 * (values[0] + values[1]);
+}
+
+static double typical_of_list(const double *values, size_t count, double maximum, double *scratch) {
+    size_t good = 0;
+    for (size_t i = 0; i < count; i++)
+        if (values[i] > 0 && values[i] <= maximum) scratch[good++] = values[i];
+    return typical(scratch, good);
+}
+
+/* Returns the sum of the values of `entry` (-1: of all entries) in an iteration, or -1 if a value
+ * is invalid. */
+static double sum_of_runs(const double *values, size_t count, const int *entry_of_run, int entry) {
+    double sum = 0;
+    for (size_t k = 0; k < count; k++) {
+        if (entry >= 0 && entry_of_run[k] != entry) continue;
+        if (!(values[k] >= 0 && values[k] <= ENERGY_MAX_J)) return -1;
+        sum += values[k];
+    }
+    return sum;
+}
+
+/* Returns the typical value of one run of `entry`, or 0. */
+static double typical_run(const harpe_breakdown *breakdown, const harpe_online_name *name,
+                          const harpe_online_entry *shape, int entry, double minimum,
+                          double maximum, double *scratch) {
+    size_t good = 0;
+    for (size_t i = 0; i < breakdown->iteration_count; i++) {
+        if (breakdown->counts[i] != name->run_count) continue;
+        double sum = sum_of_runs(breakdown->values + breakdown->offsets[i], name->run_count,
+                                 name->entry_of_run, entry);
+        double mean = sum / (double)shape->run_count;
+        if (mean >= minimum && mean <= maximum) scratch[good++] = mean;
+    }
+    return typical(scratch, good);
+}
+
+/* Returns the typical sum of all runs of a name in an iteration, or 0. */
+static double typical_total(const harpe_breakdown *breakdown, double *scratch) {
+    size_t good = 0;
+    for (size_t i = 0; i < breakdown->iteration_count; i++) {
+        double sum =
+            sum_of_runs(breakdown->values + breakdown->offsets[i], breakdown->counts[i], NULL, -1);
+        if (sum > 0) scratch[good++] = sum;
+    }
+    return typical(scratch, good);
+}
+
+/* ---- What is missing ------------------------------------------------------------------------- */
+
+static void tell_problem(harpe_online_round *round, int rank, const char *what,
+                         const harpe_online_name *name, const harpe_breakdown *breakdown) {
+    size_t runs = 0;
+    for (size_t i = 0; breakdown && i < breakdown->iteration_count && runs == 0; i++)
+        runs = breakdown->counts[i];
+    if (runs > 0 && runs != name->run_count) round->ran_other_steps = true;
+    if (round->problem[0]) return;
+    if (runs == 0) {
+        (void)snprintf(round->problem, sizeof round->problem, "rank %d reported no %s of '%.64s'",
+                       rank, what, name->instruction);
+    } else if (runs != name->run_count) {
+        (void)snprintf(round->problem, sizeof round->problem,
+                       "rank %d ran '%.64s' %zu times in an iteration, but the schedule has it %zu "
+                       "times (check num_microbatches and schedule)",
+                       rank, name->instruction, runs, name->run_count);
+    } else {
+        (void)snprintf(round->problem, sizeof round->problem,
+                       "rank %d's %s of '%.64s' is zero or out of range", rank, what,
+                       name->instruction);
+    }
+}
+
+/* ---- One rank -------------------------------------------------------------------------------- */
+
+static const harpe_breakdown *find(const harpe_breakdown *list, size_t count,
+                                   const char *instruction) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i].instruction, instruction) == 0) return &list[i];
+    return NULL;
+}
+
+/* Returns the typical time and energy of one run of `entry` on one rank. Both are 0 if there is no
+ * run. */
+static harpe_online_mean typical_entry(const harpe_profiling_result *result,
+                                       const harpe_online_name *name,
+                                       const harpe_online_entry *shape, int entry,
+                                       double *scratch) {
+    const harpe_breakdown *times =
+        find(result->time_breakdown, result->time_breakdown_count, name->instruction);
+    const harpe_breakdown *energies =
+        find(result->energy_breakdown, result->energy_breakdown_count, name->instruction);
+    harpe_online_mean mean = {0, 0};
+    if (times)
+        mean.time_s = typical_run(times, name, shape, entry, TIME_MIN_S, TIME_MAX_S, scratch);
+    if (energies)
+        mean.energy_j =
+            typical_run(energies, name, shape, entry, ENERGY_MIN_J, ENERGY_MAX_J, scratch);
+    return mean;
+}
+
+/* Adds a rank's value to the mean of an entry. The entry is measured only if all ranks of the stage
+ * have measured it. A negative `energy_j` marks an entry that is not measured. */
+static bool add_entry(harpe_online_mean *mean, harpe_online_mean own) {
+    if (own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0) {
+        if (own.time_s > mean->time_s) mean->time_s = own.time_s;
+        mean->energy_j += own.energy_j;
+        return true;
+    }
+    mean->energy_j = -1;
+    return false;
+}
+
+static void read_entry(reading *self, const harpe_profiling_result *result,
+                       const harpe_online_name *name, int entry) {
+    harpe_online_mean own =
+        typical_entry(result, name, &self->pipeline->entries[entry], entry, self->scratch);
+    if (add_entry(&self->round->entries[entry], own)) return;
+    if (!(own.time_s > 0)) {
+        tell_problem(self->round, result->rank, "time", name,
+                     find(result->time_breakdown, result->time_breakdown_count, name->instruction));
+    } else if (!(own.energy_j > 0)) {
+        tell_problem(
+            self->round, result->rank, "energy", name,
+            find(result->energy_breakdown, result->energy_breakdown_count, name->instruction));
+    }
+}
+
+/* Reads the waiting time and energy: the time and energy of an iteration minus all values of the
+ * breakdowns. This includes instructions that the schedule does not have. */
+static void read_waiting(reading *self, const harpe_profiling_result *result, double time_s,
+                         double energy_j) {
+    self->tells_waiting = self->tells_waiting && time_s > 0 && energy_j > 0 &&
+                          result->time_breakdown_count == result->energy_breakdown_count;
+    for (size_t b = 0; b < result->time_breakdown_count && self->tells_waiting; b++) {
+        const harpe_breakdown *times = &result->time_breakdown[b];
+        const harpe_breakdown *energies =
+            find(result->energy_breakdown, result->energy_breakdown_count, times->instruction);
+        self->tells_waiting = energies != NULL;
+        if (!energies) return;
+        time_s -= typical_total(times, self->scratch);
+        energy_j -= typical_total(energies, self->scratch);
+    }
+    self->round->waiting_time_s += time_s;
+    self->round->waiting_energy_j += energy_j;
+}
+
+static void read_rank(reading *self, const harpe_profiling_result *result, int pipeline_rank) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_round *round = self->round;
+    for (size_t n = pipeline->name_offset[pipeline_rank];
+         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
+        const harpe_online_name *name = &pipeline->names[n];
+        for (int e = name->first_entry; e < name->first_entry + name->entry_count; e++)
+            read_entry(self, result, name, e);
+    }
+    double time_s = typical_of_list(result->iteration_time_s, result->iteration_time_count,
+                                    TIME_MAX_S, self->scratch);
+    double energy_j = typical_of_list(result->iteration_energy_j, result->iteration_energy_count,
+                                      ENERGY_MAX_J, self->scratch);
+    self->tells_time = self->tells_time && time_s > 0;
+    self->tells_energy = self->tells_energy && energy_j > 0;
+    if (time_s > round->iteration_time_s) round->iteration_time_s = time_s;
+    round->iteration_energy_j += energy_j;
+    if (result->iteration_time_count > round->iterations)
+        round->iterations = result->iteration_time_count;
+    read_waiting(self, result, time_s, energy_j);
+}
+
+/* ---- The round ------------------------------------------------------------------------------- */
+
+static size_t longest_list(const harpe_profiling_result *results, size_t count) {
+    size_t longest = 0;
+    for (size_t r = 0; r < count; r++) {
+        const harpe_profiling_result *result = &results[r];
+        size_t own = result->iteration_time_count > result->iteration_energy_count
+                         ? result->iteration_time_count
+                         : result->iteration_energy_count;
+        for (size_t b = 0; b < result->time_breakdown_count; b++)
+            if (result->time_breakdown[b].iteration_count > own)
+                own = result->time_breakdown[b].iteration_count;
+        for (size_t b = 0; b < result->energy_breakdown_count; b++)
+            if (result->energy_breakdown[b].iteration_count > own)
+                own = result->energy_breakdown[b].iteration_count;
+        if (own > longest) longest = own;
+    }
+    return longest;
+}
+
+/* Reads the standard deviation of the iterations, with the values of all ranks combined, if all
+ * ranks report the same number of iterations. */
+static void read_spread(harpe_online_round *round, const harpe_profiling_result *results,
+                        size_t count, double *scratch, double *energies_j) {
+    size_t iterations = count > 0 ? results[0].iteration_time_count : 0;
+    bool is_even = true;
+    for (size_t r = 0; r < count; r++)
+        is_even = is_even && results[r].iteration_time_count == iterations &&
+                  results[r].iteration_energy_count == iterations;
+    if (!is_even) return;
+    for (size_t i = 0; i < iterations; i++) {
+        scratch[i] = energies_j[i] = 0;
+        for (size_t r = 0; r < count; r++) {
+            if (results[r].iteration_time_s[i] > scratch[i])
+                scratch[i] = results[r].iteration_time_s[i];
+            energies_j[i] += results[r].iteration_energy_j[i];
+        }
+    }
+    round->spread_iterations = iterations;
+    round->time_spread_s = harpe_robust_spread(scratch, iterations);
+    round->energy_spread_j = harpe_robust_spread(energies_j, iterations);
+}
+
+static double sum_of_list(const double *values, size_t count, double maximum) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        if (values[i] > 0 && values[i] <= maximum) sum += values[i];
+    return sum;
+}
+
+static void read_totals(harpe_online_round *round, const harpe_profiling_result *result) {
+    double time_s = sum_of_list(result->iteration_time_s, result->iteration_time_count, TIME_MAX_S);
+    if (time_s > round->total_time_s) round->total_time_s = time_s;
+    round->total_energy_j +=
+        sum_of_list(result->iteration_energy_j, result->iteration_energy_count, ENERGY_MAX_J);
+}
+
+/* Keeps entries within a profile's bounds, and sets all others to 0. */
+static void settle(reading *self) {
+    harpe_online_round *round = self->round;
+    for (size_t e = 0; e < self->pipeline->entry_count; e++) {
+        harpe_online_mean *mean = &round->entries[e];
+        bool is_good = mean->time_s > 0 && mean->energy_j > 0 && mean->energy_j <= ENERGY_MAX_J;
+        if (!is_good) *mean = (harpe_online_mean){0, 0};
+        if (!is_good && !round->problem[0])
+            (void)snprintf(round->problem, sizeof round->problem,
+                           "stage %d has no usable time and energy of '%.64s'",
+                           self->pipeline->entries[e].stage,
+                           self->pipeline->entries[e].instruction);
+    }
+    if (!self->tells_time) round->iteration_time_s = 0;
+    if (!self->tells_energy) round->iteration_energy_j = 0;
+    if (!self->tells_waiting) round->waiting_time_s = round->waiting_energy_j = 0;
+}
+
+harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
+                                     const harpe_rank_info *ranks,
+                                     const harpe_profiling_result *results, size_t count,
+                                     harpe_online_round *out, harpe_error *error) {
+    harpe_online_round round = {.entries =
+                                    harpe_calloc(pipeline->entry_count, sizeof *round.entries)};
+    size_t longest = longest_list(results, count);
+    double *scratch = harpe_calloc(2 * longest + 1, sizeof *scratch);
+    if (!round.entries || !scratch) {
+        free(round.entries);
+        free(scratch);
+        return harpe_fail_memory(error);
+    }
+    reading self = {pipeline, &round, scratch, true, true, true};
+    for (size_t r = 0; r < count; r++)
+        read_rank(&self, &results[r], ranks[r].pp_rank);
+    settle(&self);
+    for (size_t r = 0; r < count; r++)
+        read_totals(&round, &results[r]);
+    read_spread(&round, results, count, scratch, scratch + longest);
+    free(scratch);
+    *out = round;
+    return HARPE_OK;
+}
+
+/* ---- Runs at the highest clock --------------------------------------------------------------- */
+
+/* Fills in entry_of_run of a name on its rank. The value is -1 for runs that are not used. */
+static void choose_runs(const harpe_online_pipeline *pipeline, int pipeline_rank,
+                        const harpe_online_name *name, const int *frequency_mhz, int highest_mhz,
+                        int *entry_of_run) {
+    size_t first = pipeline->rank_offset[pipeline_rank];
+    size_t end = pipeline->rank_offset[pipeline_rank + 1];
+    size_t run = 0;
+    for (size_t i = first; i < end && run < name->run_count; i++) {
+        int entry = pipeline->entry_of[i];
+        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
+        size_t before = i == first ? end - 1 : i - 1;
+        bool is_wanted = frequency_mhz[i] == highest_mhz && frequency_mhz[before] == highest_mhz;
+        entry_of_run[run++] = is_wanted ? entry : -1;
+    }
+}
+
+static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_rank,
+                         const harpe_profiling_result *result, const int *frequency_mhz,
+                         int highest_mhz, harpe_online_mean *entries, int *entry_of_run,
+                         double *scratch) {
+    for (size_t n = pipeline->name_offset[pipeline_rank];
+         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
+        harpe_online_name name = pipeline->names[n];
+        choose_runs(pipeline, pipeline_rank, &name, frequency_mhz, highest_mhz, entry_of_run);
+        name.entry_of_run = entry_of_run;
+        for (int e = name.first_entry; e < name.first_entry + name.entry_count; e++) {
+            harpe_online_entry shape = pipeline->entries[e];
+            shape.run_count = 0;
+            for (size_t k = 0; k < name.run_count; k++)
+                shape.run_count += entry_of_run[k] == e;
+            harpe_online_mean own = {0, 0};
+            if (shape.run_count > 0) own = typical_entry(result, &name, &shape, e, scratch);
+            (void)add_entry(&entries[e], own);
+        }
+    }
+}
+
+harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
+                                             const harpe_rank_info *ranks,
+                                             const harpe_profiling_result *results, size_t count,
+                                             const int *frequency_mhz, int highest_mhz,
+                                             harpe_online_mean *entries, harpe_error *error) {
+    double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
+    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
+    harpe_status status = scratch && entry_of_run ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t r = 0; r < count && status == HARPE_OK; r++)
+        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz, highest_mhz, entries,
+                     entry_of_run, scratch);
+    for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
+        if (!(entries[e].energy_j > 0)) entries[e] = (harpe_online_mean){0, 0};
+    free(scratch);
+    free(entry_of_run);
+    return status;
+}
+
+/* ---- Freeing --------------------------------------------------------------------------------- */
+
+void harpe_online_round_free(harpe_online_round *round) {
+    free(round->entries);
+    *round = (harpe_online_round){0};
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Perseus optimizes a job without an existing profile. It runs the sweep, computes plans from the
+ * measurements, hands out a plan, and compares later measurements with this plan. A job request
+ * makes it choose another plan. Each round of results is one step:
+ *
+ * phase     schedule                          next phase
+ * COUNT     empty: highest clocks             microbatches are counted -> SWEEP
+ * SWEEP     the sweep's frequency, then the   planned -> PLAN; no plan is possible -> HOLD
+ *           highest for one round
+ * PLAN      the plan that requests choose     drift too large to correct, or other steps -> SWEEP
+ * HOLD      highest frequencies               none
+ *
+ * All of this code runs on a worker, and so does the planner. The planner runs after the results of
+ * the round that follows the sweep. Planning may take long, and the ranks continue with their last
+ * schedule meanwhile. This is the reason for the round after the sweep: its schedule has the
+ * highest frequency, while the sweep's lowest frequency would slow the job down. The function
+ * `next` changes only the number of the running plan, so it can be called again after a job
+ * request. */
+#include "server/scheduler/perseus/perseus.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "server/scheduler/builtin.h"
+
+enum { MISSES_MAX = 3 };
+
+/* ---- Shared ---------------------------------------------------------------------------------- */
+
+void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
+    char prefix[208];
+    (void)snprintf(prefix, sizeof prefix, "%.200s: ", self->job->job->job_id);
+    va_list arguments;
+    va_start(arguments, format);
+    harpe_log_prefixed_line(&self->job->log, level, prefix, format, arguments);
+    va_end(arguments);
+}
+
+harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
+    return (harpe_online_outside){self->outside_time_s > 0 ? self->outside_time_s : 0,
+                                  self->outside_energy_j > 0 ? self->outside_energy_j : 0};
+}
+
+int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
+    return self->job->job->dp_degree * self->job->job->tp_degree;
+}
+
+/* ---- Making it ------------------------------------------------------------------------------- */
+
+harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
+                                     harpe_error *error) {
+    const harpe_scheduler_job *job = self->job;
+    return harpe_sweep_new(self->pipeline, job->ranks, job->job->world_size,
+                           self->args.frequency_stride, self->args.rises_to_stop, out, error);
+}
+
+harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
+    return self->sweep_again ? self->sweep_again : self->sweep;
+}
+
+harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error) {
+    harpe_status status =
+        harpe_online_pipeline_new(self->args.schedule, self->args.schedule_csv,
+                                  self->job->job->pp_degree, microbatches, &self->pipeline, error);
+    if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
+    if (status == HARPE_OK) self->phase = HARPE_PERSEUS_SWEEP;
+    return status;
+}
+
+static void free_learnt(harpe_perseus *self) {
+    harpe_perseus_forget_seen(self);
+    harpe_online_plans_free(self->plans);
+    harpe_sweep_free(self->sweep_again);
+    harpe_sweep_free(self->sweep);
+    harpe_online_pipeline_free(self->pipeline);
+}
+
+void harpe_perseus_destroy(void *state) {
+    harpe_perseus *self = state;
+    free_learnt(self);
+    harpe_scheduler_file_free(&self->file);
+    harpe_perseus_args_free(&self->args);
+    free(self);
+}
+
+harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *name,
+                                  bool makes_plans, void **state, harpe_error *error) {
+    harpe_perseus *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    self->job = job;
+    self->name = name;
+    self->makes_plans = makes_plans;
+    self->scaled.since_round = -1;
+    harpe_status status =
+        harpe_perseus_args_read(name, makes_plans, job->args_json, &self->args, error);
+    if (status == HARPE_OK && !makes_plans && !self->args.profile_path && !job->directory)
+        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                            "%s has no file to write: set its argument profile_path, or dump_data",
+                            name);
+    int told = harpe_scheduler_job_microbatches(job->job);
+    if (status == HARPE_OK && told > 0) self->args.num_microbatches = told;
+    if (status == HARPE_OK && (self->args.num_microbatches > 0 || self->args.schedule_csv))
+        status = harpe_perseus_begin_sweep(self, self->args.num_microbatches, error);
+    else if (status == HARPE_OK)
+        status = harpe_online_can_count(self->args.schedule, job->job->pp_degree, error);
+    if (status != HARPE_OK) {
+        harpe_perseus_destroy(self);
+        return status;
+    }
+    *state = self;
+    return HARPE_OK;
+}
+
+/* ---- Schedules ------------------------------------------------------------------------------- */
+
+static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info *rank,
+                               const int *plan_mhz, harpe_schedule_writer *writer,
+                               harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    size_t end = pipeline->rank_offset[rank->pp_rank + 1];
+    for (size_t i = pipeline->rank_offset[rank->pp_rank]; i < end; i++) {
+        int entry = pipeline->entry_of[i];
+        int mhz = plan_mhz ? plan_mhz[i] : harpe_sweep_frequency_mhz(sweep, entry);
+        harpe_status status =
+            writer->add(writer, rank->rank, pipeline->entries[entry].instruction, mhz, error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+    harpe_perseus *self = state;
+    const int *plan_mhz = NULL;
+    if (self->phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
+    if (self->phase == HARPE_PERSEUS_PLAN) {
+        self->running = harpe_perseus_chosen(self);
+        self->is_plan_new = false;
+        plan_mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    }
+    if (self->phase == HARPE_PERSEUS_SWEEP) writer->mark_trial(writer);
+    harpe_status status = HARPE_OK;
+    for (int r = 0; r < self->job->job->world_size && status == HARPE_OK; r++)
+        status = write_rank(self, &self->job->ranks[r], plan_mhz, writer, error);
+    return status;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+/* Counts the time and energy of a round with an empty schedule, which ran at the highest clocks. */
+static harpe_status count_unscheduled(harpe_perseus *self, const harpe_profiling_result *results,
+                                      size_t count, harpe_perseus_measured *measured,
+                                      harpe_error *error) {
+    harpe_online_round round;
+    harpe_status status =
+        harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
+    if (status != HARPE_OK) return status;
+    measured->time_s = round.iteration_time_s;
+    measured->energy_j = round.iteration_energy_j;
+    measured->iterations = (int64_t)round.iterations;
+    harpe_perseus_count_sweep(self, &round, measured->round);
+    harpe_online_round_free(&round);
+    return HARPE_OK;
+}
+
+static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_result *results,
+                                  size_t count, harpe_perseus_measured *measured,
+                                  harpe_error *error) {
+    int microbatches;
+    harpe_error missed;
+    harpe_status status =
+        harpe_online_count_microbatches(self->args.schedule, self->job->job->pp_degree,
+                                        self->job->ranks, results, count, &microbatches, &missed);
+    if (status == HARPE_OK) {
+        harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
+        status = harpe_perseus_begin_sweep(self, microbatches, error);
+        return status != HARPE_OK ? status
+                                  : count_unscheduled(self, results, count, measured, error);
+    }
+    if (++self->count_misses < MISSES_MAX) return HARPE_OK;
+    return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message, self->count_misses);
+}
+
+static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
+    const harpe_sweep_cost *cost = &sweep->cost;
+    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
+    harpe_perseus_log(
+        self, HARPE_LOG_INFO,
+        "sweep finished: %zu rounds, %zu iterations; it took %s more and %s %s than at "
+        "the highest frequency",
+        cost->rounds, cost->iterations, HARPE_TIME(harpe_perseus_sweep_extra_time_s(self)),
+        HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
+}
+
+static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
+                                  harpe_error *error) {
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    if (harpe_sweep_is_over(sweep)) {
+        harpe_perseus_plan_swept(self);
+        return HARPE_OK;
+    }
+    harpe_status status = harpe_sweep_observe(sweep, round, error);
+    if (status != HARPE_OK) return status;
+    if (sweep->misses > 0)
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "a round of the sweep is %s: %s",
+                          harpe_sweep_is_over(sweep) ? "missing, and the sweep ends with it"
+                                                     : "run again",
+                          round->problem);
+    if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
+    log_sweep(self, sweep);
+    if (!self->sweep_again) harpe_perseus_hand_over_profile(self);
+    if (!self->makes_plans) harpe_perseus_hold(self, "");
+    return HARPE_OK;
+}
+
+/* Begins again with a new sweep if the ranks run another number of microbatches than was counted
+ * before. */
+static bool counts_again(harpe_perseus *self, const harpe_profiling_result *results, size_t count) {
+    int microbatches;
+    harpe_error error = {0};
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    bool may_count = self->args.num_microbatches == 0 && !self->args.schedule_csv &&
+                     self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_sweep(self);
+    if (self->mismatches < MISSES_MAX || !may_count) return false;
+    harpe_status status =
+        harpe_online_count_microbatches(self->args.schedule, self->job->job->pp_degree,
+                                        self->job->ranks, results, count, &microbatches, &error);
+    if (status != HARPE_OK || microbatches == pipeline->microbatches) return false;
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "counted %d microbatches instead of %d: sweeps again for these", microbatches,
+                      pipeline->microbatches);
+    harpe_perseus_put_sweep_off(self);
+    harpe_perseus before = *self;
+    self->seen = (harpe_perseus_seen){0};
+    self->plans = NULL;
+    self->sweep = self->sweep_again = NULL;
+    self->pipeline = NULL;
+    status = harpe_perseus_begin_sweep(self, microbatches, &error);
+    free_learnt(status != HARPE_OK ? self : &before);
+    if (status != HARPE_OK) {
+        *self = before;
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);
+        return false;
+    }
+    self->mismatches = 0;
+    harpe_perseus_drop_baseline(self);
+    harpe_perseus_renew_baseline(self);
+    return true;
+}
+
+/* Writes the log line once. The job continues without a change. */
+static void tell_mismatch(harpe_perseus *self, const harpe_online_round *round) {
+    if (self->mismatch_was_told || self->mismatches < MISSES_MAX ||
+        self->phase != HARPE_PERSEUS_PLAN)
+        return;
+    self->mismatch_was_told = true;
+    harpe_perseus_log(self, HARPE_LOG_WARNING, "the plan does not fit what the ranks run: %s",
+                      round->problem);
+}
+
+static harpe_status take_round(harpe_perseus *self, const harpe_online_round *round,
+                               harpe_error *error) {
+    switch (self->phase) {
+    case HARPE_PERSEUS_SWEEP: return observe_sweep(self, round, error);
+    case HARPE_PERSEUS_PLAN: return harpe_perseus_watch(self, round, error);
+    default:
+        /* If an earlier attempt had no memory for the profile, this makes it. */
+        if (!self->makes_plans && !self->is_profile_made) harpe_perseus_hand_over_profile(self);
+        return HARPE_OK;
+    }
+}
+
+/* Counts the savings of a round. Call it before the round changes any state on which savings
+ * depend. */
+static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
+                                  const harpe_profiling_result *results, size_t count,
+                                  harpe_perseus_measured *measured, harpe_error *error) {
+    if (self->phase == HARPE_PERSEUS_SWEEP) {
+        harpe_perseus_count_sweep(self, round, measured->round);
+    } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
+        harpe_perseus_see(self, round);
+        return harpe_perseus_count_planned(self, round, results, count, measured, error);
+    } else {
+        harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
+        harpe_savings_use(&self->savings, &own);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
+                                  size_t count, harpe_error *error) {
+    int64_t number = self->round++;
+    harpe_perseus_measured *measured = &self->history[number % HARPE_PERSEUS_HISTORY];
+    *measured = (harpe_perseus_measured){.round = number};
+    if (self->phase == HARPE_PERSEUS_COUNT)
+        return observe_count(self, results, count, measured, error);
+    harpe_online_round round;
+    harpe_status status =
+        harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
+    if (status != HARPE_OK) return status;
+    measured->time_s = round.iteration_time_s;
+    measured->energy_j = round.iteration_energy_j;
+    measured->iterations = (int64_t)round.iterations;
+    self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
+    status = count_savings(self, &round, results, count, measured, error);
+    if (status != HARPE_OK) {
+        harpe_online_round_free(&round);
+        return status;
+    }
+    if (!counts_again(self, results, count)) {
+        tell_mismatch(self, &round);
+        status = take_round(self, &round, error);
+    }
+    harpe_online_round_free(&round);
+    return status;
+}
+
+harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *results, size_t count,
+                                   harpe_error *error) {
+    harpe_perseus *self = state;
+    harpe_error reason = {0};
+    harpe_status status = observe_round(self, results, count, &reason);
+    if (status == HARPE_OK) return HARPE_OK;
+    if (!self->plans) return harpe_fail(error, status, "%s", reason.message);
+    harpe_perseus_keep_plan(self, reason.message); /* the job continues */
+    return HARPE_OK;
+}
+
+/* ---- Job requests ---------------------------------------------------------------------------- */
+
+static void log_job_request(const harpe_perseus *self) {
+    if (self->phase != HARPE_PERSEUS_PLAN) {
+        harpe_perseus_log(self, HARPE_LOG_INFO,
+                          "a job request is remembered until there is a plan");
+        return;
+    }
+    const harpe_plan *plan = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self));
+    harpe_perseus_log(self, HARPE_LOG_INFO, "a job request: the plan of %s and %s runs next",
+                      HARPE_TIME(plan->time_s), HARPE_ENERGY(plan->energy_j));
+    double cap_w = self->requests.power_cap_w;
+    harpe_online_outside outside = harpe_perseus_outside(self);
+    if (cap_w > 0 && !harpe_online_plan_is_within(plan, cap_w, outside))
+        harpe_perseus_log(
+            self, HARPE_LOG_WARNING,
+            "no plan's average power is within the cap of %s W: the chosen plan needs %s W",
+            HARPE_DIGITS(cap_w, 4),
+            HARPE_DIGITS((plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s), 4));
+}
+
+/* Sets the straggler. It may have caused the measured change of the time and energy outside of the
+ * pipeline, so this change is dropped. */
+static void tell_straggler(harpe_perseus *self, double slowdown, double iteration_time_s) {
+    self->requests.slowdown = slowdown;
+    self->requests.iteration_time_s = iteration_time_s;
+    self->shift_time_s = self->shift_energy_j = 0;
+}
+
+static harpe_status job_request(void *state, harpe_scheduler_job_request kind, double value,
+                                harpe_error *error) {
+    harpe_perseus *self = state;
+    double minimum = kind == HARPE_JOB_REQUEST_SLOWDOWN ? 1 : 0;
+    bool may_be_zero = kind == HARPE_JOB_REQUEST_POWER_CAP || kind == HARPE_JOB_REQUEST_PLAN_TIME;
+    if (!(value >= minimum && value <= 1e12) || (value <= 0 && !may_be_zero))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "cannot honour a job request with the value %g", value);
+    switch (kind) {
+    case HARPE_JOB_REQUEST_SLOWDOWN:
+        tell_straggler(self, value > 1 ? value : 0, 0);
+        if (value <= 1) harpe_perseus_forget_drift(self);
+        break;
+    case HARPE_JOB_REQUEST_ITERATION_TIME: tell_straggler(self, 0, value); break;
+    case HARPE_JOB_REQUEST_POWER_CAP: self->requests.power_cap_w = value; break;
+    case HARPE_JOB_REQUEST_PLAN_TIME: self->requests.plan_time_s = value; break;
+    default:
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "Perseus does not know this job request");
+    }
+    log_job_request(self);
+    return HARPE_OK;
+}
+
+/* ---- Perseus --------------------------------------------------------------------------------- */
+
+static const char NAME[] = "Perseus";
+
+static harpe_status check_args(const char *args_json, harpe_error *error) {
+    return harpe_perseus_args_check(NAME, true, args_json, error);
+}
+
+static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
+    return harpe_perseus_create(job, NAME, true, state, error);
+}
+
+static bool is_finished(const void *state) {
+    (void)state;
+    return false;
+}
+
+const harpe_scheduler_class harpe_perseus_scheduler = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = NAME,
+    .check_args = check_args,
+    .create = create,
+    .next_schedule = harpe_perseus_next,
+    .observe = harpe_perseus_observe,
+    .destroy = harpe_perseus_destroy,
+    .is_finished = is_finished,
+    .save = harpe_perseus_save,
+    .load = harpe_perseus_load,
+    .job_request = job_request,
+    .frontier = harpe_perseus_frontier,
+    .pipeline = harpe_perseus_pipeline,
+};

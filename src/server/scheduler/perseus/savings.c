@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The statistics of savings. The error of a baseline is the same in all rounds that are compared
+ * with it, so more rounds do not make it smaller. But more rounds make the effect of noise smaller.
+ * Uncertainties are half-widths of 95 % confidence intervals. */
+#include "server/scheduler/perseus/savings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A round's value is a median, whose variance is up to pi / 2 times that of a mean. */
+#define MEDIAN_VARIANCE 1.5707963267948966
+/* The degrees of freedom of an estimate from the median absolute deviation, divided by those of a
+ * standard deviation. */
+#define ROBUST_EFFICIENCY 0.37
+/* The factor from a median absolute deviation to a standard deviation, for normally distributed
+ * noise. */
+#define MAD_TO_DEVIATION 1.4826
+/* The tolerance for numbers that were rounded in texts and sums. */
+#define ROUNDING 1e-6
+/* If the first two rounds at the highest clocks differ by more than this share, the first round was
+ * a warm-up. */
+#define WARM_UP 0.1
+
+/* ---- Statistics ------------------------------------------------------------------------------ */
+
+double harpe_student_quantile(double freedom) {
+    const double z = 1.959964;
+    if (freedom < 1.5) return 12.706;
+    if (freedom < 2.5) return 4.303;
+    double f = freedom, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z, z9 = z7 * z * z;
+    /* Abramowitz and Stegun, 26.7.5. */
+    return z + (z3 + z) / (4 * f) + (5 * z5 + 16 * z3 + 3 * z) / (96 * f * f) +
+           (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * f * f * f) +
+           (79 * z9 + 776 * z7 + 1482 * z5 - 1920 * z3 - 945 * z) / (92160 * f * f * f * f);
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare_doubles);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
+}
+
+double harpe_robust_spread(double *values, size_t count) {
+    /* With few values the estimate is too small on average. These factors correct it. Source: Croux
+     * and Rousseeuw, Time-efficient algorithms for two highly robust estimators of scale (1992). */
+    static const double few[] = {0, 0, 1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107};
+    if (count < 2) return 0;
+    double median = median_of(values, count);
+    for (size_t i = 0; i < count; i++)
+        values[i] = fabs(values[i] - median);
+    double factor =
+        count < sizeof few / sizeof few[0] ? few[count] : (double)count / ((double)count - 0.8);
+    return MAD_TO_DEVIATION * factor * median_of(values, count);
+}
+
+static void add_to_mean(harpe_savings_mean *mean, double value, double iterations) {
+    double from_mean = value - mean->mean;
+    mean->rounds++;
+    mean->iterations += iterations;
+    mean->mean += from_mean * iterations / mean->iterations;
+    mean->squares += iterations * from_mean * (value - mean->mean);
+}
+
+static void add_noise(harpe_savings *savings, const harpe_savings_round *round) {
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        if (!(round->value[q] > 0) || !(round->freedom[q] > 0)) continue;
+        double relative = round->spread[q] / round->value[q];
+        savings->noise[q].squares += round->freedom[q] * relative * relative;
+        savings->noise[q].freedom += round->freedom[q];
+    }
+}
+
+/* Returns the relative variance of one iteration, computed from the differences between rounds; 0:
+ * not known. */
+static double variance_between(const harpe_savings_mean *mean) {
+    if (mean->rounds < 2) return 0;
+    return mean->squares / (mean->rounds - 1) / (mean->mean * mean->mean);
+}
+
+/* Returns the relative variance of one iteration. */
+static double variance_of(const harpe_savings *savings, int quantity) {
+    const harpe_savings_noise *noise = &savings->noise[quantity];
+    const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
+    if (noise->freedom > 0) return MEDIAN_VARIANCE * noise->squares / noise->freedom;
+    return mean->rounds >= 2 ? variance_between(mean) : INFINITY;
+}
+
+static double quantile_of(const harpe_savings *savings, int quantity) {
+    double freedom = savings->noise[quantity].freedom;
+    return harpe_student_quantile(freedom > 0 ? ROBUST_EFFICIENCY * freedom
+                                              : savings->baseline.mean[quantity].rounds - 1);
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round) {
+    for (int q = 0; q < HARPE_QUANTITIES; q++)
+        savings->used[q] += round->total[q];
+}
+
+static void count(harpe_savings *savings, const harpe_savings_round *round) {
+    savings->iterations += (int64_t)round->iterations;
+    harpe_savings_use(savings, round);
+}
+
+/* Returns true if the baseline's first round was a warm-up. The first round of a job may include
+ * the start of the job: compilation, empty caches, new connections. */
+static bool was_warm_up(const harpe_baseline *baseline, const harpe_savings_round *round) {
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        const harpe_savings_mean *mean = &baseline->mean[q];
+        if (mean->rounds == 1 && round->value[q] > 0 &&
+            mean->mean > (1 + WARM_UP) * round->value[q])
+            return true;
+    }
+    return false;
+}
+
+void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
+    harpe_baseline *baseline = &savings->baseline;
+    count(savings, round);
+    if (!(round->iterations > 0) ||
+        (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
+        return;
+    if (was_warm_up(baseline, round)) {
+        memset(baseline, 0, sizeof *baseline);
+        memset(savings->noise, 0, sizeof savings->noise);
+    }
+    add_noise(savings, round);
+    if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
+        baseline->first_round = round->number;
+        baseline->first_wall_s = round->wall_s;
+    }
+    baseline->last_round = round->number;
+    baseline->last_wall_s = round->wall_s;
+    /* The machine's clock was set back. */
+    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
+    for (int q = 0; q < HARPE_QUANTITIES; q++)
+        if (round->value[q] > 0)
+            add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
+}
+
+/* Adds the noise of rounds that have only one iteration. Their noise can be computed only from the
+ * differences between successive rounds. */
+static void add_noise_between(harpe_savings *savings, const harpe_savings_round *round) {
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        double before = savings->last_value[q], value = round->value[q];
+        if (before > 0 && value > 0 && !(round->freedom[q] > 0) &&
+            savings->last_number + 1 == round->number) {
+            double relative = (value - before) / value;
+            savings->noise[q].squares += round->iterations * relative * relative / 2;
+            savings->noise[q].freedom++;
+        }
+        savings->last_value[q] = value;
+    }
+    savings->last_number = round->number;
+}
+
+void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
+                       const harpe_savings_round *round, const harpe_savings_terms *terms) {
+    count(savings, round);
+    add_noise(savings, round);
+    if (sums == savings->planned) add_noise_between(savings, round);
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        if (!(round->value[q] > 0)) continue;
+        sums[q].iterations += round->iterations;
+        sums[q].measured += round->iterations * round->value[q];
+        sums[q].shift += round->iterations * terms->shift[q];
+        sums[q].common += round->iterations * sqrt(terms->weight[q]);
+        sums[q].squares += round->iterations * terms->weight[q] * round->value[q] * round->value[q];
+        sums[q].systematic += round->iterations * terms->systematic[q];
+    }
+}
+
+/* ---- What it says ---------------------------------------------------------------------------- */
+
+bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity) {
+    return savings->baseline.mean[quantity].rounds > 0;
+}
+
+double harpe_savings_noise_of(const harpe_savings *savings, int quantity) {
+    return sqrt(variance_of(savings, quantity));
+}
+
+harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity) {
+    const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
+    if (mean->rounds < 1) return (harpe_estimate){0, INFINITY};
+    /* Rounds may differ more from one another than the iterations within a round. */
+    double variance =
+        fmax(variance_of(savings, quantity), variance_between(mean)) / mean->iterations;
+    double half = quantile_of(savings, quantity) * sqrt(variance);
+    return (harpe_estimate){mean->mean, mean->mean * (half + ROUNDING)};
+}
+
+/* Returns the squared half-width of a sum. It has two parts: the baseline's error times the
+ * iterations, and the noise of the rounds. */
+static double squares_of(const harpe_savings *savings, const harpe_savings_sum *sum, int quantity) {
+    harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
+    double common = sum->common * baseline.uncertainty;
+    double quantile = quantile_of(savings, quantity);
+    return common * common + quantile * quantile * variance_of(savings, quantity) * sum->squares;
+}
+
+harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_savings_sum *sum,
+                                    int quantity) {
+    if (!(sum->iterations > 0)) return (harpe_estimate){0, 0};
+    harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
+    if (!(baseline.value > 0)) return (harpe_estimate){0, INFINITY};
+    return (harpe_estimate){sum->iterations * baseline.value + sum->shift - sum->measured,
+                            sqrt(squares_of(savings, sum, quantity)) + sum->systematic};
+}
+
+static harpe_savings_sum open_sum(const harpe_savings *savings, int q) {
+    const harpe_savings_sum *a = &savings->swept[q], *b = &savings->planned[q];
+    return (harpe_savings_sum){a->iterations + b->iterations, a->measured + b->measured,
+                               a->shift + b->shift,           a->common + b->common,
+                               a->squares + b->squares,       a->systematic + b->systematic};
+}
+
+harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline) {
+    const harpe_savings_closed *closed = &savings->closed[quantity];
+    const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
+    harpe_savings_sum sum = open_sum(savings, quantity);
+    bool is_open = sum.iterations > 0 && mean->rounds > 0;
+    harpe_estimate open =
+        is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};
+    double squares = is_open ? squares_of(savings, &sum, quantity) : 0;
+    double systematic = is_open ? sum.systematic : 0;
+    if (baseline)
+        *baseline = closed->baseline + mean->mean * (mean->iterations + sum.iterations) +
+                    (is_open ? sum.shift : 0);
+    return (harpe_estimate){closed->saved + open.value,
+                            sqrt(closed->squares + squares) + closed->systematic + systematic};
+}
+
+bool harpe_estimate_is_significant(harpe_estimate estimate) {
+    return fabs(estimate.value) > estimate.uncertainty;
+}
+
+void harpe_savings_close(harpe_savings *savings, const harpe_savings *old) {
+    savings->iterations += old->iterations;
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        double baseline;
+        harpe_estimate total = harpe_savings_total(old, q, &baseline);
+        savings->used[q] += old->used[q];
+        if (!isfinite(total.uncertainty)) { /* the savings are not known */
+            total = (harpe_estimate){0, 0};
+            baseline = old->used[q];
+        }
+        double half = fmax(0, total.uncertainty - old->closed[q].systematic -
+                                  old->swept[q].systematic - old->planned[q].systematic);
+        savings->closed[q].saved += total.value;
+        savings->closed[q].baseline += baseline;
+        savings->closed[q].squares += half * half;
+        savings->closed[q].systematic += total.uncertainty - half;
+    }
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+enum { SUM_NUMBERS = 6, NUMBERS = HARPE_QUANTITIES * (1 + 4 + 2 + 4 + 2 * SUM_NUMBERS) };
+
+static void list_sum(harpe_savings_sum *sum, double **list) {
+    double *all[SUM_NUMBERS] = {&sum->iterations, &sum->measured, &sum->shift,
+                                &sum->common,     &sum->squares,  &sum->systematic};
+    memcpy(list, all, sizeof all);
+}
+
+/* Writes pointers to all members of type double, in the order in which they are stored. */
+static size_t list_numbers(harpe_savings *s, double **list) {
+    size_t count = 0;
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        harpe_savings_mean *mean = &s->baseline.mean[q];
+        harpe_savings_closed *closed = &s->closed[q];
+        double *all[] = {&s->used[q],          &mean->rounds,      &mean->iterations,
+                         &mean->mean,          &mean->squares,     &s->noise[q].squares,
+                         &s->noise[q].freedom, &closed->saved,     &closed->baseline,
+                         &closed->squares,     &closed->systematic};
+        memcpy(list + count, all, sizeof all);
+        count += sizeof all / sizeof all[0];
+        list_sum(&s->swept[q], list + count);
+        list_sum(&s->planned[q], list + count + SUM_NUMBERS);
+        count += 2 * SUM_NUMBERS;
+    }
+    return count;
+}
+
+json_t *harpe_savings_save(const harpe_savings *savings) {
+    harpe_savings copy = *savings;
+    double *list[NUMBERS];
+    size_t count = list_numbers(&copy, list);
+    const harpe_baseline *baseline = &savings->baseline;
+    json_t *json = json_pack("[I,I,I,I,I]", (json_int_t)savings->iterations,
+                             (json_int_t)baseline->first_round, (json_int_t)baseline->last_round,
+                             (json_int_t)baseline->first_wall_s, (json_int_t)baseline->last_wall_s);
+    for (size_t i = 0; json && i < count; i++)
+        json_array_append_new(json, json_real(*list[i]));
+    return json;
+}
+
+bool harpe_savings_load(harpe_savings *savings, const json_t *json) {
+    enum { WHOLE = 5 };
+    harpe_savings loaded = {0};
+    double *list[NUMBERS];
+    size_t count = list_numbers(&loaded, list);
+    if (json_array_size(json) != WHOLE + count) return false;
+    int64_t *whole[WHOLE] = {&loaded.iterations, &loaded.baseline.first_round,
+                             &loaded.baseline.last_round, &loaded.baseline.first_wall_s,
+                             &loaded.baseline.last_wall_s};
+    for (size_t i = 0; i < WHOLE; i++)
+        *whole[i] = json_integer_value(json_array_get(json, i));
+    for (size_t i = 0; i < count; i++) {
+        *list[i] = json_number_value(json_array_get(json, WHOLE + i));
+        if (!isfinite(*list[i])) return false;
+    }
+    for (int q = 0; q < HARPE_QUANTITIES; q++) {
+        const harpe_savings_mean *mean = &loaded.baseline.mean[q];
+        if (!(mean->rounds >= 0 && mean->squares >= 0 && loaded.noise[q].squares >= 0))
+            return false;
+        if (mean->rounds > 0 && !(mean->mean > 0 && mean->iterations > 0)) return false;
+    }
+    *savings = loaded;
+    return loaded.iterations >= 0;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sweep runs one frequency a round on all ranks, from the highest common frequency down, until
+ * the energy of every (stage, instruction) has risen several times in a row. This code chooses the
+ * next frequency, keeps the measurements, and counts the cost. It does not depend on plans. */
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include <harpe/profile.h>
+
+#include "server/scheduler/perseus/online_round.h"
+
+/* The points of one entry, the highest frequency first. */
+typedef struct harpe_sweep_list {
+    harpe_profile_point *points; /* as measured; has space for all frequencies */
+    size_t count;
+    double time_ratio,
+        energy_ratio; /* corrections for drift since the sweep, the same for all points; 1: none */
+    int rises;        /* how many times in a row its energy has risen */
+    bool has_stopped; /* runs at its highest frequency until the end of the sweep */
+} harpe_sweep_list;
+
+/* The cost of the sweep: sums over all of its iterations, and an iteration of its first round. All
+ * instructions of that round ran at the highest frequency. */
+typedef struct harpe_sweep_cost {
+    size_t rounds, iterations;
+    size_t timed_iterations,
+        metered_iterations; /* iterations that are counted in the members below */
+    double time_s, energy_j;
+    double first_time_s, first_energy_j;                     /* 0: not reported */
+    double waiting_time_s, waiting_energy_j, watched_time_s; /* summed over rounds and ranks */
+} harpe_sweep_cost;
+
+typedef struct harpe_sweep {
+    const harpe_online_pipeline *pipeline;
+    int rank_count; /* of the job */
+    int *frequencies_mhz;
+    size_t frequency_count;
+    size_t position; /* index of the present frequency; frequency_count: the sweep is over */
+    int rises_to_stop;
+    int misses; /* rounds in a row with missing measurements */
+    harpe_sweep_list *lists;
+    harpe_sweep_cost cost;
+} harpe_sweep;
+
+/* Makes a sweep. `ranks` has the `rank_count` ranks of the job. Returns HARPE_INVALID_INPUT if the
+ * ranks have no frequency in common. Free the sweep with harpe_sweep_free. */
+harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
+                             int rank_count, int frequency_stride, int rises_to_stop,
+                             harpe_sweep **out, harpe_error *error);
+void harpe_sweep_free(harpe_sweep *sweep);
+
+bool harpe_sweep_is_over(const harpe_sweep *sweep);
+/* Returns the frequency of an entry in this round; the highest frequency after the sweep. */
+int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry);
+
+/* Adds the measurements of a round. If values are missing, the same frequency runs again in the
+ * next round. After a few such rounds in a row, the sweep ends with the values that it has. It
+ * fails if it has none. */
+harpe_status harpe_sweep_observe(harpe_sweep *sweep, const harpe_online_round *round,
+                                 harpe_error *error);
+
+/* These functions return the additional time and energy of the sweep: its time or energy minus that
+ * of the same number of iterations at the highest frequency. They return 0 if it is not known. The
+ * additional energy is usually negative. */
+double harpe_sweep_extra_time_s(const harpe_sweep *sweep);
+double harpe_sweep_extra_energy_j(const harpe_sweep *sweep);
+/* Returns the blocking power of a GPU, computed from the time and energy of iterations outside of
+ * their instructions. Returns 0 if GPUs wait too little to compute it. */
+double harpe_sweep_blocking_power_w(const harpe_sweep *sweep);
+
+/* Writes time and energy of an entry at a frequency, corrected by its ratios. Returns false if they
+ * were not measured. */
+bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
+                       harpe_profile_point *out);
+/* Writes all points, corrected by their entries' ratios. */
+harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out, harpe_error *error);
+
+/* These functions save and load a sweep for a restart of the server. `save` returns NULL if memory
+ * runs out. `load` refuses data that does not fit the pipeline, and leaves the sweep as it was. */
+json_t *harpe_sweep_save(const harpe_sweep *sweep);
+harpe_status harpe_sweep_load(harpe_sweep *sweep, const json_t *saved, harpe_error *error);
+
+#endif

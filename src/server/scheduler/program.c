@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A scheduler that is another program, in any language. It exchanges JSON lines with the server
+ * through its standard input and output. Its standard error goes to the standard error of the
+ * server. The server sends {"init": ...} first, and {"observe": [...]} after each round. The
+ * program answers each line with one line {"schedules": [...]} or {"error": "..."} within a time
+ * limit. If an answer has no schedules, or has "finished": true, the last schedules are used in all
+ * later rounds. A program that dies or does not answer is lost. The server can start a new process,
+ * which gets the results of all rounds again (src/server/engine/replay.c). */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clean.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/scheduler/program.h"
+
+enum {
+    /* Limits of an answer, in bytes: for an answer without ranks, additionally for each rank, and
+     * for any answer. */
+    LINE_LIMIT_BYTES = 4 << 20,
+    LINE_LIMIT_RANK_BYTES = 1 << 20,
+    LINE_LIMIT_MAX_BYTES = 256 << 20,
+    READ_BYTES = 1 << 16,
+    HOW_SIZE = 700,
+    END_TIMEOUT_MS = 2000, /* from the end of a program's output to its own end */
+};
+
+/* ---- One question, one answer ---------------------------------------------------------------- */
+
+static harpe_status fail_died(harpe_program *self, harpe_error *error) {
+    char how[HOW_SIZE];
+    harpe_child_end(&self->child, END_TIMEOUT_MS, how, sizeof how);
+    if (*how)
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer (%s)",
+                          self->what, self->name, how);
+    return harpe_fail(error, HARPE_IO_ERROR,
+                      "the %s '%.200s' ended without an answer: see its standard "
+                      "error",
+                      self->what, self->name);
+}
+
+static harpe_status fail_lines(const harpe_program *self, harpe_error *error) {
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the %s '%.200s' answered one question with more than one line", self->what,
+                      self->name);
+}
+
+static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t deadline_ns,
+                             harpe_error *error) {
+    for (;;) {
+        int64_t left_ns = deadline_ns - harpe_clock_ns();
+        /* If the leash is closed, the program or its supervisor was killed. */
+        struct pollfd ready[] = {{.fd = fd, .events = events},
+                                 {.fd = self->child.leash, .events = POLLIN}};
+        int count = left_ns > 0 ? poll(ready, 2, (int)(left_ns / 1000000) + 1) : 0;
+        if (count > 0 && ready[0].revents) return HARPE_OK;
+        if (count > 0) return fail_died(self, error);
+        if (count < 0 && errno == EINTR) continue;
+        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' did not answer within %d s",
+                          self->what, self->name, self->timeout_s);
+    }
+}
+
+/* Writes without causing SIGPIPE, so the process's action for this signal does not matter. */
+static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    sigpending(&pending);
+    ssize_t written = write(fd, bytes, length);
+    int problem = errno;
+    if (written < 0 && problem == EPIPE && !sigismember(&pending, SIGPIPE)) {
+        const struct timespec now = {0};
+        while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = problem;
+    return written;
+}
+
+static harpe_status send_line(harpe_program *self, const char *line, size_t length,
+                              int64_t deadline_ns, harpe_error *error) {
+    while (length > 0) {
+        harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
+        if (status != HARPE_OK) return status;
+        ssize_t written = write_quietly(self->child.input, line, length);
+        if (written < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (written < 0) return fail_died(self, error);
+        line += written;
+        length -= (size_t)written;
+    }
+    return HARPE_OK;
+}
+
+/* Returns the longest line that is accepted. It grows with the number of ranks. Without a limit, a
+ * program that never ends its line could use up the server's memory. */
+static size_t line_limit(const harpe_program *self) {
+    size_t ranks = self->job ? (size_t)self->job->job->world_size : 0;
+    size_t limit = ranks * LINE_LIMIT_RANK_BYTES + LINE_LIMIT_BYTES;
+    return limit < LINE_LIMIT_MAX_BYTES ? limit : LINE_LIMIT_MAX_BYTES;
+}
+
+/* Reads one line into `line`, without its newline. */
+static harpe_status read_line(harpe_program *self, harpe_text *line, int64_t deadline_ns,
+                              harpe_error *error) {
+    char bytes[READ_BYTES];
+    for (;;) {
+        harpe_status status = wait_for(self, self->child.output, POLLIN, deadline_ns, error);
+        if (status != HARPE_OK) return status;
+        ssize_t count = read(self->child.output, bytes, sizeof bytes);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (count <= 0) return fail_died(self, error);
+        const char *end = memchr(bytes, '\n', (size_t)count);
+        if (end && end + 1 != bytes + count) return fail_lines(self, error);
+        harpe_text_append(line, bytes, end ? (size_t)(end - bytes) : (size_t)count);
+        if (line->failed) return harpe_fail_memory(error);
+        if (line->length > line_limit(self))
+            return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                              "the %s '%.200s' answered with a line of more than "
+                              "%zu MiB",
+                              self->what, self->name, line_limit(self) >> 20);
+        if (end) return HARPE_OK;
+    }
+}
+
+/* Fails with the program's message as one line. The message may be a stack trace. */
+static harpe_status fail_as_said(const char *said, harpe_status status, harpe_error *error) {
+    char *line = strdup(said);
+    if (!line) return harpe_fail_memory(error);
+    size_t length = 0;
+    for (const char *from = line; *from; from++) {
+        bool is_space = (unsigned char)*from <= ' ' || *from == 0x7F;
+        if (is_space && (length == 0 || line[length - 1] == ' ')) continue;
+        line[length++] = is_space ? ' ' : *from;
+    }
+    while (length > 0 && line[length - 1] == ' ')
+        length--;
+    line[length] = '\0';
+    harpe_clean_in_place(line); /* before the line is cut, because this can make it shorter */
+    (void)harpe_fail(error, status, "%s",
+                     length > 0 ? line : "the scheduler program did not say what is wrong");
+    free(line);
+    return status;
+}
+
+/* Parses an answer. An error that the program reports is final. The question is not asked again. */
+static harpe_status parse_answer(harpe_program *self, const harpe_text *line, json_t **out,
+                                 harpe_error *error) {
+    json_error_t problem;
+    json_t *answer = json_loadb(line->data ? line->data : "", line->length, 0, &problem);
+    const json_t *said = json_object_get(answer, "error");
+    if (json_is_object(answer) && !json_is_string(said)) {
+        *out = answer;
+        return HARPE_OK;
+    }
+    harpe_status status = HARPE_INVALID_INPUT;
+    if (json_is_object(answer)) {
+        json_int_t number = json_integer_value(json_object_get(answer, "status"));
+        bool is_status = number > HARPE_OK && number <= HARPE_UNAVAILABLE;
+        status = is_status ? (harpe_status)number : HARPE_INFEASIBLE;
+        status = fail_as_said(json_string_value(said), status, error);
+    } else {
+        (void)harpe_fail(error, status,
+                         "the %s '%.200s' answered with something that is not a JSON object: "
+                         "%.100s",
+                         self->what, self->name, line->data ? line->data : "(an empty line)");
+    }
+    json_decref(answer);
+    return status;
+}
+
+/* Takes `answer` over. */
+static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_error *error) {
+    json_t *schedules = json_object_get(answer, "schedules");
+    bool is_list = !schedules || json_is_array(schedules);
+    if (is_list) {
+        json_decref(self->schedules);
+        self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
+        self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+        if (self->is_finished) harpe_child_stop(&self->child); /* no more questions follow */
+    }
+    json_decref(answer);
+    if (is_list) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the %s '%.200s' answered with schedules that are not a list", self->what,
+                      self->name);
+}
+
+static harpe_status ask_once(harpe_program *self, const char *question, size_t length,
+                             harpe_text *answer, harpe_error *error) {
+    if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
+    struct pollfd early = {.fd = self->child.output, .events = POLLIN};
+    if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
+    int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
+    harpe_status status = send_line(self, question, length, deadline_ns, error);
+    return status != HARPE_OK ? status : read_line(self, answer, deadline_ns, error);
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+/* Returns a line of JSON. Takes `question` over. */
+static char *line_of(json_t *question, size_t *length) {
+    char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
+    json_decref(question);
+    if (!text) return NULL;
+    *length = strlen(text);
+    char *line = realloc(text, *length + 2);
+    if (!line) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + *length, "\n", 2);
+    ++*length;
+    return line;
+}
+
+harpe_status harpe_program_ask(harpe_program *self, json_t *question, json_t **answer,
+                               harpe_error *error) {
+    size_t length = 0;
+    char *line = line_of(question, &length);
+    if (!line) return harpe_fail_memory(error);
+    harpe_text said = {0};
+    harpe_status status = ask_once(self, line, length, &said, error);
+    if (status != HARPE_OK) {
+        char how[HOW_SIZE];
+        harpe_child_end(&self->child, 0, how, sizeof how);
+    } else {
+        status = parse_answer(self, &said, answer, error);
+    }
+    free(line);
+    harpe_text_free(&said);
+    return status;
+}
+
+/* Adds the JSON text of a model to a list. `status` and `json` are the result of formatting the
+ * model. */
+static bool append_model(json_t *list, harpe_status status, char *json) {
+    if (status != HARPE_OK) return false;
+    json_t *value = json_loads(json, 0, NULL);
+    free(json);
+    return json_array_append_new(list, value) == 0;
+}
+
+json_t *harpe_program_init_value(const harpe_scheduler_job *job) {
+    json_t *ranks = json_array();
+    bool failed = !ranks;
+    for (int r = 0; r < job->job->world_size && !failed; r++) {
+        char *json = NULL;
+        harpe_status status = harpe_rank_info_format(&job->ranks[r], &json, NULL);
+        failed = !append_model(ranks, status, json);
+    }
+    char *info = NULL;
+    if (harpe_job_info_format(job->job, &info, NULL)) failed = true;
+    json_t *value =
+        failed ? NULL
+               : json_pack("{s:o, s:O, s:o, s:o}", "job_info", json_loads(info, 0, NULL),
+                           "rank_infos", ranks, "settings", json_loads(job->settings_json, 0, NULL),
+                           "args", json_loads(job->args_json, 0, NULL));
+    free(info);
+    json_decref(ranks);
+    return value;
+}
+
+json_t *harpe_program_observe_value(const harpe_profiling_result *results, size_t count) {
+    json_t *list = json_array();
+    bool failed = !list;
+    for (size_t r = 0; r < count && !failed; r++) {
+        char *json = NULL;
+        harpe_status status = harpe_profiling_result_format(&results[r], &json, NULL);
+        failed = !append_model(list, status, json);
+    }
+    if (!failed) return list;
+    json_decref(list);
+    return NULL;
+}
+
+harpe_status harpe_program_new(const harpe_program *from, harpe_children *children,
+                               const char *job_id, harpe_program **out, harpe_error *error) {
+    harpe_program *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    *self = *from;
+    harpe_child_init(&self->child, children, job_id);
+    harpe_status status = harpe_child_start(&self->child, self->command, error);
+    if (status != HARPE_OK)
+        harpe_program_free(self);
+    else
+        *out = self;
+    return status;
+}
+
+harpe_status harpe_program_new_for_job(const harpe_scheduler_job *job, harpe_program **out,
+                                       harpe_error *error) {
+    const harpe_host_job *host = (const harpe_host_job *)job;
+    harpe_program constants = {.job = job,
+                               .command = host->command,
+                               .what = host->what,
+                               .name = host->name,
+                               .timeout_s = host->timeout_s};
+    return harpe_program_new(&constants, host->children, host->job_id, out, error);
+}
+
+void harpe_program_free(harpe_program *self) {
+    harpe_child_stop(&self->child);
+    json_decref(self->schedules);
+    free(self);
+}
+
+/* ---- The scheduler --------------------------------------------------------------------------- */
+
+static void destroy(void *state) { harpe_program_free(state); }
+
+static harpe_status check_args(const char *args_json, harpe_error *error) {
+    json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
+    bool is_object = json_is_object(args);
+    json_decref(args);
+    if (is_object) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT, "scheduler_args: must be a JSON object");
+}
+
+static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
+    json_t *answer;
+    harpe_program *self;
+    harpe_status status = harpe_program_new_for_job(job, &self, error);
+    if (status != HARPE_OK) return status;
+    json_t *question = json_pack("{s:o}", "init", harpe_program_init_value(job));
+    status = harpe_program_ask(self, question, &answer, error);
+    if (status == HARPE_OK) status = take_schedules(self, answer, error);
+    if (status != HARPE_OK) {
+        harpe_program_free(self);
+        return status;
+    }
+    *state = self;
+    return HARPE_OK;
+}
+
+static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer *writer,
+                                   harpe_error *error) {
+    char *text = json_dumps(schedule, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) return harpe_fail_memory(error);
+    harpe_frequency_schedule parsed;
+    harpe_status status = harpe_frequency_schedule_parse(text, strlen(text), &parsed, error);
+    free(text);
+    if (status != HARPE_OK) return status;
+    if (parsed.is_trial) writer->mark_trial(writer);
+    for (size_t i = 0; i < parsed.instruction_count && status == HARPE_OK; i++)
+        status = writer->add(writer, parsed.rank, parsed.instructions[i].instruction,
+                             parsed.instructions[i].frequency_mhz, error);
+    harpe_frequency_schedule_free(&parsed);
+    return status;
+}
+
+harpe_status harpe_program_write_schedules(const json_t *schedules, harpe_schedule_writer *writer,
+                                           harpe_error *error) {
+    size_t index;
+    const json_t *schedule;
+    json_array_foreach(schedules, index, schedule) {
+        harpe_status status = write_schedule(schedule, writer, error);
+        if (status != HARPE_OK) return status;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+    return harpe_program_write_schedules(((const harpe_program *)state)->schedules, writer, error);
+}
+
+static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
+                            harpe_error *error) {
+    json_t *answer;
+    json_t *question = json_pack("{s:o}", "observe", harpe_program_observe_value(results, count));
+    harpe_status status = harpe_program_ask(state, question, &answer, error);
+    return status != HARPE_OK ? status : take_schedules(state, answer, error);
+}
+
+bool harpe_program_is_running(const void *state) {
+    return harpe_child_is_running(&((const harpe_program *)state)->child);
+}
+
+bool harpe_program_is_lost(const void *state) {
+    const harpe_program *self = state;
+    return !harpe_child_is_running(&self->child) && !harpe_child_is_refused(&self->child);
+}
+
+static bool is_finished(const void *state) {
+    const harpe_program *self = state;
+    return self->is_finished;
+}
+
+const harpe_scheduler_class harpe_program_scheduler = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = "Program",
+    .check_args = check_args,
+    .create = create,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
+    .is_finished = is_finished,
+};

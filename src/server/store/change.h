@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The records that are written to a store and read back from it. Plain data. */
+#ifndef HARPE_SERVER_STORE_CHANGE_H
+#define HARPE_SERVER_STORE_CHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+typedef enum harpe_change_kind {
+    HARPE_CHANGE_JOB,   /* text: JobInfo JSON; number: time of registration, s since 1970; round: as
+                           in SEEN. When read back, round is that of the last SEEN, or -1 if there
+                           was none */
+    HARPE_CHANGE_RANK,  /* rank; text: RankInfo JSON */
+    HARPE_CHANGE_ROUND, /* a round that was handed out. round; text: list of FrequencySchedule JSON,
+                           or nothing if the schedules are those of the round before. number: texts
+                           of rounds before the round `number` are deleted, except a text that a
+                           later round without text uses */
+    HARPE_CHANGE_RESULT, /* round, rank; text: ProfilingResult JSON as received */
+    HARPE_CHANGE_STATE,  /* round; text: the scheduler's state after it observed round - 1; results
+                            of rounds before round - 1 - number are deleted */
+    HARPE_CHANGE_FAILED, /* text: why the job cannot continue */
+    HARPE_CHANGE_SEEN,   /* number: time of the job's last request, s since 1970; round: the seconds
+                            for which servers had run with this store at that time */
+    HARPE_CHANGE_JOB_REQUEST, /* number: harpe_scheduler_job_request; text: value */
+    HARPE_CHANGE_END,         /* rank: its training has ended; number: time of the end */
+    HARPE_CHANGE_BACK,        /* rank: its training had ended, and runs again */
+    HARPE_CHANGE_DELETED,     /* deletes the job and all of its records; the id is kept, so that
+                                 requests for it get 410. number: time of the deletion */
+    HARPE_CHANGE_PROBE,  /* made by the store itself: a test that writes a row and removes it */
+    HARPE_CHANGE_UPTIME, /* belongs to no job; number: the seconds for which servers have run with
+                            the store */
+} harpe_change_kind;
+
+/* One record. `job_id` and `text` point to memory of the caller, which must stay valid until `done`
+ * is called. */
+typedef struct harpe_change {
+    harpe_change_kind kind;
+    const char *job_id;
+    int64_t round;
+    int rank;
+    int64_t number;
+    const char *text;
+    size_t length;
+    /* Called on the loop when the record is on disk, or when it could not be written. In the second
+     * case `status` and `error` give the reason, and no record of the batch was written. */
+    void (*done)(void *user, harpe_status status, const harpe_error *error);
+    void *user;
+    struct harpe_change *next; /* used by the store */
+} harpe_change;
+
+/* The result of harpe_store_own: the owner of a store that several servers share. */
+typedef struct harpe_ownership {
+    bool is_ours;
+    bool may_have_rival; /* the last owner did not call harpe_store_disown: it may still run,
+                            without knowing that it has lost the store */
+} harpe_ownership;
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shared memory of a simulated training job, and the transport of messages through it. A
+ * message is a time in a fixed place of the memory. The sender stores it, then wakes the receiver
+ * through a futex. The meeting is a counter. A rank that waits regularly checks whether the run was
+ * aborted. */
+#include "sim/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { LOOK_UP_MS = 100 };
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static harpe_status map(int fd, size_t size, harpe_sim_board **out, harpe_error *error) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return harpe_fail_errno(error, errno, "shared memory");
+    *out = memory;
+    return HARPE_OK;
+}
+
+static size_t board_size(size_t message_count) {
+    return sizeof(harpe_sim_board) + message_count * sizeof(int64_t);
+}
+
+harpe_status harpe_sim_board_create(const char *path, size_t message_count, harpe_sim_board **out,
+                                    harpe_error *error) {
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd == -1) return harpe_fail_errno(error, errno, "%s", path);
+    harpe_status status = ftruncate(fd, (off_t)board_size(message_count)) == 0
+                              ? map(fd, board_size(message_count), out, error)
+                              : harpe_fail_errno(error, errno, "%s", path);
+    close(fd);
+    if (status != HARPE_OK) return status;
+    (*out)->message_count = message_count;
+    atomic_store(&(*out)->straggler_step, INT64_MAX);
+    harpe_sim_board_reset(*out);
+    return HARPE_OK;
+}
+
+harpe_status harpe_sim_board_open(const char *path, harpe_sim_board **out, harpe_error *error) {
+    struct stat file;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd == -1) return harpe_fail_errno(error, errno, "%s", path);
+    harpe_status status = fstat(fd, &file) == 0 ? map(fd, (size_t)file.st_size, out, error)
+                                                : harpe_fail_errno(error, errno, "%s", path);
+    close(fd);
+    return status;
+}
+
+void harpe_sim_board_close(harpe_sim_board *board) {
+    if (board) munmap(board, board_size(board->message_count));
+}
+
+void harpe_sim_board_reset(harpe_sim_board *board) {
+    atomic_store(&board->meeting.arrived, 0);
+    atomic_store(&board->meeting.latest_ns, INT64_MIN);
+    atomic_store(&board->meeting.stop, 0);
+    atomic_store(&board->abort, 0);
+    atomic_store(&board->gone, 0);
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+void harpe_sim_wake(_Atomic uint32_t *futex) {
+    atomic_fetch_add(futex, 1);
+    syscall(SYS_futex, futex, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void harpe_sim_wait(_Atomic uint32_t *futex, uint32_t seen, int milliseconds) {
+    struct timespec limit = {.tv_sec = milliseconds / 1000,
+                             .tv_nsec = milliseconds % 1000 * 1000000L};
+    syscall(SYS_futex, futex, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+/* ---- Transport ------------------------------------------------------------------------------- */
+
+static bool send_message(void *user, int to, size_t message, int64_t time_ns) {
+    harpe_sim_board *board = ((harpe_sim_memory_transport *)user)->board;
+    atomic_store(&board->message_ns[message], time_ns);
+    harpe_sim_wake(&board->rank[to].bell);
+    return true;
+}
+
+static bool receive_message(void *user, int from, size_t message, int64_t after_ns,
+                            int64_t *time_ns) {
+    const harpe_sim_memory_transport *transport = user;
+    harpe_sim_board *board = transport->board;
+    _Atomic uint32_t *bell = &board->rank[transport->rank].bell;
+    (void)from;
+    for (;;) {
+        uint32_t seen = atomic_load(bell);
+        *time_ns = atomic_load(&board->message_ns[message]);
+        if (*time_ns > after_ns) return true;
+        if (atomic_load(&board->abort)) return false;
+        harpe_sim_wait(bell, seen, LOOK_UP_MS);
+    }
+}
+
+static void raise_to(_Atomic int64_t *to, int64_t value) {
+    int64_t now = atomic_load(to);
+    while (now < value && !atomic_compare_exchange_weak(to, &now, value)) {
+    }
+}
+
+static bool meet(void *user, int64_t *time_ns, bool *stop) {
+    harpe_sim_board *board = ((harpe_sim_memory_transport *)user)->board;
+    harpe_sim_meeting *meeting = &board->meeting;
+    uint32_t over = atomic_load(&meeting->over);
+    raise_to(&meeting->latest_ns, *time_ns);
+    raise_to(&meeting->stop, *stop);
+    if (atomic_fetch_add(&meeting->arrived, 1) + 1 == (uint32_t)board->world_size) {
+        meeting->agreed_ns = atomic_load(&meeting->latest_ns);
+        meeting->agreed_stop = atomic_load(&meeting->stop);
+        atomic_store(&meeting->arrived, 0);
+        atomic_store(&meeting->latest_ns, INT64_MIN);
+        atomic_store(&meeting->stop, 0);
+        harpe_sim_wake(&meeting->over);
+    }
+    while (atomic_load(&meeting->over) == over) {
+        if (atomic_load(&board->abort)) return false;
+        harpe_sim_wait(&meeting->over, over, LOOK_UP_MS);
+    }
+    *time_ns = meeting->agreed_ns;
+    *stop = meeting->agreed_stop != 0;
+    return true;
+}
+
+harpe_sim_transport harpe_sim_memory(harpe_sim_memory_transport *user) {
+    return (harpe_sim_transport){
+        .user = user, .send = send_message, .receive = receive_message, .meet = meet};
+}

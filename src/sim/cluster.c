@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a cluster of emulated GPUs: finds the library's file, sets the environment, and removes
+ * the memory afterwards; see cluster.h. */
+#include "sim/cluster.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#ifndef HARPE_LIBDIR_FROM_BINDIR
+#define HARPE_LIBDIR_FROM_BINDIR "../lib"
+#endif
+#define LIBRARY_NAME "libnvidia-ml.so.1"
+#define MEMORY_NAME "harpe-emulator-%u-" /* in /dev/shm, followed by the cluster's name */
+#define OWN_CLUSTER "emulate-"           /* followed by the process's id */
+
+/* ---- The library ----------------------------------------------------------------------------- */
+
+/* Finds the directory of the emulator's library: beside the program in a build folder, or at the
+ * place of installation. `*directory` receives the absolute path, which the caller frees. */
+static harpe_status find_library(char **directory, harpe_error *error) {
+    static const char *const places[] = {"emulator", HARPE_LIBDIR_FROM_BINDIR "/harpe",
+                                         "../lib/harpe"};
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0) return harpe_fail_errno(error, errno, "/proc/self/exe");
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        harpe_text path = {0};
+        harpe_text_printf(&path, "%s/%s/" LIBRARY_NAME, program, places[i]);
+        if (path.failed) return harpe_fail_memory(error);
+        char *real = realpath(path.data, NULL);
+        harpe_text_free(&path);
+        if (!real) continue;
+        /* the path of libnvidia-ml.so.1, or of the file to which it links */
+        *strrchr(real, '/') = '\0';
+        *directory = real;
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_UNAVAILABLE,
+                      "the emulator's " LIBRARY_NAME " is neither in %s/emulator nor in %s/" //
+                      HARPE_LIBDIR_FROM_BINDIR "/harpe; build or install Harpe whole",
+                      program, program);
+}
+
+/* ---- The environment ------------------------------------------------------------------------- */
+
+/* Sets an environment variable. If `value` is NULL, removes the variable. */
+static bool put(const char *name, const char *value) {
+    return (value ? setenv(name, value, 1) : unsetenv(name)) == 0;
+}
+
+static harpe_status prepare_environment(const harpe_emulated_options *options, const char *cluster,
+                                        const char *directory, harpe_error *error) {
+    const char *loader_path = getenv("LD_LIBRARY_PATH");
+    const char *program_path = getenv("PATH");
+    harpe_text library = {0}, path = {0}, programs = {0};
+    harpe_text_printf(&library, "%s/" LIBRARY_NAME, directory);
+    harpe_text_printf(&path, "%s%s%s", directory, loader_path && *loader_path ? ":" : "",
+                      loader_path ? loader_path : "");
+    /* The directory of the emulator's nvidia-smi. Only emulations have it in PATH. */
+    harpe_text_printf(&programs, "%s/bin:%s", directory,
+                      program_path && *program_path ? program_path
+                                                    : "/usr/local/bin:/usr/bin:/bin");
+    bool is_done =
+        !library.failed && !path.failed && !programs.failed && put("PATH", programs.data) &&
+        put("HARPE_NVML_LIBRARY", library.data) && put("LD_LIBRARY_PATH", path.data) &&
+        put("HARPE_EMULATOR_CLUSTER", cluster) && put("HARPE_EMULATOR_GPUS", options->gpus) &&
+        put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
+        put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
+        put("HARPE_EMULATOR_NOISE", options->noise) && put("HARPE_EMULATOR_SEED", options->seed) &&
+        put("HARPE_EMULATOR_FAULTS", options->faults) &&
+        put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
+        put("HARPE_EMULATOR_PROFILE", options->profile);
+    harpe_text_free(&library);
+    harpe_text_free(&path);
+    harpe_text_free(&programs);
+    return is_done ? HARPE_OK : harpe_fail_memory(error);
+}
+
+/* ---- The cluster ----------------------------------------------------------------------------- */
+
+/* Removes a cluster's memory in /dev/shm by its name, unless a process uses it. */
+static void remove_if_unused(const char *memory) {
+    int fd = shm_open(memory, O_RDWR | O_CLOEXEC, 0);
+    if (fd == -1) return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) shm_unlink(memory);
+    close(fd);
+}
+
+/* Removes a cluster. A cluster that this process has made for itself is always removed. A cluster
+ * that the user has named stays while other processes use it. */
+static void remove_cluster(const char *cluster, bool is_own) {
+    char memory[256];
+    snprintf(memory, sizeof memory, MEMORY_NAME "%s", (unsigned int)getuid(), cluster);
+    if (is_own)
+        shm_unlink(memory);
+    else
+        remove_if_unused(memory);
+}
+
+/* Removes the memory that killed `harpe emulate` processes have left. */
+static void remove_leftovers(void) {
+    char prefix[64];
+    int length = snprintf(prefix, sizeof prefix, MEMORY_NAME OWN_CLUSTER, (unsigned int)getuid());
+    DIR *directory = opendir("/dev/shm");
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (strncmp(entry->d_name, prefix, (size_t)length) != 0) continue;
+        const char *pid = entry->d_name + length;
+        if (pid[strspn(pid, "0123456789")] == '\0') remove_if_unused(entry->d_name);
+    }
+    closedir(directory);
+}
+
+/* Calls the library to check the values of the options. */
+static harpe_status check_values(void *library, harpe_error *error) {
+    int (*check)(char *message, unsigned int size) = NULL;
+    *(void **)&check = dlsym(library, "harpe_emulator_check");
+    char message[512] = "";
+    if (!check) return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library is damaged");
+    if (check(message, sizeof message) == 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s", message);
+}
+
+/* Makes the cluster and joins it, so that it exists as long as the command runs. */
+static harpe_status join_cluster(void *library, harpe_error *error) {
+    int (*initialize)(void) = NULL;
+    *(void **)&initialize = dlsym(library, "nvmlInit_v2");
+    int code = initialize ? initialize() : 0;
+    if (code == 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_IO_ERROR,
+                      "the emulated GPUs could not be made (error %d); is /dev/shm there, and "
+                      "writable?",
+                      code);
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static harpe_status open_library(harpe_emulated_cluster *cluster, harpe_error *error) {
+    cluster->library = dlopen(getenv("HARPE_NVML_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    if (!cluster->library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+    harpe_status status = check_values(cluster->library, error);
+    if (status == HARPE_OK) {
+        remove_leftovers();
+        status = join_cluster(cluster->library, error);
+    }
+    if (status != HARPE_OK) {
+        dlclose(cluster->library);
+        remove_cluster(cluster->name, cluster->is_own);
+    }
+    return status;
+}
+
+harpe_status harpe_emulated_cluster_open(const harpe_emulated_options *options,
+                                         harpe_emulated_cluster *out, harpe_error *error) {
+    harpe_emulated_cluster cluster = {.is_own = !options->cluster};
+    char *directory = NULL;
+    int length =
+        options->cluster
+            ? snprintf(cluster.name, sizeof cluster.name, "%s", options->cluster)
+            : snprintf(cluster.name, sizeof cluster.name, OWN_CLUSTER "%ld", (long)getpid());
+    if ((size_t)length >= sizeof cluster.name)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "a cluster's name is at most 127 characters, without a slash");
+    harpe_status status = find_library(&directory, error);
+    if (status == HARPE_OK) status = prepare_environment(options, cluster.name, directory, error);
+    free(directory);
+    if (status == HARPE_OK) status = open_library(&cluster, error);
+    if (status == HARPE_OK) *out = cluster;
+    return status;
+}
+
+/* Returns true if a process uses it. */
+static bool is_used(const char *name) {
+    char memory[256];
+    snprintf(memory, sizeof memory, MEMORY_NAME "%s", (unsigned int)getuid(), name);
+    int fd = shm_open(memory, O_RDWR | O_CLOEXEC, 0);
+    if (fd == -1) return false;
+    bool is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return !is_free;
+}
+
+void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s) {
+    if (!cluster->library) return;
+    dlclose(cluster->library); /* leaves the cluster */
+    cluster->library = NULL;
+    double until_s = harpe_clock_s() + wait_s;
+    while (wait_s > 0 && is_used(cluster->name) && harpe_clock_s() < until_s)
+        usleep(5000);
+    remove_cluster(cluster->name, cluster->is_own);
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts the ranks, causes faults at the requested steps, asks the server for its progress, and
+ * ends the run. If a rank dies, the launcher ends the other ranks and starts all ranks again with
+ * the same job key. Launchers of real training jobs do the same, because collective operations do
+ * not survive the loss of a rank. */
+#include "sim/launcher.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <harpe/gpu.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/terminal_progress.h"
+#include "sim/rank.h"
+
+#define LOOK_MS 20
+#define ASK_PERIOD_S 0.1
+#define END_LIMIT_S 20.0 /* time in which ranks must end by themselves */
+#define BACK_LIMIT_S 10.0
+/* Length of the run after a straggler. The server needs several rounds to notice that its answer is
+ * wrong, and to correct it. */
+enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4, STEPS_WITHOUT_ANSWER = 60 };
+
+typedef struct launcher {
+    harpe_sim_run *run;
+    harpe_sim_board *board;
+    harpe_sim_story *story;
+    pid_t pid[HARPE_SIM_RANK_MAX]; /* 0: reaped, or not started by this process */
+    double started_s, next_ask_s;
+    int64_t current_plan; /* the server's plan when the straggler was reported */
+    harpe_terminal_progress terminal;
+    harpe_progress progress;
+} launcher;
+
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+
+static void become_rank(const harpe_sim_run *run, int rank) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN); /* the launcher handles it */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    harpe_sim_memory_transport memory = {.board = run->board, .rank = rank};
+    harpe_sim_rank_job job = {.board = run->board,
+                              .options = run->options,
+                              .plan = run->plan,
+                              .rank = rank,
+                              .transport = harpe_sim_memory(&memory)};
+    harpe_error error;
+    harpe_status status = harpe_sim_rank_run(&job, &error);
+    if (status != HARPE_OK && status != HARPE_INTERRUPTED)
+        harpe_log_line(&run->options->log, HARPE_LOG_ERROR, "rank %d: %s", rank, error.message);
+    _exit(status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+static harpe_status start_ranks(launcher *self, harpe_error *error) {
+    if (self->run->options->is_mpi) return HARPE_OK; /* mpirun has already started them */
+    harpe_sim_board_reset(self->board);
+    for (int r = 0; r < self->board->world_size; r++) {
+        self->pid[r] = fork();
+        if (self->pid[r] == 0) become_rank(self->run, r);
+        if (self->pid[r] == -1) {
+            self->pid[r] = 0;
+            return harpe_fail_errno(error, errno, "starting rank %d", r);
+        }
+    }
+    return HARPE_OK;
+}
+
+/* Counts the ranks that run under mpirun. They are not children of this process. A rank reports its
+ * end, unless mpirun has killed it. */
+static int count_mpi_ranks(harpe_sim_board *board) {
+    int left = 0, said = board->world_size - atomic_load(&board->gone);
+    for (int r = 0; r < board->world_size; r++) {
+        pid_t pid = atomic_load(&board->rank[r].pid);
+        left += pid > 0 ? kill(pid, 0) == 0 : !atomic_load(&board->abort);
+    }
+    return left < said ? left : said;
+}
+
+/* Reaps ranks and returns how many are left. `*failed` is a rank that ended in an unexpected way,
+ * or -1. */
+static int reap(launcher *self, int *failed) {
+    int left = 0;
+    *failed = -1;
+    if (self->run->options->is_mpi) return count_mpi_ranks(self->board);
+    for (int r = 0; r < self->board->world_size; r++) {
+        int status;
+        if (self->pid[r] > 0 && waitpid(self->pid[r], &status, WNOHANG) == self->pid[r]) {
+            self->pid[r] = 0;
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) *failed = r;
+        }
+        left += self->pid[r] > 0;
+    }
+    return left;
+}
+
+/* Ends the ranks. Each rank leaves when it next waits for a message. */
+static void end_ranks(launcher *self) {
+    double until_s = harpe_clock_s() + END_LIMIT_S;
+    int failed;
+    atomic_store(&self->board->abort, 1);
+    while (reap(self, &failed) > 0) {
+        for (int r = 0; r < self->board->world_size && harpe_clock_s() > until_s; r++)
+            if (self->pid[r] > 0) kill(self->pid[r], SIGKILL);
+        if (self->run->options->is_mpi && harpe_clock_s() > until_s) return;
+        usleep(2000);
+    }
+}
+
+/* ---- State of the run ------------------------------------------------------------------------ */
+
+static int steps_done(const launcher *self) { return (int)atomic_load(&self->board->steps); }
+
+/* Returns the lowest of the rounds that the ranks ran in a step. Returns -2 if a rank has not
+ * recorded the step yet. */
+static int64_t round_of(const harpe_sim_board *board, int step) {
+    int64_t lowest = INT64_MAX;
+    for (int r = 0; r < board->world_size; r++) {
+        const harpe_sim_step *record = &board->step[step][r];
+        if (record->end_ns == 0) return -2;
+        if (record->round < lowest) lowest = record->round;
+    }
+    return lowest;
+}
+
+/* Returns the round of the last step whose record is complete. The record of a step is complete
+ * after the next meeting. */
+static int64_t current_round(const launcher *self) {
+    int step = steps_done(self) - 2;
+    return step >= HARPE_SIM_BASELINE_STEPS ? round_of(self->board, step) : -1;
+}
+
+static bool is_due(const launcher *self, const harpe_sim_event *event) {
+    if (!event->is_given) return false;
+    int from = event->is_after_steady ? self->story->steady_step : HARPE_SIM_BASELINE_STEPS;
+    return from >= 0 && steps_done(self) >= from + event->step;
+}
+
+/* ---- The server ------------------------------------------------------------------------------ */
+
+static long ask_about_job(const launcher *self, const char *before, const char *after,
+                          const char *body, json_t **answer) {
+    char path[HARPE_SIM_TEXT_MAX];
+    snprintf(path, sizeof path, "%s%s%s", before, self->board->job_id, after);
+    return harpe_sim_server_ask(self->run->server, path, body, answer);
+}
+
+/* Asks whether the scheduler has finished. If a scheduler shows no frontier, this is how the
+ * launcher learns that the plan is ready. */
+static void ask_whether_finished(launcher *self) {
+    json_t *job;
+    long status = ask_about_job(self, "/jobs/", "", NULL, &job);
+    if (status == 200 && json_is_true(json_object_get(job, "scheduler_is_finished"))) {
+        int64_t round = json_integer_value(json_object_get(job, "round"));
+        if (round >= 0) self->story->planned_round = round;
+    }
+    json_decref(job);
+}
+
+static void read_frontier(launcher *self, json_t *frontier) {
+    harpe_sim_story *story = self->story;
+    const char *phase = json_string_value(json_object_get(frontier, "phase"));
+    int64_t next_round = json_integer_value(json_object_get(frontier, "round"));
+    json_t *current = json_object_get(frontier, "current");
+    bool is_learned = phase && (strcmp(phase, "plan") == 0 || strcmp(phase, "hold") == 0);
+    if (is_learned && story->planned_round < 0) story->planned_round = next_round;
+    if (current && story->straggler_step >= 0 && story->straggler_round < 0 &&
+        json_integer_value(current) != self->current_plan)
+        story->straggler_round = next_round;
+    if (current && story->straggler_step < 0) self->current_plan = json_integer_value(current);
+}
+
+static void ask_server(launcher *self) {
+    harpe_sim_story *story = self->story;
+    if (harpe_clock_s() < self->next_ask_s || !atomic_load(&self->board->job_id_is_known)) return;
+    self->next_ask_s = harpe_clock_s() + ASK_PERIOD_S;
+    if (self->run->server->is_published) {
+        story->planned_round = 0;
+        return;
+    }
+    json_t *frontier;
+    long status = ask_about_job(self, "/jobs/", "/frontier", NULL, &frontier);
+    if (status == 200 && json_is_object(frontier)) {
+        read_frontier(self, frontier);
+        json_decref(story->frontier);
+        story->frontier = frontier;
+    } else {
+        json_decref(frontier);
+        if (status != 0 && story->planned_round < 0) ask_whether_finished(self);
+    }
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* Reports a straggler, as a cluster monitor does when a GPU throttles. */
+static harpe_status start_straggler(launcher *self, harpe_error *error) {
+    const harpe_sim_event *event = &self->run->options->straggler;
+    char body[64];
+    json_t *answer;
+    self->next_ask_s = 0;
+    ask_server(self); /* reads which plan runs now */
+    self->board->straggler_rank = event->rank;
+    self->board->straggler_factor = event->factor;
+    self->story->straggler_step = steps_done(self) + 1;
+    atomic_store(&self->board->straggler_step, self->story->straggler_step);
+    snprintf(body, sizeof body, "{\"slowdown\": %.17g}", event->factor);
+    long status = ask_about_job(self, "/straggler/", "", body, &answer);
+    const char *detail = json_string_value(json_object_get(answer, "detail"));
+    /* 409: this scheduler does not accept job requests; the job continues without change */
+    harpe_status result =
+        status == 200 || status == 409
+            ? HARPE_OK
+            : harpe_fail(error, HARPE_UNAVAILABLE, "POST /straggler was answered %ld: %.300s",
+                         status, detail ? detail : "");
+    json_decref(answer);
+    return result;
+}
+
+/* Waits until the controller of a killed rank has restored the GPU. The GPU then has its lowest
+ * clock, because it is idle and its clock is not locked. */
+static harpe_status wait_for_gpu(int gpu, uint32_t idle_mhz, double *took_s, harpe_error *error) {
+    harpe_gpus_options options = {.visible_devices = "all"};
+    harpe_gpus *gpus;
+    double from_s = harpe_clock_s();
+    harpe_status status = harpe_gpus_open(&options, &gpus, error);
+    if (status != HARPE_OK) return status;
+    uint32_t clock_mhz = 0;
+    do {
+        status = harpe_gpu_current_clocks(gpus, gpu, &clock_mhz, NULL, error);
+        *took_s = harpe_clock_s() - from_s;
+        usleep(1000);
+    } while (status == HARPE_OK && clock_mhz != idle_mhz && *took_s < BACK_LIMIT_S);
+    harpe_gpus_close(gpus);
+    return status;
+}
+
+static uint32_t idle_clock_mhz(void) {
+    harpe_gpus_options options = {.visible_devices = "all"};
+    harpe_gpus *gpus;
+    uint32_t clock_mhz = 0;
+    if (harpe_gpus_open(&options, &gpus, NULL) != HARPE_OK) return 0;
+    (void)harpe_gpu_current_clocks(gpus, 0, &clock_mhz, NULL, NULL);
+    harpe_gpus_close(gpus);
+    return clock_mhz;
+}
+
+/* Fails, because the other ranks would wait forever for this rank. */
+static harpe_status fail_ended(int rank, harpe_error *error) {
+    return harpe_fail(error, HARPE_INTERNAL, "rank %d ended before its time", rank);
+}
+
+static harpe_status kill_rank(launcher *self, uint32_t idle_mhz, harpe_error *error) {
+    const harpe_sim_event *event = &self->run->options->kill_rank;
+    harpe_sim_story *story = self->story;
+    double from_s = harpe_clock_s();
+    story->kill_step = steps_done(self);
+    kill(self->pid[event->rank], SIGKILL);
+    harpe_status status = wait_for_gpu(event->rank, idle_mhz, &story->gpu_back_s, error);
+    end_ranks(self);
+    if (status == HARPE_OK) status = start_ranks(self, error);
+    while (status == HARPE_OK && steps_done(self) <= story->kill_step) {
+        int failed;
+        harpe_sim_wait(&self->board->steps, (uint32_t)steps_done(self), LOOK_MS);
+        int left = reap(self, &failed);
+        if (failed >= 0) status = fail_ended(failed, error);
+        if (left == 0 || harpe_terminal_progress_signal()) break;
+    }
+    story->downtime_s = harpe_clock_s() - from_s;
+    return status;
+}
+
+static harpe_status restart_server(launcher *self, harpe_error *error) {
+    double from_s = harpe_clock_s();
+    self->story->restart_step = steps_done(self);
+    harpe_status status = harpe_sim_server_restart(self->run->server, error);
+    self->story->server_gone_s = harpe_clock_s() - from_s;
+    return status;
+}
+
+static harpe_status have_events(launcher *self, uint32_t idle_mhz, harpe_error *error) {
+    const harpe_sim_options *options = self->run->options;
+    harpe_sim_story *story = self->story;
+    harpe_status status = HARPE_OK;
+    bool job_is_known = atomic_load(&self->board->job_id_is_known);
+    if (story->straggler_step < 0 && job_is_known && is_due(self, &options->straggler))
+        status = start_straggler(self, error);
+    if (status == HARPE_OK && story->kill_step < 0 && is_due(self, &options->kill_rank))
+        status = kill_rank(self, idle_mhz, error);
+    if (status == HARPE_OK && story->restart_step < 0 && is_due(self, &options->restart_server))
+        status = restart_server(self, error);
+    return status;
+}
+
+/* ---- Until the end --------------------------------------------------------------------------- */
+
+static void note_progress(launcher *self) {
+    harpe_sim_story *story = self->story;
+    int64_t round = current_round(self);
+    int step = steps_done(self) - 2;
+    if (story->steady_step < 0 && story->planned_round >= 0 && round >= story->planned_round)
+        story->steady_step = step;
+    if (story->answered_step < 0 && story->straggler_round >= 0 && round >= story->straggler_round)
+        story->answered_step = step;
+}
+
+static bool is_over(const launcher *self) {
+    const harpe_sim_options *options = self->run->options;
+    const harpe_sim_story *story = self->story;
+    int done = steps_done(self);
+    if (story->steady_step < 0 || done - story->steady_step <= options->steps) return false;
+    if (options->straggler.is_given) {
+        if (story->straggler_step < 0) return false;
+        if (story->answered_step < 0) return done > story->straggler_step + STEPS_WITHOUT_ANSWER;
+        if (done <= story->answered_step + STEPS_AFTER_ANSWER) return false;
+        if (current_round(self) < story->straggler_round + ROUNDS_AFTER_ANSWER)
+            return done > story->answered_step + STEPS_WITHOUT_ANSWER;
+    }
+    return (!options->kill_rank.is_given || story->kill_step >= 0) &&
+           (!options->restart_server.is_given || story->restart_step >= 0);
+}
+
+static harpe_status check_limits(const launcher *self, int failed, harpe_error *error) {
+    if (failed >= 0) return fail_ended(failed, error);
+    if (harpe_terminal_progress_signal())
+        return harpe_fail(error, HARPE_INTERRUPTED, "interrupted after %d steps", steps_done(self));
+    if (self->story->steady_step < 0 &&
+        harpe_clock_s() - self->started_s > self->run->options->learning_limit_s)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "no plan after %g s and %d steps; give it longer with --learning-limit",
+                          self->run->options->learning_limit_s, steps_done(self));
+    return HARPE_OK;
+}
+
+/* Returns the part of the sweep's frequencies that the scheduler has already tried, 0 to 1. Returns
+ * -1 if the scheduler does not report it. */
+static double fraction_learned(const launcher *self) {
+    json_t *sweep = json_object_get(self->story->frontier, "sweep");
+    json_int_t wanted = json_integer_value(json_object_get(sweep, "frequencies"));
+    json_int_t tried = json_integer_value(json_object_get(sweep, "done"));
+    return wanted > 0 ? (double)tried / (double)wanted : -1;
+}
+
+static void show(launcher *self) {
+    char phase[80];
+    const harpe_sim_story *story = self->story;
+    int done = steps_done(self);
+    bool is_learning = story->steady_step < 0;
+    double fraction = is_learning ? fraction_learned(self)
+                                  : (double)(done - story->steady_step) / self->run->options->steps;
+    snprintf(phase, sizeof phase, "step %d, round %lld: %s", done, (long long)current_round(self),
+             done < HARPE_SIM_BASELINE_STEPS ? "highest clocks"
+             : is_learning                   ? "learning"
+             : story->straggler_step >= 0    ? "straggler"
+                                             : "plan");
+    (void)self->progress.report(self->progress.user, phase, fraction);
+}
+
+static harpe_status watch(launcher *self, harpe_error *error) {
+    uint32_t idle_mhz = idle_clock_mhz();
+    harpe_status status = start_ranks(self, error);
+    int failed = -1, left = self->board->world_size;
+    while (status == HARPE_OK && left > 0) {
+        uint32_t seen = atomic_load(&self->board->steps);
+        ask_server(self);
+        note_progress(self);
+        if (is_over(self)) atomic_store(&self->board->stop, 1);
+        if (!atomic_load(&self->board->stop)) status = have_events(self, idle_mhz, error);
+        left = reap(self, &failed);
+        if (status == HARPE_OK) status = check_limits(self, failed, error);
+        show(self);
+        if (atomic_load(&self->board->steps) == seen)
+            harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
+    }
+    if (status == HARPE_OK && self->story->steady_step < 0)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "the ranks ended after %d steps, without a plan", steps_done(self));
+    return status;
+}
+
+harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
+    launcher self = {.run = run,
+                     .board = run->board,
+                     .story = &run->story,
+                     .started_s = harpe_clock_s(),
+                     .current_plan = -1};
+    run->story = (harpe_sim_story){.planned_round = -1,
+                                   .steady_step = -1,
+                                   .straggler_step = -1,
+                                   .answered_step = -1,
+                                   .straggler_round = -1,
+                                   .kill_step = -1,
+                                   .restart_step = -1};
+    self.progress = harpe_terminal_progress_start(&self.terminal, run->options->is_quiet);
+    harpe_status status = watch(&self, error);
+    end_ranks(&self);
+    harpe_terminal_progress_clear(&self.terminal);
+    run->story.step_count = steps_done(&self);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launcher of a simulated job. It does the work of torchrun, a cluster monitor and an observer
+ * with a power meter. */
+#ifndef HARPE_SIM_LAUNCHER_H
+#define HARPE_SIM_LAUNCHER_H
+
+#include <jansson.h>
+
+#include "sim/board.h"
+#include "sim/plan.h"
+#include "sim/server.h"
+
+/* The times of events. Steps are numbered as on the board, including the baseline; -1: the event
+ * has not happened. */
+typedef struct harpe_sim_story {
+    int64_t planned_round; /* the first round after learning */
+    int steady_step;       /* the first step in which all ranks ran that round */
+    int straggler_step;    /* step at which the server learned of the straggler */
+    int answered_step;     /* the first step in which all ranks ran the answer */
+    int64_t straggler_round;
+    int kill_step, restart_step;
+    double gpu_back_s;    /* real time from the kill until the GPU's clocks were reset */
+    double downtime_s;    /* real time until the ranks trained again */
+    double server_gone_s; /* real time until the server answered again */
+    int step_count;       /* number of steps that all ranks finished */
+    json_t *frontier;     /* the server's last frontier, owned; NULL: none */
+} harpe_sim_story;
+
+typedef struct harpe_sim_run {
+    const harpe_sim_options *options;
+    const harpe_sim_plan *plan;
+    harpe_sim_board *board;
+    harpe_sim_server *server;
+    int path_fd; /* under mpirun: descriptor to which the board's path is written */
+    harpe_sim_story story;
+} harpe_sim_run;
+
+/* Starts the ranks (unless MPI does), plays all events, and returns when all ranks are gone. */
+harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of a simulated training job. Only its GPUs are emulated. Every part of src/sim uses
+ * the options; src/cli/sim fills them in from the command line. */
+#ifndef HARPE_SIM_OPTIONS_H
+#define HARPE_SIM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <harpe/callback.h>
+
+#define HARPE_SIM_IMBALANCE 1.15 /* work of the slowest stage divided by the mean */
+
+enum {
+    HARPE_SIM_RANK_MAX = 64, /* the number of GPUs of the emulator */
+    HARPE_SIM_STEP_MAX = 20000,
+    HARPE_SIM_TEXT_MAX = 512,
+    HARPE_SIM_BASELINE_STEPS = 3, /* at the highest clocks; the first step is not counted */
+};
+
+/* An event of the command line, such as RANK@STEP=FACTOR. A step with '+' counts from the steady
+ * state. */
+typedef struct harpe_sim_event {
+    bool is_given, is_after_steady;
+    int rank;
+    int step;
+    double factor; /* of a straggler */
+} harpe_sim_event;
+
+typedef struct harpe_sim_options {
+    const char *profile_path; /* NULL: a synthetic profile */
+    const char *gpu_model;
+    double imbalance, forward_time_s; /* imbalance is HARPE_SIM_IMBALANCE if the user gave none */
+    uint64_t seed;
+    double blocking_power_w; /* below 0: the blocking power of the emulated GPU */
+    const char *schedule_name;
+    int chunks; /* 0: the schedule's default */
+    int microbatches;
+    int pp, dp, tp;
+    int steps; /* steps in the steady state */
+    double time_scale;
+    double learning_limit_s;                /* limit in real time until the steady state */
+    const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
+    const char *plan_path;
+    bool is_offline;
+    const char *server_url; /* NULL: start a server */
+    harpe_sim_event straggler, kill_rank, restart_server;
+    bool is_mpi, is_json, is_quiet;
+    harpe_log log; /* receives messages during the run */
+} harpe_sim_options;
+
+static inline int harpe_sim_world_size(const harpe_sim_options *options) {
+    return options->pp * options->dp * options->tp;
+}
+
+#endif

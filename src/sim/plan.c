@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the list of instructions of each rank from a profile and a schedule. Each instruction has
+ * messages for the dependencies that <harpe/schedule.h> defines. Also computes the planner's
+ * predictions. It runs nothing. */
+#include "sim/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "plan/profile_notes.h"
+#include "plan/synth.h"
+
+/* ---- Instructions and messages --------------------------------------------------------------- */
+
+static bool is_forward(const harpe_action *action) { return action->operation == HARPE_FORWARD; }
+
+/* Returns true for a backward for which earlier stages wait. */
+static bool is_backward(const harpe_action *action) {
+    return action->operation == HARPE_BACKWARD || action->operation == HARPE_BACKWARD_INPUT ||
+           action->operation == HARPE_FORWARD_BACKWARD;
+}
+
+static const char *name_alone(const harpe_action *action) {
+    switch (action->operation) {
+    case HARPE_FORWARD: return "forward";
+    case HARPE_BACKWARD_INPUT: return "backward_input";
+    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
+    default: return "backward";
+    }
+}
+
+typedef struct builder {
+    harpe_sim_plan *plan;
+    int *rank_of_stage;
+    int stages, microbatches, rank;
+    size_t count;
+} builder;
+
+/* Returns the index of the message that reports the end of an action. `stage` is the stage of the
+ * sender. */
+static size_t message_index(const builder *b, const harpe_action *action, int stage) {
+    size_t kind = is_forward(action) ? 0 : 1;
+    return (kind * (size_t)b->stages + (size_t)stage) * (size_t)b->microbatches +
+           (size_t)action->microbatch;
+}
+
+/* Adds a message. Adds none if sender and receiver are the same rank, because the instructions of a
+ * rank run in order. */
+static void add_message(const builder *b, const harpe_action *action, int sender_stage,
+                        int peer_stage, harpe_sim_message *messages, int *count) {
+    if (peer_stage < 0 || peer_stage >= b->stages) return;
+    int peer = b->rank_of_stage[peer_stage];
+    if (peer == b->rank) return;
+    messages[(*count)++] =
+        (harpe_sim_message){.index = message_index(b, action, sender_stage), .peer = peer};
+}
+
+static void add_action(const builder *b, harpe_sim_instruction *to, const harpe_action *action) {
+    if (!is_forward(action) && !is_backward(action)) return;
+    int step = is_forward(action) ? 1 : -1; /* 1: to the next stage; -1: back */
+    int stage = action->stage;
+    add_message(b, action, stage - step, stage - step, to->waits, &to->wait_count);
+    add_message(b, action, stage, stage + step, to->sends, &to->send_count);
+}
+
+static void add_instruction(builder *b, const harpe_instruction *from) {
+    const harpe_sim_plan *plan = b->plan;
+    bool is_one = from->action_count == 1 ||
+                  harpe_profile_find(plan->profile, from->actions[0].stage, from->name);
+    for (int a = 0; a < from->action_count; a++) {
+        if (a == 0 || !is_one) {
+            harpe_sim_instruction *next = &b->plan->instructions[b->count++];
+            next->name = is_one ? from->name : name_alone(&from->actions[a]);
+            next->stage = from->actions[a].stage;
+        }
+        add_action(b, &b->plan->instructions[b->count - 1], &from->actions[a]);
+    }
+}
+
+static void find_ranks_of_stages(builder *b, const harpe_schedule *schedule) {
+    for (int r = 0; r < harpe_schedule_rank_count(schedule); r++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
+        for (size_t i = 0; i < count; i++)
+            for (int a = 0; a < list[i].action_count; a++)
+                b->rank_of_stage[list[i].actions[a].stage] = r;
+    }
+}
+
+static harpe_status build_program(harpe_sim_plan *plan, harpe_error *error) {
+    const harpe_schedule *schedule = plan->schedule;
+    int ranks = harpe_schedule_rank_count(schedule);
+    builder b = {.plan = plan,
+                 .stages = harpe_schedule_stage_count(schedule),
+                 .microbatches = harpe_schedule_microbatch_count(schedule)};
+    b.rank_of_stage = harpe_calloc((size_t)b.stages, sizeof *b.rank_of_stage);
+    plan->instructions =
+        harpe_calloc(2 * harpe_schedule_instruction_count(schedule), sizeof *plan->instructions);
+    plan->rank_start = harpe_calloc((size_t)ranks + 1, sizeof *plan->rank_start);
+    if (!b.rank_of_stage || !plan->instructions || !plan->rank_start) {
+        free(b.rank_of_stage);
+        return harpe_fail_memory(error);
+    }
+    find_ranks_of_stages(&b, schedule);
+    for (b.rank = 0; b.rank < ranks; b.rank++) {
+        size_t count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, b.rank, &count);
+        for (size_t i = 0; i < count; i++)
+            add_instruction(&b, &list[i]);
+        plan->rank_start[b.rank + 1] = b.count;
+    }
+    plan->message_count = 2 * (size_t)b.stages * (size_t)b.microbatches;
+    free(b.rank_of_stage);
+    return HARPE_OK;
+}
+
+static harpe_status make_schedule(const harpe_sim_options *options, harpe_sim_plan *plan,
+                                  harpe_error *error) {
+    harpe_schedule_options how = {.name = options->schedule_name,
+                                  .ranks = options->pp,
+                                  .microbatches = options->microbatches,
+                                  .chunks = options->chunks};
+    return harpe_schedule_new(&how, &plan->schedule, error);
+}
+
+harpe_status harpe_sim_plan_load_program(const harpe_sim_options *options, const char *profile_path,
+                                         harpe_sim_plan *out, harpe_error *error) {
+    harpe_sim_plan plan = {0};
+    harpe_status status = harpe_profile_read_csv(profile_path, &plan.profile, error);
+    if (status == HARPE_OK) status = make_schedule(options, &plan, error);
+    if (status == HARPE_OK) status = build_program(&plan, error);
+    if (status != HARPE_OK) {
+        harpe_sim_plan_free(&plan);
+        return status;
+    }
+    *out = plan;
+    return HARPE_OK;
+}
+
+/* ---- Profile --------------------------------------------------------------------------------- */
+
+static bool has_clock(const harpe_profile_entry *entry, int mhz) {
+    for (size_t p = 0; p < entry->point_count; p++)
+        if (entry->points[p].frequency_mhz == mhz) return true;
+    return false;
+}
+
+/* Returns true if every instruction was measured at this clock. A row that was measured without a
+ * set clock does not count. */
+static bool all_have_clock(const harpe_profile *profile, int mhz) {
+    for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e);
+        if (entry->points[0].frequency_mhz > 0 && !has_clock(entry, mhz)) return false;
+    }
+    return true;
+}
+
+/* Returns true if the emulated GPU supports the clock. */
+static bool is_usable(const harpe_sim_options *options, const harpe_profile *profile, int mhz) {
+    return mhz <= 0 ||
+           (harpe_synth_offers_clock(options->gpu_model, mhz) && all_have_clock(profile, mhz));
+}
+
+/* Chooses the clocks of the emulated GPUs: the profile's clocks that the GPUs support and that all
+ * instructions have. Reports rows at other clocks. Fails if there are no such clocks. */
+static harpe_status check_clocks(const harpe_sim_options *options, const harpe_profile *profile,
+                                 size_t *usable, harpe_error *error) {
+    size_t useless = 0;
+    int example_mhz = 0;
+    *usable = 0;
+    for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e);
+        size_t before = *usable;
+        for (size_t p = 0; p < entry->point_count; p++) {
+            int mhz = entry->points[p].frequency_mhz;
+            if (is_usable(options, profile, mhz))
+                ++*usable;
+            else if (useless++ == 0)
+                example_mhz = mhz;
+        }
+        if (*usable == before)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s: an emulated %s offers none of the clocks that all instructions "
+                              "have: name the model that was profiled with --gpu",
+                              options->profile_path, options->gpu_model);
+    }
+    if (useless > 0 && !options->is_quiet)
+        harpe_log_line(&options->log, HARPE_LOG_WARNING,
+                       "%s: %zu rows, the first at %d MHz, are left out: an emulated %s "
+                       "does not offer these clocks, or not all instructions have them",
+                       options->profile_path, useless, example_mhz, options->gpu_model);
+    return HARPE_OK;
+}
+
+/* Adapts the profile for emulated GPUs: keeps only the clocks at which these GPUs run, and divides
+ * energies by the number of GPUs. */
+static harpe_status adapt_profile(const harpe_sim_options *options, harpe_profile **profile,
+                                  harpe_error *error) {
+    const harpe_profile *whole = *profile;
+    harpe_profile *adapted = NULL;
+    size_t count = 0, at = 0;
+    harpe_status status = check_clocks(options, whole, &count, error);
+    if (status != HARPE_OK) return status;
+    harpe_measurement *rows = harpe_calloc(count, sizeof *rows);
+    if (!rows) return harpe_fail_memory(error);
+    for (size_t e = 0; e < harpe_profile_entry_count(whole); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(whole, e);
+        int gpus = harpe_profile_gpu_count(whole, entry->stage);
+        for (size_t p = 0; p < entry->point_count; p++) {
+            if (!is_usable(options, whole, entry->points[p].frequency_mhz)) continue;
+            rows[at++] = (harpe_measurement){.stage = entry->stage,
+                                             .rank = -1,
+                                             .instruction = entry->instruction,
+                                             .frequency_mhz = entry->points[p].frequency_mhz,
+                                             .time_s = entry->points[p].time_s,
+                                             .energy_j = entry->points[p].energy_j / gpus};
+        }
+    }
+    status = harpe_profile_new(rows, count, &adapted, error);
+    free(rows);
+    if (status != HARPE_OK) return status;
+    harpe_profile_free(*profile);
+    *profile = adapted;
+    return HARPE_OK;
+}
+
+static void note_repeats(const harpe_sim_options *options, const harpe_profile *profile) {
+    harpe_text text = {0};
+    harpe_profile_note_repeats(profile, options->profile_path, &text);
+    if (text.length > 0 && !text.failed && !options->is_quiet)
+        harpe_log_line(&options->log, HARPE_LOG_WARNING, "%s", text.data);
+    harpe_text_free(&text);
+}
+
+static harpe_status read_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
+                                 harpe_error *error) {
+    harpe_status status = harpe_profile_read_csv(options->profile_path, &plan->profile, error);
+    if (status != HARPE_OK) return status;
+    note_repeats(options, plan->profile);
+    return adapt_profile(options, &plan->profile, error);
+}
+
+/* Checks that the schedule has as many stages as the profile. If it had fewer, a part of the
+ * profile would be ignored. */
+static harpe_status check_stages(const harpe_sim_options *options, const harpe_sim_plan *plan,
+                                 harpe_error *error) {
+    int stages = harpe_schedule_stage_count(plan->schedule);
+    int measured = harpe_profile_stage_count(plan->profile);
+    int per_rank = stages / options->pp;
+    char each[64] = "", advice[64] = "";
+    if (stages == measured) return HARPE_OK;
+    if (per_rank > 1) (void)snprintf(each, sizeof each, " (%d a rank)", per_rank);
+    if (measured % per_rank == 0)
+        (void)snprintf(advice, sizeof advice, "give --pp %d, or ", measured / per_rank);
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s has %d stages, but --pp %d with the schedule %s runs %d%s: %sname a "
+                      "profile of %d stages",
+                      options->profile_path, measured, options->pp, options->schedule_name, stages,
+                      each, advice, stages);
+}
+
+static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
+                                harpe_error *error) {
+    /* The synthetic profile is made even if it is not used, because this also returns the model's
+     * blocking power. */
+    bool is_split = strncmp(options->schedule_name, "zb", 2) == 0 ||
+                    strncmp(options->schedule_name, "dualpipe", 8) == 0;
+    bool has_one_stage = harpe_schedule_stage_count(plan->schedule) == 1 &&
+                         options->imbalance == HARPE_SIM_IMBALANCE; /* the user requested no other
+                                                                     * value */
+    harpe_synth_options how = {.gpu_model = options->gpu_model,
+                               .stages = harpe_schedule_stage_count(plan->schedule),
+                               .imbalance = has_one_stage ? 1 : options->imbalance,
+                               .seed = options->seed,
+                               .forward_time_s = options->forward_time_s,
+                               .split_backward = is_split};
+    harpe_status status =
+        harpe_profile_synthesize(&how, &plan->profile, &plan->blocking_power_w, error);
+    if (options->blocking_power_w >= 0) plan->blocking_power_w = options->blocking_power_w;
+    if (status != HARPE_OK || !options->profile_path) return status;
+    harpe_profile_free(plan->profile);
+    plan->profile = NULL;
+    status = read_profile(options, plan, error);
+    return status != HARPE_OK ? status : check_stages(options, plan, error);
+}
+
+static harpe_status write_profile(const harpe_sim_plan *plan, const char *directory,
+                                  harpe_error *error) {
+    harpe_text path = {0};
+    harpe_text_printf(&path, "%s/profile.csv", directory);
+    harpe_status status = path.failed ? harpe_fail_memory(error)
+                                      : harpe_profile_write_csv(plan->profile, path.data, error);
+    harpe_text_free(&path);
+    return status;
+}
+
+/* ---- Predictions ----------------------------------------------------------------------------- */
+
+static harpe_sim_prediction predict(const harpe_sim_options *options, const harpe_plan *plan) {
+    int pipelines = options->dp * options->tp;
+    return (harpe_sim_prediction){.time_s = plan->time_s, .energy_j = pipelines * plan->energy_j};
+}
+
+static harpe_status write_plan(const harpe_sim_plan *plan, const harpe_plan *fastest,
+                               const char *directory, harpe_error *error) {
+    harpe_text path = {0};
+    harpe_text_printf(&path, "%s/plan.py", directory);
+    harpe_status status =
+        path.failed ? harpe_fail_memory(error)
+                    : harpe_plan_file_write(path.data, plan->problem, fastest, 0, 0, error);
+    harpe_text_free(&path);
+    return status;
+}
+
+/* Predicts the plans that the online optimizer should find by itself. */
+static harpe_status predict_optimum(const harpe_sim_options *options, const char *directory,
+                                    harpe_sim_plan *plan, harpe_error *error) {
+    harpe_frontier *frontier = NULL;
+    harpe_plan_set *plans = NULL;
+    harpe_status status = harpe_frontier_new(plan->problem, NULL, &frontier, error);
+    if (status != HARPE_OK) return status;
+    size_t count;
+    double fastest_s = harpe_frontier_vertices(frontier, &count)[0].time_s;
+    double times_s[] = {fastest_s, fastest_s * fmax(options->straggler.factor, 1)};
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2};
+    status = harpe_plan_set_new(plan->problem, &request, NULL, NULL, &plans, error);
+    if (status == HARPE_OK) {
+        plan->fastest = predict(options, harpe_plan_set_at(plans, 0));
+        plan->slowed = predict(options, harpe_plan_set_at(plans, 1));
+        if (options->is_offline)
+            status = write_plan(plan, harpe_plan_set_at(plans, 0), directory, error);
+    }
+    harpe_plan_set_free(plans);
+    harpe_frontier_free(frontier);
+    return status;
+}
+
+static harpe_status predict_given(const harpe_sim_options *options, harpe_sim_plan *plan,
+                                  harpe_error *error) {
+    harpe_plan_file *file = NULL;
+    harpe_plan given;
+    int *frequency_mhz =
+        harpe_calloc(harpe_problem_instruction_count(plan->problem), sizeof *frequency_mhz);
+    harpe_status status = frequency_mhz ? harpe_plan_file_read(options->plan_path, &file, error)
+                                        : harpe_fail_memory(error);
+    if (status == HARPE_OK)
+        status = harpe_plan_file_match(file, plan->problem, frequency_mhz, error);
+    if (status == HARPE_OK)
+        status = harpe_plan_evaluate(plan->problem, frequency_mhz, &given, NULL, error);
+    if (status == HARPE_OK) plan->fastest = predict(options, &given);
+    harpe_plan_file_free(file);
+    free(frequency_mhz);
+    return status;
+}
+
+static harpe_status make_predictions(const harpe_sim_options *options, const char *directory,
+                                     harpe_sim_plan *plan, harpe_error *error) {
+    harpe_plan highest;
+    harpe_problem_options how = {.blocking_power_w = &plan->blocking_power_w,
+                                 .blocking_power_count = 1};
+    harpe_status status =
+        harpe_problem_new(plan->profile, plan->schedule, &how, &plan->problem, error);
+    if (status == HARPE_OK) status = harpe_plan_all_maximum(plan->problem, &highest, error);
+    if (status != HARPE_OK) return status;
+    plan->all_maximum = predict(options, &highest);
+    status = predict_optimum(options, directory, plan, error);
+    if (status == HARPE_OK && options->plan_path) status = predict_given(options, plan, error);
+    return status;
+}
+
+harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *directory,
+                                 harpe_sim_plan *out, harpe_error *error) {
+    harpe_sim_plan plan = {0};
+    harpe_status status = make_schedule(options, &plan, error);
+    if (status == HARPE_OK) status = get_profile(options, &plan, error);
+    if (status == HARPE_OK) status = write_profile(&plan, directory, error);
+    if (status == HARPE_OK) status = make_predictions(options, directory, &plan, error);
+    if (status == HARPE_OK) status = build_program(&plan, error);
+    if (status != HARPE_OK) {
+        harpe_sim_plan_free(&plan);
+        return status;
+    }
+    *out = plan;
+    return HARPE_OK;
+}
+
+void harpe_sim_plan_free(harpe_sim_plan *plan) {
+    harpe_problem_free(plan->problem);
+    harpe_profile_free(plan->profile);
+    harpe_schedule_free(plan->schedule);
+    free(plan->instructions);
+    free(plan->rank_start);
+    *plan = (harpe_sim_plan){0};
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs one rank. Its instructions run in order on its emulated GPU; each instruction first waits
+ * for its messages. Between steps all ranks meet, as for the all-reduce of gradients. The rank uses
+ * the optimizer in the way that <harpe/pipeline_frequency.h> describes for training processes. */
+#include "sim/rank.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <harpe/gpu.h>
+#include <harpe/pipeline_frequency.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
+#define LATE_MAX_NS 2e6
+#define AWAIT_CLOCK_NS 900000000 /* real time; the emulator applies a clock at most 1 s late */
+
+typedef struct rank_run {
+    const harpe_sim_rank_job *job;
+    harpe_sim_board *board;
+    int pp_rank, dp_rank, tp_rank;
+    void *library; /* the emulator's library and its functions */
+    int (*instruction)(unsigned int, int, const char *, double, int64_t, int (*)(void *), void *,
+                       int64_t *);
+    int (*energy)(unsigned int, int64_t, double *);
+    int (*wait)(unsigned int, int);
+    int (*write_count)(unsigned int, uint64_t *, uint64_t *, uint64_t *);
+    int64_t (*now_ns)(void);
+    harpe_gpus *gpus;
+    harpe_pipeline_frequency_optimizer *optimizer; /* NULL: the rank runs without an optimizer */
+    int64_t done_ns;                               /* end of the GPU's last work */
+    int64_t begin_ns;                              /* start of the step */
+    double late_ns;                                /* real time; see look_at_clock */
+    int64_t await_until_ns;                        /* real time; see awaits_clock */
+} rank_run;
+
+/* ---- Emulator -------------------------------------------------------------------------------- */
+
+static harpe_status open_emulator(rank_run *run, harpe_error *error) {
+    run->library = dlopen(run->board->library, RTLD_NOW | RTLD_LOCAL);
+    if (!run->library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+    struct {
+        const char *name;
+        void **function;
+    } symbols[] = {
+        {"harpe_emulator_instruction_held", (void **)&run->instruction},
+        {"harpe_emulator_energy", (void **)&run->energy},
+        {"harpe_emulator_wait", (void **)&run->wait},
+        {"harpe_emulator_write_count", (void **)&run->write_count},
+        {"harpe_emulator_now_ns", (void **)&run->now_ns},
+    };
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+        *symbols[i].function = dlsym(run->library, symbols[i].name);
+        if (!*symbols[i].function)
+            return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library has no %s",
+                              symbols[i].name);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status emulator_failed(const rank_run *run, int code, harpe_error *error) {
+    return harpe_fail(error, HARPE_DRIVER_ERROR, "rank %d: the emulated GPU failed (error %d)",
+                      run->job->rank, code);
+}
+
+/* ---- A step ---------------------------------------------------------------------------------- */
+
+static harpe_status aborted(harpe_error *error) {
+    return harpe_fail(error, HARPE_INTERRUPTED, "the run was stopped");
+}
+
+static int rank_at(const rank_run *run, int pp_rank) {
+    const harpe_sim_options *options = run->job->options;
+    return (pp_rank * options->dp + run->dp_rank) * options->tp + run->tp_rank;
+}
+
+/* Returns the index of a message; each pipeline has its own messages. */
+static size_t message_of(const rank_run *run, const harpe_sim_message *message) {
+    size_t pipeline = (size_t)run->dp_rank * (size_t)run->job->options->tp + (size_t)run->tp_rank;
+    return pipeline * run->job->plan->message_count + message->index;
+}
+
+static double slowdown_now(const rank_run *run, uint32_t step) {
+    const harpe_sim_board *board = run->board;
+    bool is_slow = (int64_t)step >= atomic_load(&board->straggler_step) &&
+                   board->straggler_rank == run->job->rank;
+    return is_slow ? board->straggler_factor : 1;
+}
+
+static void sleep_ns(double real_ns) {
+    if (real_ns < 1000 || real_ns >= 1e9) return;
+    nanosleep(&(struct timespec){.tv_nsec = (long)real_ns}, NULL);
+}
+
+/* Waits a short time. The caller then reports the beginning of an instruction or step to the
+ * optimizer. The optimizer measures with the host's clock. If the host wakes up 0.2 ms late and the
+ * GPU's time runs 20 times as fast, the error is 4 ms of GPU time. So every report is delayed by a
+ * short fixed time, which hides late wake-ups. Returns the host's time. */
+static int64_t look_at_clock(const rank_run *run, int64_t at_ns) {
+    sleep_ns((double)(at_ns - run->now_ns()) / run->board->time_scale + run->late_ns);
+    return harpe_clock_ns();
+}
+
+/* Delays the report of the end by as much as that of the start, so that the measured duration is
+ * right. */
+static void look_after(const rank_run *run, int64_t began_ns, int64_t took_ns) {
+    double end_ns = (double)began_ns + (double)took_ns / run->board->time_scale;
+    sleep_ns(end_ns - (double)harpe_clock_ns());
+}
+
+/* Returns true while the rank should wait for the controller, which is a separate process. On a
+ * busy machine the controller may get processor time only after the instruction would be over. A
+ * real machine does not have this delay, so the emulated instruction waits for the controller. A
+ * job that still learns does not wait, because its optimizer would measure the wait. */
+static int awaits_clock(void *user) {
+    const rank_run *run = user;
+    harpe_frequency_controller_counts counts =
+        harpe_pipeline_frequency_get_status(run->optimizer).controller;
+    return counts.clock_requests >
+               counts.written + counts.skipped + counts.superseded + counts.failed &&
+           harpe_clock_ns() < run->await_until_ns;
+}
+
+static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *what,
+                                    double slowdown, harpe_error *error) {
+    const harpe_sim_transport *transport = &run->job->transport;
+    int64_t ready_ns = run->done_ns;
+    for (int i = 0; i < what->wait_count; i++) {
+        int64_t time_ns;
+        if (!transport->receive(transport->user, rank_at(run, what->waits[i].peer),
+                                message_of(run, &what->waits[i]), run->begin_ns, &time_ns))
+            return aborted(error);
+        if (time_ns > ready_ns) ready_ns = time_ns;
+    }
+    int64_t began_ns = 0;
+    if (run->optimizer) {
+        began_ns = look_at_clock(run, ready_ns);
+        harpe_pipeline_frequency_on_instruction_begin(run->optimizer, what->name);
+    }
+    run->await_until_ns = harpe_clock_ns() + AWAIT_CLOCK_NS;
+    const harpe_sim_options *options = run->job->options;
+    bool has_plan = options->is_offline || options->plan_path;
+    int code =
+        run->instruction((unsigned int)run->job->rank, what->stage, what->name, slowdown, ready_ns,
+                         run->optimizer && has_plan ? awaits_clock : NULL, run, &run->done_ns);
+    if (code != 0) return emulator_failed(run, code, error);
+    for (int i = 0; i < what->send_count; i++)
+        if (!transport->send(transport->user, rank_at(run, what->sends[i].peer),
+                             message_of(run, &what->sends[i]), run->done_ns))
+            return aborted(error);
+    if (run->optimizer) {
+        look_after(run, began_ns, run->done_ns - ready_ns);
+        harpe_pipeline_frequency_on_instruction_end(run->optimizer, what->name);
+    }
+    return HARPE_OK;
+}
+
+static void tell_status(const rank_run *run, harpe_sim_step *record) {
+    harpe_sim_board *board = run->board;
+    record->round = -1;
+    if (!run->optimizer) return;
+    harpe_pipeline_frequency_status status = harpe_pipeline_frequency_get_status(run->optimizer);
+    record->round = status.round;
+    atomic_store(&board->rank[run->job->rank].mismatches, status.misfits);
+    atomic_store(&board->rank[run->job->rank].reconnects, status.reconnects);
+    if (run->job->rank == 0 && status.job_id[0] && !atomic_load(&board->job_id_is_known)) {
+        (void)snprintf(board->job_id, sizeof board->job_id, "%s", status.job_id);
+        atomic_store(&board->job_id_is_known, 1);
+    }
+}
+
+/* Reads the GPU's energy at a moment on which all ranks agree, and its number of clock changes. */
+static harpe_status read_meters(const rank_run *run, int64_t at_ns, double *energy_j,
+                                uint64_t *writes, harpe_error *error) {
+    unsigned int gpu = (unsigned int)run->job->rank;
+    int code = run->energy(gpu, at_ns, energy_j);
+    if (code == 0) code = run->write_count(gpu, NULL, writes, NULL);
+    return code == 0 ? HARPE_OK : emulator_failed(run, code, error);
+}
+
+static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_error *error) {
+    const harpe_sim_plan *plan = run->job->plan;
+    const harpe_sim_transport *transport = &run->job->transport;
+    harpe_sim_step record = {.begin_ns = run->begin_ns};
+    double before_j, after_j;
+    uint64_t before, after;
+    harpe_status status = read_meters(run, run->begin_ns, &before_j, &before, error);
+    if (status != HARPE_OK) return status;
+    if (run->optimizer) {
+        (void)look_at_clock(run, run->begin_ns);
+        harpe_pipeline_frequency_on_step_begin(run->optimizer);
+    }
+    tell_status(run, &record);
+    run->done_ns = run->begin_ns;
+    double slowdown = slowdown_now(run, step);
+    for (size_t i = plan->rank_start[run->pp_rank]; i < plan->rank_start[run->pp_rank + 1]; i++) {
+        status = run_instruction(run, &plan->instructions[i], slowdown, error);
+        if (status != HARPE_OK) return status;
+    }
+    int64_t agreed_ns = run->done_ns;
+    *stop = atomic_load(&run->board->stop) != 0;
+    if (!transport->meet(transport->user, &agreed_ns, stop)) return aborted(error);
+    status = read_meters(run, agreed_ns, &after_j, &after, error);
+    if (status != HARPE_OK) return status;
+    if (run->optimizer) {
+        (void)look_at_clock(run, agreed_ns);
+        harpe_pipeline_frequency_on_step_end(run->optimizer);
+    }
+    record.end_ns = agreed_ns;
+    record.energy_j = after_j - before_j;
+    record.clock_writes = after - before;
+    run->board->step[step][run->job->rank] = record;
+    return HARPE_OK;
+}
+
+/* ---- The optimizer --------------------------------------------------------------------------- */
+
+/* Returns the delay of reports to the optimizer. It is limited, so that a clock that is requested
+ * for an instruction does not arrive after the end of the instruction. */
+static double lateness_ns(const rank_run *run) {
+    const harpe_sim_plan *plan = run->job->plan;
+    double shortest_s = 1;
+    for (size_t i = 0; i < harpe_profile_entry_count(plan->profile); i++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(plan->profile, i);
+        if (entry->points[0].time_s < shortest_s) shortest_s = entry->points[0].time_s;
+    }
+    double late_ns = LATE_SHARE * 1e9 * shortest_s / run->board->time_scale;
+    return late_ns < LATE_MAX_NS ? late_ns : LATE_MAX_NS;
+}
+
+static void pass_log(void *user, harpe_log_level level, const char *line) {
+    const rank_run *run = user;
+    if (level < HARPE_LOG_WARNING || run->job->options->is_quiet) return;
+    harpe_log_line(&run->job->options->log, level, "rank %d: %s", run->job->rank, line);
+}
+
+/* Begins a step on all ranks at the present time. A delay of this machine in the step before then
+ * does not affect the next step. */
+static harpe_status begin_together(rank_run *run, harpe_error *error) {
+    const harpe_sim_transport *transport = &run->job->transport;
+    bool stop = false;
+    run->begin_ns = run->now_ns();
+    return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
+}
+
+/* Broadcasts data of rank 0, as a training framework does. It is used with a published server,
+ * which does not know job keys. */
+static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *error) {
+    rank_run *run = user;
+    char *shared = run->board->shared;
+    if (size > sizeof run->board->shared)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu bytes are too many to broadcast", size);
+    if (run->job->rank == 0) memcpy(shared, data, size);
+    harpe_status status = begin_together(run, error);
+    if (status == HARPE_OK && run->job->rank != 0) memcpy(data, shared, size);
+    return status;
+}
+
+static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
+    const harpe_sim_options *job = run->job->options;
+    harpe_gpus_options gpus = {.visible_devices = "all", .log = {pass_log, run}};
+    harpe_status status = harpe_gpus_open(&gpus, &run->gpus, error);
+    if (status != HARPE_OK) return status;
+    harpe_pipeline_frequency_options options = {
+        .rank = run->job->rank,
+        .dp_rank = run->dp_rank,
+        .pp_rank = run->pp_rank,
+        .tp_rank = run->tp_rank,
+        .dp_degree = job->dp,
+        .pp_degree = job->pp,
+        .tp_degree = job->tp,
+        .world_size = harpe_sim_world_size(job),
+        .device_id = run->job->rank,
+        .server_url = run->board->server_url,
+        .job_metadata = "train-sim",
+        .job_key = *run->board->job_key ? run->board->job_key : NULL,
+        .broadcast = broadcast,
+        .broadcast_user = run,
+        .gpus = run->gpus,
+        /* many ranks share few cores here, so no rank may poll without a pause */
+        .controller = {.poll_interval_s = -1, .zeusd_socket = ""},
+        .log = {pass_log, run},
+    };
+    return harpe_pipeline_frequency_new(&options, &run->optimizer, error);
+}
+
+static void stop_optimizer(rank_run *run) {
+    if (run->optimizer) harpe_pipeline_frequency_free(run->optimizer);
+    run->optimizer = NULL;
+    harpe_gpus_close(run->gpus);
+    run->gpus = NULL;
+}
+
+/* ---- The run --------------------------------------------------------------------------------- */
+
+static harpe_status train(rank_run *run, harpe_error *error) {
+    harpe_sim_board *board = run->board;
+    bool stop = false;
+    uint32_t step = atomic_load(&board->steps);
+    (void)run->wait((unsigned int)run->job->rank, 1);
+    while (!stop && step < HARPE_SIM_STEP_MAX) {
+        harpe_status status = HARPE_OK;
+        if (step >= HARPE_SIM_BASELINE_STEPS && !run->optimizer)
+            status = start_optimizer(run, error);
+        if (status == HARPE_OK) status = begin_together(run, error);
+        if (status == HARPE_OK) status = run_step(run, step, &stop, error);
+        if (status != HARPE_OK) return status;
+        step++;
+        if (run->job->rank == 0) harpe_sim_wake(&board->steps);
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *error) {
+    const harpe_sim_options *options = job->options;
+    rank_run run = {.job = job,
+                    .board = job->board,
+                    .tp_rank = job->rank % options->tp,
+                    .dp_rank = job->rank / options->tp % options->dp,
+                    .pp_rank = job->rank / options->tp / options->dp};
+    atomic_store(&job->board->rank[job->rank].pid, (int32_t)getpid());
+    harpe_status status = open_emulator(&run, error);
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    run.late_ns = lateness_ns(&run);
+    if (status == HARPE_OK) status = train(&run, error);
+    stop_optimizer(&run);
+    if (run.wait) (void)run.wait((unsigned int)job->rank, 0);
+    if (run.library) dlclose(run.library);
+    atomic_fetch_add(&job->board->gone, 1);
+    return status;
+}

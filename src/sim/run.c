@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sets up a simulated training job and removes it again: a temporary directory, the plan, the
+ * emulated GPUs, the server, the board and the ranks. */
+#include "sim/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/cleanup_process.h"
+#include "base/error.h"
+#include "http/client/connection.h"
+#include "sim/cluster.h"
+
+#define CONTROLLERS_LIMIT_S 5.0 /* time in which the controllers must leave the cluster */
+
+/* ---- The directory --------------------------------------------------------------------------- */
+
+static harpe_status make_directory(char *path, size_t size, harpe_error *error) {
+    const char *parent = getenv("TMPDIR");
+    snprintf(path, size, "%s/harpe-train-sim-XXXXXX", parent && *parent ? parent : "/tmp");
+    return mkdtemp(path) ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+}
+
+/* ---- The parts ------------------------------------------------------------------------------- */
+
+static harpe_status open_cluster(const harpe_sim_options *options, const harpe_sim_plan *plan,
+                                 const char *directory, harpe_emulated_cluster *cluster,
+                                 harpe_error *error) {
+    char gpus[64], scale[64], blocking[64], profile[HARPE_SIM_TEXT_MAX + 16];
+    snprintf(gpus, sizeof gpus, "%dx%s", harpe_sim_world_size(options), options->gpu_model);
+    snprintf(scale, sizeof scale, "%.17g", options->time_scale);
+    snprintf(blocking, sizeof blocking, "%.17g", plan->blocking_power_w);
+    snprintf(profile, sizeof profile, "%s/profile.csv", directory);
+    harpe_emulated_options emulated = {
+        .gpus = gpus, .time_scale = scale, .blocking_power = blocking, .profile = profile};
+    return harpe_emulated_cluster_open(&emulated, cluster, error);
+}
+
+static void copy_text(char *to, size_t size, const char *from) {
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+/* Stores the data for ranks that are not forked from this process. */
+static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
+    uint64_t random = 0;
+    (void)!getrandom(&random, sizeof random, 0);
+    board->world_size = harpe_sim_world_size(run->options);
+    copy_text(board->library, sizeof board->library, getenv("HARPE_NVML_LIBRARY"));
+    copy_text(board->cluster, sizeof board->cluster, getenv("HARPE_EMULATOR_CLUSTER"));
+    copy_text(board->profile, sizeof board->profile, getenv("HARPE_EMULATOR_PROFILE"));
+    copy_text(board->gpus, sizeof board->gpus, getenv("HARPE_EMULATOR_GPUS"));
+    copy_text(board->scale, sizeof board->scale, getenv("HARPE_EMULATOR_TIME_SCALE"));
+    copy_text(board->blocking, sizeof board->blocking, getenv("HARPE_EMULATOR_BLOCKING_POWER"));
+    copy_text(board->server_url, sizeof board->server_url, run->server->url);
+    /* With a job key, restarted ranks continue their job. The published server does not know job
+     * keys. */
+    if (!run->server->is_published)
+        snprintf(board->job_key, sizeof board->job_key, "train-sim-%016llx",
+                 (unsigned long long)random);
+}
+
+/* Sends the board's path to rank 0, which passes it on to the others. */
+static void tell_path(int fd, const char *path) {
+    (void)!write(fd, path, strlen(path));
+    close(fd);
+}
+
+static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
+                                 harpe_sim_report *report, harpe_error *error) {
+    char path[HARPE_SIM_TEXT_MAX + 16];
+    size_t pipelines = (size_t)run->options->dp * (size_t)run->options->tp;
+    snprintf(path, sizeof path, "%s/board", directory);
+    harpe_status status =
+        harpe_sim_board_create(path, pipelines * run->plan->message_count, &run->board, error);
+    if (status != HARPE_OK) return status;
+    fill_board(run, run->board);
+    if (run->options->is_mpi) tell_path(run->path_fd, path);
+    status = harpe_sim_launch(run, error);
+    if (status == HARPE_OK) status = report(run, error);
+    json_decref(run->story.frontier);
+    harpe_sim_board_close(run->board);
+    return status;
+}
+
+static harpe_status run_in_directory(const harpe_sim_options *options, const char *directory,
+                                     int path_fd, harpe_sim_report *report, harpe_error *error) {
+    harpe_sim_plan plan = {0};
+    harpe_sim_server server = {0};
+    harpe_emulated_cluster cluster = {0};
+    harpe_status status = harpe_sim_plan_load(options, directory, &plan, error);
+    if (status == HARPE_OK) status = open_cluster(options, &plan, directory, &cluster, error);
+    if (status == HARPE_OK)
+        status = harpe_sim_server_start(options, plan.blocking_power_w, directory, &server, error);
+    if (status == HARPE_OK) {
+        harpe_sim_run run = {
+            .options = options, .plan = &plan, .server = &server, .path_fd = path_fd};
+        status = run_on_board(&run, directory, report, error);
+    }
+    harpe_sim_server_stop(&server);
+    harpe_emulated_cluster_close(&cluster, CONTROLLERS_LIMIT_S);
+    harpe_sim_plan_free(&plan);
+    return status;
+}
+
+harpe_status harpe_sim_run_job(const harpe_sim_options *options, int path_fd,
+                               harpe_sim_report *report, harpe_error *error) {
+    char directory[HARPE_SIM_TEXT_MAX];
+    int cleanup_pipe = -1;
+    harpe_status status = make_directory(directory, sizeof directory, error);
+    if (status != HARPE_OK) return status;
+    harpe_connections_begin();
+    status = harpe_cleanup_process_start(directory, &cleanup_pipe, error);
+    if (status == HARPE_OK) status = run_in_directory(options, directory, path_fd, report, error);
+    harpe_remove_flat_directory(directory);
+    if (cleanup_pipe >= 0) close(cleanup_pipe);
+    harpe_connections_end();
+    return status;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups a run's steps by the plan that ran in them, and sums up each group. It does not compare
+ * the groups with predictions, and prints nothing. */
+#include "sim/summary.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/error.h"
+
+static const char *const kind_names[] = {
+    "highest clocks", "no schedule yet",     "learning",
+    "plan",           "straggler, old plan", "straggler, new plan"};
+
+static harpe_sim_kind kind_of(const harpe_sim_story *story, int step, int64_t round) {
+    if (step < HARPE_SIM_BASELINE_STEPS) return HARPE_SIM_HIGHEST_CLOCKS;
+    if (story->straggler_step >= 0 && step >= story->straggler_step)
+        return story->answered_step >= 0 && round >= story->straggler_round ? HARPE_SIM_ANSWERED
+                                                                            : HARPE_SIM_UNANSWERED;
+    if (round < 0) return HARPE_SIM_NO_SCHEDULE;
+    return story->planned_round >= 0 && round >= story->planned_round ? HARPE_SIM_PLANNED
+                                                                      : HARPE_SIM_LEARNING;
+}
+
+static void add_step(harpe_sim_stretch *to, const harpe_sim_step *ranks, int world_size,
+                     int64_t round) {
+    double time_s = 1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns), energy_j = 0;
+    for (int r = 0; r < world_size; r++) {
+        energy_j += ranks[r].energy_j;
+        to->clock_writes += (double)ranks[r].clock_writes;
+    }
+    to->times_s[to->steps] = time_s;
+    to->energies_j[to->steps] = energy_j;
+    to->total_s += time_s;
+    if (to->steps++ == 0 || round < to->first_round) to->first_round = round;
+    if (round > to->last_round) to->last_round = round;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count) {
+    if (count == 0) return 0;
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return (values[count / 2] + values[(count - 1) / 2]) / 2;
+}
+
+static harpe_status prepare(const harpe_sim_run *run, harpe_sim_summary *sums, harpe_error *error) {
+    size_t steps = (size_t)run->story.step_count;
+    bool is_done = true;
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        harpe_sim_stretch *kind = &sums->kinds[k];
+        *kind = (harpe_sim_stretch){.name = kind_names[k], .first_round = -1, .last_round = -1};
+        kind->times_s = harpe_calloc(steps, sizeof *kind->times_s);
+        kind->energies_j = harpe_calloc(steps, sizeof *kind->energies_j);
+        is_done = is_done && kind->times_s && kind->energies_j;
+    }
+    return is_done ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
+    for (int step = 1; step < run->story.step_count; step++) { /* the first step warms up */
+        const harpe_sim_step *ranks = run->board->step[step];
+        int64_t round = INT64_MAX;
+        bool is_whole = true;
+        for (int r = 0; r < run->board->world_size; r++) {
+            is_whole = is_whole && ranks[r].end_ns != 0;
+            if (ranks[r].round < round) round = ranks[r].round;
+        }
+        if (!is_whole) continue;
+        add_step(&sums->kinds[kind_of(&run->story, step, round)], ranks, run->board->world_size,
+                 round);
+    }
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        harpe_sim_stretch *kind = &sums->kinds[k];
+        kind->time_s = median(kind->times_s, kind->steps);
+        kind->energy_j = median(kind->energies_j, kind->steps);
+    }
+}
+
+void harpe_sim_summary_free(harpe_sim_summary *summary) {
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        free(summary->kinds[k].times_s);
+        free(summary->kinds[k].energies_j);
+    }
+}
+
+harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
+                                    harpe_error *error) {
+    harpe_sim_summary sums = {0};
+    harpe_status status = prepare(run, &sums, error);
+    if (status != HARPE_OK) {
+        harpe_sim_summary_free(&sums);
+        return status;
+    }
+    sum_up(run, &sums);
+    *out = sums;
+    return HARPE_OK;
+}

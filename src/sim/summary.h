@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The times and energies of the steps of a simulated run, grouped by the plan that ran in them. */
+#ifndef HARPE_SIM_SUMMARY_H
+#define HARPE_SIM_SUMMARY_H
+
+#include "sim/launcher.h"
+
+typedef enum harpe_sim_kind {
+    HARPE_SIM_HIGHEST_CLOCKS, /* before the optimizer starts */
+    HARPE_SIM_NO_SCHEDULE,    /* before the server's first schedule */
+    HARPE_SIM_LEARNING,
+    HARPE_SIM_PLANNED,
+    HARPE_SIM_UNANSWERED, /* with a straggler, but with the plan from before */
+    HARPE_SIM_ANSWERED,   /* with a straggler and the server's plan for it */
+    HARPE_SIM_KINDS,
+} harpe_sim_kind;
+
+/* Steps of one group. All times are those of the emulated GPUs, and all energies those of all GPUs
+ * together. The typical step is the median, so that a delay of this machine has little
+ * influence. */
+typedef struct harpe_sim_stretch {
+    const char *name; /* for people */
+    int steps;
+    int64_t first_round, last_round; /* -1: none */
+    double total_s, clock_writes;    /* sums */
+    double time_s, energy_j;         /* medians */
+    double *times_s, *energies_j;    /* of each step, sorted */
+} harpe_sim_stretch;
+
+typedef struct harpe_sim_summary {
+    harpe_sim_stretch kinds[HARPE_SIM_KINDS];
+} harpe_sim_summary;
+
+/* Sums up the steps that all ranks finished. The first step is a warm-up and does not count. */
+harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
+                                    harpe_error *error);
+void harpe_sim_summary_free(harpe_sim_summary *summary);
+
+#endif

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts node agents and jobs on emulated GPUs, and reads the state of the GPUs with the emulated
+nvidia-smi. The tests of the agent and bench/kill_jobs use it."""
+import array
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
+LIMIT_S = 120  # how long the tests wait; they check whether something happens, and not how fast
+IDLE_MHZ, HIGHEST_MHZ = 210, 1410  # clocks of an emulated A100 without a lock and without work
+DEFAULT_W = 400
+NOT_EXIST_UID = 64007  # a user without privileges and without a name
+
+
+def wait_until(reached, within_s=LIMIT_S, pause_s=0.002):
+    """Returns the seconds until reached() is true, or None."""
+    start = time.monotonic()
+    while not reached():
+        if time.monotonic() - start > within_s:
+            return None
+        time.sleep(pause_s)
+    return time.monotonic() - start
+
+
+class Machine:
+    """Emulated GPUs with a name of their own, and a directory for the sockets of agents."""
+    count = 0
+
+    def __init__(self, gpus="2xA100", build=BUILD, time_scale=1):
+        Machine.count += 1
+        self.build = build
+        self.harpe = build / "harpe"
+        self.folder = tempfile.TemporaryDirectory(prefix="harpe-agent-test-")
+        self.path = pathlib.Path(self.folder.name)
+        os.chmod(self.path, 0o755)
+        self.socket = self.path / "agent.sock"
+        self.state = self.path / "state"
+        self.cluster = f"agent-{os.getpid()}-{Machine.count}"
+        names = ("HARPE_EMULATOR_FAULTS", "HARPE_EMULATOR_FAULTS_FILE", "CUDA_VISIBLE_DEVICES",
+                 "ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT", "ZEUSD_TOKEN", "NOTIFY_SOCKET", "WATCHDOG_USEC")
+        self.environment = {name: value for name, value in os.environ.items() if name not in names}
+        self.environment.update(HARPE_NVML_LIBRARY=str(build / "emulator" / "libnvidia-ml.so.1"),
+                                HARPE_EMULATOR_GPUS=gpus, HARPE_EMULATOR_CLUSTER=self.cluster,
+                                HARPE_EMULATOR_TIME_SCALE=str(time_scale),
+                                HARPE_PROGRAM=str(self.harpe), HARPE_AGENT_SOCKET=str(self.socket))
+        self.faults = self.path / "faults"
+        self.faults.write_text("")
+        # A process that keeps the emulated machine on. Without such a process, GPUs lose their
+        # locks.
+        self.keeper = self.start("agent", "hold", "--clock", HIGHEST_MHZ, "--", "sleep", "infinity",
+                                 gpu_environment={"HARPE_EMULATOR_CLUSTER": self.cluster + "-other",
+                                                  "HARPE_AGENT_SOCKET": ""})
+
+    def variables(self, **changes):
+        return dict(self.environment, **changes)
+
+    def start(self, *arguments, gpu_environment=None, **popen):
+        variables = self.variables(**(gpu_environment or {}))
+        return subprocess.Popen([self.harpe, *map(str, arguments)], env=variables, text=True,
+                                start_new_session=True, **popen)
+
+    def run(self, *arguments, **changes):
+        return subprocess.run([self.harpe, *map(str, arguments)], env=self.variables(**changes), text=True,
+                              capture_output=True, timeout=LIMIT_S, check=False)
+
+    def query(self, *names):
+        """Returns the values of each GPU, as nvidia-smi prints them."""
+        smi = self.build / "emulator" / "bin" / "nvidia-smi"
+        done = subprocess.run([smi, "--query-gpu=" + ",".join(names), "--format=csv,noheader,nounits"],
+                              env=self.environment, text=True, capture_output=True, timeout=LIMIT_S, check=True)
+        return [[value.strip() for value in line.split(",")] for line in done.stdout.splitlines()]
+
+    def clocks(self):
+        return [int(row[0]) for row in self.query("clocks.gr")]
+
+    def limits(self):
+        return [float(row[0]) for row in self.query("power.limit")]
+
+    def uuids(self):
+        return [row[0] for row in self.query("uuid")]
+
+    def processes(self, word):
+        """Returns the processes of this machine that have this argument."""
+        mine = f"HARPE_EMULATOR_CLUSTER={self.cluster}".encode()
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (word.encode() in (folder / "cmdline").read_bytes().split(b"\0") and
+                        mine in (folder / "environ").read_bytes().split(b"\0")):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+    def helpers(self):
+        return self.processes("--controller-process") + self.processes("--guard-process")
+
+    def close(self):
+        os.killpg(self.keeper.pid, signal.SIGKILL)
+        self.keeper.wait()
+        for name in (self.cluster, self.cluster + "-other"):
+            pathlib.Path(f"/dev/shm/harpe-emulator-{os.getuid()}-{name}").unlink(missing_ok=True)
+        self.folder.cleanup()
+
+
+class Agent:
+    """A running agent. `rules` is the text of its configuration."""
+
+    def __init__(self, machine, *arguments, rules="", ready=True, **changes):
+        self.machine = machine
+        self.config = machine.path / "agent.conf"
+        self.config.write_text(rules)
+        self.log_path = machine.path / "agent.log"
+        self.log_file = open(self.log_path, "a", encoding="utf-8")
+        self.process = machine.start("agent", "--config", self.config, "--state-dir", machine.state, *arguments,
+                                     gpu_environment=dict({"HARPE_EMULATOR_FAULTS_FILE": str(machine.faults)},
+                                                          **changes),
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log_file)
+        if ready and wait_until(lambda: self.status() is not None or self.process.poll() is not None) is None:
+            raise RuntimeError("the agent does not start: " + self.log())
+
+    def log(self):
+        return self.log_path.read_text(encoding="utf-8")
+
+    def ask(self, request, files=()):
+        """Sends one request and returns the answer, or None if nobody answers."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
+            own.settimeout(LIMIT_S)
+            try:
+                own.connect(str(self.machine.socket))
+                return exchange(own, request, files)
+            except OSError:
+                return None
+
+    def status(self):
+        return self.ask({"version": 1, "request": "status"})
+
+    def leases(self):
+        return self.status()["leases"]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LIMIT_S)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.stop()
+        self.log_file.close()
+
+
+def exchange(own, request, files=()):
+    """Sends a request, an object or bytes, with descriptors. Returns the answer."""
+    data = request if isinstance(request, bytes) else json.dumps(request).encode()
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+    own.sendmsg([data], ancillary)
+    answer, received, _, _ = own.recvmsg(1 << 20, socket.CMSG_SPACE(16))
+    for level, kind, content in received:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers = array.array("i")
+            numbers.frombytes(content[:len(content) - len(content) % numbers.itemsize])
+            for number in numbers:
+                os.close(number)
+    return json.loads(answer) if answer else None

@@ -1,0 +1,763 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node agent on emulated GPUs, with real processes and sockets: it lends clocks and power limits
+to processes, and the GPUs are restored whatever ends the holder, the agent, or both."""
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import agents
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, wait_until
+
+OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
+
+
+class AgentTest(unittest.TestCase):
+    gpus = "2xA100"
+
+    def setUp(self):
+        self.machine = Machine(self.gpus)
+        self.addCleanup(self.machine.close)
+
+    def agent(self, *arguments, **options):
+        agent = Agent(self.machine, *arguments, **options)
+        self.addCleanup(agent.close)
+        return agent
+
+    def hold(self, *arguments, command=("sleep", "infinity"), **popen):
+        """Starts a job that holds GPU 0. Its processes are one group."""
+        job = self.machine.start("agent", "hold", *arguments, "--", *command, stderr=subprocess.PIPE, **popen)
+        self.addCleanup(self.end, job)
+        return job
+
+    @staticmethod
+    def end(job):
+        try:
+            os.killpg(job.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        job.wait()
+        for stream in (job.stdout, job.stderr):
+            if stream:
+                stream.close()
+
+    def wait(self, condition, what):
+        if wait_until(condition) is None:
+            log = self.machine.path / "agent.log"
+            self.fail(f"never: {what}\n{log.read_text() if log.exists() else ''}")
+
+    def wait_for_clock(self, mhz, gpu=0):
+        self.wait(lambda: self.machine.clocks()[gpu] == mhz, f"GPU {gpu} at {mhz} MHz")
+
+    def wait_for_command(self, job):
+        """Waits until the job runs its command, so that everything is set."""
+        children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children")
+        self.wait(lambda: job.poll() is not None or children.read_text().strip(), "the command runs")
+
+    def wait_for_limit(self, watts, gpu=0):
+        self.wait(lambda: self.machine.limits()[gpu] == watts, f"GPU {gpu} at {watts} W")
+
+    def check_restored(self, agent=None):
+        self.wait(lambda: set(self.machine.clocks()) == {IDLE_MHZ} and
+                  set(self.machine.limits()) == {float(DEFAULT_W)}, "every GPU is restored")
+        self.wait(lambda: not self.machine.helpers(), "no helper process is left")
+        if agent:
+            self.wait(lambda: agent.leases() == [], "no lease is left")
+            self.assertEqual([name for name in os.listdir(self.machine.state)], [])
+
+
+class Lending(AgentTest):
+    def test_hold_sets_and_restores(self):
+        agent = self.agent()
+        done = self.machine.run("agent", "hold", "--gpu", "0,1", "--clock", 1200, "--power-limit", 300, "--",
+                                sys.executable, "-c", "import subprocess, sys; sys.exit(7)")
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.check_restored(agent)
+        job = self.hold("--clock", 1200, "--power-limit", 300)
+        self.wait_for_clock(1200)
+        self.wait_for_limit(300)
+        self.assertEqual(self.machine.clocks()[1], IDLE_MHZ)
+        leases = agent.leases()
+        self.assertEqual(sorted(lease["control"] for lease in leases), ["clocks", "power"])
+        for lease in leases:
+            self.assertEqual((lease["process"], lease["uid"], lease["gpu"]), (job.pid, os.getuid(), 0))
+        restores = {lease["control"]: lease["restores"] for lease in leases}
+        self.assertIn("clocks reset", restores["clocks"])
+        self.assertIn("power limit 400 W", restores["power"])
+        text = self.machine.run("agent", "status")
+        self.assertEqual(text.returncode, 0)
+        self.assertIn(str(job.pid), text.stdout)
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(LIMIT_S), 128 + signal.SIGTERM)
+        self.check_restored(agent)
+
+    def test_a_job_that_is_killed_whole(self):
+        agent = self.agent()
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            job = self.hold("--gpu", "all", "--clock", 900, "--power-limit", 200)
+            for gpu in range(2):
+                self.wait_for_limit(200, gpu)
+                self.wait_for_clock(900, gpu)
+            os.killpg(job.pid, number)
+            self.check_restored(agent)
+
+    def test_a_job_that_is_killed_during_slow_calls(self):
+        agent = self.agent()
+        self.machine.faults.write_text("slow_set=200")
+        for pause_s in (0, 0.05, 0.3, 0.7):
+            job = self.hold("--clock", 900)
+            self.wait(lambda: self.machine.helpers(), "a controller")
+            time.sleep(pause_s)
+            os.killpg(job.pid, signal.SIGKILL)
+            self.check_restored(agent)
+
+    def test_one_holder_for_each_gpu(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900)
+        self.wait_for_clock(900)
+        second = self.machine.run("agent", "hold", "--clock", 1200, "--", "true")
+        self.assertEqual(second.returncode, 1)
+        self.assertIn(f"GPU 0: its clock is lent to process {job.pid} (harpe, uid {os.getuid()}", second.stderr)
+        self.assertEqual(self.machine.run("agent", "hold", "--gpu", 1, "--clock", 1200, "--", "true").returncode, 0)
+        waiting = self.hold("--wait", "--clock", 1200)
+        self.assertIn("waiting: GPU 0: its clock is lent", waiting.stderr.readline())
+        os.killpg(job.pid, signal.SIGKILL)
+        self.wait_for_clock(1200)
+        os.killpg(waiting.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_a_holder_may_ask_again_at_once(self):
+        agent = self.agent()
+        for mhz in (600, 900, 1200):
+            done = self.machine.run("agent", "hold", "--clock", mhz, "--", "true")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.check_restored(agent)
+
+    def test_a_clock_that_the_gpu_does_not_offer(self):
+        self.agent()
+        done = self.machine.run("agent", "hold", "--clock", 1201, "--", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the closest is 1200 MHz (210 to 1410)", done.stderr)
+
+    def test_locks_of_the_administrator_are_restored(self):
+        agent = self.agent(rules=f"default_locked_clocks = all 600 900\n"
+                                 f"default_locked_clocks = {self.machine.uuids()[1]} 705 1005\n")
+        job = self.hold("--gpu", "all", "--clock", 1200)
+        self.wait_for_clock(1200, 1)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.wait_for_clock(600, 0)  # the clock of an idle GPU is the lowest of its lock
+        self.wait_for_clock(705, 1)
+        # The agent does the same if a helper process was killed together with its job.
+        job = self.hold("--gpu", "all", "--clock", 1200)
+        self.wait_for_clock(1200, 1)
+        for helper in self.machine.helpers():
+            os.kill(helper, signal.SIGKILL)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.wait_for_clock(600, 0)
+        self.wait_for_clock(705, 1)
+        self.wait(lambda: agent.leases() == [], "no lease is left")
+
+
+class Ends(AgentTest):
+    def test_a_killed_agent_is_continued(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900, "--power-limit", 200)
+        self.wait_for_limit(200)
+        self.wait_for_clock(900)
+        agent.kill()
+        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
+        again = self.agent()
+        self.assertIn("continued", again.log())
+        self.assertEqual(len(again.leases()), 2)
+        self.assertEqual({lease["process"] for lease in again.leases()}, {job.pid})
+        self.assertEqual(self.machine.clocks()[0], 900)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(again)
+
+    def test_agent_and_job_and_helpers_killed_together(self):
+        for with_helpers in (False, True):
+            agent = self.agent()
+            job = self.hold("--clock", 900, "--power-limit", 200)
+            self.wait_for_limit(200)
+            self.wait_for_clock(900)
+            # Kills the agent first, because it would restore the GPU, and then the helper
+            # processes.
+            for victim in [agent.process.pid, *(self.machine.helpers() if with_helpers else [])]:
+                os.kill(victim, signal.SIGKILL)
+            os.killpg(job.pid, signal.SIGKILL)
+            agent.process.wait()
+            if with_helpers:
+                self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
+            again = self.agent()
+            self.check_restored(again)
+            self.assertEqual(again.stop(), 0)
+
+    def test_a_killed_helper_process(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900)
+        self.wait_for_clock(900)
+        os.kill(self.machine.helpers()[0], signal.SIGKILL)
+        self.assertIn("the node agent's lease has ended", job.stderr.readline())
+        self.assertIn("GPU 0: the clock is held again", job.stderr.readline())
+        self.wait_for_clock(900)
+        self.assertIn("the agent has restored the GPU", agent.log())
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_a_stopped_agent_restores_and_holders_come_back(self):
+        agent = self.agent()
+        job = self.hold("--gpu", "all", "--clock", 900)
+        self.wait_for_clock(900, 1)
+        self.assertEqual(agent.stop(), 0)
+        self.assertFalse(self.machine.socket.exists())
+        self.check_restored()
+        self.assertIn("GPU 0: ", job.stderr.readline())
+        again = self.agent()
+        self.wait_for_clock(900, 0)
+        self.wait_for_clock(900, 1)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(again)
+
+    def test_a_power_limit_comes_back_with_the_agent(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900, "--power-limit", 200)
+        self.wait_for_command(job)
+        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
+        self.assertEqual(agent.stop(), 0)
+        self.check_restored()
+        told = "".join(job.stderr.readline() for _ in range(2))
+        self.assertIn("harpe agent hold: GPU 0: the clock: the node agent's lease has ended", told)
+        self.assertIn("harpe agent hold: the power limit: ", told)
+        again = self.agent()
+        self.wait_for_limit(200)
+        self.wait_for_clock(900)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(again)
+
+    def test_an_agent_that_stops_while_nobody_reads(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900)
+        self.wait_for_clock(900)
+        os.killpg(job.pid, signal.SIGSTOP)
+        self.assertEqual(agent.stop(), 0)
+        self.check_restored()
+
+    def test_a_driver_that_refuses_for_a_while(self):
+        agent = self.agent()
+        job = self.hold("--clock", 900)
+        self.wait_for_clock(900)
+        self.machine.faults.write_text("no_permission")
+        for helper in self.machine.helpers():
+            os.kill(helper, signal.SIGKILL)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.wait(lambda: any(lease["unrestored"] for lease in agent.leases()), "a GPU that is not restored")
+        self.assertIn("the GPU is not restored, the agent tries again", agent.log())
+        self.assertEqual(agent.status()["counts"]["not_restored"], 1)
+        self.assertIn("NOT RESTORED", self.machine.run("agent", "status").stdout)
+        refused = self.machine.run("agent", "hold", "--clock", 1200, "--", "true")
+        self.assertEqual(refused.returncode, 1, refused)
+        self.machine.faults.write_text("")
+        self.check_restored(agent)
+        self.assertEqual(agent.status()["counts"]["not_restored"], 0)
+        self.assertEqual(self.machine.run("agent", "hold", "--clock", 1200, "--", "true").returncode, 0)
+
+    def test_restore_ends_leases(self):
+        agent = self.agent()
+        job = self.hold("--gpu", "all", "--clock", 900)
+        self.wait_for_clock(900, 1)
+        os.kill(job.pid, signal.SIGSTOP)  # does not take the lease again
+        done = self.machine.run("agent", "restore", "--gpu", 1)
+        self.assertEqual((done.returncode, done.stdout), (0, "1 lease ended; the GPUs are restored.\n"), done)
+        self.assertEqual(self.machine.clocks(), [900, IDLE_MHZ])
+        self.assertEqual(self.machine.run("agent", "restore").returncode, 0)
+        self.check_restored(agent)
+        self.assertEqual(self.machine.run("agent", "restore").stdout, "There was no lease to end.\n")
+        unknown = self.machine.run("agent", "restore", "--gpu", 7)
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("--gpu: the agent has no GPU '7'", unknown.stderr)
+
+
+class Rules(AgentTest):
+    def test_limits(self):
+        self.agent(rules="lowest_clock_mhz = 600\nhighest_clock_mhz = 1200 # no more\n"
+                         "lowest_power_limit_w = 150\nhighest_power_limit_w = 300\n")
+        for arguments, word in ((("--clock", 300), "lowest_clock_mhz is 600"),
+                                (("--clock", 1305), "highest_clock_mhz is 1200"),
+                                (("--power-limit", 120), "the range is 150 to 300 W"),
+                                (("--power-limit", 350), "the range is 150 to 300 W")):
+            done = self.machine.run("agent", "hold", *arguments, "--", "true")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(word, done.stderr)
+            self.check_restored()
+        self.assertEqual(self.machine.run("agent", "hold", "--clock", 600, "--power-limit", 300, "--",
+                                          "true").returncode, 0)
+
+    def test_wrong_rules_are_told_with_their_line(self):
+        for rules, line in (("allow_users = nobody-of-this-name\n", "line 1: allow_users: expected the name or number "
+                                                                    "of a user, or *, found 'nobody-of-this-name'"),
+                            ("\n# x\nallow_groups = 1 no-such-group", "line 3: allow_groups: expected"),
+                            ("lowest_clock_mhz = fast", "line 1: lowest_clock_mhz: expected a clock in MHz"),
+                            ("lowest_clock_mhz = -1", "line 1: lowest_clock_mhz: expected"),
+                            ("lowest_clock_mhz = 99999999999", "line 1: lowest_clock_mhz: expected"),
+                            ("changes_per_second = nan", "line 1: changes_per_second: expected a number"),
+                            ("leases_per_second = -3", "line 1: leases_per_second: expected"),
+                            ("clock = 3", "line 1: clock: there is no such rule"),
+                            ("clock", "line 1: 'clock' is not name = value"),
+                            ("device_directory = dev", "line 1: device_directory: expected the path"),
+                            ("show_leases = some", "line 1: show_leases: expected all or own, found 'some'"),
+                            ("default_locked_clocks = all 900", "line 1: default_locked_clocks: expected GPU LOWEST"),
+                            ("default_locked_clocks = all 900 600", "line 1: default_locked_clocks: expected"),
+                            ("lowest_clock_mhz = 900\nhighest_clock_mhz = 600", "lowest_clock_mhz (900) is above"),
+                            ("a\0b", "is not a text file")):
+            with self.subTest(rules=rules):
+                self.machine.path.joinpath("wrong.conf").write_text(rules)
+                done = self.machine.run("agent", "--config", self.machine.path / "wrong.conf", "--state-dir",
+                                        self.machine.state)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(line, done.stderr)
+                self.assertEqual(done.returncode, 2)
+                self.assertFalse(self.machine.socket.exists())
+
+    def test_only_one_agent(self):
+        self.agent()
+        for arguments, word in (((), "another agent runs on this machine"),
+                                (("--state-dir", self.machine.path / "other"), "another program listens there")):
+            done = self.machine.run("agent", *(("--state-dir", self.machine.state) if not arguments else arguments))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(word, done.stderr)
+
+    def test_a_file_or_stale_socket_at_the_socket_s_place(self):
+        self.machine.socket.write_text("precious")
+        done = self.machine.run("agent", "--state-dir", self.machine.state)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("it exists and is not a socket", done.stderr)
+        self.assertEqual(self.machine.socket.read_text(), "precious")
+        self.machine.socket.unlink()
+        stale = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stale.bind(str(self.machine.socket))
+        stale.close()
+        self.assertEqual(self.agent().leases(), [])
+
+    def test_without_an_agent_the_limit_of_before_comes_back(self):
+        smi = self.machine.build / "emulator" / "bin" / "nvidia-smi"
+        subprocess.run([smi, "-pl", "300"], env=self.machine.environment, capture_output=True, check=True)
+        # The command keeps the emulated machine on.
+        job = self.hold("--gpu", 1, "--clock", 600)
+        self.wait_for_clock(600, 1)
+        subprocess.run([smi, "-pl", "300"], env=self.machine.environment, capture_output=True, check=True)
+        done = self.machine.run("agent", "hold", "--clock", 900, "--power-limit", 200, "--", smi, "--query-gpu=power.limit",
+                                "--format=csv,noheader,nounits")
+        self.assertEqual((done.returncode, done.stdout.split()[0]), (0, "200.00"), done)
+        self.wait_for_limit(300)
+        self.assertEqual(job.poll(), None)
+
+    def test_without_an_agent_there_is_the_driver(self):
+        done = self.machine.run("agent", "hold", "--clock", 900, "--", "true")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.machine.faults.write_text("no_permission")
+        self.agent().kill()  # leaves its socket
+        done = self.machine.run("agent", "hold", "--clock", 900, "--", "true",
+                                HARPE_EMULATOR_FAULTS_FILE=str(self.machine.faults))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"the node agent at '{self.machine.socket}' does not answer", done.stderr)
+
+
+ZEUSD_CLIENT = """
+import http.client, socket, sys
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+connection = Unix("zeusd")
+for line in sys.stdin:
+    method, target = line.split()
+    connection.request(method, target)
+    answer = connection.getresponse()
+    print(answer.status, answer.read().decode().replace(chr(10), " "), flush=True)
+"""
+LOCK = "POST /gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz={0}&max_clock_mhz={0}"
+LIMIT = "POST /gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw={0}"
+
+
+class ZeusdRoutes(AgentTest):
+    """zeusd's routes as a part of the agent. test_zeusd_*.py test the routes themselves."""
+
+    def client(self, *command):
+        process = subprocess.Popen([*command, sys.executable, "-c", ZEUSD_CLIENT, self.machine.path / "zeusd.sock"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                                   start_new_session=True)
+        self.addCleanup(self.end, process)
+        self.addCleanup(process.stdin.close)
+        return process
+
+    @staticmethod
+    def ask(client, line):
+        client.stdin.write(line + "\n")
+        status, _, text = client.stdout.readline().partition(" ")
+        return int(status), text.strip()
+
+    def started(self, rules=""):
+        agent = self.agent("--zeusd-socket", self.machine.path / "zeusd.sock", rules=rules)
+        return agent, self.client()
+
+    def test_what_a_client_sets_is_restored_at_its_end(self):
+        agent, client = self.started()
+        self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
+        self.assertEqual(self.ask(client, LIMIT.format(200000)), (200, ""))
+        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
+        os.killpg(client.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_a_stopped_agent_restores_and_a_killed_one_is_made_up_for(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            agent, client = self.started()
+            self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
+            agent.process.send_signal(number)
+            self.assertEqual(agent.process.wait(LIMIT_S), 0 if number == signal.SIGTERM else -number)
+            if number == signal.SIGKILL:
+                self.assertEqual(self.machine.clocks()[0], 900)
+                again = self.agent("--zeusd-socket", self.machine.path / "zeusd.sock")
+                self.assertEqual(self.machine.clocks()[0], 900)  # the client lives
+                os.killpg(client.pid, signal.SIGKILL)
+                self.check_restored(again)
+            self.check_restored()
+
+    def test_the_lock_of_the_administrator_comes_back(self):
+        agent, client = self.started("default_locked_clocks = all 705 1005\n")
+        self.assertEqual(self.ask(client, LOCK.format(1200)), (200, ""))
+        self.assertEqual(self.machine.clocks()[0], 1200)
+        self.assertEqual(self.ask(client, "POST /gpu/reset_gpu_locked_clocks?gpu_ids=0&block=true"), (200, ""))
+        self.assertEqual(self.machine.clocks()[0], 705)
+        self.assertEqual(self.ask(client, LOCK.format(1200)), (200, ""))
+        os.killpg(client.pid, signal.SIGKILL)
+        self.wait_for_clock(705)
+        self.assertEqual(self.machine.clocks()[1], IDLE_MHZ)
+        self.assertEqual(agent.leases(), [])
+
+    def test_a_gpu_has_one_holder_of_either_kind(self):
+        agent, client = self.started()
+        job = self.hold("--clock", 1200)
+        self.wait_for_command(job)
+        status, text = self.ask(client, LOCK.format(900))
+        self.assertEqual((status, self.machine.clocks()[0]), (403, 1200), text)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(agent)
+        self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
+        done = self.machine.run("agent", "hold", "--clock", 1200, "--", "true")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn(f"GPU 0: its clock is set by process {client.pid} (uid {os.getuid()}) through zeusd's routes",
+                      done.stderr)
+        self.assertIn(f"GPU 0, clocks: process {client.pid} (uid {os.getuid()}) through zeusd's routes",
+                      self.machine.run("agent", "status").stdout)
+        self.assertEqual(self.machine.clocks()[0], 900)
+        os.killpg(client.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_the_rules_apply(self):
+        agent, client = self.started("lowest_clock_mhz = 600\nhighest_power_limit_w = 300\n")
+        status, text = self.ask(client, LOCK.format(300))
+        self.assertEqual(status, 403)
+        self.assertIn("its rule lowest_clock_mhz is 600", text)
+        status, text = self.ask(client, LIMIT.format(350000))
+        self.assertEqual(status, 403)
+        self.assertIn("its rule highest_power_limit_w is 300", text)
+        if os.getuid() == 0 and shutil.which("setpriv"):
+            other = self.client("setpriv", f"--reuid={agents.NOT_EXIST_UID}", "--clear-groups")
+            status, text = self.ask(other, LOCK.format(900))
+            self.assertEqual(status, 403)
+            self.assertIn(f"zeusd_users does not name the user with uid {agents.NOT_EXIST_UID}", text)
+            self.assertEqual(self.ask(other, "GET /gpu/get_power_limit")[0], 200)
+        self.check_restored(agent)
+
+    def test_tcp_needs_a_key(self):
+        for arguments, word in ((("--zeusd-listen", "127.0.0.1:0"), "key"),
+                                (("--zeusd-listen", "localhost"), "--zeusd-listen: 'localhost' is not ADDR:PORT"),
+                                (("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", "/no/such/file"), "/no/such/file")):
+            done = self.machine.run("agent", "--state-dir", self.machine.state, *arguments)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(word, done.stderr)
+
+
+class Strangers(AgentTest):
+    """Requests that a client of Harpe never sends."""
+
+    def connect(self):
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(own.close)
+        own.settimeout(LIMIT_S)
+        own.connect(str(self.machine.socket))
+        return own
+
+    def memory(self, size=None, seals=0x0007):
+        """Returns memory with the seals that the library sets: F_SEAL_SEAL, F_SEAL_SHRINK,
+        F_SEAL_GROW."""
+        import fcntl
+        number = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.addCleanup(os.close, number)
+        os.ftruncate(number, size or self.slot_size())
+        fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
+        return number
+
+    def slot_size(self):
+        """Returns the size that the agent names when it refuses memory."""
+        answer = exchange(self.connect(), self.lease())
+        return int(answer["message"].split("sealed memory of ")[1].split()[0])
+
+    def lease(self, **changes):
+        return dict({"version": 1, "request": "lease", "gpu": self.machine.uuids()[0], "control": "clocks",
+                     "memory": False, "node": False, "dwell_ns": 0, "poll_ns": -1, "wait": False}, **changes)
+
+    def test_garbage(self):
+        agent = self.agent()
+        for data, status in ((b"", None), (b"{", UNSUPPORTED), (b"[]", UNSUPPORTED), (b"\xff" * 100, UNSUPPORTED),
+                             (b"{}", UNSUPPORTED), (b'{"version": 2, "request": "status"}', UNSUPPORTED),
+                             (b'{"version": 1}', INVALID), (b'{"version": 1, "request": "x"}', INVALID),
+                             (b'{"version": 1, "request": 3}', INVALID), (b" " * 9000, None),
+                             (b'{"version": 1, "version": 1, "request": "status"}', UNSUPPORTED),
+                             (b'{"version": 1, "request": "node"}', NOT_FOUND),
+                             (b'{"version": 1, "request": "node", "gpu": "GPU-1"}', NOT_FOUND),
+                             (b"[" * 8000, UNSUPPORTED)):
+            with self.subTest(data=data[:40]):
+                own = self.connect()
+                try:
+                    answer = exchange(own, data)
+                except ConnectionError:
+                    answer = None
+                self.assertEqual(answer and answer["status"], status, answer)
+        for changes, status in (({"control": "fans"}, INVALID), ({"control": None}, INVALID), ({"gpu": 0}, NOT_FOUND),
+                                ({}, INVALID), ({"memory": True}, INVALID)):
+            answer = exchange(self.connect(), self.lease(**changes))
+            self.assertEqual(answer["status"], status, answer)
+            self.assertNotIn("\n", answer["message"])
+        self.assertEqual(agent.leases(), [])
+
+    def test_memory_that_could_kill_the_controller(self):
+        agent = self.agent()
+        size = self.slot_size()
+        small, unsealed, read_only = self.memory(4096), self.memory(seals=0), self.memory(seals=0x000f)
+        plain = os.open(self.machine.path / "plain", os.O_RDWR | os.O_CREAT)
+        self.addCleanup(os.close, plain)
+        os.ftruncate(plain, size)
+        for number in (small, unsealed, read_only, plain):
+            answer = exchange(self.connect(), self.lease(memory=True), [number])
+            self.assertEqual(answer["status"], INVALID, answer)
+        self.assertEqual(agent.leases(), [])
+        good = self.memory()
+        own = self.connect()
+        self.assertEqual(exchange(own, self.lease(memory=True), [good])["status"], OK)
+        self.wait(lambda: agent.leases() == [], "the lease has ended, because its socket was closed")
+        self.check_restored(agent)
+
+    def test_writing_anything_to_the_slot_changes_nothing_else(self):
+        """The holder fills the slot with noise again and again while it has the lease. The GPU is
+        still restored."""
+        agent = self.agent()
+        import array
+        import mmap
+        import random
+        number = self.memory()
+        own = self.connect()
+        data = json.dumps(self.lease(memory=True)).encode()
+        own.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))])
+        _, received, _, _ = own.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+        lease = array.array("i", received[0][2])[0]
+        choose = random.Random(1)
+        with mmap.mmap(number, 0) as slot:
+            for _ in range(300):
+                slot[:] = bytes(choose.choices(range(256), k=64)) * (len(slot) // 64) + slot[len(slot) // 64 * 64:]
+            slot[:] = b"\xff" * len(slot)
+            os.close(lease)
+            for _ in range(300):
+                slot[:] = b"\1\0\0\0" * (len(slot) // 4)
+            self.check_restored(agent)
+
+    def test_a_client_that_leaves_while_its_lease_starts(self):
+        agent = self.agent()
+        self.machine.faults.write_text("slow_set=300")
+        number = self.memory()
+        for _ in range(3):
+            own = self.connect()
+            import array
+            own.sendmsg([json.dumps(self.lease(memory=True)).encode()],
+                        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))])
+            own.close()
+        self.check_restored(agent)
+
+    def test_a_flood_is_limited_and_disturbs_nobody(self):
+        agent = self.agent(rules="allow_users = *\nleases_per_second = 5\n")
+        job = self.hold("--gpu", 1, "--clock", 900)
+        self.wait_for_clock(900, 1)
+        own = [self.connect() for _ in range(100)]
+        statuses = [exchange(each, self.lease())["status"] for each in own for _ in range(3)]
+        # The agent's user has no limit (OtherUsers tests the limit), and these requests have no memory.
+        self.assertEqual(set(statuses), {INVALID})
+        self.assertEqual(self.machine.clocks()[1], 900)
+        self.assertEqual(len(agent.leases()), 1)
+        for each in own:
+            each.close()
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_more_connections_than_there_is_room_for(self):
+        agent = self.agent()
+        own = []
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+        while len(own) < 1200:
+            try:
+                own.append(self.connect())
+            except BlockingIOError:  # the queue of new connections is full
+                time.sleep(0.01)
+        self.assertGreater(len(os.listdir("/proc/self/fd")), 1200)
+        answers = set()
+        for each in own[-100:]:
+            each.settimeout(LIMIT_S)
+            try:
+                answers.add(exchange(each, {"version": 1, "request": "status"})["status"])
+            except (ConnectionError, TypeError):
+                answers.add(None)
+        self.assertTrue(answers & {None, LIMITED}, answers)
+        for each in own:
+            each.close()
+        self.wait(lambda: (agent.status() or {}).get("status") == OK, "the agent answers again")
+
+
+@unittest.skipUnless(os.getuid() == 0 and shutil.which("setpriv"), "only root can become another user")
+class OtherUsers(AgentTest):
+    """A user without privileges asks an agent of root. The user has own emulated GPUs with the same
+    UUIDs as the GPUs of the agent."""
+
+    def as_other(self, *arguments, groups="--clear-groups", **changes):
+        command = ["setpriv", f"--reuid={agents.NOT_EXIST_UID}", f"--regid={agents.NOT_EXIST_UID}", groups,
+                   str(self.machine.harpe), *map(str, arguments)]
+        return subprocess.run(command, env=self.machine.variables(**changes), text=True, capture_output=True,
+                              timeout=LIMIT_S, check=False)
+
+    def tearDown(self):
+        for path in pathlib.Path("/dev/shm").glob(f"harpe-emulator-{agents.NOT_EXIST_UID}-{self.machine.cluster}*"):
+            path.unlink()
+
+    def try_hold(self, word=None, groups="--clear-groups"):
+        done = self.as_other("agent", "hold", "--clock", 900, "--", "sh", "-c",
+                             f"HARPE_AGENT_SOCKET={self.machine.socket} {self.machine.harpe} agent status", groups=groups)
+        if word:
+            self.assertEqual(done.returncode, 1, done)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(word, done.stderr)
+        else:
+            self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+            self.assertIn(f"uid {agents.NOT_EXIST_UID}", done.stdout)
+        return done
+
+    def test_the_rules_decide(self):
+        refused = "its rules allow_users and allow_groups do not name this user"
+        for rules, word in (("", refused), (f"allow_users = {agents.NOT_EXIST_UID + 1}, root\n", refused),
+                            (f"allow_users = {agents.NOT_EXIST_UID}\n", None), ("allow_users = *\n", None),
+                            (f"allow_groups = {agents.NOT_EXIST_UID}\n", None)):
+            with self.subTest(rules=rules):
+                agent = self.agent(rules=rules)
+                self.try_hold(word)
+                self.check_restored(agent)
+                self.assertEqual(agent.stop(), 0)
+        agent = self.agent(rules="allow_groups = 64999\n")
+        self.try_hold(refused)
+        self.try_hold(groups="--groups=64998,64999")
+        self.check_restored(agent)
+
+    def test_the_device_node_proves_the_right_to_the_gpu(self):
+        nodes = self.machine.path / "dev"
+        nodes.mkdir()
+        for gpu in range(2):
+            (nodes / f"nvidia{gpu}").write_text("")
+        agent = self.agent(rules=f"allow_users = *\ndevice_directory = {nodes}\n")
+        os.chmod(nodes / "nvidia0", 0o666)
+        self.try_hold()
+        os.chmod(nodes / "nvidia0", 0o644)
+        self.try_hold(f"this process cannot open '{nodes}/nvidia0' (Permission denied)")
+        os.chmod(nodes / "nvidia0", 0o666)
+        # A container: the process does not see the node.
+        done = self.as_other("agent", "hold", "--clock", 900, "--", "true")
+        self.assertEqual(done.returncode, 0, done)
+        hidden = subprocess.run(["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {nodes} && exec setpriv "
+                                 f"--reuid={agents.NOT_EXIST_UID} --clear-groups {self.machine.harpe} agent hold "
+                                 "--clock 900 -- true"], env=self.machine.variables(), text=True,
+                                capture_output=True, timeout=LIMIT_S, check=False)
+        if "unshare failed" not in hidden.stderr and "mount:" not in hidden.stderr:
+            self.assertEqual(hidden.returncode, 1, hidden)
+            self.assertIn(f"this process cannot open '{nodes}/nvidia0' (No such file or directory)", hidden.stderr)
+        self.check_restored(agent)
+
+    def test_a_descriptor_that_proves_nothing(self):
+        nodes = self.machine.path / "dev"
+        nodes.mkdir()
+        (nodes / "nvidia0").write_text("")
+        (nodes / "nvidia1").write_text("")
+        os.chmod(nodes / "nvidia0", 0o666)
+        os.chmod(nodes / "nvidia1", 0o666)
+        agent = self.agent(rules=f"allow_users = *\ndevice_directory = {nodes}\n")
+        script = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import agents, socket
+own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+own.connect(sys.argv[2])
+number = eval(sys.argv[4])
+request = {"version": 1, "request": "lease", "gpu": sys.argv[3], "control": "power", "memory": False,
+           "node": number is not None, "wait": False}
+print(agents.exchange(own, request, [number] if number is not None else [])["status"])
+"""
+        for expression in ("None", "os.open('/dev/null', os.O_RDWR)", f"os.open('{nodes}/nvidia1', os.O_RDWR)",
+                           f"os.open('{nodes}/nvidia0', os.O_RDONLY)", f"os.open('{nodes}/nvidia0', os.O_PATH)"):
+            with self.subTest(expression=expression):
+                done = subprocess.run(["setpriv", f"--reuid={agents.NOT_EXIST_UID}", "--clear-groups", sys.executable,
+                                       "-c", script, pathlib.Path(__file__).resolve().parent, self.machine.socket,
+                                       self.machine.uuids()[0], expression], text=True, capture_output=True,
+                                      timeout=LIMIT_S, check=False)
+                self.assertEqual(done.stdout, f"{DENIED}\n", done)
+        self.assertEqual(agent.leases(), [])
+
+    def test_only_the_administrator_ends_leases_and_sees_those_of_others(self):
+        agent = self.agent(rules="allow_users = *\nshow_leases = own\n")
+        job = self.hold("--clock", 900)
+        self.wait_for_clock(900)
+        done = self.as_other("agent", "restore")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("only root may end the leases of others", done.stderr)
+        self.assertEqual(json.loads(self.as_other("agent", "status", "--json").stdout)["leases"], [])
+        self.assertEqual(self.machine.clocks()[0], 900)
+        done = self.as_other("agent", "hold", "--clock", 600, "--", "true")
+        self.assertIn(f"lent to process {job.pid}", done.stderr)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(agent)
+
+    def test_a_user_who_asks_too_often(self):
+        agent = self.agent(rules="allow_users = *\nleases_per_second = 2\n")
+        script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import agents, socket
+own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+own.connect(sys.argv[2])
+request = {"version": 1, "request": "lease", "gpu": sys.argv[3], "control": "clocks"}
+print(*sorted({agents.exchange(own, request)["status"] for _ in range(200)}))
+"""
+        done = subprocess.run(["setpriv", f"--reuid={agents.NOT_EXIST_UID}", "--clear-groups", sys.executable, "-c",
+                               script, pathlib.Path(__file__).resolve().parent, self.machine.socket,
+                               self.machine.uuids()[0]], text=True, capture_output=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.stdout, f"{INVALID} {LIMITED}\n", done)
+        self.assertIn("leases_per_second allows (2)", agent.log())
+        self.assertEqual(self.machine.run("agent", "hold", "--clock", 900, "--", "true").returncode, 0)
+        self.check_restored(agent)
+
+
+if __name__ == "__main__":
+    unittest.main()

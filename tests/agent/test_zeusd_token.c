@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests tokens of zeusd: signatures that other programs have made, expiry to the second, and the
+ * encoding. The tests of the routes try the other faults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/issued_token.h"
+#include "agent/zeusd_token.h"
+
+/* The key of the example in RFC 7515, A.1 (HMAC-SHA256). Its claims are not those of zeusd. */
+static const unsigned char rfc_key[] = {
+    3,   35,  53, 75,  43,  15, 165, 188, 131, 126, 6,   101, 119, 123, 166, 143,
+    90,  179, 40, 230, 240, 84, 201, 40,  169, 15,  132, 178, 210, 80,  46,  191,
+    211, 251, 90, 146, 210, 6,  71,  239, 150, 138, 180, 195, 119, 98,  61,  34,
+    61,  46,  33, 114, 5,   46, 79,  8,   192, 205, 154, 245, 103, 208, 128, 163};
+static const char rfc_token[] =
+    "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9."
+    "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
+    ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+
+static harpe_zeusd_tokens *tokens_of(const void *key, size_t length) {
+    harpe_zeusd_tokens *tokens = NULL;
+    harpe_error error = {0};
+    if (harpe_zeusd_tokens_new(key, length, &tokens, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return tokens;
+}
+
+/* The signature is valid, so the first fault is the missing name of a user. */
+static void the_example_of_the_rfc_has_a_valid_signature(void **state) {
+    (void)state;
+    harpe_zeusd_claims claims;
+    harpe_error error;
+    harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
+    assert_int_equal(harpe_zeusd_token_check(tokens, rfc_token, 0, &claims, &error),
+                     HARPE_PERMISSION_DENIED);
+    assert_non_null(strstr(error.message, "missing field `sub`"));
+    harpe_zeusd_tokens_free(tokens);
+}
+
+/* A change of any character of the example makes the signature or the form invalid. */
+static void every_changed_character_is_noticed(void **state) {
+    (void)state;
+    harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
+    for (size_t i = 0; i < strlen(rfc_token); i++) {
+        harpe_zeusd_claims claims;
+        harpe_error error;
+        char changed[sizeof rfc_token];
+        memcpy(changed, rfc_token, sizeof changed);
+        changed[i] = changed[i] == 'A' ? 'B' : 'A';
+        assert_int_equal(harpe_zeusd_token_check(tokens, changed, 0, &claims, &error),
+                         HARPE_PERMISSION_DENIED);
+        assert_null(strstr(error.message, "missing field `sub`"));
+    }
+    harpe_zeusd_tokens_free(tokens);
+}
+
+static void a_token_of_zeusd_is_taken(void **state) {
+    (void)state;
+    harpe_zeusd_claims claims;
+    harpe_error error;
+    harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
+    assert_int_equal(harpe_zeusd_token_check(tokens, issued_for_ever, 1, &claims, &error),
+                     HARPE_OK);
+    assert_string_equal(claims.subject, "somebody");
+    assert_int_equal(claims.scope_count, 2);
+    assert_true(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_GPU_CONTROL));
+    assert_true(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_CPU_READ));
+    assert_false(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_GPU_READ));
+    assert_false(claims.expires);
+    harpe_zeusd_tokens_free(tokens);
+}
+
+static void a_token_expires_to_the_second(void **state) {
+    (void)state;
+    harpe_zeusd_claims claims;
+    harpe_error error;
+    harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
+    assert_int_equal(harpe_zeusd_token_check(tokens, issued_with_expiry, 1, &claims, &error),
+                     HARPE_OK);
+    assert_true(claims.expires);
+    int64_t last_s = (int64_t)claims.expiry_s + HARPE_ZEUSD_LEEWAY_S;
+    assert_int_equal(harpe_zeusd_token_check(tokens, issued_with_expiry, last_s, &claims, &error),
+                     HARPE_OK);
+    harpe_zeusd_claims unchanged = claims;
+    assert_int_equal(
+        harpe_zeusd_token_check(tokens, issued_with_expiry, last_s + 1, &claims, &error),
+        HARPE_PERMISSION_DENIED);
+    assert_string_equal(error.message, "Token has expired.");
+    assert_memory_equal(&claims, &unchanged, sizeof claims);
+    harpe_zeusd_tokens_free(tokens);
+}
+
+static void an_empty_key_is_refused(void **state) {
+    (void)state;
+    harpe_zeusd_tokens *tokens = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_zeusd_tokens_new("", 0, &tokens, &error), HARPE_INVALID_ARGUMENT);
+    assert_null(tokens);
+}
+
+static void only_exact_encodings_are_decoded(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *bytes;
+        ptrdiff_t length;
+    } cases[] = {{"", "", 0},        {"Zg", "f", 1},        {"Zm8", "fo", 2},
+                 {"Zm9v", "foo", 3}, {"Zm9vYg", "foob", 4}, {"-_8", "\xfb\xff", 2},
+                 {"Z", "", -1},      {"Zh", "", -1},        {"Zm9", "", -1},
+                 {"Zg==", "", -1},   {"Zm 8", "", -1},      {"+/8", "", -1},
+                 {"Zm9vY", "", -1},  {"Zm8\n", "", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char bytes[32];
+        ptrdiff_t length = harpe_zeusd_base64url(cases[i].text, strlen(cases[i].text), bytes);
+        if (length != cases[i].length) fail_msg("'%s' gives %td", cases[i].text, length);
+        if (length > 0) assert_memory_equal(bytes, cases[i].bytes, (size_t)length);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example_of_the_rfc_has_a_valid_signature),
+        cmocka_unit_test(every_changed_character_is_noticed),
+        cmocka_unit_test(a_token_of_zeusd_is_taken),
+        cmocka_unit_test(a_token_expires_to_the_second),
+        cmocka_unit_test(an_empty_key_is_refused),
+        cmocka_unit_test(only_exact_encodings_are_decoded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU that has another clock than the optimizer has set: its steps are not measured, the log says
+ * so once, and the rounds go on all the same. */
+#include <dlfcn.h>
+
+#include "client/controller_obedience.h"
+#include "client/training_world.h"
+#include "gpu/nvml_abi.h"
+
+/* Functions of the emulator. Another program could call those of NVML. */
+typedef struct emulator {
+    int (*wait)(unsigned int gpu, int is_waiting);
+    int (*device)(unsigned int gpu, void **device);
+    int (*lock)(void *device, unsigned int minimum_mhz, unsigned int maximum_mhz);
+    void *gpu;
+} emulator;
+
+static emulator open_emulator(void) {
+    emulator one;
+    void *library = dlopen(EMULATOR, RTLD_NOW);
+    assert_non_null(library);
+    *(void **)&one.wait = dlsym(library, "harpe_emulator_wait");
+    *(void **)&one.device = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    *(void **)&one.lock = dlsym(library, "nvmlDeviceSetGpuLockedClocks");
+    int (*init)(void);
+    *(void **)&init = dlsym(library, "nvmlInit_v2");
+    assert_int_equal(init(), 0);
+    assert_int_equal(one.device(0, &one.gpu), 0);
+    return one;
+}
+
+/* Writes a plan with one clock, which the controller sets only once. */
+static void write_plan_of_one_clock(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/plan.py", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("[[('forward', 1200), ('forward', 0), ('backward', 0), ('backward', 0)]]\n", file);
+    fclose(file);
+}
+
+/* Runs a step that takes long enough for the controller to look at the clock. */
+static void run_long_step(training *one) {
+    harpe_pipeline_frequency_on_step_begin(one->optimizer);
+    for (int i = 0; i < 4; i++) {
+        harpe_pipeline_frequency_on_instruction_begin(one->optimizer, step_of_4[i]);
+        pause_s(0.08);
+        harpe_pipeline_frequency_on_instruction_end(one->optimizer, step_of_4[i]);
+    }
+    harpe_pipeline_frequency_on_step_end(one->optimizer);
+}
+
+static uint64_t spoiled(training *one) {
+    return harpe_pipeline_frequency_spoiled_steps(one->optimizer);
+}
+
+/* Runs steps until the optimizer has a schedule of this round. Returns their number. */
+static int run_until_round(training *one, int64_t round) {
+    int steps = 0;
+    double end_s = harpe_clock_s() + LIMIT_S;
+    while (harpe_pipeline_frequency_get_status(one->optimizer).round < round) {
+        assert_true(harpe_clock_s() < end_s);
+        run_long_step(one);
+        steps++;
+    }
+    return steps;
+}
+
+static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
+    scratch *files = *state;
+    write_plan_of_one_clock(files->root);
+    server host = start_server(files->root, "jobs.db", 0, NULL);
+    training *one = new_training(host.url, 0, 1);
+    construct(one);
+    emulator gpus = open_emulator();
+    assert_int_equal(gpus.wait(0, 1), 0); /* a GPU without work shows nothing */
+    (void)run_until_round(one, 2);
+    assert_int_equal(spoiled(one), 0);
+    assert_int_equal(count_warnings(one), 0);
+
+    assert_int_equal(gpus.lock(gpus.gpu, 600, 600), 0);
+    int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
+    (void)run_until_round(one, round + 3);
+    /* At most ten steps of each round are left out. A busy machine looks less often. */
+    assert_in_range(spoiled(one), 3, 40);
+    assert_int_equal(count_lines(one, "GPU 0 runs at 600 MHz although 1200 MHz are set"), 1);
+    assert_int_equal(count_warnings(one), 1);
+
+    assert_int_equal(gpus.lock(gpus.gpu, 1200, 1200), 0);
+    run_long_step(one);
+    run_long_step(one);
+    uint64_t before = spoiled(one);
+    round = harpe_pipeline_frequency_get_status(one->optimizer).round;
+    (void)run_until_round(one, round + 2);
+    assert_int_equal(spoiled(one), before);
+    assert_int_equal(gpus.wait(0, 0), 0);
+    harpe_pipeline_frequency_free(one->optimizer);
+    free(one);
+    kill_server(&host);
+}
+
+static void a_clock_within_the_range_holds(void **state) {
+    (void)state;
+    assert_true(harpe_obedience_holds(1200, 1200, 1200));
+    assert_true(harpe_obedience_holds(1185, 1200, 1200)); /* clocks have steps of 15 MHz */
+    assert_true(harpe_obedience_holds(1215, 1200, 1200));
+    assert_true(harpe_obedience_holds(1000, 900, 1200)); /* during a change */
+    assert_false(harpe_obedience_holds(1170, 1200, 1200));
+    assert_false(harpe_obedience_holds(1230, 1200, 1200));
+    assert_false(harpe_obedience_holds(870, 900, 1200));
+    assert_false(harpe_obedience_holds(0, 900, 1200));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clock_within_the_range_holds),
+        cmocka_unit_test_setup_teardown(rounds_go_on_on_a_gpu_that_does_not_obey, make_world,
+                                        remove_world),
+    };
+    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that C files write the same thing in the same way:
+
+- A condition tests a pointer itself: `if (!pointer)`, `pointer && ready`. A comparison with NULL is
+  only for a value, as in `return pointer != NULL;`.
+- A condition compares a status: `status != HARPE_OK`.
+- A section's banner is one line of 100 columns: /* ---- Name ---- */
+
+The rule for braces (none around one statement that fits on one line) is that of clang-format; the
+test house_format checks it.
+
+Usage: idioms.py PROJECT_ROOT [FILE...]     (all C files)
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+COMMENT_OR_TEXT = re.compile(
+    r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])+'", re.DOTALL)
+NULL_COMPARISON = re.compile(r"\s*(?P<sign>[=!]=)\s*NULL\b")
+STATUS = r"(?:\w+(?:->|\.))*status\b(?!\s*(?:->|[\w.(\[]))"
+BARE_STATUS = re.compile(
+    rf"\b(?:if|while) \({STATUS}(?=\)|\s*(?:&&|\|\|))|!{STATUS}|(?:&&|\|\|)\s*{STATUS}(?=\s*[)&|;])|"
+    rf"\b{STATUS}(?=\s*\?)")
+BANNER = re.compile(r"^[ \t]*/\* ?-{4}.*$", re.MULTILINE)
+WHOLE_BANNER = re.compile(r"[ \t]*/\* ---- [^-\s].*? -{4,} \*/")
+
+
+def blank(text):
+    """Returns the code with blanks in place of comments and texts, so that all offsets stay."""
+    return COMMENT_OR_TEXT.sub(lambda it: re.sub(r"[^\n]", " ", it.group()), text)
+
+
+def is_in_condition(code, start, end):
+    """Returns true if the comparison at [start, end) is part of a condition."""
+    before, after = code[max(0, start - 200):start].rstrip(), code[end:end + 20].lstrip()
+    if after.startswith(("&&", "||", "?")) or before.endswith(("&&", "||")):
+        return True
+    if re.search(r"\b(?:if|while) \($", before):
+        return True
+    return before.endswith(";") and bool(re.search(r"\bfor \([^{}]*;$", before))
+
+
+def operand_start(code, end):
+    """Returns the offset of the operand that ends at `end`: name, a->b[i], call(x), (x = call(y)),
+    *name."""
+    at = end
+    while at > 0:
+        if code[at - 1] in ")]":
+            depth = 0
+            while at > 0:
+                at -= 1
+                depth += {")": 1, "]": 1, "(": -1, "[": -1}.get(code[at], 0)
+                if depth == 0:
+                    break
+        elif code[at - 1].isalnum() or code[at - 1] in "_.":
+            at -= 1
+        elif code[max(0, at - 2):at] == "->":
+            at -= 2
+        else:
+            break
+    while at > 0 and code[at - 1] == "*":
+        at -= 1
+    return at
+
+
+def null_findings(code):
+    for it in NULL_COMPARISON.finditer(code):
+        start = operand_start(code, it.start())
+        if it["sign"] == "==" or is_in_condition(code, start, it.end()):
+            yield start, "test the pointer itself and not == NULL or != NULL"
+
+
+def status_findings(code):
+    for it in BARE_STATUS.finditer(code):
+        yield it.start(), "compare the status: status != HARPE_OK"
+
+
+def banner_findings(text):
+    for it in BANNER.finditer(text):
+        if not WHOLE_BANNER.fullmatch(it.group()) or len(it.group()) != 100:
+            yield it.start(), "write the banner of a section on one line of 100 columns: /* ---- Name ---- */"
+
+
+def findings(text):
+    code = blank(text)
+    yield from null_findings(code)
+    yield from status_findings(code)
+    yield from banner_findings(text)
+
+
+def check(path, name):
+    """Prints the findings of a file. Returns their number."""
+    text = path.read_text()
+    found = sorted(findings(text))
+    for at, what in found:
+        print(f"{name}:{text.count(chr(10), 0, at) + 1}: {what}")
+    return len(found)
+
+
+def check_itself():
+    """The rules find what they are for, and nothing in correct code."""
+    wrong = ("if (p == NULL) f();", "if (a && p != NULL) f();", "while (q->next != NULL) f();",
+             "x = p == NULL;", "if (status) f();", "if (!self->status) f();", "ok = ok && status;",
+             "/* ---- Name\n * ---- */", "/* ---- Name */", f"/* ---- Name {'-' * 83} */",
+             f"/* ---- Name {'-' * 85} */")
+    right = ("return p != NULL;", "if (!p) f();", "if (status != HARPE_OK) f();", "if (status(p)) f();",
+             "/* if (p == NULL) */", 'say("!status");', f"/* ---- Name {'-' * 84} */", "bool is = p != NULL;")
+    failed = [text for text in wrong if not list(findings(text))]
+    failed += [text for text in right if list(findings(text))]
+    if failed:
+        sys.exit(f"idioms: the rules are wrong for {failed}")
+
+
+def main():
+    check_itself()
+    root, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    if not names:
+        listed = subprocess.check_output([root / "scripts" / "c_files.sh"], cwd=root, text=True)
+        names = listed.split()
+    if not names:
+        sys.exit("idioms: no C files found")
+    return 1 if sum(check(root / name, name) for name in names) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests harpe_schedule_for_profile: the number of ranks that it derives from the profile, and its
+ * refusal of settings that contradict the profile or a schedule file. To find the right number of
+ * ranks in another way, the test tries all numbers with harpe_schedule_new. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "instances.h"
+
+static harpe_profile *profile_of_stages(int stages) {
+    test_rows rows = {0};
+    for (int s = 0; s < stages; s++) {
+        add_row(&rows, s, "forward", 1400, 0.1, 15);
+        add_row(&rows, s, "backward", 1400, 0.2, 30);
+    }
+    harpe_profile *profile = profile_of(&rows);
+    free(rows.rows);
+    return profile;
+}
+
+static void assert_refused(const harpe_profile *profile, const harpe_schedule_request *request,
+                           harpe_status status, const char *expected) {
+    harpe_schedule *schedule = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_schedule_for_profile(profile, request, &schedule, &error), status);
+    assert_null(schedule);
+    if (!strstr(error.message, expected))
+        fail_msg("'%s' does not say '%s'", error.message, expected);
+    assert_null(strchr(error.message, '\n'));
+    assert_int_equal(harpe_schedule_for_profile(profile, request, &schedule, NULL), status);
+}
+
+/* ---- Built in -------------------------------------------------------------------------------- */
+
+/* Finds the number of ranks with which the schedule has `stages` stages, and returns 0 if there is
+ * no such number. Sets `*is_known` to false if no number of ranks gives a schedule with these
+ * chunks. */
+static int ranks_by_trial(harpe_schedule_options options, int stages, bool *is_known) {
+    int found = 0;
+    *is_known = false;
+    for (options.ranks = 1; options.ranks <= stages; options.ranks++) {
+        harpe_schedule *schedule = NULL;
+        options.microbatches = 2 * options.ranks; /* every built-in schedule accepts this */
+        if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK) continue;
+        *is_known = true;
+        if (harpe_schedule_stage_count(schedule) == stages) found = options.ranks;
+        harpe_schedule_free(schedule);
+    }
+    return found;
+}
+
+static void check_built_in(const char *name, int stages, int chunks) {
+    harpe_schedule_request request = {.options = {.name = name, .chunks = chunks}};
+    bool is_known = false;
+    int expected = ranks_by_trial(request.options, stages, &is_known);
+    harpe_profile *profile = profile_of_stages(stages);
+    harpe_schedule *schedule = NULL;
+    request.options.microbatches = 2 * (expected > 0 ? expected : 1);
+    if (!is_known) {
+        assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, "per rank, not");
+    } else if (expected == 0) {
+        assert_refused(profile, &request, HARPE_INVALID_INPUT, "which cannot be divided");
+    } else {
+        assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+        assert_string_equal(harpe_schedule_name(schedule), name);
+        assert_int_equal(harpe_schedule_rank_count(schedule), expected);
+        assert_int_equal(harpe_schedule_stage_count(schedule), stages);
+        assert_int_equal(harpe_schedule_microbatch_count(schedule), 2 * expected);
+        harpe_schedule_free(schedule);
+    }
+    harpe_profile_free(profile);
+}
+
+static void ranks_are_those_that_the_profile_has_stages_for(void **state) {
+    (void)state;
+    for (int kind = 0; harpe_schedule_name_at(kind); kind++) {
+        for (int stages = 1; stages <= 13; stages++)
+            for (int chunks = 0; chunks <= 5; chunks++)
+                check_built_in(harpe_schedule_name_at(kind), stages, chunks);
+    }
+}
+
+static void the_default_is_1f1b(void **state) {
+    (void)state;
+    harpe_profile *profile = profile_of_stages(3);
+    harpe_schedule *schedule = NULL;
+    harpe_schedule_request request = {.options = {.microbatches = 1}};
+    assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+    assert_string_equal(harpe_schedule_name(schedule), "1f1b");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 3);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void missing_and_wrong_numbers_are_refused(void **state) {
+    (void)state;
+    harpe_profile *profile = profile_of_stages(5);
+    harpe_schedule *schedule = NULL;
+    assert_refused(profile, &(harpe_schedule_request){.options = {.ranks = 0}},
+                   HARPE_INVALID_ARGUMENT, "the number of microbatches is missing");
+    for (int microbatches = -3; microbatches < 0; microbatches++)
+        assert_refused(profile,
+                       &(harpe_schedule_request){.options = {.microbatches = microbatches}},
+                       HARPE_INVALID_ARGUMENT, "microbatches must be 1 to");
+    assert_refused(profile, &(harpe_schedule_request){.options = {.microbatches = 1000001}},
+                   HARPE_INVALID_ARGUMENT, "microbatches must be 1 to");
+    assert_refused(profile, &(harpe_schedule_request){.options = {.ranks = -1, .microbatches = 2}},
+                   HARPE_INVALID_ARGUMENT, "(stages) must be 1 to 4096, not -1");
+    assert_refused(profile,
+                   &(harpe_schedule_request){.options = {.ranks = INT32_MAX, .microbatches = 2}},
+                   HARPE_INVALID_ARGUMENT, "(stages) must be 1 to 4096");
+    assert_refused(profile,
+                   &(harpe_schedule_request){.options = {.name = "2f2b", .microbatches = 2}},
+                   HARPE_INVALID_ARGUMENT, "unknown schedule '2f2b'");
+    assert_refused(profile, &(harpe_schedule_request){.options = {.chunks = -1, .microbatches = 2}},
+                   HARPE_INVALID_ARGUMENT, "per rank, not -1");
+    assert_refused(NULL, &(harpe_schedule_request){.options = {.microbatches = 2}},
+                   HARPE_INVALID_ARGUMENT, "needs a profile");
+    assert_int_equal(harpe_schedule_for_profile(profile, NULL, &schedule, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    harpe_profile_free(profile);
+}
+
+/* The schedule must be refused before it is created, but the test cannot see whether it was. It
+ * checks that every schedule that is refused here is also too large for harpe_problem_new. */
+static void a_schedule_too_large_to_plan_is_refused(void **state) {
+    (void)state;
+    harpe_profile *profile = profile_of_stages(7);
+    for (int microbatches = 1; microbatches <= 4096; microbatches *= 8) {
+        for (uint64_t limit = 1 << 12; limit <= (uint64_t)1 << 26; limit *= 4) {
+            harpe_schedule_request request = {.options = {.microbatches = microbatches},
+                                              .memory_limit_bytes = limit};
+            harpe_schedule *schedule = NULL;
+            harpe_error error = {.message = ""};
+            harpe_status status = harpe_schedule_for_profile(profile, &request, &schedule, &error);
+            if (status != HARPE_OK) {
+                assert_int_equal(status, HARPE_LIMIT_EXCEEDED);
+                assert_non_null(strstr(error.message, "MiB: plan fewer microbatches, or raise"));
+                request.memory_limit_bytes = 0;
+                assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL),
+                                 HARPE_OK);
+                harpe_problem *problem = NULL;
+                harpe_problem_options options = {.memory_limit_bytes = limit};
+                assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, NULL),
+                                 HARPE_LIMIT_EXCEEDED);
+            }
+            harpe_schedule_free(schedule);
+        }
+    }
+    assert_refused(
+        profile,
+        &(harpe_schedule_request){.options = {.microbatches = 4096}, .memory_limit_bytes = 1 << 20},
+        HARPE_LIMIT_EXCEEDED, "57344 instructions need about");
+    harpe_profile_free(profile);
+}
+
+/* ---- From a file ----------------------------------------------------------------------------- */
+
+/* Writes a schedule in which a microbatch begins when the one before it has gone through all ranks.
+ */
+static void write_schedule(const char *path, int ranks, int microbatches) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int rank = 0; rank < ranks; rank++) {
+        for (int m = 0; m < microbatches; m++) {
+            for (int s = 0; s < ranks; s++)
+                s == rank ? fprintf(file, "%dF%d,", rank, m) : fprintf(file, ",");
+            for (int s = ranks; s-- > 0;)
+                s == rank ? fprintf(file, "%dB%d,", rank, m) : fprintf(file, ",");
+        }
+        fprintf(file, "\n");
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void check_file(const char *path, int ranks, int microbatches) {
+    static const char *const none[] = {NULL}, *const load[] = {"load", NULL};
+    harpe_profile *profile = profile_of_stages(ranks);
+    for (int given_ranks = 0; given_ranks <= ranks + 1; given_ranks++) {
+        for (int given = 0; given <= microbatches + 1; given++) {
+            harpe_schedule_request request = {
+                .options = {.ranks = given_ranks, .microbatches = given, .prologue = none},
+                .path = path};
+            harpe_schedule *schedule = NULL;
+            char expected[64];
+            if (given != 0 && given != microbatches) {
+                (void)snprintf(expected, sizeof expected, "has %d microbatches, not %d: leave",
+                               microbatches, given);
+                assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, expected);
+                continue;
+            }
+            if (given_ranks != 0 && given_ranks != ranks) {
+                (void)snprintf(expected, sizeof expected, "has %d ranks, not %d: leave", ranks,
+                               given_ranks);
+                assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, expected);
+                continue;
+            }
+            assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL),
+                             HARPE_OK);
+            assert_string_equal(harpe_schedule_name(schedule), "file");
+            assert_int_equal(harpe_schedule_rank_count(schedule), ranks);
+            assert_int_equal(harpe_schedule_microbatch_count(schedule), microbatches);
+            harpe_schedule_free(schedule);
+        }
+    }
+    harpe_schedule_options wrong[] = {{.chunks = 1},      {.chunks = -1},     {.chunks = 2},
+                                      {.prologue = load}, {.epilogue = load}, {.microbatches = -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_refused(profile, &(harpe_schedule_request){.options = wrong[i], .path = path},
+                       HARPE_INVALID_ARGUMENT,
+                       wrong[i].microbatches ? "not -1: leave"
+                                             : "cannot be combined with a schedule file");
+    harpe_profile_free(profile);
+}
+
+static void a_file_answers_for_itself(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-schedule-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        for (int microbatches = 1; microbatches <= 3; microbatches++) {
+            write_schedule(path, ranks, microbatches);
+            check_file(path, ranks, microbatches);
+        }
+    }
+    assert_int_equal(unlink(path), 0);
+    harpe_profile *profile = profile_of_stages(1);
+    assert_refused(profile, &(harpe_schedule_request){.path = path}, HARPE_NOT_FOUND, path);
+    harpe_profile_free(profile);
+}
+
+/* ---- The problem made of both ---------------------------------------------------------------- */
+
+static void blocking_powers_are_one_or_one_for_each_rank(void **state) {
+    (void)state;
+    const double watts[] = {60, 61, 62, 63, 64, 65, 66, 67};
+    for (int stages = 1; stages <= 5; stages++) {
+        harpe_profile *profile = profile_of_stages(stages);
+        harpe_schedule *schedule = NULL;
+        harpe_schedule_request request = {.options = {.microbatches = 3}};
+        assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+        for (size_t given = 0; given <= 7; given++) {
+            harpe_problem_options options = {.blocking_power_w = watts,
+                                             .blocking_power_count = given};
+            harpe_problem *problem = NULL;
+            harpe_error error = {.message = ""};
+            bool fits = given <= 1 || given == (size_t)stages;
+            harpe_status status = harpe_problem_new(profile, schedule, &options, &problem, &error);
+            assert_int_equal(status, fits ? HARPE_OK : HARPE_INVALID_ARGUMENT);
+            if (!fits) assert_non_null(strstr(error.message, "give one, or one for each rank"));
+            harpe_problem_free(problem);
+        }
+        harpe_schedule_free(schedule);
+        harpe_profile_free(profile);
+    }
+}
+
+static void an_unknown_cost_model_is_refused(void **state) {
+    (void)state;
+    harpe_profile *profile = profile_of_stages(2);
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    for (int model = 2; model < 9; model++) {
+        harpe_problem_options options = {.cost_model = (harpe_cost_model)model};
+        harpe_problem *problem = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
+                         HARPE_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "there is no cost model"));
+        assert_null(problem);
+    }
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+/* Tries every combination of the schedule's and the profile's stages. A schedule with fewer stages
+ * than the profile was once accepted. */
+static void problem_wants_exactly_the_stages_of_the_profile(void **state) {
+    (void)state;
+    for (int kind = 0; harpe_schedule_name_at(kind); kind++) {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            harpe_schedule_options options = {
+                .name = harpe_schedule_name_at(kind), .ranks = ranks, .microbatches = 2 * ranks};
+            harpe_schedule *schedule = schedule_of(&options);
+            for (int stages = 1; stages <= 9; stages++) {
+                harpe_profile *profile = profile_of_stages(stages);
+                harpe_problem *problem = NULL;
+                harpe_error error = {.message = ""};
+                harpe_status status = harpe_problem_new(profile, schedule, NULL, &problem, &error);
+                bool says_so = strstr(error.message, "but the schedule (") != NULL;
+                assert_int_equal(says_so, stages != harpe_schedule_stage_count(schedule));
+                if (says_so) assert_int_equal(status, HARPE_INVALID_INPUT);
+                harpe_problem_free(problem);
+                harpe_profile_free(profile);
+            }
+            harpe_schedule_free(schedule);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_those_that_the_profile_has_stages_for),
+        cmocka_unit_test(the_default_is_1f1b),
+        cmocka_unit_test(missing_and_wrong_numbers_are_refused),
+        cmocka_unit_test(a_schedule_too_large_to_plan_is_refused),
+        cmocka_unit_test(a_file_answers_for_itself),
+        cmocka_unit_test(blocking_powers_are_one_or_one_for_each_rank),
+        cmocka_unit_test(an_unknown_cost_model_is_refused),
+        cmocka_unit_test(problem_wants_exactly_the_stages_of_the_profile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of a simulated run are counted for the right period, and their time and energy is their
+ * median. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "sim/summary.h"
+
+enum { RANKS = 2 };
+
+typedef struct world {
+    harpe_sim_board *board;
+    harpe_sim_run run;
+} world;
+
+static int open_world(void **state) {
+    world *w = calloc(1, sizeof *w);
+    if (!w) return -1;
+    w->board = calloc(1, sizeof *w->board);
+    if (!w->board) return -1;
+    w->board->world_size = RANKS;
+    w->run.board = w->board;
+    w->run.story =
+        (harpe_sim_story){.planned_round = -1, .straggler_step = -1, .answered_step = -1};
+    *state = w;
+    return 0;
+}
+
+static int close_world(void **state) {
+    world *w = *state;
+    free(w->board);
+    free(w);
+    return 0;
+}
+
+/* The next step: each rank draws half of the energy and writes one clock. */
+static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
+                int64_t round_of_1) {
+    harpe_sim_step *ranks = w->board->step[w->run.story.step_count++];
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (harpe_sim_step){.begin_ns = 1000,
+                                    .end_ns = 1000 + time_ns,
+                                    .energy_j = energy_j / RANKS,
+                                    .round = r == 0 ? round_of_0 : round_of_1,
+                                    .clock_writes = 1};
+    }
+}
+
+static harpe_sim_summary sum_up(const world *w) {
+    harpe_sim_summary sums;
+    harpe_error error;
+    assert_int_equal(harpe_sim_summary_make(&w->run, &sums, &error), HARPE_OK);
+    return sums;
+}
+
+static void assert_counts(const harpe_sim_summary *sums, const int *expected) {
+    for (int k = 0; k < HARPE_SIM_KINDS; k++)
+        assert_int_equal(sums->kinds[k].steps, expected[k]);
+}
+
+static void run_without_steps_is_empty(void **state) {
+    harpe_sim_summary sums = sum_up(*state);
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){0});
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        assert_true(sums.kinds[k].time_s == 0 && sums.kinds[k].energy_j == 0);
+        assert_int_equal(sums.kinds[k].last_round, -1);
+    }
+    harpe_sim_summary_free(&sums);
+}
+
+static void steps_are_sorted_by_what_ran(void **state) {
+    world *w = *state;
+    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+        add(w, 100, 10, -1, -1);
+    add(w, 100, 10, -1, -1); /* no schedule */
+    add(w, 100, 10, 0, -1);  /* not on every rank */
+    add(w, 100, 10, 0, 0);
+    add(w, 100, 10, 1, 1);
+    add(w, 100, 10, 2, 1); /* still the earlier round on one rank */
+    add(w, 100, 10, 2, 2);
+    add(w, 100, 10, 3, 4);
+    w->run.story.planned_round = 2;
+    w->run.story.straggler_step = w->run.story.step_count;
+    add(w, 100, 10, 4, 4);
+    add(w, 100, 10, 5, 4);
+    w->run.story.answered_step = w->run.story.step_count;
+    w->run.story.straggler_round = 5;
+    add(w, 100, 10, 5, 5);
+    harpe_sim_summary sums = sum_up(w);
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){HARPE_SIM_BASELINE_STEPS - 1, 2, 3, 2, 2, 1});
+    assert_int_equal(sums.kinds[HARPE_SIM_PLANNED].first_round, 2);
+    assert_int_equal(sums.kinds[HARPE_SIM_PLANNED].last_round, 3);
+    assert_int_equal(sums.kinds[HARPE_SIM_ANSWERED].first_round, 5);
+    harpe_sim_summary_free(&sums);
+}
+
+/* Without an answer, no step of a straggler belongs to its plan. */
+static void straggler_without_an_answer_runs_the_old_plan(void **state) {
+    world *w = *state;
+    for (int i = 0; i < 6; i++)
+        add(w, 100, 10, 9, 9);
+    w->run.story.planned_round = 0;
+    w->run.story.straggler_step = 4;
+    harpe_sim_summary sums = sum_up(w);
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){2, 0, 0, 1, 2, 0});
+    harpe_sim_summary_free(&sums);
+}
+
+static void what_a_step_takes_is_the_median(void **state) {
+    world *w = *state;
+    const int64_t times_ns[] = {1000, 7000, 2000, 900000, 3000}; /* one stall */
+    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+        add(w, 1, 1, -1, -1);
+    for (int i = 0; i < 5; i++)
+        add(w, times_ns[i], (double)times_ns[i] / 100, 0, 0);
+    harpe_sim_summary sums = sum_up(w);
+    const harpe_sim_stretch *learning = &sums.kinds[HARPE_SIM_LEARNING];
+    assert_int_equal(learning->steps, 5);
+    assert_float_equal((float)(learning->time_s * 1e9), 3000.0F, 0.01);
+    assert_float_equal((float)learning->energy_j, 30.0F, 1e-4);
+    assert_float_equal((float)(learning->total_s * 1e9), 913000.0F, 1);
+    assert_float_equal((float)learning->clock_writes, 10.0F, 0);
+    harpe_sim_summary_free(&sums);
+
+    add(w, 4000, 40, 0, 0); /* for an even number: the mean of the two in the middle */
+    sums = sum_up(w);
+    assert_float_equal((float)(sums.kinds[HARPE_SIM_LEARNING].time_s * 1e9), 3500.0F, 0.01);
+    harpe_sim_summary_free(&sums);
+}
+
+static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
+    world *w = *state;
+    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS + 2; i++)
+        add(w, 100, 10, 0, 0);
+    w->board->step[HARPE_SIM_BASELINE_STEPS][1].end_ns = 0;
+    harpe_sim_summary sums = sum_up(w);
+    assert_int_equal(sums.kinds[HARPE_SIM_LEARNING].steps, 1);
+    harpe_sim_summary_free(&sums);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(run_without_steps_is_empty, open_world, close_world),
+        cmocka_unit_test_setup_teardown(steps_are_sorted_by_what_ran, open_world, close_world),
+        cmocka_unit_test_setup_teardown(straggler_without_an_answer_runs_the_old_plan, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(what_a_step_takes_is_the_median, open_world, close_world),
+        cmocka_unit_test_setup_teardown(step_that_a_rank_did_not_finish_is_left_out, open_world,
+                                        close_world),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
