@@ -3,8 +3,9 @@
  * the frequency that the training process requests, so a slow driver call or a crash does not harm
  * the training. The two processes share one slot of memory, which contains only the latest request.
  *
- * At its start the controller sets the power limit to the GPU's default, locks the memory clock to
- * its highest value (if the GPU supports that), and locks the graphics clock to its highest value.
+ * At its start the controller sets the power limit to the GPU's default (unless a power limit guard
+ * has the GPU), locks the memory clock to its highest value (if the GPU supports that), and locks
+ * the graphics clock to its highest value.
  * When the training process ends, for any reason, the controller resets the clocks, restores the
  * saved settings and exits. Only the controller needs the privilege to set clocks. If the machine
  * has a node agent (`harpe agent`; its socket is HARPE_AGENT_SOCKET or /run/harpe/agent.sock), the

@@ -169,15 +169,3 @@ void harpe_lease_files_read(int directory,
     }
     closedir(entries);
 }
-
-bool harpe_lease_files_has_record(const char *uuid, harpe_saved_settings_kind kind,
-                                  bool is_emulated) {
-    char name[HARPE_SAVED_NAME_SIZE];
-    int directory = -1;
-    harpe_saved_settings_name(uuid, kind, name);
-    if (harpe_saved_settings_open_directory(is_emulated, false, &directory, NULL) != HARPE_OK)
-        return false;
-    bool is_there = faccessat(directory, name, F_OK, 0) == 0;
-    close(directory);
-    return is_there;
-}

@@ -37,8 +37,4 @@ void harpe_lease_files_read(int directory,
 /* Reads a record from text. Returns false if the text is not a valid record. */
 bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record *out);
 
-/* Returns true if there is a record of saved settings of the GPU (gpu/saved_settings.h). */
-bool harpe_lease_files_has_record(const char *uuid, harpe_saved_settings_kind kind,
-                                  bool is_emulated);
-
 #endif

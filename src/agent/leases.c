@@ -190,6 +190,7 @@ static void note_outcome(void *user, const harpe_saved_settings *state, const ha
 static void restore_rest(void *user) {
     harpe_lease_entry *entry = user;
     harpe_saved_settings_recovery how = {.is_over = is_over, .report = note_outcome, .user = entry};
+    harpe_saved_settings saved;
     harpe_error error;
     entry->restored = 0;
     entry->result = (harpe_error){.status = HARPE_OK};
@@ -197,8 +198,8 @@ static void restore_rest(void *user) {
     /* This is a failure of another GPU, or a failure before any GPU was tried. It concerns this
      * lease only if this GPU still has a record. */
     if (status != HARPE_OK && entry->restored == 0 && entry->result.status == HARPE_OK &&
-        harpe_lease_files_has_record(entry->record.uuid, kind_of(entry->control),
-                                     harpe_gpus_are_emulated(entry->all->options.gpus))) {
+        harpe_saved_settings_find(entry->all->options.gpus, entry->gpu, kind_of(entry->control),
+                                  &saved, NULL)) {
         entry->result = error;
         entry->result.status = status;
     }
@@ -552,17 +553,11 @@ bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_le
 
 /* Describes the settings that will be restored, from the record on disk. */
 static void describe_restore(const harpe_lease_entry *entry, char *text, size_t size) {
-    char name[HARPE_SAVED_NAME_SIZE];
-    int directory = -1;
-    harpe_saved_settings_record record;
+    harpe_saved_settings saved;
     text[0] = '\0';
-    harpe_saved_settings_name(entry->record.uuid, kind_of(entry->control), name);
-    if (harpe_saved_settings_open_directory(harpe_gpus_are_emulated(entry->all->options.gpus),
-                                            false, &directory, NULL) != HARPE_OK)
-        return;
-    if (harpe_saved_settings_read(directory, name, &record, NULL) == HARPE_OK)
-        harpe_saved_settings_describe(&record.state, text, size);
-    close(directory);
+    if (harpe_saved_settings_find(entry->all->options.gpus, entry->gpu, kind_of(entry->control),
+                                  &saved, NULL))
+        harpe_saved_settings_describe(&saved, text, size);
 }
 
 /* Returns null if the clock is not known. */

@@ -60,7 +60,7 @@ enum {
 typedef struct harpe_controller_changes {
     _Atomic uint32_t touched; /* bit set of changed settings, which must be restored */
     _Atomic uint32_t is_saved;
-    uint32_t saved_power_limit_mw; /* 0: could not be read */
+    uint32_t saved_power_limit_mw; /* 0: the controller leaves the power limit alone */
 } harpe_controller_changes;
 
 /* Each cache line has only one writer, because a write to a line removes it from the other side's

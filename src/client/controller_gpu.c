@@ -99,15 +99,28 @@ static harpe_status reset_clocks(harpe_controller_gpu *gpu, bool of_memory, harp
 
 /* ---- Start ----------------------------------------------------------------------------------- */
 
+static bool has_power_guard(const harpe_controller_gpu *gpu) {
+    harpe_saved_settings saved;
+    return harpe_saved_settings_find(gpu->gpus, gpu->index, HARPE_SAVED_POWER, &saved, NULL);
+}
+
+/* Returns the power limit to restore at the end; 0: the controller leaves the power limit alone. It
+ * does so for a lease of clocks, which does not include the power limit, and if a power limit guard
+ * has the GPU. Otherwise the guard and the controller would both restore a power limit, and the
+ * controller would restore the limit that the guard's job has set. The second look finds a guard
+ * that has started while the limit was read. */
+static uint32_t limit_to_restore(const harpe_controller_gpu *gpu) {
+    uint32_t limit_mw = 0;
+    if (gpu->terms.is_lease || has_power_guard(gpu) ||
+        harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL) != HARPE_OK)
+        return 0;
+    return has_power_guard(gpu) ? 0 : limit_mw;
+}
+
 void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
                                    harpe_controller_changes *changes) {
     if (atomic_load(&changes->is_saved)) return;
-    uint32_t limit_mw = 0;
-    /* A lease of clocks does not include the power limit. */
-    bool may_change = !gpu->terms.is_lease;
-    bool is_known =
-        may_change && harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL) == HARPE_OK;
-    changes->saved_power_limit_mw = is_known ? limit_mw : 0;
+    changes->saved_power_limit_mw = limit_to_restore(gpu);
     atomic_store(&changes->is_saved, 1);
 }
 

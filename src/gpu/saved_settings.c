@@ -443,6 +443,23 @@ void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings
         harpe_gpu_claim_release(claim, true);
 }
 
+bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
+                               harpe_saved_settings *out, bool *is_in_use) {
+    harpe_saved_settings_record record;
+    char name[HARPE_SAVED_NAME_SIZE];
+    int directory = -1;
+    harpe_saved_settings_name(harpe_gpu_info_at(gpus, gpu)->uuid, kind, name);
+    if (harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false, &directory,
+                                            NULL) != HARPE_OK)
+        return false;
+    bool is_there = harpe_saved_settings_read(directory, name, &record, NULL) == HARPE_OK;
+    close(directory);
+    if (!is_there) return false;
+    *out = record.state;
+    if (is_in_use) *is_in_use = harpe_process_is_alive(&record.trainer);
+    return true;
+}
+
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 void harpe_saved_settings_describe(const harpe_saved_settings *state, char *text, size_t size) {

@@ -51,6 +51,12 @@ void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored);
  * process that claimed the GPU has died. */
 void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind);
 
+/* Reads the record of a GPU. Returns false if there is no readable record. `*is_in_use` tells
+ * whether the process runs for which the settings were changed. `is_in_use` may be NULL. Takes no
+ * lock. */
+bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
+                               harpe_saved_settings *out, bool *is_in_use);
+
 /* ---- Records of dead jobs -------------------------------------------------------------------- */
 
 typedef enum harpe_saved_settings_outcome {

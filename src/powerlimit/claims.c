@@ -10,17 +10,46 @@
 
 #define TIMEOUT_S 10.0
 
+/* Returns the power limit that a frequency controller has found and will restore. Returns 0 if no
+ * controller has changed the GPU's power limit. */
+static uint32_t limit_beneath(const harpe_gpus *gpus, int gpu) {
+    harpe_saved_settings found;
+    return harpe_saved_settings_find(gpus, gpu, HARPE_SAVED_CLOCKS, &found, NULL)
+               ? found.power_limit_mw
+               : 0;
+}
+
+/* Reads the limit to restore. Reads it again if a controller has come or gone meanwhile. */
+static harpe_status look_at_limit(harpe_gpus *gpus, int gpu, harpe_guarded_gpu *saved,
+                                  harpe_error *error) {
+    uint32_t before_mw;
+    uint32_t limit_mw = 0;
+    uint32_t after_mw = limit_beneath(gpus, gpu);
+    do {
+        before_mw = after_mw;
+        harpe_status status = harpe_gpu_power_limit(gpus, gpu, &limit_mw, error);
+        if (status != HARPE_OK) return status;
+        after_mw = limit_beneath(gpus, gpu);
+    } while (after_mw != before_mw);
+    saved->limit_mw = after_mw > 0 ? after_mw : limit_mw;
+    saved->controlled_mw = after_mw > 0 ? limit_mw : 0;
+    return HARPE_OK;
+}
+
 /* Reads the settings to restore later. These are the present settings, unless an earlier process
- * for the same trainer has recorded others. */
+ * for the same trainer or a frequency controller has recorded others. */
 static harpe_status look(harpe_gpus *gpus, int gpu, const harpe_saved_settings *earlier,
                          harpe_guarded_gpu *saved, harpe_error *error) {
     if (saved->is_saved) return HARPE_OK;
     if (earlier->uuid[0]) {
         saved->limit_mw = earlier->power_limit_mw;
         saved->persistence = earlier->persistence;
+        saved->controlled_mw = 0;
+        if (limit_beneath(gpus, gpu) > 0)
+            (void)harpe_gpu_default_power_limit(gpus, gpu, &saved->controlled_mw, NULL);
     } else {
         bool is_enabled = false;
-        harpe_status status = harpe_gpu_power_limit(gpus, gpu, &saved->limit_mw, error);
+        harpe_status status = look_at_limit(gpus, gpu, saved, error);
         if (status != HARPE_OK) return status;
         bool is_known = harpe_gpu_persistence_mode(gpus, gpu, &is_enabled, NULL) == HARPE_OK;
         saved->persistence = is_known ? is_enabled : -1;

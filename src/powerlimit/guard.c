@@ -242,9 +242,18 @@ static void settle_without_guard(harpe_guard *guard, bool restored) {
         harpe_saved_settings_forget(guard->gpus, (int)i, HARPE_SAVED_POWER);
 }
 
+/* Returns true if a frequency controller had changed a limit before the guard started. Then only
+ * the guard knows which limit to restore. */
+static bool has_controlled_gpu(const harpe_guard *guard) {
+    for (size_t i = 0; i < guard->count; i++)
+        if (guard->saved[i].controlled_mw > 0) return true;
+    return false;
+}
+
 void harpe_guard_stop(harpe_guard *guard, bool restored) {
     char byte = HARPE_GUARD_RESTORED;
     if (!guard) return;
+    restored = restored && !has_controlled_gpu(guard);
     if (guard->owner == getpid()) { /* not in a forked child, which has no watcher thread */
         stop_watcher(guard);
         bool is_told = restored && harpe_helper_process_send(guard->socket, &byte, 1);

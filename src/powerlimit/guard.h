@@ -23,7 +23,7 @@
 
 enum {
     HARPE_GUARD_MAGIC = 0x48475244,
-    HARPE_GUARD_VERSION = 5,
+    HARPE_GUARD_VERSION = 6,
     HARPE_GUARD_GPU_LIMIT = 1024,
     HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that everything is restored */
 };
@@ -33,6 +33,9 @@ typedef struct harpe_guarded_gpu {
     char uuid[96];
     int32_t is_saved; /* 0: the guard reads the settings */
     uint32_t limit_mw;
+    /* The limit that a frequency controller has set, which is restored while this controller has
+     * the GPU. 0: no controller had changed the limit when the settings were read. */
+    uint32_t controlled_mw;
     int32_t persistence; /* 0, 1, or -1: unknown, not restored */
 } harpe_guarded_gpu;
 
@@ -62,8 +65,9 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
 harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
                               const harpe_lease_terms *terms, int *socket, int32_t *started,
                               harpe_error *error);
-/* Stops the guard. `restored` is true if all GPUs are restored. If it is false, the guard restores
- * them now. */
+/* Stops the guard. `restored` is true if all GPUs have the limits that they had when the guard
+ * started. If it is false, or if a frequency controller had changed a limit before that, the guard
+ * restores the GPUs now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
 
 /* Runs the guard process and returns its exit code. */

@@ -184,21 +184,38 @@ static void serve_holder(const guarded *all) {
 
 typedef enum restore_result {
     IS_BACK, /* the GPU has its saved settings */
-    WAS_SET, /* a setting differed, and the driver has accepted the saved value */
+    WAS_SET, /* a setting differed, and the driver has accepted the saved value; or another process
+              * will set it soon */
     FAILED,  /* a setting differed or could not be read, and the driver has refused the saved
               * value */
 } restore_result;
 
+/* Returns the limit that the GPU must have now. Sets `*is_final` to false if a frequency controller
+ * is about to restore the limit that it has found. */
+static uint32_t limit_now(const guarded *all, size_t i, bool *is_final) {
+    const harpe_guarded_gpu *saved = &all->saved[i];
+    harpe_saved_settings found;
+    bool is_in_use = false;
+    bool is_controlled = saved->controlled_mw > 0 &&
+                         harpe_saved_settings_find(all->gpus, all->index[i], HARPE_SAVED_CLOCKS,
+                                                   &found, &is_in_use) &&
+                         found.power_limit_mw > 0;
+    *is_final = !is_controlled || is_in_use;
+    return is_controlled ? saved->controlled_mw : saved->limit_mw;
+}
+
 static restore_result restore_one(const guarded *all, size_t i, harpe_error *error) {
     const harpe_guarded_gpu *saved = &all->saved[i];
     int gpu = all->index[i];
+    bool is_final = true;
+    uint32_t wanted_mw = limit_now(all, i, &is_final);
     uint32_t limit_mw = 0;
     bool persistence = false;
-    restore_result result = IS_BACK;
+    restore_result result = is_final ? IS_BACK : WAS_SET;
     if (harpe_gpu_power_limit(all->gpus, gpu, &limit_mw, error) != HARPE_OK ||
-        limit_mw != saved->limit_mw) {
+        limit_mw != wanted_mw) {
         result = WAS_SET;
-        if (harpe_gpu_set_power_limit(all->gpus, gpu, saved->limit_mw, error) != HARPE_OK)
+        if (harpe_gpu_set_power_limit(all->gpus, gpu, wanted_mw, error) != HARPE_OK)
             result = FAILED;
     }
     if (saved->persistence < 0) return result;

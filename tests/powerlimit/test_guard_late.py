@@ -19,9 +19,10 @@ BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolv
 
 # The messages of src/powerlimit/guard.h. The header: magic, version, size of a GPU's record, number
 # of GPUs, the trainer's process, and the path of the driver's library. A GPU's record: its UUID,
-# whether the rest is known, and the original limit and persistence mode.
-HEADER, GPU = struct.Struct("4Ii4096s4x48x"), struct.Struct("96siIi")
-MAGIC, VERSION = 0x48475244, 5
+# whether the rest is known, the original limit, the limit of a frequency controller, and the original
+# persistence mode.
+HEADER, GPU = struct.Struct("4Ii4096s4x48x"), struct.Struct("96siIIi")
+MAGIC, VERSION = 0x48475244, 6
 ERROR_SIZE = 8 + 1024
 NOTE = ".power"  # the end of the name of a file with the original settings
 
@@ -71,7 +72,7 @@ class GuardTest(unittest.TestCase):
         self.addCleanup(guard.kill)
         self.addCleanup(ours.close)
         ours.send(HEADER.pack(MAGIC, VERSION, GPU.size, len(gpus), os.getpid(), b""))
-        ours.send(b"".join(GPU.pack(self.uuids[gpu].encode(), 1, FOUND_MW, -1) for gpu in gpus))
+        ours.send(b"".join(GPU.pack(self.uuids[gpu].encode(), 1, FOUND_MW, 0, -1) for gpu in gpus))
         return guard, ours, struct.unpack_from("i", ours.recv(ERROR_SIZE))[0]
 
     def end_trainer(self, faults, gpus=(0,)):

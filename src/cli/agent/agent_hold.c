@@ -222,15 +222,13 @@ static void let_go(holding *all) {
     all->limits = NULL;
 }
 
-/* Sets the power limit before the clocks and again after them. Without an agent, this process
- * starts a controller. The controller sets the default power limit, and at its end it restores the
- * power limit that it has found. */
+/* Sets the power limit before the clocks: a controller that this process starts sets the default
+ * power limit if no power limit guard has the GPU. */
 static harpe_status hold_once(holding *all, harpe_error *error) {
     harpe_status status = all->arguments->limit_w > 0 ? hold_limit(all, error) : HARPE_OK;
     for (int i = 0;
          all->arguments->clock_mhz > 0 && i < all->arguments->gpu_count && status == HARPE_OK; i++)
         status = hold_clock(all, i, error);
-    if (status == HARPE_OK && all->limits) status = set_limit(all, error);
     return status;
 }
 
