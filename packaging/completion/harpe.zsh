@@ -180,8 +180,8 @@ _harpe() {
                 '(--metrics-listen)--metrics-listen=[Serve /metrics for Prometheus on this address, such as 127.0.0.1\:9787]:ADDR\:PORT: ' \
                 '(--socket)--socket=[Unix-domain socket for clients]:PATH: ' \
                 '(--state-dir)--state-dir=[Keep the files of leases in DIR]:DIR:_files -/' \
-                '(--zeusd-key)--zeusd-key=[File with the signing key of zeusd'\''s tokens]:FILE:_files' \
-                '(--zeusd-listen)--zeusd-listen=[Also answer them on TCP]:ADDR\:PORT: ' \
+                '(--zeusd-key)--zeusd-key=[Check the tokens of TCP clients with the signing key in FILE]:FILE:_files' \
+                '(--zeusd-listen)--zeusd-listen=[Also answer the routes of zeusd on TCP]:ADDR\:PORT: ' \
                 '(--zeusd-no-restore)--zeusd-no-restore[Leave what clients of zeusd'\''s routes have set, as zeusd does]' \
                 '(--zeusd-socket)--zeusd-socket=[Also answer the routes of zeusd on this Unix-domain socket]:PATH: ' \
                 '(-q --quiet)-q[Log warnings and errors only]' \
@@ -221,7 +221,7 @@ _harpe() {
             ;;
         'agent restore')
             _arguments -s -S \
-                '(--gpu)--gpu=[End only the leases of GPU N, as `harpe agent status` counts them]:N: ' \
+                '(--gpu)--gpu=[End only the leases of one GPU]:GPU: ' \
                 '(--socket)--socket=[Socket of the agent]:PATH: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \

@@ -377,7 +377,7 @@ static json_t *restore(harpe_agent_client *client, const json_t *request, harpe_
     int gpu = -1;
     if (!is_administrator(client)) {
         error->status = harpe_fail(error, HARPE_PERMISSION_DENIED,
-                                   "only root may end the leases of others: run it with sudo");
+                                   "only root may end leases: run 'harpe agent restore' with sudo");
         return NULL;
     }
     if (uuid) error->status = find_gpu(agent, uuid, &gpu, error);
@@ -385,7 +385,8 @@ static json_t *restore(harpe_agent_client *client, const json_t *request, harpe_
     harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "process %ld (uid %lu) ends leases",
                    (long)client->peer.process, (unsigned long)client->peer.user);
     return json_pack("{s:i,s:i,s:i}", "version", HARPE_LEASE_VERSION, "status", 0, "ended",
-                     harpe_agent_leases_end(agent->leases, gpu));
+                     harpe_agent_leases_end(agent->leases, gpu) +
+                         harpe_agent_zeusd_end(agent->zeusd, gpu));
 }
 
 static void lend(harpe_agent_client *client, const json_t *request) {

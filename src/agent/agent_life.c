@@ -141,6 +141,8 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
     if (status == HARPE_OK)
         status = harpe_loop_on_signals(agent->loop, stop_signals, received_signal, agent, error);
     if (status == HARPE_OK) status = harpe_gpus_open(&how, &agent->gpus, error);
+    if (status == HARPE_OK)
+        status = harpe_agent_policy_check(&agent->policy, agent->gpus, &agent->options.log, error);
     if (status == HARPE_OK) status = open_state(agent, error);
     if (status != HARPE_OK) return status;
     int threads = HARPE_LEASE_CONTROLS * harpe_gpus_count(agent->gpus);
@@ -193,7 +195,7 @@ static void received_signal(void *user, int number) {
     int count = harpe_agent_leases_end(agent->leases, -1);
     harpe_agent_stop_listening(agent);
     if (count > 0)
-        harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "stopping: %d lease%s end", count,
+        harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "stopping: ends %d lease%s", count,
                        count == 1 ? "" : "s");
     look_for_end(agent);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/zeusd_server.h"
 #include "agent/zeusd_settings.h"
@@ -14,7 +15,11 @@
 #include "base/log.h"
 #include "gpu/saved_settings.h"
 
-enum { LARGEST_KEY = 65536, MOST_HELD = 128 };
+enum {
+    SHORTEST_KEY = 32,
+    LARGEST_KEY = 65536,
+    MOST_HELD = 128,
+};
 
 struct harpe_agent_zeusd {
     harpe_agent_zeusd_context context;
@@ -138,6 +143,10 @@ harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
     return HARPE_OK;
 }
 
+int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu) {
+    return zeusd ? harpe_zeusd_settings_end(zeusd->settings, gpu) : 0;
+}
+
 json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
     harpe_zeusd_held held[MOST_HELD];
     size_t count = list_holders(zeusd, held);
@@ -148,8 +157,10 @@ json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
         harpe_saved_settings_describe(&held[i].before, restores, sizeof restores);
         (void)json_array_append_new(
             list,
-            json_pack("{s:i,s:s,s:i,s:I,s:s}", "gpu",
-                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->driver_index, "control",
+            json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:s}", "gpu",
+                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->driver_index, "uuid",
+                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->uuid, "state",
+                      held[i].is_ending ? "ending" : "held", "control",
                       harpe_lease_control_name(control_of(&held[i])), "process",
                       (int)held[i].process, "uid", (json_int_t)held[i].uid, "restores", restores));
     }
@@ -157,6 +168,19 @@ json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
 }
 
 /* ---- Start and end --------------------------------------------------------------------------- */
+
+/* Warns of a key that is easy to guess or that other users can read. */
+static void warn_of_key(const harpe_agent_options *options, size_t length) {
+    struct stat status;
+    if (length < SHORTEST_KEY)
+        harpe_log_line(&options->log, HARPE_LOG_WARNING,
+                       "--zeusd-key: the key in '%s' has %zu bytes; RFC 7518 requires at least %d",
+                       options->zeusd_key, length, SHORTEST_KEY);
+    if (stat(options->zeusd_key, &status) == 0 && (status.st_mode & (S_IRGRP | S_IROTH)))
+        harpe_log_line(&options->log, HARPE_LOG_WARNING,
+                       "--zeusd-key: other users can read '%s': make its mode 600",
+                       options->zeusd_key);
+}
 
 static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_options *options,
                                  harpe_error *error) {
@@ -176,6 +200,7 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
             harpe_file_read(options->zeusd_key, LARGEST_KEY, &key, &how.signing_key_length, error);
         how.signing_key = key;
     }
+    if (key) warn_of_key(options, how.signing_key_length);
     if (status == HARPE_OK)
         status = harpe_zeusd_server_new(context->loop, context->workers, context->gpus, &how, &ops,
                                         &zeusd->server, error);

@@ -28,6 +28,9 @@ typedef struct harpe_agent_zeusd_context {
 harpe_status harpe_agent_zeusd_new(const harpe_agent_options *options,
                                    const harpe_agent_zeusd_context *context,
                                    harpe_agent_zeusd **out, harpe_error *error);
+/* Restores what clients of zeusd's routes hold on a GPU (-1: on all GPUs). Returns the number of
+ * holders. Does not wait until the settings are restored. `zeusd` may be NULL. */
+int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu);
 /* Fails with HARPE_ALREADY_EXISTS and a line that names the holder if a client of zeusd's routes
  * holds this control of the GPU. `zeusd` may be NULL. */
 harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,

@@ -178,7 +178,8 @@ static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy,
     char *highest = strtok_r(NULL, " \t", &rest);
     uint32_t minimum_mhz;
     uint32_t maximum_mhz;
-    if (!highest || strtok_r(NULL, " \t", &rest) || strlen(gpu) >= 96 ||
+    bool is_index = gpu && strspn(gpu, "0123456789") == strlen(gpu);
+    if (!highest || strtok_r(NULL, " \t", &rest) || strlen(gpu) >= 96 || is_index ||
         !parse_number(lowest, LARGEST_MHZ, &minimum_mhz) ||
         !parse_number(highest, LARGEST_MHZ, &maximum_mhz) || maximum_mhz == 0 ||
         minimum_mhz > maximum_mhz)
@@ -337,9 +338,7 @@ bool harpe_agent_policy_allows_zeusd(const harpe_agent_policy *policy, uid_t use
     return false;
 }
 
-/* Returns true if a rule names the GPU. The domain of a PCI address may have four or eight
- * digits. */
-static bool names_gpu(const char *name, const harpe_gpu_info *gpu) {
+bool harpe_agent_policy_names_gpu(const char *name, const harpe_gpu_info *gpu) {
     size_t length = strlen(name);
     size_t full = strlen(gpu->pci_bus_id);
     if (strcmp(name, "all") == 0 || strcasecmp(name, gpu->uuid) == 0) return true;
@@ -361,7 +360,7 @@ harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,
     for (size_t i = 0; i < policy->lock_count; i++) {
         const harpe_agent_lock_rule *rule = &policy->locks[i];
         bool is_for_all = strcmp(rule->gpu, "all") == 0;
-        if (!names_gpu(rule->gpu, gpu) || (is_own && is_for_all)) continue;
+        if (!harpe_agent_policy_names_gpu(rule->gpu, gpu) || (is_own && is_for_all)) continue;
         terms.locks = rule->locks;
         is_own = is_own || !is_for_all;
     }

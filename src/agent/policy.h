@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <harpe/callback.h>
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
@@ -54,6 +55,16 @@ harpe_status harpe_agent_policy_read(const char *path, harpe_agent_policy *out, 
 harpe_status harpe_agent_policy_parse(const char *text, size_t length, const char *name,
                                       harpe_agent_policy *out, harpe_error *error);
 void harpe_agent_policy_clear(harpe_agent_policy *policy);
+
+/* Checks the rules against the GPUs of this machine. Logs a warning for each rule that has no
+ * effect or forbids everything on a GPU. Fails with HARPE_INVALID_INPUT if the device directory is
+ * not a directory. */
+harpe_status harpe_agent_policy_check(const harpe_agent_policy *policy, harpe_gpus *gpus,
+                                      const harpe_log *log, harpe_error *error);
+
+/* Returns true if a name in the rules ("all", a UUID or a PCI address) means the GPU. The domain of
+ * a PCI address may have four or eight digits. */
+bool harpe_agent_policy_names_gpu(const char *name, const harpe_gpu_info *gpu);
 
 /* Returns true if the rules allow a process with this user and these groups. Root and this
  * process's user are always allowed. */

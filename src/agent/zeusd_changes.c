@@ -115,7 +115,7 @@ static void let_go(harpe_zeusd_slot *slot) {
     slot->claim = NULL;
     slot->locks_graphics = slot->locks_memory = false;
     pthread_mutex_lock(&settings->mutex);
-    slot->is_held = false;
+    slot->is_held = slot->is_to_end = false;
     if (slot->pidfd >= 0) close(slot->pidfd);
     slot->pidfd = -1;
     harpe_zeusd_slot_post(slot);

@@ -33,6 +33,7 @@ static harpe_zeusd_held held_of(const harpe_zeusd_slot *slot) {
                               .process = slot->process,
                               .uid = slot->uid,
                               .since_ns = slot->since_ns,
+                              .is_ending = slot->is_to_end,
                               .before = slot->shown};
 }
 
@@ -42,7 +43,7 @@ static void put_back(void *user) {
     harpe_zeusd_settings *settings = slot->settings;
     pthread_mutex_lock(&slot->busy);
     pthread_mutex_lock(&settings->mutex);
-    bool is_due = slot->is_held && harpe_zeusd_has_ended(slot->pidfd);
+    bool is_due = slot->is_held && (slot->is_to_end || harpe_zeusd_has_ended(slot->pidfd));
     slot->ended = held_of(slot);
     pthread_mutex_unlock(&settings->mutex);
     slot->has_put_back = is_due;
@@ -51,6 +52,14 @@ static void put_back(void *user) {
 }
 
 static void begin_putting_back(harpe_zeusd_slot *slot);
+
+/* Returns true if an administrator ends the holding. */
+static bool is_ending(harpe_zeusd_slot *slot) {
+    pthread_mutex_lock(&slot->settings->mutex);
+    bool is_ending_now = slot->is_held && slot->is_to_end;
+    pthread_mutex_unlock(&slot->settings->mutex);
+    return is_ending_now;
+}
 
 static void try_again(void *user) {
     harpe_zeusd_slot *slot = user;
@@ -69,6 +78,10 @@ static void end_putting_back(void *user) {
     harpe_saved_settings_describe(&ended->before, what, sizeof what);
     if (slot->result == HARPE_OK) {
         slot->pause_ms = 0;
+        if (!slot->has_put_back && is_ending(slot)) { /* the work began before it was ended */
+            begin_putting_back(slot);
+            return;
+        }
         if (slot->has_put_back)
             harpe_log_line(log, HARPE_LOG_INFO,
                            "zeusd: GPU %d: put back what process %ld (user %lu) had set: %s", index,
@@ -95,6 +108,21 @@ static void begin_putting_back(harpe_zeusd_slot *slot) {
                               .pool = slot->settings->options.pool,
                               .subject = slot->name};
     harpe_workers_submit(slot->settings->workers, &slot->work);
+}
+
+int harpe_zeusd_settings_end(harpe_zeusd_settings *settings, int gpu) {
+    int ended = 0;
+    for (int i = 0; i < settings->slot_count; i++) {
+        harpe_zeusd_slot *slot = &settings->slots[i];
+        if (gpu >= 0 && slot->gpu != gpu) continue;
+        pthread_mutex_lock(&settings->mutex);
+        bool is_held = slot->is_held;
+        slot->is_to_end = is_held;
+        pthread_mutex_unlock(&settings->mutex);
+        if (is_held) begin_putting_back(slot);
+        ended += is_held;
+    }
+    return ended;
 }
 
 /* ---- Watching -------------------------------------------------------------------------------- */

@@ -57,6 +57,10 @@ void harpe_zeusd_settings_free(harpe_zeusd_settings *settings);
  * runs (HARPE_SAVED_IN_USE). Does nothing if the process has ended or is watched already. */
 void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings, pid_t process);
 
+/* Restores the settings that clients hold on a GPU (-1: on all GPUs), although these clients run.
+ * Returns the number of holders. Does not wait until the settings are restored. */
+int harpe_zeusd_settings_end(harpe_zeusd_settings *settings, int gpu);
+
 /* A holder, for status and metrics. */
 typedef struct harpe_zeusd_held {
     int gpu; /* index in harpe_gpus */
@@ -64,6 +68,7 @@ typedef struct harpe_zeusd_held {
     pid_t process;
     uid_t uid;
     int64_t since_ns;            /* harpe_clock_ns */
+    bool is_ending;              /* harpe_zeusd_settings_end was called */
     harpe_saved_settings before; /* the saved settings */
 } harpe_zeusd_held;
 /* Writes at most `size` holders to `out`. Returns how many there are. Any thread may call it. */

@@ -25,6 +25,7 @@ typedef struct harpe_zeusd_slot {
 
     /* Protected by settings->mutex, which is held only for moments. */
     bool is_held;
+    bool is_to_end; /* an administrator ends the holding */
     pid_t process;
     uid_t uid;
     int pidfd; /* -1: not held */

@@ -204,6 +204,7 @@ class Ends(AgentTest):
         agent = self.agent()
         job = self.hold("--clock", 900)
         self.wait_for_clock(900)
+        self.wait_for_command(job)  # while hold still waits for the clock, it would fail
         os.kill(self.machine.helpers()[0], signal.SIGKILL)
         self.assertIn("the node agent's lease has ended", job.stderr.readline())
         self.assertIn("GPU 0: the clock is held again", job.stderr.readline())
@@ -216,6 +217,7 @@ class Ends(AgentTest):
         agent = self.agent()
         job = self.hold("--gpu", "all", "--clock", 900)
         self.wait_for_clock(900, 1)
+        self.wait_for_command(job)
         self.assertEqual(agent.stop(), 0)
         self.assertFalse(self.machine.socket.exists())
         self.check_restored()
@@ -315,6 +317,10 @@ class Rules(AgentTest):
                             ("show_leases = some", "line 1: show_leases: expected all or own, found 'some'"),
                             ("default_locked_clocks = all 900", "line 1: default_locked_clocks: expected GPU LOWEST"),
                             ("default_locked_clocks = all 900 600", "line 1: default_locked_clocks: expected"),
+                            ("default_locked_clocks = 0 900 1200", "line 1: default_locked_clocks: expected GPU "
+                                                                   "LOWEST HIGHEST, with 'all', a UUID or a PCI"),
+                            ("device_directory = /no/such", "the rule device_directory names '/no/such', which is not "
+                                                            "a directory"),
                             ("lowest_clock_mhz = 900\nhighest_clock_mhz = 600", "lowest_clock_mhz (900) is above"),
                             ("a\0b", "is not a text file")):
             with self.subTest(rules=rules):
@@ -325,6 +331,18 @@ class Rules(AgentTest):
                 self.assertIn(line, done.stderr)
                 self.assertEqual(done.returncode, 2)
                 self.assertFalse(self.machine.socket.exists())
+
+    def test_rules_that_cannot_work_here_are_told(self):
+        agent = self.agent(rules="highest_clock_mhz = 100\nlowest_power_limit_w = 500\n"
+                                 "default_locked_clocks = GPU-of-another-machine 210 900\n")
+        for line in ("GPU 1: the rule highest_clock_mhz is 100, but the lowest that the GPU offers is 210 MHz",
+                     "GPU 0: the rule lowest_power_limit_w is 500, but the highest that the GPU offers is 400 W",
+                     "the rules give a default lock to GPU 'GPU-of-another-machine', which this machine does not have"):
+            self.assertIn(f"harpe agent: warning: {line}\n", agent.log())
+        self.assertEqual(agent.log().count("warning"), 5)
+        agent.stop()
+        rules = "".join(f"default_locked_clocks = {gpu} 210 900\n" for gpu in ("all", *self.machine.uuids()))
+        self.assertNotIn("warning", self.agent(rules=rules).log().split("lends")[-1])
 
     def test_only_one_agent(self):
         self.agent()
@@ -478,13 +496,45 @@ class ZeusdRoutes(AgentTest):
         self.check_restored(agent)
 
     def test_tcp_needs_a_key(self):
-        for arguments, word in ((("--zeusd-listen", "127.0.0.1:0"), "key"),
+        for arguments, word in ((("--zeusd-listen", "127.0.0.1:0"), "--zeusd-listen needs --zeusd-key"),
+                                (("--zeusd-key", "/etc/hosts"), "--zeusd-key needs --zeusd-listen"),
+                                (("--zeusd-no-restore",), "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen"),
                                 (("--zeusd-listen", "localhost"), "--zeusd-listen: 'localhost' is not ADDR:PORT"),
                                 (("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", "/no/such/file"), "/no/such/file")):
             done = self.machine.run("agent", "--state-dir", self.machine.state, *arguments)
             self.assertNotEqual(done.returncode, 0)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(word, done.stderr)
+
+
+    def test_a_weak_key_is_told(self):
+        key = self.machine.path / "key"
+        key.write_text("x" * 31)
+        key.chmod(0o644)
+        log = self.agent("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", key).log()
+        self.assertIn(f"--zeusd-key: the key in '{key}' has 31 bytes; RFC 7518 requires at least 32\n", log)
+        self.assertIn(f"--zeusd-key: other users can read '{key}': make its mode 600\n", log)
+
+    def test_a_good_key_needs_no_warning(self):
+        key = self.machine.path / "key"
+        key.write_text("x" * 32)
+        key.chmod(0o600)
+        self.assertNotIn("--zeusd-key", self.agent("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", key).log())
+
+    def test_an_administrator_ends_what_clients_hold(self):
+        agent, client = self.started()
+        for flags in ((), ("--gpu", 0), ("--gpu", self.machine.query("pci.bus_id")[0][0].split(":", 1)[1].lower())):
+            with self.subTest(flags=flags):
+                self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
+                self.assertEqual(self.ask(client, LIMIT.format(200000)), (200, ""))
+                done = self.machine.run("agent", "restore", "--gpu", 1)
+                self.assertEqual(done.stdout, "There was no lease to end.\n", done)
+                self.machine.faults.write_text("slow_set=200")
+                done = self.machine.run("agent", "restore", *flags)
+                self.machine.faults.write_text("")
+                self.assertEqual((done.returncode, done.stdout), (0, "2 leases ended; the GPUs are restored.\n"), done)
+                self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (IDLE_MHZ, DEFAULT_W))
+                self.assertEqual(agent.status()["zeusd"], [])
 
 
 class Strangers(AgentTest):
@@ -731,7 +781,7 @@ print(agents.exchange(own, request, [number] if number is not None else [])["sta
         self.wait_for_clock(900)
         done = self.as_other("agent", "restore")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("only root may end the leases of others", done.stderr)
+        self.assertIn("only root may end leases", done.stderr)
         self.assertEqual(json.loads(self.as_other("agent", "status", "--json").stdout)["leases"], [])
         self.assertEqual(self.machine.clocks()[0], 900)
         done = self.as_other("agent", "hold", "--clock", 600, "--", "true")

@@ -49,8 +49,9 @@ static const struct argp_option flags[] = {
     {"zeusd-socket", FLAG_ZEUSD_SOCKET, "PATH", 0,
      "Also answer the routes of zeusd on this Unix-domain socket", 2},
     {"zeusd-listen", FLAG_ZEUSD_LISTEN, "ADDR:PORT", 0,
-     "Also answer them on TCP; needs --zeusd-key", 2},
-    {"zeusd-key", FLAG_ZEUSD_KEY, "FILE", 0, "File with the signing key of zeusd's tokens", 2},
+     "Also answer the routes of zeusd on TCP; needs --zeusd-key", 2},
+    {"zeusd-key", FLAG_ZEUSD_KEY, "FILE", 0,
+     "Check the tokens of TCP clients with the signing key in FILE", 2},
     {"zeusd-no-restore", FLAG_ZEUSD_NO_RESTORE, NULL, 0,
      "Leave what clients of zeusd's routes have set, as zeusd does", 2},
     {"quiet", 'q', NULL, 0, "Log warnings and errors only", 3},
@@ -98,6 +99,14 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
                      &options->metrics_port);
         return 0;
     case 'q': arguments->is_quiet = true; return 0;
+    case ARGP_KEY_END:
+        if (options->zeusd_key && !options->zeusd_address)
+            harpe_flag_fail(state, "--zeusd-key needs --zeusd-listen");
+        if (options->zeusd_address && !options->zeusd_key)
+            harpe_flag_fail(state, "--zeusd-listen needs --zeusd-key");
+        if (options->zeusd_no_restore && !options->zeusd_address && !options->zeusd_socket)
+            harpe_flag_fail(state, "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen");
+        return 0;
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "there is no '%s'; it is hold, status or restore", argument);
     default: return ARGP_ERR_UNKNOWN;

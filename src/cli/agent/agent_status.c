@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -32,8 +33,8 @@ static const struct argp_option status_flags[] = {
 
 static const struct argp_option restore_flags[] = {
     {"socket", FLAG_SOCKET, "PATH", 0, "Socket of the agent", 1},
-    {"gpu", FLAG_GPU, "N", 0, "End only the leases of GPU N, as `harpe agent status` counts them",
-     1},
+    {"gpu", FLAG_GPU, "GPU", 0,
+     "End only the leases of one GPU: its number in `harpe agent status`, UUID or PCI address", 1},
     {0},
 };
 
@@ -95,8 +96,9 @@ static void print_lease(const json_t *lease) {
            text_of(lease, "control"), state, clocks[0], clocks[1], number_of(lease, "process"),
            text_of(lease, "command"), user, since, text_of(lease, "job"));
     if (*text_of(lease, "restores")) printf("     at its end: %s\n", text_of(lease, "restores"));
-    if (number_of(lease, "waiting") > 0)
-        printf("     %ld more wait for it\n", number_of(lease, "waiting"));
+    long waiting = number_of(lease, "waiting");
+    if (waiting > 0)
+        printf("     %ld process%s for this lease\n", waiting, waiting == 1 ? " waits" : "es wait");
 }
 
 static void print_zeusd_holders(const json_t *holders) {
@@ -154,6 +156,15 @@ int harpe_agent_status_command(int argc, char **argv) {
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
 
+/* Returns true if `given` is the PCI address. Its domain may have fewer digits or be missing. */
+static bool is_pci_address(const char *given, const char *address) {
+    enum { SHORTEST = 7 }; /* "01:00.0" */
+    size_t length = strlen(given);
+    size_t full = strlen(address);
+    return length >= SHORTEST && length <= full &&
+           strcasecmp(given, address + (full - length)) == 0;
+}
+
 /* Finds the UUID of the GPU whose number, UUID or PCI address a user has given. */
 static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96],
                               harpe_error *error) {
@@ -166,8 +177,8 @@ static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96]
         const json_t *one = json_array_get(gpus, i);
         char number[24];
         (void)snprintf(number, sizeof number, "%ld", number_of(one, "gpu"));
-        if (strcmp(gpu, number) != 0 && strcmp(gpu, text_of(one, "uuid")) != 0 &&
-            strcmp(gpu, text_of(one, "pci")) != 0)
+        if (strcmp(gpu, number) != 0 && strcasecmp(gpu, text_of(one, "uuid")) != 0 &&
+            !is_pci_address(gpu, text_of(one, "pci")))
             continue;
         (void)snprintf(uuid, 96, "%s", text_of(one, "uuid"));
         status = HARPE_OK;
@@ -177,6 +188,17 @@ static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96]
     return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu: the agent has no GPU '%.100s'", gpu);
 }
 
+/* Returns how many entries of a list of holders are ending. `uuid` "": counts all GPUs. */
+static size_t count_ending(const json_t *list, const char *uuid) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        count += (!*uuid || strcmp(uuid, text_of(one, "uuid")) == 0) &&
+                 strcmp(text_of(one, "state"), "ending") == 0;
+    }
+    return count;
+}
+
 /* Waits until no lease is ending any more. Fails if a GPU is not restored after a minute. */
 static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_error *error) {
     enum { TRIES = 600, PAUSE_NS = 100000000 };
@@ -184,13 +206,8 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
         json_t *answer = NULL;
         harpe_status status = harpe_agent_ask_status(socket, &answer, error);
         if (status != HARPE_OK) return status;
-        size_t left = 0;
-        const json_t *leases = json_object_get(answer, "leases");
-        for (size_t j = 0; j < json_array_size(leases); j++) {
-            const char *state = text_of(json_array_get(leases, j), "state");
-            const char *gpu = text_of(json_array_get(leases, j), "uuid");
-            left += (!*uuid || strcmp(uuid, gpu) == 0) && strcmp(state, "ending") == 0;
-        }
+        size_t left = count_ending(json_object_get(answer, "leases"), uuid) +
+                      count_ending(json_object_get(answer, "zeusd"), uuid);
         json_decref(answer);
         if (left == 0) return HARPE_OK;
         (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
