@@ -80,13 +80,14 @@ void harpe_lease_files_remove(int directory, const char *uuid, harpe_lease_contr
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static bool read_process(json_t *json, harpe_process_identity *out) {
+/* `lowest` is the lowest valid process number. */
+static bool read_process(json_t *json, json_int_t lowest, harpe_process_identity *out) {
     json_int_t process;
     json_int_t start_ticks;
     json_int_t namespace;
     if (json_unpack(json, "{s:I,s:I,s:I}", "process", &process, "start_ticks", &start_ticks,
                     "namespace", &namespace) != 0 ||
-        process < 1 || process > INT32_MAX)
+        process < lowest || process > INT32_MAX)
         return false;
     *out = (harpe_process_identity){process, (uint64_t)start_ticks, (uint64_t) namespace};
     return true;
@@ -125,8 +126,8 @@ bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record
                     "control", &control, "since_s", &since_s, "holder", &holder, "helper", &helper,
                     "uid", &user, "command", &command, "job", &job) == 0 &&
         id > 0 && user >= 0 && user < UINT32_MAX && since_s >= 0 &&
-        read_control(control, &record.control) && read_process(holder, &record.holder) &&
-        read_process(helper, &record.helper) && copy(uuid, record.uuid, sizeof record.uuid) &&
+        read_control(control, &record.control) && read_process(holder, 1, &record.holder) &&
+        read_process(helper, 0, &record.helper) && copy(uuid, record.uuid, sizeof record.uuid) &&
         copy(command, record.command, sizeof record.command) &&
         copy(job, record.job, sizeof record.job);
     if (is_good) {

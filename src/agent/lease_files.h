@@ -19,7 +19,8 @@ typedef struct harpe_lease_record {
     char uuid[96];
     harpe_lease_control control;
     int64_t since_s; /* seconds since 1970 */
-    harpe_process_identity holder, helper;
+    harpe_process_identity holder;
+    harpe_process_identity helper; /* process 0: not started, or not known */
     uid_t user;
     char command[32];
     char job[HARPE_PEER_TEXT];

@@ -351,6 +351,12 @@ static void close_inputs(harpe_lease_entry *entry) {
     entry->memory = entry->holder = -1;
 }
 
+static void write_record(const harpe_lease_entry *entry) {
+    harpe_error error;
+    if (harpe_lease_files_write(entry->all->options.directory, &entry->record, &error) != HARPE_OK)
+        say(entry, HARPE_LOG_WARNING, error.message);
+}
+
 static void started(void *user) {
     harpe_lease_entry *entry = user;
     harpe_agent_leases *all = entry->all;
@@ -368,9 +374,7 @@ static void started(void *user) {
                          .process = (int32_t)entry->record.helper.process,
                          .terms = entry->terms};
     if (is_granted) {
-        harpe_error error;
-        if (harpe_lease_files_write(all->options.directory, &entry->record, &error) != HARPE_OK)
-            say(entry, HARPE_LOG_WARNING, error.message);
+        write_record(entry);
         say(entry, HARPE_LOG_INFO, "granted");
         entry->was_granted = true;
     }
@@ -408,6 +412,9 @@ static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
     entry->holder = dup(asker->peer.pidfd);
     map_slot(entry, entry->memory);
     if (entry->holder >= 0 && (asker->memory < 0 || entry->memory >= 0)) {
+        /* Before the helper process changes the GPU: if agent and helper process are killed during
+         * the start, a new agent restores the GPU. */
+        write_record(entry);
         submit(entry, start_helper, started);
         return;
     }
@@ -625,7 +632,7 @@ static void adopt(void *user, const harpe_lease_record *record) {
     harpe_lease_entry *entry = find_entry(leases, record);
     if (!entry || entry->state != IS_FREE) return;
     entry->record = *record;
-    entry->was_granted = true;
+    entry->was_granted = record->helper.process > 0;
     if (record->id > leases->last_id) leases->last_id = record->id;
     if (harpe_process_is_alive(&record->helper))
         entry->helper = (int)syscall(SYS_pidfd_open, record->helper.process, 0);

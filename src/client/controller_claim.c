@@ -34,8 +34,14 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
     harpe_status status =
         harpe_gpu_claim_take(gpu->gpus, gpu->index, &options, out, &earlier, error);
     if (status != HARPE_OK) return status;
+    /* The earlier process may have changed everything that its record restores. */
     if (earlier.uuid[0] && !atomic_load(&changes->is_saved)) {
+        uint32_t touched = 0;
+        if (earlier.power_limit_mw > 0) touched |= HARPE_TOUCHED_POWER_LIMIT;
+        if (earlier.resets_clocks)
+            touched |= HARPE_TOUCHED_MEMORY_CLOCKS | HARPE_TOUCHED_GRAPHICS_CLOCKS;
         changes->saved_power_limit_mw = earlier.power_limit_mw;
+        atomic_fetch_or(&changes->touched, touched);
         atomic_store(&changes->is_saved, 1);
     }
     return HARPE_OK;

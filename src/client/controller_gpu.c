@@ -196,7 +196,10 @@ static harpe_status restore_one(harpe_controller_gpu *gpu, const harpe_controlle
     switch (what) {
     case HARPE_TOUCHED_POWER_LIMIT:
         return set_power_limit(gpu, changes->saved_power_limit_mw, error);
-    default: return reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
+    default: {
+        harpe_status status = reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
+        return status == HARPE_NOT_SUPPORTED ? HARPE_OK : status; /* it was never changed */
+    }
     }
 }
 

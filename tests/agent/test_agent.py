@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import agents
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, wait_until
+from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 
@@ -565,6 +566,59 @@ class Strangers(AgentTest):
     def lease(self, **changes):
         return dict({"version": 1, "request": "lease", "gpu": self.machine.uuids()[0], "control": "clocks",
                      "memory": False, "node": False, "dwell_ns": 0, "poll_ns": -1, "wait": False}, **changes)
+
+    def records(self):
+        return list(pathlib.Path(f"/dev/shm/harpe-emulated-{os.getuid()}").glob(self.machine.uuids()[0] + ".clocks"))
+
+    def ask_for_lease(self, memory):
+        connection = self.connect()
+        connection.sendmsg([json.dumps(self.lease(memory=True)).encode()],
+                           [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", memory))])
+        return connection
+
+    def leave_locked(self, agent):
+        """This process gets a lease. Agent and helper process are then killed."""
+        connection = self.ask_for_lease(self.memory())
+        answer, received, _, _ = connection.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+        self.addCleanup(os.close, struct.unpack("i", received[0][2])[0])  # the lease ends with it
+        self.assertEqual(json.loads(answer)["status"], OK)
+        self.wait_for_clock(HIGHEST_MHZ)
+        agent.kill()
+        os.kill(self.machine.helpers()[0], signal.SIGKILL)
+        self.wait(lambda: not self.machine.helpers(), "the helper process has ended")
+        self.assertEqual(len(self.records()), 1)
+
+    def test_a_start_that_fails_after_everything_was_killed(self):
+        """The settings of an earlier helper process for the same holder are restored even if the next
+        one cannot change anything."""
+        self.leave_locked(self.agent())
+        for file in self.machine.state.glob("*"):
+            file.unlink()
+        agent = self.agent()
+        memory = self.memory()
+        self.machine.faults.write_text("no_permission")
+        connection = self.ask_for_lease(memory)
+        wait_until(lambda: not self.records(), 1)  # a record that is removed too early
+        self.machine.faults.write_text("")
+        answer = json.loads(connection.recv(1 << 16))
+        connection.close()
+        self.check_restored(agent)
+        self.assertEqual(self.records(), [], answer)
+
+    def test_agent_and_helper_killed_during_a_start(self):
+        agent = self.agent()
+        memory = self.memory()
+        self.machine.faults.write_text("slow_set=1000")
+        self.ask_for_lease(memory)
+        self.wait_for_clock(HIGHEST_MHZ)  # the second half of the call follows
+        agent.kill()
+        for helper in self.machine.helpers():
+            os.kill(helper, signal.SIGKILL)
+        self.wait(lambda: not self.machine.helpers(), "the helper process has ended")
+        self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
+        self.machine.faults.write_text("")
+        self.check_restored(self.agent())  # although the holder, this process, runs
+        self.assertEqual(self.records(), [])
 
     def test_garbage(self):
         agent = self.agent()
