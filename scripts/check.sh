@@ -6,6 +6,7 @@
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
+tests_at_once=$((2 * jobs)) # most tests wait more than they compute
 
 # Without cmocka, the build would contain no tests.
 pkg-config --exists cmocka || { echo 'check: no cmocka (see scripts/packages.txt)' >&2; exit 1; }
@@ -20,6 +21,6 @@ build release
 build clang
 build asan
 printf '== tests: asan\n'
-ctest --preset asan -j "$jobs"
+ctest --preset asan -j "$tests_at_once"
 printf '== tests: release\n'
-exec ctest --preset release -j "$jobs"
+exec ctest --preset release -j "$tests_at_once"

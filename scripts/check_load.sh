@@ -41,7 +41,7 @@ run_round() {
     local status
     rm -f "$failed_list"
     env --default-signal=INT,QUIT setsid setpriv --pdeathsig TERM \
-        ctest --preset release -j "$(nproc)" -R "$tests" >"$logs/round-$1.log" 2>&1 </dev/null &
+        ctest --preset release -j $((2 * $(nproc))) -R "$tests" >"$logs/round-$1.log" 2>&1 </dev/null &
     runner=$!
     wait "$runner"
     status=$?

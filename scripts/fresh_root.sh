@@ -223,7 +223,7 @@ run_checks() {
     say "./check as an ordinary user"
     in_root "$user" ./check || return
     say 'the release tests as root, without clang-tidy, whose result does not depend on the user'
-    in_root root ctest --preset release -j "${JOBS:-$(nproc)}" -E '^house_clang_tidy$'
+    in_root root ctest --preset release -j $((2 * ${JOBS:-$(nproc)})) -E '^house_clang_tidy$'
 }
 
 run_inside() {
