@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/number.h"
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
 

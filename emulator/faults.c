@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "base/text.h"
+#include "base/number.h"
 
 static const char *const feature_names[EMULATOR_FEATURE_COUNT] = {
     [EMULATOR_POWER_LIMIT] = "power_limit",

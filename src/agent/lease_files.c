@@ -13,7 +13,6 @@
 #include <jansson.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/file_internal.h"
 
 #define SUFFIX ".lease"

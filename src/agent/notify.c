@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/number.h"
 
 void harpe_agent_notify(const char *state) {
     const char *path = secure_getenv("NOTIFY_SOCKET");

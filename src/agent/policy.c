@@ -17,7 +17,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/number.h"
 
 enum { LARGEST_FILE = 1 << 20, LARGEST_MHZ = 100000, LARGEST_W = 100000 };
 

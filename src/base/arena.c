@@ -2,9 +2,10 @@
 /* The arena takes many small pieces of memory from a few large blocks and frees all pieces
  * together. A piece cannot be freed or grown on its own. Objects that can grow use arrays
  * (array.c). */
-#include "base/array.h"
+#include "base/arena.h"
 
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

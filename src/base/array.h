@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growing arrays, and an arena for many pieces of memory that are freed together. Sizes are checked
- * for overflow. A failed call changes nothing. Not thread-safe. */
+/* Growing arrays. Sizes are checked for overflow. A failed call changes nothing. */
 #ifndef HARPE_BASE_ARRAY_H
 #define HARPE_BASE_ARRAY_H
 
@@ -18,16 +17,5 @@ void *harpe_realloc(void *memory, size_t count, size_t element_size);
 #define HARPE_ARRAY_RESERVE(items, capacity, needed) \
     harpe_array_reserve((void **)&(items), &(capacity), (needed), sizeof *(items))
 bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t element_size);
-
-/* Memory that is freed all at once. Initialise it with zeros before use. */
-typedef struct harpe_arena {
-    struct harpe_arena_block *blocks;
-    size_t total_bytes; /* bytes handed out so far */
-} harpe_arena;
-
-/* Returns zeroed memory that is aligned for any type, or NULL when out of memory. */
-void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size);
-char *harpe_arena_strdup(harpe_arena *arena, const char *text, size_t length);
-void harpe_arena_free(harpe_arena *arena); /* leaves the arena empty and usable */
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "base/number.h"
 
 enum {
     SHOWN_FIELD_BYTES = 40, /* most bytes of an invalid field that a message shows */

@@ -3,7 +3,7 @@
  * name, and then gets the final name with one rename. This file does not interpret the files in the
  * directory. It replaces and removes a directory only if it contains nothing but plain files,
  * so a mistyped path cannot delete a tree. */
-#include "base/file.h"
+#include "base/directory.h"
 
 #include <dirent.h>
 #include <errno.h>

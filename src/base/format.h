@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "base/number_print.h"
+
 #define HARPE_NUMBER_SIZE 40 /* room for any formatted number with its unit */
 
 typedef struct harpe_unit {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the token that the package creates for this machine's service, and decides to which
  * servers a client may send it. */
+#include "base/machine_token.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads numbers strictly: the whole text must be one number in plain decimal notation, in any
  * locale. The caller interprets the number and checks its range. */
-#include "base/text.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <float.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes numbers with the fewest digits that read back as the same double, as "%.15g", "%.16g" or
  * "%.17g" print them, in any locale. The C library prints the digits. number.c reads numbers. */
-#include "base/text.h"
+#include "base/number_print.h"
 
 #include <locale.h>
 #include <stdio.h>
+
+#include "base/number.h"
 
 /* A number of 15 digits stays the same when it is converted to double and back. 17 digits represent
  * every double. */

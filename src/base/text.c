@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/number_print.h"
 
 /* Makes room for `more` bytes and the NUL after them. */
 static bool make_room(harpe_text *text, size_t more) {

@@ -13,6 +13,7 @@
 
 #include "base/clean.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
 

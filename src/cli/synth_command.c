@@ -9,7 +9,6 @@
 #include <harpe/profile.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "cli/command.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/token.h"
+#include "base/machine_token.h"
 
 /* ---- Reasons --------------------------------------------------------------------------------- */
 

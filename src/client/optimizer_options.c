@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/array.h"
 #include "base/error.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"

@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/format.h"
+#include "base/number_print.h"
 
 #define TICK_FONT 11.0
 #define TITLE_FONT 12.0

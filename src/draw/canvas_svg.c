@@ -3,6 +3,7 @@
  * and can be read aloud. No element needs an id. Inside of a page, colours are the page's custom
  * properties, so the same picture fits the light and the dark theme. */
 #include "base/format.h"
+#include "base/number_print.h"
 #include "draw/canvas.h"
 
 static void put_number(harpe_text *text, double value) {

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number_print.h"
 #include "draw/axis.h"
 #include "draw/canvas.h"
 

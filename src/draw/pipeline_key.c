@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/number_print.h"
 #include "draw/pipeline_picture.h"
 
 #define SCALE_WIDTH 230.0

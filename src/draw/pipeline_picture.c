@@ -13,6 +13,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number_print.h"
 
 #define LEFT_MARGIN 74.0
 #define RIGHT_MARGIN 26.0

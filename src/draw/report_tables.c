@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/number_print.h"
 #include "draw/report.h"
 
 #define ROWS_MAX 400 /* rows of the folded table */

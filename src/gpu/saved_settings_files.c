@@ -21,6 +21,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file_internal.h"
+#include "base/number.h"
 #include "base/text.h"
 
 enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };

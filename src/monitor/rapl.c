@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/number.h"
 #include "monitor/ticker.h"
 
 enum { PATH_SIZE = 512, ZONES_MAX = 64 };

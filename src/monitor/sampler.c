@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "monitor/ticker.h"

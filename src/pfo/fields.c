@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/number.h"
 
 enum { MESSAGE_SIZE = 128 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/text.h"
+#include "base/number.h"
 #include "pfo/json_tree.h"
 
 bool harpe_json_is_text(const harpe_json *json, size_t node) {

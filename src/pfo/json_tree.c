@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/text.h"
+#include "base/number.h"
 
 typedef struct reader {
     const char *text, *at, *end;

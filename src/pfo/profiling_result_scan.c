@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/number.h"
 #include "pfo/models.h"
 
 /* A value above these limits is not plausible for an iteration. */

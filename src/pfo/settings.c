@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 
 typedef enum setting_type {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 /* Returns the index of the point that was measured at a frequency, or -1. Points are sorted by

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 /* ---- The cut: a binary heap of edges, with the edge that becomes tight first on top ---------- */

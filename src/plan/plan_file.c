@@ -10,6 +10,7 @@
 
 #include <harpe/plan.h>
 
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"

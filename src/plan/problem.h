@@ -9,7 +9,7 @@
 
 #include <harpe/plan.h>
 
-#include "base/array.h"
+#include "base/arena.h"
 #include "plan/dag.h"
 
 /* A (stage, instruction): the public list of its options, and all of its measured points. The

@@ -9,7 +9,7 @@
 
 #include <harpe/profile.h>
 
-#include "base/array.h"
+#include "base/arena.h"
 #include "base/text.h"
 
 #define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */

@@ -9,6 +9,7 @@
 
 #include <harpe/profile.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
 

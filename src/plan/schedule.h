@@ -11,7 +11,7 @@
 
 #include <harpe/schedule.h>
 
-#include "base/array.h"
+#include "base/arena.h"
 
 #define HARPE_RANKS_MAX 4096
 #define HARPE_MICROBATCHES_MAX 1000000

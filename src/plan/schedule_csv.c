@@ -10,10 +10,10 @@
 
 #include <harpe/profile.h>
 
+#include "base/array.h"
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "plan/dag.h"
 #include "plan/schedule.h"
 

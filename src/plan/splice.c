@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 harpe_status harpe_splicer_init(harpe_splicer *splicer, int32_t count, harpe_error *error) {

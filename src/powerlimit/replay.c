@@ -12,7 +12,7 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/number.h"
 
 enum {
     LOG_LIMIT_BYTES = 64 << 20,

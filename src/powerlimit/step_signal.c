@@ -20,7 +20,7 @@
 
 #include <harpe/power_limit.h>
 
-#include "base/text.h"
+#include "base/number.h"
 
 /* The mapping of this process and of its forked children. Once found, the mapping is kept. */
 static harpe_step_memory *_Atomic known_memory;

@@ -18,6 +18,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/directory.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"

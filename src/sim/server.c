@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"
 #include "http/client/connection.h"

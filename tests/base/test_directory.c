@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "scratch.h"
 

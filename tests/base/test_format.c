@@ -13,6 +13,7 @@
 #include "base/clean.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number_print.h"
 #include "draw/axis.h"
 #include "draw/palette.h"
 

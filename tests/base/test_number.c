@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/number.h"
+#include "base/number_print.h"
 
 enum { RANDOM_DOUBLES = 100000 };
 

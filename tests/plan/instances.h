@@ -14,6 +14,7 @@
 
 #include <harpe/plan.h>
 
+#include "base/array.h"
 #include "plan/problem.h"
 
 /* HARPE_TEST_SCALE=n in the environment multiplies the number of random trials, for a longer test.

@@ -15,6 +15,7 @@
 
 #include <harpe/plan.h>
 
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/file.h"
 #include "server/scheduler/scheduler_host.h"

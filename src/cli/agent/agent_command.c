@@ -7,7 +7,7 @@
 
 #include "agent/agent.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "base/number.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "lease/lease.h"

@@ -16,7 +16,6 @@
 #include <harpe/gpu.h>
 #include <harpe/power_limit.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"

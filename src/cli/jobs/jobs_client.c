@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"
 #include "http/client/connection.h"

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "base/format.h"
+#include "base/number_print.h"
 #include "base/text.h"
 
 /* The cells of a row, in this order: phase, energy, saved, power. */

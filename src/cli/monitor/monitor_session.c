@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "base/number.h"
 #include "cli/command.h"
 #include "monitor/windows.h"
 

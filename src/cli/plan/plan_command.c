@@ -8,8 +8,8 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
+#include "base/directory.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/plan/plan_notes.h"

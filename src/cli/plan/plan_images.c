@@ -8,6 +8,7 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
+#include "base/directory.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"

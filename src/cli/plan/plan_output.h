@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "base/file.h"
+#include "base/directory.h"
 #include "cli/plan/plan_directory.h"
 #include "cli/plan/plan_result.h"
 #include "cli/plan/problem_options.h"

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number_print.h"
 #include "base/text.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"

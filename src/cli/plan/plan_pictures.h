@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "base/array.h"
+#include "base/arena.h"
 #include "cli/plan/plan_result.h"
 #include "cli/plan/problem_options.h"
 #include "draw/draw.h"

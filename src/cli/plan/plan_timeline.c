@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converts a problem to the data from which report.html computes timelines: its instructions, their
  * dependencies, and their time and energy at each frequency. The data does not contain plans. */
+#include "base/arena.h"
 #include "base/error.h"
 #include "cli/plan/plan_pictures.h"
 #include "plan/problem.h"

@@ -13,6 +13,7 @@
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
 
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -7,7 +7,7 @@
 
 #include <harpe/profile.h>
 
-#include "base/text.h"
+#include "base/number.h"
 #include "cli/command.h"
 
 enum flag {

@@ -13,8 +13,9 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/machine_token.h"
+#include "base/number.h"
 #include "base/text.h"
-#include "base/token.h"
 
 #define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
 #define CONNECT_LIMIT_S 10.0

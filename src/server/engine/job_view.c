@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"

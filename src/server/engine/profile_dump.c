@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "server/engine/in_flight.h"

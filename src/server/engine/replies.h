@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/text.h"
 #include "pfo/models.h"
 #include "server/engine/call.h"
 

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_internal.h"
-#include "base/text.h"
+#include "base/number.h"
 
 enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
 #include "server/scheduler/perseus/perseus.h"
