@@ -29,21 +29,6 @@ typedef struct harpe_command {
     int (*run)(int argc, char **argv);
 } harpe_command;
 
-int harpe_plan_command(int argc, char **argv);
-int harpe_choose_command(int argc, char **argv);
-int harpe_evaluate_command(int argc, char **argv);
-int harpe_synth_command(int argc, char **argv);
-int harpe_gpus_command(int argc, char **argv);
-int harpe_agent_command(int argc, char **argv);
-int harpe_emulate_command(int argc, char **argv);
-int harpe_monitor_command(int argc, char **argv);
-int harpe_power_limit_command(int argc, char **argv);
-int harpe_serve_command(int argc, char **argv);
-int harpe_jobs_command(int argc, char **argv);
-int harpe_store_command(int argc, char **argv);
-int harpe_profile_command(int argc, char **argv);
-int harpe_train_sim_command(int argc, char **argv);
-
 /* Prints "harpe NAME: <message>" to stderr and returns the matching exit code: HARPE_EXIT_USAGE for
  * a value outside of its documented range, 128 + the signal's number after an interruption. */
 int harpe_command_fail(const char *command, const harpe_error *error);

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "client/controller.h"
 #include "server/scheduler/library.h"
 #include "server/scheduler/supervisor.h"

@@ -16,6 +16,7 @@
 #include "base/clean.h"
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "pfo/settings.h"
 #include "server/scheduler/scheduler_kind.h"
 #include "server/server.h"

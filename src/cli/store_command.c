@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "pfo/settings.h"
 #include "server/store/address.h"
 #include "server/store/store_tool.h"

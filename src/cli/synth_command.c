@@ -12,6 +12,7 @@
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "plan/profile_rows.h"
 
 #define STAGES_MAX 4096

@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "lease/lease.h"
 
 static const harpe_command subcommands[] = {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/gpus/gpus_doctor.h"
 #include "cli/gpus/gpus_facts.h"
 #include "cli/gpus/gpus_restore.h"

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/jobs/jobs_client.h"
 #include "cli/jobs/jobs_pages.h"
 #include "cli/jobs/jobs_view.h"

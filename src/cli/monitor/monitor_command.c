@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/monitor/monitor_live.h"
+#include "cli/monitor/monitor_measure.h"
 #include "cli/monitor/monitor_session.h"
 
 enum flag {

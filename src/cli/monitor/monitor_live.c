@@ -2,6 +2,8 @@
 /* `harpe monitor energy|power` without a command: takes readings at a fixed interval until Ctrl-C,
  * q or --duration, shows them as frames on a terminal or as lines elsewhere, then prints a
  * summary. monitor_view.c formats the readings. */
+#include "cli/monitor/monitor_live.h"
+
 #include <errno.h>
 #include <math.h>
 #include <poll.h>

@@ -2,6 +2,8 @@
 /* `harpe monitor energy -- COMMAND`: runs a command inside an energy window and returns its exit
  * status. Signals are passed on to the command. The measurement is printed even if a signal has
  * ended the command. */
+#include "cli/monitor/monitor_measure.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -47,8 +47,4 @@ void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *sess
 json_t *harpe_monitor_summary_json(const harpe_monitor_session *session,
                                    const harpe_window_measurement *measurement);
 
-/* Measure a command, or show live values. Both return the program's exit code. */
-int harpe_monitor_measure(const harpe_monitor_request *request);
-int harpe_monitor_live(const harpe_monitor_request *request);
-
 #endif

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/plan/plan_directory.h"
 #include "cli/rows.h"
 #include "plan/frontier_file.h"

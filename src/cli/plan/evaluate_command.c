@@ -15,6 +15,7 @@
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/plan/plan_notes.h"
 #include "cli/plan/plan_result.h"
 #include "cli/plan/problem_options.h"

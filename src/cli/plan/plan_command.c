@@ -12,9 +12,12 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/plan/plan_images.h"
 #include "cli/plan/plan_notes.h"
 #include "cli/plan/plan_output.h"
 #include "cli/plan/plan_result.h"
+#include "cli/plan/plan_summary.h"
 #include "cli/plan/problem_options.h"
 
 #define PLAN_COUNT_MAX 100000

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws the pictures of a plan directory, writes their files, and writes report.html, which
  * contains them. plan_pictures.c collects the contents. */
+#include "cli/plan/plan_images.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +10,11 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
-#include "base/directory.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/plan/plan_output.h"
+#include "cli/plan/plan_directory.h"
 #include "cli/plan/plan_pictures.h"
 #include "draw/draw.h"
 #include "draw/report.h"

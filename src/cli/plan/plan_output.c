@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan/plan_notes.h"
+#include "cli/plan/plan_summary.h"
 #include "plan/frontier_file.h"
 #include "plan/plan_file.h"
 

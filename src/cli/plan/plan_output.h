@@ -22,17 +22,5 @@ harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_pro
 harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error);
-/* The names of the directory and of the command in the report. */
-typedef struct harpe_plan_output_names {
-    const char *directory;
-    const char *const *arguments; /* the command line, beginning with the program's name */
-    size_t argument_count;
-} harpe_plan_output_names;
-
-/* Writes pictures and, if there are plans, report.html (plan_images.c). */
-harpe_status harpe_plan_output_pictures(harpe_directory *directory,
-                                        const harpe_plan_output_names *names,
-                                        const harpe_problem_input *input,
-                                        const harpe_plan_result *result, harpe_error *error);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/number_print.h"
 #include "base/text.h"
+#include "cli/plan/plan_timeline.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 

@@ -37,9 +37,6 @@ typedef struct harpe_pictures {
 harpe_status harpe_pictures_collect(const harpe_problem_input *input,
                                     const harpe_plan_result *result, harpe_pictures *pictures,
                                     harpe_error *error);
-/* Collects the data for timelines (plan_timeline.c). */
-harpe_status harpe_pictures_collect_timeline(const harpe_problem *problem, harpe_arena *arena,
-                                             harpe_report_timeline *timeline, harpe_error *error);
 void harpe_pictures_free(harpe_pictures *pictures);
 
 #endif

@@ -4,7 +4,6 @@
 #ifndef HARPE_CLI_PLAN_PLAN_RESULT_H
 #define HARPE_CLI_PLAN_PLAN_RESULT_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -51,14 +50,5 @@ double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s)
 /* Returns the plan of a row, or NULL if there are no plans. */
 const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
                                          const harpe_frontier_row *row);
-
-/* ---- plan_summary.c -------------------------------------------------------------------------- */
-
-/* Prints the summary for people on stdout. `directory` may be NULL: nothing was written. */
-void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
-                              const char *directory, bool has_report);
-/* Returns key rows, counts and gaps, and the solver's work. */
-json_t *harpe_plan_summary_json(const harpe_plan_result *result);
-json_t *harpe_plan_work_json(const harpe_plan_result *result);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the result of `harpe plan`: a few lines for people, or JSON for programs. The only numbers
  * that it computes are the mean gap and the worst gap. */
-#include "cli/plan/plan_result.h"
+#include "cli/plan/plan_summary.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/plan/plan_result.h"
 
 static const char *const key_names[HARPE_KEY_COUNT] = {
     [HARPE_KEY_ALL_MAXIMUM] = "all_maximum",

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converts a problem to the data from which report.html computes timelines: its instructions, their
  * dependencies, and their time and energy at each frequency. The data does not contain plans. */
+#include "cli/plan/plan_timeline.h"
+
 #include "base/arena.h"
 #include "base/error.h"
-#include "cli/plan/plan_pictures.h"
 #include "plan/problem.h"
 
 static harpe_status collect_entries(const harpe_problem *problem, harpe_arena *arena,

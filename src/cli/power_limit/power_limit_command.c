@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "cli/power_limit/power_limit_options.h"
+#include "cli/commands.h"
+#include "cli/power_limit/power_limit_commands.h"
 #include "powerlimit/guard.h"
 
 static const harpe_command subcommands[] = {

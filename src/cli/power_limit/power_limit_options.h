@@ -45,7 +45,4 @@ void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *
  * output can be used as a profile. */
 json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count);
 
-int harpe_power_limit_replay_command(int argc, char **argv);
-int harpe_power_limit_run_command(int argc, char **argv);
-
 #endif

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/power_limit/power_limit_commands.h"
 #include "cli/power_limit/power_limit_options.h"
 #include "powerlimit/replay.h"
 

@@ -6,7 +6,9 @@
 
 #include "base/terminal_progress.h"
 #include "cli/command.h"
-#include "cli/profile/profile_command.h"
+#include "cli/commands.h"
+#include "cli/profile/profile_command_convert.h"
+#include "cli/profile/profile_command_p2p.h"
 
 enum flag { FLAG_PEER = 0x600, FLAG_TORCH, FLAG_PYTHON };
 

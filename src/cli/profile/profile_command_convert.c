@@ -3,6 +3,8 @@
  * run of an instruction had the frequency of the n-th entry of this instruction in the round's
  * schedule. A rank with an empty schedule ran at its highest frequency. Times and energies are
  * averaged for each rank. */
+#include "cli/profile/profile_command_convert.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +22,6 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/profile/profile_command.h"
 #include "plan/profile_rows.h"
 
 /* Sums over the runs of one instruction at one frequency on one rank. */

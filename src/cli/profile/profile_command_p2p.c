@@ -2,6 +2,8 @@
 /* `harpe profile p2p`: makes a GPU wait for a peer, and measures its power during the wait. The
  * emulator has a function that makes a GPU wait. On a real GPU, a Python process waits in a receive
  * operation (profile_command_torch.c). */
+#include "cli/profile/profile_command_p2p.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "cli/profile/profile_command.h"
+#include "cli/profile/profile_command_torch.h"
 #include "gpu/gpus.h"
 
 static const double settling_s = 2; /* time after which clocks and power of the GPU are steady */

@@ -2,6 +2,8 @@
 /* Makes one GPU wait for another with PyTorch. Each GPU has one Python process. The first process
  * receives data that the second process sends only on request. Harpe itself does not compute on
  * GPUs, and users who train with pipelines usually have PyTorch. */
+#include "cli/profile/profile_command_torch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +21,6 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
-#include "cli/profile/profile_command.h"
 
 static const int64_t start_limit_ns = 180000000000, end_limit_ns = 10000000000;
 

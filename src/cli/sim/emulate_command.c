@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "sim/cluster.h"
 
 enum { EXIT_CANNOT_RUN = 126, EXIT_NO_SUCH_COMMAND = 127 }; /* the exit codes of env(1) */

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/sim/train_sim_options.h"
 #include "cli/sim/train_sim_report.h"
 #include "sim/mpi.h"

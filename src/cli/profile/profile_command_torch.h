@@ -1,31 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The requests of `harpe profile`. profile_command.c reads the flags; profile_command_p2p.c,
- * profile_command_torch.c and profile_command_convert.c do the work. */
-#ifndef HARPE_CLI_PROFILE_PROFILE_COMMAND_H
-#define HARPE_CLI_PROFILE_PROFILE_COMMAND_H
-
-#include <stdbool.h>
+/* Makes a GPU wait for another GPU as a training job does, with two PyTorch processes. */
+#ifndef HARPE_CLI_PROFILE_PROFILE_COMMAND_TORCH_H
+#define HARPE_CLI_PROFILE_PROFILE_COMMAND_TORCH_H
 
 #include <harpe/status.h>
-
-typedef struct harpe_p2p_request {
-    int gpu;
-    int peer; /* -1: the next GPU */
-    double duration_s;
-    bool with_torch;    /* use PyTorch on emulated GPUs too */
-    const char *python; /* a Python interpreter with PyTorch */
-    bool json;
-} harpe_p2p_request;
-
-typedef struct harpe_convert_request {
-    const char *directory;
-    const char *output_path; /* NULL: stdout */
-    bool force;
-    bool json;
-} harpe_convert_request;
-
-harpe_status harpe_profile_p2p(const harpe_p2p_request *request, harpe_error *error);
-harpe_status harpe_profile_convert(const harpe_convert_request *request, harpe_error *error);
 
 /* Two Python processes. The first process waits on its GPU for the second. */
 typedef struct harpe_torch_pair {
