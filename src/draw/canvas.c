@@ -2,6 +2,7 @@
 /* The common part of all canvases: making a canvas, measuring text, removing invalid characters
  * from texts, and reporting failures at the end. */
 #include "draw/canvas.h"
+#include "draw/canvas_internal.h"
 
 #include <cairo.h>
 #include <stdlib.h>

@@ -13,37 +13,11 @@
 #include <harpe/status.h>
 
 #include "base/text.h"
+#include "draw/canvas_types.h"
 #include "draw/draw.h"
 #include "draw/palette.h"
 
 typedef struct harpe_canvas harpe_canvas;
-
-typedef struct harpe_xy {
-    double x, y;
-} harpe_xy;
-
-typedef enum harpe_anchor { HARPE_START = 0, HARPE_MIDDLE, HARPE_END } harpe_anchor;
-
-typedef struct harpe_text_style {
-    double size;
-    harpe_color color;
-    harpe_anchor anchor;
-    bool bold;
-    bool halo;            /* draw a rim in the paper's colour, for text that crosses lines */
-    double angle_degrees; /* clockwise, around the anchor */
-} harpe_text_style;
-
-typedef struct harpe_stroke {
-    harpe_color color;
-    double width;
-    double dash; /* 0: solid */
-} harpe_stroke;
-
-/* An image with transparency. Each pixel is 0xAARRGGBB, with premultiplied colours. */
-typedef struct harpe_pixels {
-    uint32_t *argb;
-    int width, height;
-} harpe_pixels;
 
 /* Makes a canvas. `description` describes the picture in one line, for readers who cannot see
  * it. */
@@ -74,39 +48,6 @@ double harpe_canvas_text_width(harpe_canvas *canvas, const harpe_text_style *sty
 void harpe_canvas_pixels(harpe_canvas *canvas, double x, double y, double width, double height,
                          const harpe_pixels *pixels);
 
-/* ---- for canvas_*.c -------------------------------------------------------------------------- */
-
-typedef struct harpe_canvas_operations {
-    void (*rect)(harpe_canvas *, double, double, double, double, harpe_color, const char *);
-    void (*path)(harpe_canvas *, const harpe_xy *, size_t, bool, harpe_color, harpe_stroke);
-    void (*circle)(harpe_canvas *, double, double, double, harpe_color, harpe_stroke);
-    void (*text)(harpe_canvas *, double, double, const harpe_text_style *, const char *);
-    void (*pixels)(harpe_canvas *, double, double, double, double, const harpe_pixels *);
-    void (*finish)(harpe_canvas *, harpe_text *); /* appends everything; may set failure flags */
-} harpe_canvas_operations;
-
-typedef struct _cairo cairo_t;
-
-struct harpe_canvas {
-    const harpe_canvas_operations *operations;
-    harpe_image_format format;
-    double width, height;
-    cairo_t *cairo;  /* draws PNG and PDF; SVG uses it only to measure text */
-    harpe_text body; /* bytes made so far */
-    char description[400];
-};
-
-extern const harpe_canvas_operations harpe_canvas_cairo;
-extern const harpe_canvas_operations harpe_canvas_svg;
-
-/* Makes the context on which `canvas` draws: the pixels of a PNG, the page of a PDF, or for SVG a
- * surface that only measures text. Never returns NULL; cairo_status() of the context returns a
- * failure. The caller destroys the context. */
-cairo_t *harpe_canvas_make_cairo(harpe_canvas *canvas);
-
-/* Appends the pixels as a PNG file. Returns false when out of memory; the length of `out` is then
- * unchanged. The same pixels give the same bytes. */
-bool harpe_pixels_to_png(const harpe_pixels *pixels, harpe_text *out);
 /* Appends `bytes` in base64. */
 void harpe_text_base64(harpe_text *text, const void *bytes, size_t length);
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "draw/canvas.h"
+#include "draw/canvas_internal.h"
 
 #define PNG_SCALE 2.0
 #define POINTS_PER_PIXEL 0.75 /* the unit of PDF is 1/72 inch */

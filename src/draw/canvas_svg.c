@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/number_print.h"
 #include "draw/canvas.h"
+#include "draw/canvas_internal.h"
 
 static void put_number(harpe_text *text, double value) {
     char number[HARPE_NUMBER_SIZE];

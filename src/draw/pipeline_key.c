@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws the row below a pipeline that explains the colours. */
+#include "draw/pipeline_key.h"
+
 #include <math.h>
 #include <stdio.h>
 
 #include "base/number_print.h"
-#include "draw/pipeline_picture.h"
 
 #define SCALE_WIDTH 230.0
 #define SCALE_STEPS 46

@@ -3,8 +3,6 @@
  * end, coloured by its power. Waiting is grey, and a line through the boxes shows one critical
  * path. Two panels compare two plans on one time axis. Details too small to be seen are merged
  * (pipeline_pixels.c) or left out. */
-#include "draw/pipeline_picture.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,9 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/number_print.h"
+#include "draw/pipeline_drawing.h"
+#include "draw/pipeline_key.h"
+#include "draw/pipeline_pixels.h"
 
 #define LEFT_MARGIN 74.0
 #define RIGHT_MARGIN 26.0
@@ -24,17 +25,6 @@
 #define BOXES_DRAWN_MAX 4500 /* if there are more boxes, they are drawn as pixels */
 #define TOOLTIPS_MAX 1500    /* limit for the number of boxes with a tooltip */
 #define BOXES_MAX 20000000
-
-const harpe_box_style harpe_box_styles[HARPE_BOX_KIND_COUNT] = {
-    [HARPE_BOX_FORWARD] = {"F", "forward", HARPE_INK_BLUE},
-    [HARPE_BOX_BACKWARD] = {"B", "backward", HARPE_INK_GREEN},
-    [HARPE_BOX_BACKWARD_INPUT] = {"I", "backward, input", HARPE_INK_GREEN},
-    [HARPE_BOX_BACKWARD_WEIGHT] = {"W", "backward, weight", HARPE_INK_PURPLE},
-    [HARPE_BOX_RECOMPUTATION] = {"R", "recomputation", HARPE_INK_SKY},
-    [HARPE_BOX_FORWARD_BACKWARD] = {"FB", "forward + backward", HARPE_INK_ROSE},
-    [HARPE_BOX_STANDALONE] = {"", "other", HARPE_INK_MUTED},
-    [HARPE_BOX_OVERLAPPED] = {"FB", "overlapped pair", HARPE_INK_TEXT},
-};
 
 static harpe_status check_panel(const harpe_pipeline_panel *panel, int rank_count,
                                 harpe_error *error) {
@@ -157,10 +147,6 @@ static void set_layout(harpe_pipeline_drawing *d) {
     d->has_strips = !d->as_pixels && d->pitch >= 12.0 && narrowest_box(d) >= 5.0;
 }
 
-double harpe_pipeline_x(const harpe_pipeline_drawing *d, double time_s) {
-    return d->left + time_s / d->end_s * (d->right - d->left);
-}
-
 static double lane_top(const harpe_pipeline_drawing *d, double panel_top, int rank) {
     int lane = rank / d->lane_step;
     return panel_top + d->pitch * lane;
@@ -168,14 +154,6 @@ static double lane_top(const harpe_pipeline_drawing *d, double panel_top, int ra
 
 static double lane_gap(const harpe_pipeline_drawing *d) {
     return d->pitch >= 12.0 ? 3.0 : d->pitch >= 6.0 ? 1.0 : 0.0;
-}
-
-static double power_fraction(const harpe_pipeline_drawing *d, double power_w) {
-    return (power_w - d->power.low) / (d->power.high - d->power.low);
-}
-
-uint32_t harpe_pipeline_heat(const harpe_pipeline_drawing *d, double power_w) {
-    return harpe_heat_rgb(power_fraction(d, power_w));
 }
 
 static void describe_box(const harpe_pipeline_box *box, char *text, size_t size) {

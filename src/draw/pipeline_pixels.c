@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws a pipeline as pixels if it has too many boxes to distinguish them. Drawing time and size
  * then depend on the size of the picture, and not on the number of microbatches. */
+#include "draw/pipeline_pixels.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "draw/pipeline_picture.h"
 
 #define PIXELS_PER_POINT 2.0
 

@@ -14,13 +14,17 @@
 #include "base/number_print.h"
 #include "draw/axis.h"
 #include "draw/palette.h"
+#include "draw/report_data.h"
+#include "draw/report_savings.h"
+#include "draw/report_tables.h"
 
 #define COST_PANELS_MAX 24 /* panels in the page; more panels are only in separate files */
 #define POINTS_MAX 1000000
 /* The place where the script puts the elements that replace a section's pictures. */
 #define INTERACTIVE "<div class=\"interactive\"></div>\n"
 
-void harpe_report_put_text(harpe_text *out, const char *text) {
+/* Writes escaped text, and replaces characters that a page must not contain. */
+static void put_text(harpe_text *out, const char *text) {
     size_t size = text ? strlen(text) + 4 : 4;
     char *clean = harpe_calloc(size, 1);
     if (!clean) {
@@ -32,31 +36,6 @@ void harpe_report_put_text(harpe_text *out, const char *text) {
 }
 
 static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
-
-size_t harpe_report_best_within(const harpe_report *report, double time_s) {
-    size_t best = report->plan_count;
-    for (size_t i = 0; i < report->plan_count; i++)
-        if (report->plans[i].time_s <= time_s * (1.0 + 1e-9) &&
-            (best == report->plan_count ||
-             report->plans[i].energy_j < report->plans[best].energy_j))
-            best = i;
-    return best;
-}
-
-double harpe_report_savings(const harpe_report *report, const harpe_report_plan *plan) {
-    if (!report->has_reference || report->reference.energy_j <= 0.0) return 0.0;
-    return (1.0 - plan->energy_j / report->reference.energy_j) * 100.0;
-}
-
-double harpe_report_slowdown(const harpe_report *report, const harpe_report_plan *plan) {
-    if (!report->has_reference || report->reference.time_s <= 0.0) return 0.0;
-    return (plan->time_s / report->reference.time_s - 1.0) * 100.0;
-}
-
-double harpe_report_gap(const harpe_report_plan *plan) {
-    if (plan->lower_bound_j <= 0.0) return 0.0;
-    return (plan->energy_j / plan->lower_bound_j - 1.0) * 100.0;
-}
 
 static void put_palette(harpe_text *out, bool dark) {
     for (int ink = 0; ink < HARPE_INK_COUNT; ink++) {
@@ -71,7 +50,7 @@ static void put_head(const harpe_report *report, harpe_text *out) {
              "<meta name=\"color-scheme\" content=\"light dark\">\n"
              "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
              "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<title>");
-    harpe_report_put_text(out, report->title ? report->title : "Frontier");
+    put_text(out, report->title ? report->title : "Frontier");
     put(out, " \xe2\x80\x93 Harpe</title>\n<style>\n:root{");
     put_palette(out, false);
     put(out, "}\n@media (prefers-color-scheme:dark){:root{");
@@ -186,7 +165,7 @@ static harpe_status put_cost_model(const harpe_cost_model_picture *model, size_t
     harpe_status status = HARPE_OK;
     if (model->title) {
         put(out, "<h3>");
-        harpe_report_put_text(out, model->title);
+        put_text(out, model->title);
         put(out, "</h3>\n");
     }
     put(out, "<div class=\"panels\">\n");
@@ -232,7 +211,7 @@ static bool needs_quotes(const char *argument) {
 /* Writes an argument in the form in which a shell accepts it. */
 static void put_argument(harpe_text *out, const char *argument) {
     if (!needs_quotes(argument)) {
-        harpe_report_put_text(out, argument);
+        put_text(out, argument);
         return;
     }
     harpe_text quoted = {0};
@@ -246,7 +225,7 @@ static void put_argument(harpe_text *out, const char *argument) {
     if (quoted.failed)
         out->failed = true;
     else
-        harpe_report_put_text(out, quoted.data);
+        put_text(out, quoted.data);
     harpe_text_free(&quoted);
 }
 
@@ -289,13 +268,13 @@ static void put_facts(const harpe_report *report, harpe_text *out) {
     put(out, "<section>\n<h2>How this was made</h2>\n<dl>\n");
     for (size_t i = 0; i < report->fact_count; i++) {
         put(out, "<dt>");
-        harpe_report_put_text(out, report->facts[i].name);
+        put_text(out, report->facts[i].name);
         put(out, "</dt><dd>");
-        harpe_report_put_text(out, report->facts[i].value);
+        put_text(out, report->facts[i].value);
         put(out, "</dd>\n");
     }
     put(out, "<dt>Harpe</dt><dd>");
-    harpe_report_put_text(out, report->version);
+    put_text(out, report->version);
     put(out, "</dd>\n</dl>\n");
     if (report->argument_count > 0) {
         put(out, "<pre>");
@@ -333,7 +312,7 @@ static harpe_status check_report(const harpe_report *report, harpe_error *error)
 static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_error *error) {
     put_head(report, out);
     put(out, "<header><p class=\"brand\">Harpe: time and energy of pipeline training</p><h1>");
-    harpe_report_put_text(out, report->title ? report->title : "Frontier");
+    put_text(out, report->title ? report->title : "Frontier");
     put(out, "</h1></header>\n");
     put_headlines(report, out);
     harpe_status status = put_frontier(report, out, error);

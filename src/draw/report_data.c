@@ -3,6 +3,8 @@
  * script element. The size is limited for every input: a plan contains only its differences from
  * the plan before it, and if there are too many points or plans, some are left out. web/report/
  * reads the data. */
+#include "draw/report_data.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "draw/axis.h"
-#include "draw/report.h"
+#include "draw/report_savings.h"
 
 #define PLANS_MAX 2000
 #define VERTICES_MAX 1000

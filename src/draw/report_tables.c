@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the tables of the report: a short table of the most useful plans, and a folded table of
  * all plans. */
+#include "draw/report_tables.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/format.h"
 #include "base/number_print.h"
-#include "draw/report.h"
+#include "draw/report_savings.h"
 
 #define ROWS_MAX 400 /* rows of the folded table */
 

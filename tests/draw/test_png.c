@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "draw/canvas.h"
+#include "draw/canvas_internal.h"
 #include "markup.h"
 
 enum { WIDTH_MAX = 40, HEIGHT_MAX = 30, PIXELS_MAX = WIDTH_MAX * HEIGHT_MAX };

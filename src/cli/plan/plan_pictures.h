@@ -10,7 +10,7 @@
 #include "cli/plan/plan_result.h"
 #include "cli/plan/problem_options.h"
 #include "draw/draw.h"
-#include "draw/report.h"
+#include "draw/report_contents.h"
 
 enum {
     HARPE_PIPELINE_PICTURES_MAX = 2,

@@ -6,7 +6,7 @@
 #include <harpe/plan.h>
 
 #include "base/arena.h"
-#include "draw/report.h"
+#include "draw/report_contents.h"
 
 /* Collects the data for timelines. */
 harpe_status harpe_pictures_collect_timeline(const harpe_problem *problem, harpe_arena *arena,

@@ -2,8 +2,12 @@
 /* The layout and the colours of a pipeline picture, for the files that draw it. pipeline_picture.c
  * draws lanes and boxes, pipeline_pixels.c draws large numbers of boxes, and pipeline_key.c draws
  * the key. */
-#ifndef HARPE_DRAW_PIPELINE_PICTURE_H
-#define HARPE_DRAW_PIPELINE_PICTURE_H
+#ifndef HARPE_DRAW_PIPELINE_DRAWING_H
+#define HARPE_DRAW_PIPELINE_DRAWING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/format.h"
 #include "draw/axis.h"
@@ -40,16 +44,5 @@ typedef struct harpe_pipeline_drawing {
 
 double harpe_pipeline_x(const harpe_pipeline_drawing *drawing, double time_s);
 uint32_t harpe_pipeline_heat(const harpe_pipeline_drawing *drawing, double power_w);
-
-/* Draws all boxes of a panel as one image. The colour of a pixel shows the mean power of its
- * instructions. The opacity of a pixel is the share of its time in which an instruction runs.
- * O(boxes + pixels). */
-harpe_status harpe_pipeline_draw_pixels(harpe_pipeline_drawing *drawing,
-                                        const harpe_pipeline_panel *panel, double panel_top,
-                                        harpe_error *error);
-
-/* Draws the key, which explains the strips, the grey of waiting, the line of the critical path and
- * the power scale. `y` is the middle of the key. */
-void harpe_pipeline_draw_key(harpe_pipeline_drawing *drawing, double y);
 
 #endif
