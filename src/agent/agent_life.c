@@ -17,6 +17,7 @@
 #include "agent/exporter.h"
 #include "agent/metrics.h"
 #include "agent/notify.h"
+#include "agent/policy_check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include <harpe/callback.h>
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
@@ -55,12 +54,6 @@ harpe_status harpe_agent_policy_read(const char *path, harpe_agent_policy *out, 
 harpe_status harpe_agent_policy_parse(const char *text, size_t length, const char *name,
                                       harpe_agent_policy *out, harpe_error *error);
 void harpe_agent_policy_clear(harpe_agent_policy *policy);
-
-/* Checks the rules against the GPUs of this machine. Logs a warning for each rule that has no
- * effect or forbids everything on a GPU. Fails with HARPE_INVALID_INPUT if the device directory is
- * not a directory. */
-harpe_status harpe_agent_policy_check(const harpe_agent_policy *policy, harpe_gpus *gpus,
-                                      const harpe_log *log, harpe_error *error);
 
 /* Returns true if a name in the rules ("all", a UUID or a PCI address) means the GPU. The domain of
  * a PCI address may have four or eight digits. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the rules of the node agent with the machine: finds rules that cannot work here. Several
  * machines can share one file of rules, so most of these rules are reported and not refused. */
+#include "agent/policy_check.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
