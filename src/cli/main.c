@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "client/controller.h"
+#include "client/controller_process.h"
 #include "server/scheduler/library.h"
 #include "server/scheduler/supervisor.h"
 

@@ -88,9 +88,6 @@ typedef struct harpe_controller_slot {
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
 } harpe_controller_slot;
 
-/* Wakes a parked controller. */
-void harpe_controller_slot_wake(harpe_controller_slot *slot);
-
 /* ---- Messages -------------------------------------------------------------------------------- */
 
 /* The only message that the trainer sends. The controller restores the GPU when the trainer's side
@@ -155,8 +152,5 @@ harpe_status harpe_controller_start_process(const harpe_controller_header *heade
                                             int starter, int timeout_ms,
                                             const atomic_bool *gives_up, int *socket,
                                             int32_t *started, harpe_error *error);
-
-/* Runs the controller process and returns its exit code. */
-int harpe_controller_main(void);
 
 #endif

@@ -2,6 +2,8 @@
 /* The controller's process: sets the GPU's highest clocks, starts a thread that carries out clock
  * requests, waits for the trainer's end, and restores everything. It runs as the program harpe in
  * a process without other work. */
+#include "client/controller_process.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

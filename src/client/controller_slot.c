@@ -13,7 +13,8 @@
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-void harpe_controller_slot_wake(harpe_controller_slot *slot) {
+/* Wakes a parked controller. */
+static void wake(harpe_controller_slot *slot) {
     if (atomic_exchange(&slot->is_parked, 0) == 0) return;
     (void)syscall(SYS_futex, &slot->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -29,7 +30,7 @@ void harpe_frequency_controller_set(harpe_frequency_controller *controller, int 
     atomic_store(&slot->request, harpe_clock_request_make(harpe_clock_ns(), frequency_mhz));
     if (atomic_load(&slot->is_parked) == 0) return;
     atomic_fetch_add_explicit(&slot->wakes, 1, memory_order_relaxed);
-    harpe_controller_slot_wake(slot);
+    wake(slot);
 }
 
 /* ---- Obedience ------------------------------------------------------------------------------- */
