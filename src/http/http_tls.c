@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "http/http_tls_faults.h"
 
 static const char library_name[] = "libgnutls.so.30";
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";

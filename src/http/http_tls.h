@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include <harpe/status.h>
 
@@ -30,11 +29,5 @@ ssize_t harpe_http_tls_receive(harpe_http_tls_session *session, void *buffer, si
 ssize_t harpe_http_tls_send(harpe_http_tls_session *session, const void *bytes, size_t length);
 /* Tells the peer that no more data follows. */
 void harpe_http_tls_end(harpe_http_tls_session *session);
-
-/* Check the two texts before GnuTLS gets them, and the dates of a certificate (-1: unknown). The
- * error explains what is wrong with them. Both functions are in http_tls_faults.c. */
-harpe_status harpe_http_tls_check_texts(const char *cert_pem, const char *key_pem,
-                                        harpe_error *error);
-harpe_status harpe_http_tls_check_dates(time_t valid_from, time_t valid_until, harpe_error *error);
 
 #endif

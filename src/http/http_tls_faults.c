@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Explains why a certificate and a key cannot be used. For most mistakes GnuTLS reports only that
  * data is missing. So this code examines the texts and the certificate's dates itself. */
+#include "http/http_tls_faults.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
-#include "http/http_tls.h"
 
 static const char begin[] = "-----BEGIN ";
 
