@@ -2,13 +2,14 @@
 /* Makes and frees a monitor: selects the GPUs, finds out which of them have a counter and which
  * must be sampled, checks whether the CPUs can be read, and opens the log. windows.c handles
  * windows. */
+#include "monitor/monitor.h"
+
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "monitor/monitor_state.h"
-#include "monitor/windows.h"
 
 static const double default_sample_period_s = 0.02;
 
@@ -132,6 +133,14 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
     }
     *out = monitor;
     return HARPE_OK;
+}
+
+harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
+                               harpe_error *error) {
+    if (!options || !out)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a monitor needs options and a place");
+    harpe_energy_source source = harpe_energy_source_of_gpus(options->gpus);
+    return harpe_monitor_new_on(options, &source, out, error);
 }
 
 void harpe_monitor_free(harpe_monitor *monitor) {

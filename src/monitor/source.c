@@ -4,7 +4,6 @@
 #include "monitor/source.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 
 static int gpus_count(void *user) { return harpe_gpus_count(user); }
 
@@ -40,12 +39,4 @@ harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
         .energy_mj = gpus_energy_mj,
         .power_mw = gpus_power_mw,
     };
-}
-
-harpe_status harpe_monitor_new(const harpe_monitor_options *options, harpe_monitor **out,
-                               harpe_error *error) {
-    if (!options || !out)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "a monitor needs options and a place");
-    harpe_energy_source source = harpe_energy_source_of_gpus(options->gpus);
-    return harpe_monitor_new_on(options, &source, out, error);
 }

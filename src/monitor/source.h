@@ -22,9 +22,4 @@ typedef struct harpe_energy_source {
 /* Returns the source of real GPUs. `gpus` NULL: no GPUs and CLOCK_MONOTONIC. */
 harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus);
 
-/* Works like harpe_monitor_new with any source. Ignores `options->gpus`. */
-harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
-                                  const harpe_energy_source *source, harpe_monitor **out,
-                                  harpe_error *error);
-
 #endif

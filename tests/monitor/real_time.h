@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "monitor/source.h"
 
 static inline int64_t real_clock(void *user) {
     (void)user;

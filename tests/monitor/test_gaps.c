@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "monitor/monitor.h"
 #include "monitor/sampler.h"
-#include "monitor/windows.h"
 #include "real_time.h"
 #include "scripted_source.h"
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "fake_rapl.h"
 #include "monitor/log.h"
+#include "monitor/monitor.h"
 #include "monitor/windows.h"
 #include "scripted_source.h"
 

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 
 #include "fake_rapl.h"
+#include "monitor/monitor.h"
 #include "monitor/rapl.h"
-#include "monitor/windows.h"
 #include "scripted_source.h"
 
 static harpe_rapl *open_rapl(const char *root) {

@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "monitor/monitor.h"
 #include "monitor/power_curve.h"
 #include "monitor/sampler.h"
-#include "monitor/windows.h"
 #include "real_time.h"
 #include "scripted_source.h"
 

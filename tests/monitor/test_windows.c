@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "monitor/monitor.h"
 #include "monitor/monitor_state.h"
 #include "monitor/windows.h"
 #include "scripted_source.h"

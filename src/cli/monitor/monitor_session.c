@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "cli/command.h"
-#include "monitor/windows.h"
+#include "monitor/monitor.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "cli/command.h"
+#include "monitor/monitor.h"
 #include "monitor/windows.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */
