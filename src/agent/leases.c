@@ -23,7 +23,6 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "client/controller.h"
-#include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
 #include "gpu/saved_settings_files.h"
 #include "powerlimit/guard.h"

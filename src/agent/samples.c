@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "gpu/gpus.h"
 
 #define NS_PER_MS INT64_C(1000000)
 

@@ -14,7 +14,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "gpu/gpus.h"
+#include "gpu/backend.h"
 #include "http/loop.h"
 
 typedef struct harpe_agent_samples harpe_agent_samples;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "gpu/gpus.h"
+#include "gpu/settings.h"
 
 #define RECOVER_NS INT64_C(1000000000)
 

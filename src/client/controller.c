@@ -20,6 +20,7 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "gpu/gpus.h"
+#include "gpu/gpus_internal.h"
 
 #define DWELL_S 0.01
 #define POLL_S 20e-6

@@ -14,7 +14,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "gpu/gpus.h"
+#include "gpu/gpus_internal.h"
 
 /* ---- Listing --------------------------------------------------------------------------------- */
 

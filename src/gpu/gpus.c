@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/trust.h"
+#include "gpu/gpus_internal.h"
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a harpe_gpus, which gpus.c (reading) and settings.c (writing) share. Also declares
- * functions that `harpe gpus` needs beyond the public header. */
+/* Functions of a harpe_gpus that Harpe itself needs beyond the public header. */
 #ifndef HARPE_GPU_GPUS_H
 #define HARPE_GPU_GPUS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,75 +11,11 @@
 
 #include "gpu/backend.h"
 
-/* The state of a clock lock as Harpe last set it, because the driver does not report it. */
-typedef enum harpe_lock_state {
-    HARPE_LOCK_UNKNOWN = 0, /* never set, or the last call failed */
-    HARPE_LOCK_RESET,
-    HARPE_LOCK_SET,
-} harpe_lock_state;
-
-typedef struct harpe_clock_lock {
-    harpe_lock_state state;
-    uint32_t minimum_mhz, maximum_mhz; /* when set */
-    bool must_reset;                   /* a lock set by Harpe may hold; restore resets it */
-} harpe_clock_lock;
-
-/* One GPU. `mutex` guards all members below it. These members belong to settings.c. */
-typedef struct harpe_gpu {
-    harpe_gpu_info info;
-    void *handle;
-    bool is_mig_enabled;
-    bool is_module;
-
-    pthread_mutex_t mutex;
-    bool power_limit_changed; /* true: the next member is the limit before the change */
-    uint32_t found_power_limit_mw;
-    bool persistence_changed;
-    bool found_persistence;
-    uint32_t asked_power_limit_mw; /* the limit last requested, and the limit that the driver then
-                                    * set; 0: none */
-    uint32_t made_power_limit_mw;
-    harpe_clock_lock graphics, memory;
-    harpe_gpu_writes writes;
-} harpe_gpu;
-
-struct harpe_gpus {
-    const harpe_backend *backend;
-    void *state;
-    harpe_log log;
-    char *library_path; /* NULL: not known */
-    int driver_count;
-    int count;
-    harpe_gpu *gpus;
-};
-
-/* Finds the GPU of an index, or fails with HARPE_INVALID_ARGUMENT. */
-harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, harpe_error *error);
-
-/* Fails with "GPU 3 (NVIDIA A40): <what>: NVML_ERROR_GPU_IS_LOST (15): <advice>" and the status of
- * the code. */
-harpe_status harpe_gpus_fail(const harpe_gpus *gpus, const harpe_gpu *gpu, int code,
-                             const char *what, harpe_error *error);
-
-/* Fails with "<what>: NVML_ERROR_GPU_IS_LOST (15): <advice>" and the status of the code. */
-harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,
-                                harpe_error *error);
-
-/* Lists the GPUs that this process sees, in its order, and sets driver_count. The caller frees the
- * list. (find.c) */
-harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
-                                     harpe_backend_device **out, size_t *out_count,
-                                     harpe_error *error);
-
 /* Returns the highest memory clock, and the graphics clocks that it allows: at least one, highest
  * first. The caller frees the list with free(). */
 harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *memory_mhz,
                                           uint32_t **graphics_mhz, size_t *count,
                                           harpe_error *error);
-
-/* Forgets which clock locks this handle has set or reset, so that the next call of each kind
- * reaches the driver. Use it where other programs change the same locks. */
-void harpe_gpu_forget_clock_locks(harpe_gpus *gpus, int gpu);
 
 /* Returns true if changing settings needs the user root; otherwise CAP_SYS_ADMIN suffices. */
 bool harpe_gpus_need_root(const harpe_gpus *gpus);

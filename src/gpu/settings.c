@@ -3,11 +3,13 @@
  * nothing, because a call takes 10 to 20 ms, and frequent calls can stall collectives. Counts the
  * calls, and remembers the original settings so that they can be restored. gpus.c reads
  * settings. */
+#include "gpu/settings.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/error.h"
-#include "gpu/gpus.h"
+#include "gpu/gpus_internal.h"
 
 /* Calls that change one GPU exclude each other; different GPUs can be changed at the same time. */
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/helper_process.h"
-#include "gpu/gpus.h"
+#include "gpu/gpus_internal.h"
 #include "lease/lease.h"
 #include "lease/lease_power.h"
 #include "powerlimit/claims.h"

@@ -15,7 +15,6 @@
 
 #include <harpe/gpu.h>
 
-#include "gpu/gpus.h"
 #include "gpu/scripted_amdsmi.h"
 
 #define SCRIPTED HARPE_BINARY_DIR "/tests/scripted_amdsmi.so"

@@ -10,7 +10,6 @@
 #include <jansson.h>
 
 #include "base/error.h"
-#include "gpu/gpus.h"
 
 enum { ANSWER_MS = 2000 };
 
