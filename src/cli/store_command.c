@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
+#include "pfo/settings_sources.h"
 #include "server/store/address.h"
 #include "server/store/store_tool.h"
 

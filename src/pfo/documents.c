@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decodes a text into one model. This file reads the document and checks that it is an object, and
  * the model reads the fields. If the text is not JSON, the error has the form that FastAPI uses. */
+#include "pfo/documents.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "pfo/fields.h"
 #include "pfo/models.h"
+#include "pfo/utf8.h"
 
 enum { SHOWN_DOCUMENT_BYTES = 4096, SUMMARY_SIZE = 256 };
 

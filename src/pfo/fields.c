@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "pfo/json_look.h"
 
 enum { MESSAGE_SIZE = 128 };
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "pfo/models.h"
 #include "pfo/writing.h"

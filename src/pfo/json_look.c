@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads values from a JSON tree (json_tree.c): texts, integers, members by name. */
+#include "pfo/json_look.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

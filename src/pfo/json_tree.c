@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/number.h"
+#include "pfo/utf8.h"
 
 typedef struct reader {
     const char *text, *at, *end;

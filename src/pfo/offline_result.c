@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "pfo/fields.h"
+#include "pfo/json_look.h"
 #include "pfo/model_reads.h"
 #include "pfo/models.h"
 #include "pfo/writing.h"

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "pfo/documents.h"
 #include "pfo/fields.h"
+#include "pfo/json_look.h"
 #include "pfo/model_reads.h"
 #include "pfo/models.h"
 #include "pfo/writing.h"

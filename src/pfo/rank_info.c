@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "pfo/model_reads.h"
 #include "pfo/models.h"

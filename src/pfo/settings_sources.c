@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads settings from the environment and from a file of NAME=value lines. settings.c checks names
  * and values. */
+#include "pfo/settings_sources.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

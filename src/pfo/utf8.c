@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks whether a text is UTF-8. Every text from outside passes this check before it is read. */
-#include <string.h>
+#include "pfo/utf8.h"
 
-#include "pfo/json_tree.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 /* Returns the number of bytes of the first character of `text`, 1 to 4. Returns 0 if the character
  * is invalid. Overlong forms, surrogates, and code points above U+10FFFF are invalid too. */

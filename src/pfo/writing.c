@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "pfo/json_tree.h"
+#include "pfo/utf8.h"
 
 void harpe_write_raw(harpe_text *text, const char *literal) {
     harpe_text_append(text, literal, strlen(literal));

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/log.h"
+#include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "server/engine/job.h"
 #include "server/engine/job_ranks.h"
