@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "plan/profile_rows.h"
+#include "plan/profile_csv.h"
 
 #define STAGES_MAX 4096
 

@@ -3,6 +3,8 @@
  * energies, converted to effective energy and sampled as a convex curve. It reduces noise but adds
  * model error. If no curve can be fitted, the hull is used. The numbers of real plans never come
  * from this model. */
+#include "plan/cost_model_exponential.h"
+
 #include <cminpack.h>
 #include <math.h>
 #include <stdbool.h>

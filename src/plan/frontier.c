@@ -17,14 +17,6 @@ harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progre
     return status;
 }
 
-/* Returns the tolerance for comparing a time with an iteration time. A time of the frontier is a
- * whole number of picoseconds. The time of a plan is a sum of doubles, and may have been printed
- * and read again. The tolerance is 1 ns, but at most 1e-3 and at least 1e-12 of the iteration
- * time. */
-double harpe_time_slack_s(double iteration_s) {
-    return fmax(fmin(1e-9, 1e-3 * iteration_s), 1e-12 * iteration_s);
-}
-
 void harpe_frontier_free(harpe_frontier *frontier) {
     if (!frontier) return;
     free(frontier->vertices);

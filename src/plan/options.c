@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes options from measured points: subtracts from each point the energy of waiting for the same
  * time (effective energy), and keeps the points that no other point beats. */
+#include "plan/options.h"
+
 #include <math.h>
 #include <stdlib.h>
 

@@ -10,6 +10,8 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/cost_model.h"
+#include "plan/cost_model_exponential.h"
+#include "plan/options.h"
 #include "plan/profile_rows.h"
 
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)

@@ -2,6 +2,8 @@
 /* The instruction profile: sorts the collected rows, aggregates repeats and ranks, and returns the
  * points of a (stage, instruction). profile_csv.c reads files, and options.c decides which
  * frequencies are worth using. */
+#include "plan/profile.h"
+
 #include <harpe/profile.h>
 
 #include <stdbool.h>

@@ -10,7 +10,6 @@
 #include <harpe/profile.h>
 
 #include "base/arena.h"
-#include "base/text.h"
 
 #define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */
 #define HARPE_PROFILE_NAME_MAX 4096    /* different instruction names in one profile */
@@ -62,15 +61,6 @@ typedef struct harpe_profile_rows {
 harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measurement *row,
                                     size_t name_length, uint32_t source, harpe_error *error);
 
-/* Sorts, checks and aggregates the rows. There must be at least one row. Errors begin with
- * "<file_name>:<source>:1", or with "row <source>" if file_name is NULL. Changes the order of the
- * rows. O(n log n), or O(n) if they are already in order. */
-harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *file_name,
-                                       harpe_profile **out, harpe_error *error);
-
 void harpe_profile_rows_clear(harpe_profile_rows *rows);
-
-/* Appends the CSV that harpe_profile_write_csv writes. */
-void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text);
 
 #endif

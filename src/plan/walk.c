@@ -3,6 +3,7 @@
  * so that all later steps use whole iterations. */
 #include "plan/walk.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,14 @@
 
 /* Segments between two reports of progress. */
 #define REPORT_INTERVAL 64
+
+/* Returns the tolerance for comparing a time with an iteration time. A time of the frontier is a
+ * whole number of picoseconds. The time of a plan is a sum of doubles, and may have been printed
+ * and read again. The tolerance is 1 ns, but at most 1e-3 and at least 1e-12 of the iteration
+ * time. */
+double harpe_time_slack_s(double iteration_s) {
+    return fmax(fmin(1e-9, 1e-3 * iteration_s), 1e-12 * iteration_s);
+}
 
 /* Computes the shortest iteration time: each instruction takes its shortest time, and the longest
  * path of the network is the iteration. */

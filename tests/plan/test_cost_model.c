@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "plan/cost_model.h"
+#include "plan/cost_model_exponential.h"
+#include "plan/options.h"
 
 #define POINTS_MAX 60
 

@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "instances.h"
-#include "plan/profile_rows.h"
+#include "plan/profile_csv.h"
 
 #ifdef HARPE_HAVE_CLP
 #include "relaxation_lp.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "plan/profile_rows.h"
+#include "plan/profile_csv.h"
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/perseus.h"
 
