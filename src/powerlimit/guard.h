@@ -70,7 +70,4 @@ harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, in
  * restores the GPUs now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
 
-/* Runs the guard process and returns its exit code. */
-int harpe_power_limit_guard_main(int argc, char **argv);
-
 #endif

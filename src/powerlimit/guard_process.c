@@ -3,6 +3,8 @@
  * restores the GPUs if the trainer has not restored them. It runs as the program harpe in a process
  * without other work. While the trainer runs, the guard changes nothing, except settings that a
  * dead job has left changed. */
+#include "powerlimit/guard_process.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/power_limit/power_limit_commands.h"
 #include "powerlimit/guard.h"
+#include "powerlimit/guard_process.h"
 
 static const harpe_command subcommands[] = {
     {"replay", "Run the optimizer against a recorded log", harpe_power_limit_replay_command},
