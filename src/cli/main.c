@@ -21,6 +21,7 @@
 #include "client/controller.h"
 #include "client/controller_process.h"
 #include "server/scheduler/library.h"
+#include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"
 
 static const harpe_command commands[] = {

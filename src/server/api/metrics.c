@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /metrics: the server's counts in Prometheus' text format. To add a metric, add a row here.
  * Metrics of single jobs are in metrics_jobs.c. */
+#include "server/api/metrics.h"
+
 #include <stdio.h>
 
 #include "base/metrics_text.h"
-#include "server/api/latencies.h"
+#include "server/api/metrics_jobs.h"
 
 typedef struct metric {
     const char *name, *type, *help;

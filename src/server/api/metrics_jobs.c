@@ -2,12 +2,13 @@
 /* /metrics of single jobs: energy, savings, power, plan and phase. To add a metric, add a row here.
  * Only the newest jobs have metrics, so that a scrape of a server with thousands of jobs stays
  * fast. One metric counts the jobs that are left out. */
+#include "server/api/metrics_jobs.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/metrics_text.h"
-#include "server/api/route_table.h"
 #include "server/engine/job_state.h"
 
 enum { JOBS_MAX = 1000 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes /openapi.json from the table of routes. Only the schemas of the models are written here. */
+#include "server/api/openapi.h"
+
 #include <harpe/version.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/api/route_table.h"
-#include "server/api/routes.h"
 
 /* Schemas of bodies and answers, with the names that the table uses. */
 static const char SCHEMAS[] =

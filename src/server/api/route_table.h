@@ -7,10 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/text.h"
-#include "http/http.h"
-#include "server/engine/jobs.h"
-#include "server/store/store.h"
+#include "server/engine/call.h"
 
 typedef enum harpe_page {
     HARPE_PAGE_NONE, /* the route is a call */
@@ -36,13 +33,5 @@ typedef struct harpe_route {
 /* The most rows of the table, including the last row, which has a NULL method. */
 enum { HARPE_ROUTES_MAX = 20 };
 extern const harpe_route harpe_route_table[];
-
-struct harpe_latencies;
-/* Returns the metrics in Prometheus' text format; free them with free(). `jobs` is NULL while
- * another server leads, because that server counts the jobs. `http` may be NULL. */
-char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
-                           const struct harpe_latencies *latencies);
-/* Appends the metrics of single jobs. `jobs` may be NULL, as for harpe_metrics_format. */
-void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs);
 
 #endif

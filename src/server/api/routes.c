@@ -18,6 +18,8 @@
 #include "server/api/events.h"
 #include "server/api/latencies.h"
 #include "server/api/long_answers.h"
+#include "server/api/metrics.h"
+#include "server/api/openapi.h"
 #include "server/api/origin.h"
 #include "server/api/pages.h"
 #include "server/api/published_client.h"

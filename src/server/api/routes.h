@@ -29,7 +29,5 @@ void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http);
 /* Call it before `peers` is freed while connections are still open. From then on the engine is not
  * told whether answers arrived. */
 void harpe_routes_leave_peers(harpe_routes *routes);
-/* Returns the OpenAPI 3 document. Free it with free(). */
-char *harpe_routes_openapi(void);
 
 #endif

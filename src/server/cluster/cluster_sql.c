@@ -14,6 +14,8 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/store/postgres_result.h"
+#include "server/store/postgres_wait.h"
 
 /* The columns of a message in the table mail. */
 enum {

@@ -26,6 +26,8 @@
 #include "base/thread.h"
 #include "server/cluster/heartbeats.h"
 #include "server/cluster/message_list.h"
+#include "server/store/postgres_result.h"
+#include "server/store/postgres_wait.h"
 
 static const int64_t pause_ns = 500000000; /* between attempts to connect */
 static const int64_t clean_every_ns = INT64_C(60000000000);

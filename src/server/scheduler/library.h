@@ -33,9 +33,6 @@ harpe_status harpe_library_look(const char *command, const char *path, const cha
                                 int timeout_s, harpe_children *children,
                                 harpe_scheduler_class *class, char **name, harpe_error *error);
 
-/* Runs as the process `harpe --scheduler-library FILE`. */
-int harpe_library_main(int argc, char **argv);
-
 /* Writes the bytes of a scheduler's state as hexadecimal digits, so that JSON can contain them.
  * Returns NULL if memory runs out. */
 char *harpe_library_to_hex(const char *bytes, size_t length);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process that loads a shared object for one job and calls its functions. */
+#include "server/scheduler/library_host.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

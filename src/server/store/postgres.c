@@ -20,6 +20,9 @@
 #include "base/error.h"
 #include "server/store/address.h"
 #include "server/store/backend.h"
+#include "server/store/postgres_read.h"
+#include "server/store/postgres_result.h"
+#include "server/store/postgres_wait.h"
 #include "server/store/schema.h"
 
 enum { LONGEST_TEXT = 1000000000 }; /* a bytea, with its header, is below 1 GiB */

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads records back from PostgreSQL. A job's statements are sent as one pipeline. Each row is
  * passed on when it arrives, so that the memory does not grow with the size of the store. */
+#include "server/store/postgres_read.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "server/store/postgres_connection.h"
+#include "server/store/postgres_result.h"
+#include "server/store/postgres_wait.h"
 #include "server/store/schema.h"
 
 typedef struct record_reader {

@@ -3,6 +3,8 @@
  * processes may be stopped, or a proxy may keep the connection open after the database has ended.
  * Therefore every wait has a limit. The limit is for the time in which no byte is sent or received,
  * so a large answer can take longer in total. */
+#include "server/store/postgres_wait.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/store/postgres_connection.h"
+#include "server/store/postgres_result.h"
 
 /* ---- The limit ------------------------------------------------------------------------------- */
 

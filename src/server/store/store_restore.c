@@ -2,6 +2,8 @@
 /* Replaces a store by a backup, and lets a server continue with a store whose newest commits are
  * lost. The record of commits is replaced last. A server that starts meanwhile finds either the old
  * store or the new store, or refuses to start. */
+#include "server/store/store_restore.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of `harpe store` for SQLite stores: they back up a store, check it, and replace it
- * by a backup. If a server has the store open, it gives them a copy for a backup or a check. They
- * block and need no loop. Paths are file names without "sqlite:". */
+/* Two functions of `harpe store` for SQLite stores: they back up a store and check it. If a server
+ * has the store open, it gives them a copy. They block and need no loop. Paths are file names
+ * without "sqlite:". */
 #ifndef HARPE_SERVER_STORE_STORE_TOOL_H
 #define HARPE_SERVER_STORE_STORE_TOOL_H
 
@@ -22,18 +22,5 @@ harpe_status harpe_store_examine(const char *path, harpe_store_report *report, h
  * false. */
 harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
                                 harpe_store_report *report, harpe_error *error);
-
-/* Replaces the store `path` by a copy of `backup`. Sets `*replaced` to the new name of the old
- * store, or to NULL if there was none. Free it with free(). Fails while a server has `path` open,
- * and if the backup has problems. */
-harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
-                                 harpe_store_report *report, harpe_error *error);
-
-/* Accepts that the newest commits of a store are missing, so that the next server starts with it.
- * First keeps the store's log or record under another name, and sets `*kept` to that name, or to
- * NULL if there is no such file. The caller frees it with free(). `*commits` becomes the number of
- * commits in the store, and `*missing` the number of missing commits (-1: not known). */
-harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
-                                harpe_error *error);
 
 #endif

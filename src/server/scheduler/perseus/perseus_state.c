@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/sweep_state.h"
 
 /* States of version 3 are also accepted. They have no measured baseline, so no savings are reported
  * for them. */

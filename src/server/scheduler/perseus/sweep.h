@@ -5,7 +5,6 @@
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include <harpe/profile.h>
@@ -77,10 +76,5 @@ bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
                        harpe_profile_point *out);
 /* Writes all points, corrected by their entries' ratios. */
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out, harpe_error *error);
-
-/* These functions save and load a sweep for a restart of the server. `save` returns NULL if memory
- * runs out. `load` refuses data that does not fit the pipeline, and leaves the sweep as it was. */
-json_t *harpe_sweep_save(const harpe_sweep *sweep);
-harpe_status harpe_sweep_load(harpe_sweep *sweep, const json_t *saved, harpe_error *error);
 
 #endif

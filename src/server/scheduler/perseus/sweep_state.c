@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads a sweep as JSON. A server that was restarted during the sweep then continues
  * with the next frequency. The data is checked even though an earlier server wrote it. */
+#include "server/scheduler/perseus/sweep_state.h"
+
 #include <math.h>
 #include <stdlib.h>
 

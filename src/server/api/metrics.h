@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of the server in Prometheus' text format. */
+#ifndef HARPE_SERVER_API_METRICS_H
+#define HARPE_SERVER_API_METRICS_H
+
+#include "http/http.h"
+#include "server/api/latencies.h"
+#include "server/engine/jobs.h"
+#include "server/store/store.h"
+
+/* Returns the metrics in Prometheus' text format; free them with free(). `jobs` is NULL while
+ * another server leads, because that server counts the jobs. `http` may be NULL. */
+char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
+                           const harpe_latencies *latencies);
+
+#endif

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the OpenAPI document from the table of routes. */
+#ifndef HARPE_SERVER_API_OPENAPI_H
+#define HARPE_SERVER_API_OPENAPI_H
+
+/* Returns the OpenAPI 3 document. Free it with free(). */
+char *harpe_routes_openapi(void);
+
+#endif
