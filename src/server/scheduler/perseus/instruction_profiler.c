@@ -4,6 +4,9 @@
  * job ends. */
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_args.h"
+#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_state.h"
 
 static const char NAME[] = "InstructionProfiler";
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of the online schedulers. One table describes them, and they are read and checked
  * with this table. All arguments are optional. */
+#include "server/scheduler/perseus/perseus_args.h"
+
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/online_pipeline.h"
 
 typedef enum argument_kind { WHOLE, NUMBER, TEXT, SCHEDULE } argument_kind;
 

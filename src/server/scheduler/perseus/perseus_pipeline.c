@@ -2,6 +2,8 @@
 /* Shows one plan of an online job as a pipeline: start, duration, clock and power of every
  * instruction, and one critical path. Also shows the measurements of each (stage, instruction) from
  * the last round that ran the plan. This file changes no state. */
+#include "server/scheduler/perseus/perseus_pipeline.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/problem.h"
-#include "server/scheduler/perseus/perseus.h"
 
 /* A plan laid out in time. Each array has a number for each instruction. */
 typedef struct layout {

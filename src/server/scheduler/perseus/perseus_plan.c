@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes the results of a finished sweep: the text of the profile, the plans, and the time and
  * energy of an iteration that plans do not include. Old plans are kept until new plans are made. */
+#include "server/scheduler/perseus/perseus_plan.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,8 @@
 #include "base/text.h"
 #include "plan/profile_csv.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_pipeline.h"
+#include "server/scheduler/perseus/perseus_savings.h"
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports the savings of an online scheduler: as members of the frontier, and as figures for
  * /metrics and the lists of jobs. Every figure has an uncertainty. This file changes no state. */
+#include "server/scheduler/perseus/perseus_report.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/perseus.h"
 
 enum { RECENT_ROUNDS = 10 };
 

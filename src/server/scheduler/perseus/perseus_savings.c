@@ -2,6 +2,8 @@
 /* Estimates the time and energy that an iteration with a plan would have needed at the highest
  * clocks: the measured baseline, shifted only by changes that affect both. docs/online.md
  * ("Savings") has the reasons and the formulas. This file changes no plan. */
+#include "server/scheduler/perseus/perseus_savings.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
-#include "server/scheduler/perseus/perseus.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5

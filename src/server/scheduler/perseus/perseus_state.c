@@ -2,13 +2,17 @@
 /* Writes an online scheduler's state as JSON and reads it again after a restart of the server. The
  * state contains the measurements, and the plans are computed again. This file also writes the
  * frontier as JSON. */
+#include "server/scheduler/perseus/perseus_state.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_plan.h"
+#include "server/scheduler/perseus/perseus_report.h"
 #include "server/scheduler/perseus/sweep_state.h"
 
 /* States of version 3 are also accepted. They have no measured baseline, so no savings are reported

@@ -4,6 +4,8 @@
  * that ran are compared with the profile. Then new plans are made. If an instruction has changed
  * too much for a correction, a new sweep measures the profile again. After each correction or
  * sweep, more rounds must differ before the next correction or sweep. */
+#include "server/scheduler/perseus/perseus_watch.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_plan.h"
 
 /* The largest relative change of an entry that is corrected. If an entry has changed more, the
  * shape of its curve has probably changed too. */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of an online scheduler that several of its sources need: a line in the log of the job, a
+ * new sweep, and what the pipeline does not include. */
+#include "server/scheduler/perseus/perseus_job.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
+    char prefix[208];
+    (void)snprintf(prefix, sizeof prefix, "%.200s: ", self->job->job->job_id);
+    va_list arguments;
+    va_start(arguments, format);
+    harpe_log_prefixed_line(&self->job->log, level, prefix, format, arguments);
+    va_end(arguments);
+}
+
+harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
+    return (harpe_online_outside){self->outside_time_s > 0 ? self->outside_time_s : 0,
+                                  self->outside_energy_j > 0 ? self->outside_energy_j : 0};
+}
+
+int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
+    return self->job->job->dp_degree * self->job->job->tp_degree;
+}
+
+harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
+                                     harpe_error *error) {
+    const harpe_scheduler_job *job = self->job;
+    return harpe_sweep_new(self->pipeline, job->ranks, job->job->world_size,
+                           self->args.frequency_stride, self->args.rises_to_stop, out, error);
+}
+
+harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
+    return self->sweep_again ? self->sweep_again : self->sweep;
+}
+
+harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error) {
+    harpe_status status =
+        harpe_online_pipeline_new(self->args.schedule, self->args.schedule_csv,
+                                  self->job->job->pp_degree, microbatches, &self->pipeline, error);
+    if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
+    if (status == HARPE_OK) self->phase = HARPE_PERSEUS_SWEEP;
+    return status;
+}
