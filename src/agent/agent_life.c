@@ -204,10 +204,11 @@ static void received_signal(void *user, int number) {
 static harpe_status check_end(const harpe_agent *agent, harpe_error *error) {
     int left = harpe_agent_leases_count(agent->leases);
     if (left == 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_DRIVER_ERROR,
-                      "%d lease%s could not be ended within %d s; the GPUs may be changed: run "
-                      "'harpe gpus --restore'",
-                      left, left == 1 ? "" : "s", STOP_LIMIT_MS / 1000);
+    return harpe_fail(
+        error, HARPE_DRIVER_ERROR,
+        "%d lease%s could not be ended within %d s; the GPUs may be changed: when the "
+        "jobs have ended, run 'harpe gpus --restore'",
+        left, left == 1 ? "" : "s", STOP_LIMIT_MS / 1000);
 }
 
 /* Restores settings that clients of zeusd's routes have changed, and frees everything. Returns the

@@ -167,6 +167,10 @@ static harpe_agent_lock_rule *rule_for(harpe_agent_policy *policy, const char *g
     return rule;
 }
 
+/* Returns true if a name is a number. GPUs have other numbers after a change of the machine, so
+ * rules do not use them. */
+static bool is_index(const char *name) { return strspn(name, "0123456789") == strlen(name); }
+
 /* Reads "GPU LOWEST HIGHEST". */
 static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy, bool of_memory,
                               harpe_error *error) {
@@ -178,8 +182,7 @@ static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy,
     char *highest = strtok_r(NULL, " \t", &rest);
     uint32_t minimum_mhz;
     uint32_t maximum_mhz;
-    bool is_index = gpu && strspn(gpu, "0123456789") == strlen(gpu);
-    if (!highest || strtok_r(NULL, " \t", &rest) || strlen(gpu) >= 96 || is_index ||
+    if (!highest || strtok_r(NULL, " \t", &rest) || strlen(gpu) >= 96 || is_index(gpu) ||
         !parse_number(lowest, LARGEST_MHZ, &minimum_mhz) ||
         !parse_number(highest, LARGEST_MHZ, &maximum_mhz) || maximum_mhz == 0 ||
         minimum_mhz > maximum_mhz)

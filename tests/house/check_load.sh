@@ -89,7 +89,7 @@ ended() {
 run </dev/null
 expect 'succeeds when all tests pass' test $? -eq 0
 expect 'runs five times' test "$(wc -l <"$folder/calls")" -eq 5
-expect 'runs all tests of the release' test "$(sort -u "$folder/calls")" = '--preset release -j 2 -R .'
+expect 'runs all tests of the release' test "$(sort -u "$folder/calls")" = '--preset release -j 4 -R .'
 expect 'keeps four processes for each core busy' test "$(wc -l <"$folder/busy")" -eq 8
 expect 'says that all passed' grep -q 'all tests passed in all 5 rounds, beside 8 busy processes' "$folder/out"
 expect 'ends the busy processes' none_is_busy

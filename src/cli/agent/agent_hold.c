@@ -141,9 +141,10 @@ static harpe_status check_clock(harpe_gpus *gpus, int gpu, int wanted_mhz, harpe
         if (labs((long)clocks[i] - wanted_mhz) < labs((long)closest - wanted_mhz))
             closest = clocks[i];
     if (closest != (uint32_t)wanted_mhz)
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "--clock: GPU %d offers no %d MHz; the closest is %u MHz (%u to %u)",
-                            gpu, wanted_mhz, closest, clocks[count - 1], clocks[0]);
+        status =
+            harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                       "--clock: GPU %d does not offer %d MHz; the closest is %u MHz (%u to %u)",
+                       gpu, wanted_mhz, closest, clocks[count - 1], clocks[0]);
     free(clocks);
     return status;
 }
