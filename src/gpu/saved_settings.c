@@ -199,21 +199,23 @@ static void report_in_use(const recovery *all, const char *name) {
                     gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, HARPE_SAVED_IN_USE, NULL);
 }
 
-static bool is_of_dead_trainer(const recovery *all, const char *name) {
+/* Returns true if the job of a record is over. */
+static bool is_left_over(const recovery *all, const char *name) {
     harpe_saved_settings_record record;
-    return harpe_saved_settings_read(all->directory, name, &record, NULL) == HARPE_OK &&
-           !harpe_process_is_alive(&record.trainer);
+    if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK) return false;
+    return !harpe_process_is_alive(&record.trainer) ||
+           (all->how.is_over && all->how.is_over(all->how.user, &record.state));
 }
 
-/* Locks a record. If another process has the lock and the trainer is dead, waits a short time: the
- * other process is restoring the GPU or was killed too, and will release the lock soon. Returns -1
- * and sets errno as harpe_saved_settings_lock does. */
+/* Locks a record. If another process has the lock and the record's job is over, waits a short time:
+ * the other process looks at the record, restores the GPU or was killed too, and will release the
+ * lock soon. Returns -1 and sets errno as harpe_saved_settings_lock does. */
 static int lock_record(const recovery *all, const char *name) {
     double give_up_at = harpe_clock_s() + LOCK_TIMEOUT_S;
     for (;;) {
         int lock = harpe_saved_settings_lock(all->directory, name);
         if (lock >= 0 || errno != EWOULDBLOCK || all->how.is_dry) return lock;
-        if (harpe_clock_s() > give_up_at || !is_of_dead_trainer(all, name)) {
+        if (harpe_clock_s() > give_up_at || !is_left_over(all, name)) {
             errno = EWOULDBLOCK;
             return -1;
         }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node agent on emulated GPUs, with real processes and sockets: it lends clocks and power limits
 to processes, and the GPUs are restored whatever ends the holder, the agent, or both."""
+import fcntl
 import json
 import os
 import pathlib
@@ -551,7 +552,6 @@ class Strangers(AgentTest):
     def memory(self, size=None, seals=0x0007):
         """Returns memory with the seals that the library sets: F_SEAL_SEAL, F_SEAL_SHRINK,
         F_SEAL_GROW."""
-        import fcntl
         number = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self.addCleanup(os.close, number)
         os.ftruncate(number, size or self.slot_size())
@@ -604,6 +604,24 @@ class Strangers(AgentTest):
         connection.close()
         self.check_restored(agent)
         self.assertEqual(self.records(), [], answer)
+
+    def test_another_process_looks_at_the_record(self):
+        """Each start of a controller or a guard locks all records for a moment. This process has the
+        lock when the agent wants to restore the GPU."""
+        agent = self.agent()
+        connection = self.ask_for_lease(self.memory())
+        _, received, _, _ = connection.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+        self.addCleanup(os.close, struct.unpack("i", received[0][2])[0])
+        self.wait_for_clock(HIGHEST_MHZ)
+        agent.process.send_signal(signal.SIGSTOP)
+        helper = self.machine.helpers()[0]
+        os.kill(helper, signal.SIGKILL)
+        with open(f"{self.records()[0]}.lock", "r+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the helper process's end
+            agent.process.send_signal(signal.SIGCONT)
+            wait_until(lambda: agent.leases() == [], 1)  # a lease that ends too early
+        self.check_restored(agent)
+        self.assertEqual(self.records(), [])
 
     def test_agent_and_helper_killed_during_a_start(self):
         agent = self.agent()
