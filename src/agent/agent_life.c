@@ -27,6 +27,8 @@
 
 enum {
     STOP_LOOK_MS = 20,
+    LOCK_MS = 5000,
+    LOCK_LOOK_NS = 10000000,
     CLOSE_MS = 1000,       /* how long a stop waits for driver calls of zeusd's routes */
     STOP_LIMIT_MS = 60000, /* how long a stop waits until all GPUs are restored */
     LEASE_DEADLINE_S = 120,
@@ -63,7 +65,23 @@ static harpe_status open_given_directory(harpe_agent *agent, const char *path, h
                       path);
 }
 
-/* Opens the directory of the files of leases, and locks it against a second agent. */
+/* Locks the directory of the files of leases against a second agent. If an agent was killed while
+ * it started a process, that process keeps the lock until it has become another program, so this
+ * function waits a short time. */
+static harpe_status lock_state(const harpe_agent *agent, harpe_error *error) {
+    int64_t give_up_at_ns = harpe_clock_ns() + LOCK_MS * INT64_C(1000000);
+    while (flock(agent->directory, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return harpe_fail_errno(error, errno, "locking the state directory");
+        if (harpe_clock_ns() > give_up_at_ns)
+            return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                              "another agent runs on this machine with the same state directory");
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
+    }
+    return HARPE_OK;
+}
+
+/* Opens the directory of the files of leases, and locks it. */
 static harpe_status open_state(harpe_agent *agent, harpe_error *error) {
     const char *path = agent->options.state_dir;
     harpe_status status = HARPE_OK;
@@ -73,10 +91,7 @@ static harpe_status open_state(harpe_agent *agent, harpe_error *error) {
         status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(agent->gpus), true,
                                                      &agent->directory, error);
     }
-    if (status != HARPE_OK) return status;
-    if (flock(agent->directory, LOCK_EX | LOCK_NB) == 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                      "another agent runs on this machine with the same state directory");
+    return status == HARPE_OK ? lock_state(agent, error) : status;
 }
 
 static void report_record(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,

@@ -171,9 +171,12 @@ static void start_helper(void *user) {
 
 /* ---- Restoring (on a worker) ----------------------------------------------------------------- */
 
+/* Returns true if a record is of the lease that ends. A job that does not use the agent may have a
+ * record of the same GPU. */
 static bool is_over(void *user, const harpe_saved_settings *state) {
     const harpe_lease_entry *entry = user;
-    return state->kind == kind_of(entry->control) && strcmp(state->uuid, entry->record.uuid) == 0;
+    return state->kind == kind_of(entry->control) && strcmp(state->uuid, entry->record.uuid) == 0 &&
+           state->trainer == entry->record.holder.process;
 }
 
 static void note_outcome(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,

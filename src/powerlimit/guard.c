@@ -242,18 +242,33 @@ static void settle_without_guard(harpe_guard *guard, bool restored) {
         harpe_saved_settings_forget(guard->gpus, (int)i, HARPE_SAVED_POWER);
 }
 
-/* Returns true if a frequency controller had changed a limit before the guard started. Then only
- * the guard knows which limit to restore. */
-static bool has_controlled_gpu(const harpe_guard *guard) {
+/* Returns true if a GPU has its saved settings. The trainer's handle restores only what it has
+ * changed itself, but an earlier process for this trainer (of a lease, for example) may have set
+ * the limit that the handle has found. If a frequency controller had changed the limit before the
+ * guard started, only the guard knows which limit to restore. */
+static bool is_back(const harpe_guard *guard, size_t i) {
+    const harpe_guarded_gpu *saved = &guard->saved[i];
+    uint32_t limit_mw = 0;
+    bool is_persistent = false;
+    if (saved->controlled_mw > 0 ||
+        harpe_gpu_power_limit(guard->gpus, (int)i, &limit_mw, NULL) != HARPE_OK ||
+        limit_mw != saved->limit_mw)
+        return false;
+    if (saved->persistence < 0) return true;
+    return harpe_gpu_persistence_mode(guard->gpus, (int)i, &is_persistent, NULL) == HARPE_OK &&
+           is_persistent == (saved->persistence == 1);
+}
+
+static bool are_all_back(const harpe_guard *guard) {
     for (size_t i = 0; i < guard->count; i++)
-        if (guard->saved[i].controlled_mw > 0) return true;
-    return false;
+        if (!is_back(guard, i)) return false;
+    return true;
 }
 
 void harpe_guard_stop(harpe_guard *guard, bool restored) {
     char byte = HARPE_GUARD_RESTORED;
     if (!guard) return;
-    restored = restored && !has_controlled_gpu(guard);
+    restored = restored && are_all_back(guard);
     if (guard->owner == getpid()) { /* not in a forked child, which has no watcher thread */
         stop_watcher(guard);
         bool is_told = restored && harpe_helper_process_send(guard->socket, &byte, 1);

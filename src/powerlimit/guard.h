@@ -65,9 +65,8 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
 harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
                               const harpe_lease_terms *terms, int *socket, int32_t *started,
                               harpe_error *error);
-/* Stops the guard. `restored` is true if all GPUs have the limits that they had when the guard
- * started. If it is false, or if a frequency controller had changed a limit before that, the guard
- * restores the GPUs now. */
+/* Stops the guard. `restored` is true if the trainer has restored all GPUs. If it is false, or if a
+ * GPU does not have its saved settings, the guard restores the GPUs now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
 
 #endif

@@ -246,6 +246,25 @@ class Ends(AgentTest):
         os.killpg(job.pid, signal.SIGKILL)
         self.check_restored(again)
 
+    def test_a_lease_that_cannot_start_leaves_the_gpu_of_another_job_alone(self):
+        """A job without the agent has set a limit. It is stopped, and its guard is killed."""
+        agent = self.agent()
+        job = self.hold("--power-limit", 250, gpu_environment={"HARPE_AGENT_SOCKET": ""})
+        self.wait_for_limit(250)
+        os.kill(job.pid, signal.SIGSTOP)
+        guard, = self.machine.processes("--guard-process")
+        os.kill(guard, signal.SIGKILL)
+        self.wait(lambda: not self.machine.helpers(), "the guard has ended")
+        done = self.machine.run("agent", "hold", "--power-limit", 200, "--", "true")
+        self.assertIn("GPU 0 has another power limit optimizer", done.stderr)
+        self.wait(lambda: agent.leases() == [], "no lease is left")
+        self.assertEqual(self.machine.limits()[0], 250)
+        os.kill(job.pid, signal.SIGCONT)
+        self.wait(self.machine.helpers, "the job has another guard")
+        os.killpg(job.pid, signal.SIGTERM)
+        job.wait()
+        self.check_restored()
+
     def test_an_agent_that_stops_while_nobody_reads(self):
         agent = self.agent()
         job = self.hold("--clock", 900)
@@ -353,6 +372,17 @@ class Rules(AgentTest):
             done = self.machine.run("agent", *(("--state-dir", self.machine.state) if not arguments else arguments))
             self.assertEqual(done.returncode, 1)
             self.assertIn(word, done.stderr)
+
+    def test_a_killed_agent_s_lock_that_lasts_a_moment(self):
+        self.machine.state.mkdir()
+        state = os.open(self.machine.state, os.O_RDONLY)
+        fcntl.flock(state, fcntl.LOCK_EX)
+        agent = self.agent(ready=False)
+        descriptors = pathlib.Path(f"/proc/{agent.process.pid}/fd")
+        self.wait(lambda: str(self.machine.state) in {os.path.realpath(file) for file in descriptors.iterdir()},
+                  "the agent opens its state directory")
+        os.close(state)
+        self.wait(lambda: agent.status() is not None, "the agent runs")
 
     def test_a_file_or_stale_socket_at_the_socket_s_place(self):
         self.machine.socket.write_text("precious")

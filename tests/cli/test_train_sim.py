@@ -228,12 +228,14 @@ class Online(Simulation):
                  for name in ("time_s", "energy_j")}
         for one in planned:
             for i, (name, key) in enumerate((("time_s", "time"), ("energy_j", "energy"))):
-                real = statistics.median(step[name] for step in steps[one["round"]])
+                values = [step[name] for step in steps[one["round"]]]
+                real = statistics.median(values)
                 says = one["baseline"][i] - one[key]
-                # 1 % of the emulator's own values, which come from few steps.
+                # 1 % of the emulator's own values, which come from few steps. The server has measured some
+                # of these steps; on a busy machine they differ.
                 self.assertAlmostEqual(says, highest[name] - real,
-                                       delta=one["uncertainty"][i] + 0.01 * highest[name] + added[name],
-                                       msg=(one, added))
+                                       delta=one["uncertainty"][i] + 0.01 * highest[name] + added[name] +
+                                       max(values) - min(values), msg=(one, added, values))
         # A busy machine disturbs the steps. The uncertainty of two values can be nine times their
         # standard deviation.
         energies_j = [step["energy_j"] for one in planned for step in steps[one["round"]]]

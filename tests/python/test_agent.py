@@ -82,6 +82,7 @@ class Agent(training.TrainingTest):
         one.close()
 
     def test_an_agent_that_refuses_is_told_once_and_training_goes_on(self):
+        (pathlib.Path(self.folder) / "dev").mkdir()  # without device nodes
         self.start_agent(f"device_directory = {self.folder}/dev\n")
         one = self.optimizer(self.serve())
         word = "node agent" if os.getuid() else None
