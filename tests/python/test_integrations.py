@@ -2,6 +2,8 @@
 """The adapters for pipeline-parallel frameworks: their marks, the removal of their marks, and
 that a step of each framework fits the plan of a real server. They run on stand-ins; see
 frameworks.py."""
+import copy
+import pickle
 import sys
 import types
 import unittest
@@ -143,6 +145,47 @@ class Megatron(unittest.TestCase):
         with megatron.install(self.timers, again):
             self.step()
         self.assertEqual((recorder.take(), again.take()), ([], TRAINED))
+
+    def test_a_saved_configuration_names_the_frameworks_own_class(self):
+        with megatron.install(self.timers, Recorder()):
+            kind = type(self.timers)
+            self.assertEqual((kind.__module__, kind.__name__, kind.__qualname__, kind.__doc__),
+                             ("frameworks", "MegatronTimers", "MegatronTimers",
+                              frameworks.MegatronTimers.__doc__))
+            self.assertNotIn("__qualname__", dir(self.timers))
+
+    def test_pickled_timers_contain_nothing_of_harpe(self):
+        self.timers = frameworks.MegatronTimers(2)
+        with megatron.install(self.timers, Recorder()):
+            self.timers("optimizer").start()
+            self.timers("optimizer").stop()
+            for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+                for what in (self.timers, types.SimpleNamespace(timers=self.timers),
+                             self.timers("forward-compute", log_level=2)):
+                    saved = pickle.dumps(what, protocol)
+                    self.assertNotIn(b"harpe", saved)
+                timers = pickle.loads(pickle.dumps(self.timers, protocol))
+                self.assertIs(type(timers), frameworks.MegatronTimers)
+                self.assertEqual(timers.calls, ["start optimizer", "stop optimizer"])
+            saved = pickle.dumps(self.timers)
+        result = world.python(
+            "import pickle, sys\n"
+            f"timers = pickle.loads({saved!r})\n"
+            "timers('optimizer').start()\n"
+            "assert not any(name.startswith('harpe') for name in sys.modules)\n",
+            PYTHONPATH=str(world.SOURCE / "tests" / "python"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_copy_of_the_configuration_marks_too(self):
+        recorder = Recorder()
+        original = self.config
+        with megatron.install(self.timers, recorder):
+            for copied in (copy.copy(self.timers), copy.deepcopy(original).timers):
+                self.config = types.SimpleNamespace(timers=copied)
+                self.step()
+                self.assertEqual(recorder.take(), TRAINED)
+        self.step()
+        self.assertEqual(recorder.take(), [])
 
     def test_without_timers_it_says_what_it_wants(self):
         for wrong in (None, types.SimpleNamespace(timers=None), len):

@@ -12,6 +12,7 @@ not see it, and the clock stays as the last instruction left it.
 """
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -66,6 +67,11 @@ class _MarkedTimer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._timer, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What is saved is the timer itself. Newer protocols refuse to save one object as
+        another."""
+        return self._timer.__reduce_ex__(0)
+
 
 def _marks(one: Installed) -> Dict[str, Tuple[Mark, Mark]]:
     marks: Dict[str, Tuple[Mark, Mark]] = {_STEP: (one.begin_step, one.end_step)}
@@ -76,13 +82,30 @@ def _marks(one: Installed) -> Dict[str, Tuple[Mark, Mark]]:
 
 def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
     """Megatron holds its timers in several places, and removes and restores them in some of these
-    places. The object therefore stays the same, and only its __call__ changes."""
+    places. The object therefore stays the same, and only its __call__ changes. A saved
+    configuration names the original class and can be loaded without Harpe. A copy within the
+    process marks too."""
     class Marked(kind):  # type: ignore[misc]
         def __call__(self, name: str, *arguments: Any, **named: Any) -> Any:
             timer = super().__call__(name, *arguments, **named)
             return _MarkedTimer(timer, *marks[name]) if name in marks else timer
 
-    Marked.__name__, Marked.__qualname__ = kind.__name__, kind.__qualname__
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            function, arguments, *rest = super().__reduce_ex__(0)
+            return (function, tuple(kind if one is Marked else one for one in arguments), *rest)
+
+        def __copy__(self) -> Any:
+            copied = kind.__new__(type(self))
+            vars(copied).update(vars(self))
+            return copied
+
+        def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+            copied = memo[id(self)] = kind.__new__(type(self))
+            vars(copied).update(copy.deepcopy(vars(self), memo))
+            return copied
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(Marked, name, getattr(kind, name))
     return Marked
 
 
