@@ -176,6 +176,49 @@ class Megatron(unittest.TestCase):
             PYTHONPATH=str(world.SOURCE / "tests" / "python"))
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_settings_that_cannot_be_marked_are_refused(self):
+        scope = types.SimpleNamespace(name="full_iteration")
+        for setting, value, text in (
+                ("overlap_moe_expert_parallel_comm", True, "combined 1F1B"),
+                ("cuda_graph_impl", "full_iteration", "without Python"),
+                ("cuda_graph_scope", "full_iteration", "without Python"),
+                ("cuda_graph_scope", [scope], "without Python")):
+            settings = types.SimpleNamespace(**{setting: value})
+            of_script = types.ModuleType("megatron.training.global_vars")
+            of_script.get_args = lambda settings=settings: settings
+            with self.assertRaisesRegex(InvalidArgumentError, f"{setting}.*{text}"):
+                megatron.install(types.SimpleNamespace(timers=self.timers, **vars(settings)),
+                                 Recorder())
+            with mock.patch.dict(sys.modules, {of_script.__name__: of_script}), \
+                    self.assertRaisesRegex(InvalidArgumentError, f"{setting}.*{text}"):
+                megatron.install(self.timers, Recorder())
+            self.assertIs(type(self.timers), frameworks.MegatronTimers)
+
+    def test_other_settings_are_not_refused(self):
+        def fail():
+            raise AssertionError("args is not initialized.")
+
+        of_script = types.ModuleType("megatron.training.global_vars")
+        of_script.get_args = fail
+        other = types.SimpleNamespace(name="full_iteration_inference")
+        for settings in ({}, {"cuda_graph_impl": "none", "cuda_graph_scope": None},
+                         {"cuda_graph_impl": "local", "cuda_graph_scope": [other]},
+                         {"overlap_moe_expert_parallel_comm": False, "cuda_graph_scope": "full"}):
+            config = types.SimpleNamespace(timers=self.timers, **settings)
+            with mock.patch.dict(sys.modules, {of_script.__name__: of_script}):
+                megatron.install(config, Recorder()).uninstall()
+
+    def test_steps_without_a_backward_are_told_once(self):
+        recorder, log = Recorder(), training.Lines()
+        self.addCleanup(log.close)
+        with megatron.install(self.timers, recorder):
+            self.step()
+            self.assertEqual(log.lines, [])
+            for _ in range(2):
+                frameworks.megatron_step(self.config, 0, 1, 2, forward_only=True)
+        line, = log.lines
+        self.assertRegex(line, "2 forwards and no backward.*overlap_moe_expert_parallel_comm")
+
     def test_a_copy_of_the_configuration_marks_too(self):
         recorder = Recorder()
         original = self.config

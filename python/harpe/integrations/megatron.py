@@ -13,8 +13,10 @@ not see it, and the clock stays as the last instruction left it.
 from __future__ import annotations
 
 import copy
+import logging
+import sys
 from functools import partial
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
@@ -26,8 +28,49 @@ __all__ = ["Installed", "install"]
 _INSTRUCTIONS = {"forward-compute": "forward", "backward-compute": "backward"}
 _STEP = "forward-backward"
 
+_LOG = logging.getLogger("harpe.pipeline_frequency")
+
 Mark = Callable[[], None]
 
+
+# ---- Settings ----
+
+def _settings(timers: Any) -> List[Any]:
+    """Returns the objects that hold Megatron's settings: the config that install() was given, and
+    the arguments of a Megatron-LM script."""
+    module = sys.modules.get("megatron.training.global_vars")
+    try:
+        return [timers] if module is None else [timers, module.get_args()]
+    except AssertionError:  # the script has not parsed its arguments
+        return [timers]
+
+
+def _whole_graph(settings: Any) -> Optional[str]:
+    """Returns the setting that makes Megatron run an iteration as one CUDA graph, or None. Older
+    versions have it as a scope: a word, a member of an enumeration, or a list of these."""
+    for name in ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_modules"):
+        value = getattr(settings, name, None)
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if getattr(one, "name", one) == "full_iteration":
+                return f"{name}=full_iteration"
+    return None
+
+
+def _refuse_what_cannot_be_marked(settings: Any) -> None:
+    if getattr(settings, "overlap_moe_expert_parallel_comm", False) is True:
+        raise InvalidArgumentError(
+            "install: overlap_moe_expert_parallel_comm is not supported: Megatron runs a forward "
+            "and a backward at the same time (combined 1F1B) and times no backward: turn it off, "
+            "or train without Harpe", b.HARPE_INVALID_ARGUMENT)
+    graph = _whole_graph(settings)
+    if graph:
+        raise InvalidArgumentError(
+            f"install: {graph} is not supported: Megatron repeats whole iterations without Python, "
+            "so that nothing can be marked: use CUDA graphs of layers or none, or train without "
+            "Harpe", b.HARPE_INVALID_ARGUMENT)
+
+
+# ---- Ranks ----
 
 def _ranks() -> Dict[str, int]:
     """Returns the ranks and degrees that Megatron-Core reports for this process. Context parallel
@@ -46,6 +89,8 @@ def _ranks() -> Dict[str, int]:
         "tp_degree": state.get_tensor_model_parallel_world_size(),
     }
 
+
+# ---- Marks ----
 
 class _MarkedTimer:
     """A timer of Megatron whose start and stop are also marks. The marks come after the timer's own
@@ -73,10 +118,37 @@ class _MarkedTimer:
         return self._timer.__reduce_ex__(0)
 
 
+class _Steps:
+    """Passes marks on, and tells once if Megatron times forwards without a backward. install()
+    cannot always see the setting that causes this."""
+
+    def __init__(self, one: Installed) -> None:
+        self._one, self._is_told = one, False
+        self._counts = dict.fromkeys(_INSTRUCTIONS.values(), 0)
+
+    def begin_step(self) -> None:
+        self._counts = dict.fromkeys(self._counts, 0)
+        self._one.begin_step()
+
+    def begin(self, instruction: str) -> None:
+        self._counts[instruction] += 1
+        self._one.begin(instruction)
+
+    def end_step(self) -> None:
+        self._one.end_step()
+        forwards = self._counts["forward"]
+        if forwards and not self._counts["backward"] and not self._is_told:
+            self._is_told = True
+            _LOG.error("Megatron timed %d forwards and no backward in a step, which fits no plan. "
+                       "This is so with overlap_moe_expert_parallel_comm (combined 1F1B) and in "
+                       "pipelines of several modules; Harpe supports neither", forwards)
+
+
 def _marks(one: Installed) -> Dict[str, Tuple[Mark, Mark]]:
-    marks: Dict[str, Tuple[Mark, Mark]] = {_STEP: (one.begin_step, one.end_step)}
+    steps = _Steps(one)
+    marks: Dict[str, Tuple[Mark, Mark]] = {_STEP: (steps.begin_step, steps.end_step)}
     for timer, name in _INSTRUCTIONS.items():
-        marks[timer] = (partial(one.begin, name), partial(one.end, name))
+        marks[timer] = (partial(steps.begin, name), partial(one.end, name))
     return marks
 
 
@@ -109,6 +181,8 @@ def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
     return Marked
 
 
+# ---- In ----
+
 def install(timers: Any, optimizer: Optional[Callback] = None, *,
             server_url: Optional[str] = None, **options: Any) -> Installed:
     """Makes Megatron's timers mark steps and instructions. Their own measurements and output do not
@@ -123,8 +197,11 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
     of the first call is returned.
 
     Returns an object that uninstalls the marks. Raises InvalidArgumentError if there are no timers,
-    and the errors of the optimizer's constructor.
+    or if the config or Megatron-LM's arguments have a setting with which Megatron's timers show no
+    instructions (overlap_moe_expert_parallel_comm, CUDA graphs of full iterations), and the errors
+    of the optimizer's constructor.
     """
+    settings = _settings(timers)
     timers = getattr(timers, "timers", timers)
     kind = type(timers)
     if not callable(timers) or not hasattr(timers, "__dict__"):
@@ -137,6 +214,8 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
     if before is not None:
         raise InvalidArgumentError("install: these timers already mark for another optimizer: "
                                    "uninstall that optimizer first", b.HARPE_INVALID_ARGUMENT)
+    for place in settings:
+        _refuse_what_cannot_be_marked(place)
     one = installed(optimizer, server_url, _ranks, options)
     marked = _marked_class(kind, _marks(one))
     marked._harpe_installed = one
