@@ -107,6 +107,56 @@ class Megatron(unittest.TestCase):
         self.assertEqual(self.timers.calls, without + ["start optimizer", "stop optimizer"])
         self.assertIs(type(self.timers), frameworks.MegatronTimers)
 
+    def megatron_without_groups(self):
+        """A Megatron whose parallel_state knows no process groups, and a PyTorch without CUDA."""
+        def fail(*_, **__):
+            raise AssertionError("pipeline_model parallel group is not initialized")
+
+        state, torch = mock.MagicMock(), mock.MagicMock()
+        for name in ("pipeline_model_parallel", "data_parallel", "tensor_model_parallel"):
+            for what in ("rank", "world_size"):
+                getattr(state, f"get_{name}_{what}").side_effect = fail
+        torch.distributed.get_rank.return_value = 7
+        torch.distributed.get_world_size.return_value = 8
+        torch.cuda.current_device.side_effect = RuntimeError("No CUDA GPUs are available")
+        core = types.SimpleNamespace(parallel_state=state)
+        return {"torch": torch, "megatron": types.SimpleNamespace(core=core),
+                "megatron.core": core, "megatron.core.parallel_state": state}
+
+    def test_without_megatrons_groups_it_says_which_arguments_it_needs(self):
+        with mock.patch.dict(sys.modules, self.megatron_without_groups()), made_instead():
+            with self.assertRaisesRegex(
+                    InvalidArgumentError, r"cannot tell pp_rank, pp_degree, dp_rank, dp_degree, "
+                    r"tp_rank, tp_degree, device_id \(.*not initialized.*\).*pg_collection"):
+                megatron.install(self.timers, server_url="http://head")
+            self.assertIs(type(self.timers), frameworks.MegatronTimers)
+
+    def test_ranks_come_from_arguments_or_from_a_collection_of_groups(self):
+        given = dict(device_id=3, pp_rank=1, pp_degree=2, dp_rank=3, dp_degree=4, tp_rank=0,
+                     tp_degree=1)
+        expected = dict(given, server_url="http://head", rank=7, world_size=8)
+
+        def group(rank, size):
+            return types.SimpleNamespace(rank=lambda: rank, size=lambda: size)
+
+        groups = types.SimpleNamespace(pp=group(1, 2), tp=group(0, 1), dp=group(1, 2))
+        both = types.SimpleNamespace(**vars(groups), dp_cp=group(3, 4))
+        with mock.patch.dict(sys.modules, self.megatron_without_groups()), made_instead():
+            one = megatron.install(self.timers, server_url="http://head", **given)
+            self.assertEqual(one.optimizer.arguments, expected)
+            one.uninstall()
+            one = megatron.install(self.timers, server_url="http://head", pg_collection=both,
+                                   device_id=3)
+            self.assertEqual(one.optimizer.arguments, expected)
+            one.uninstall()
+            one = megatron.install(self.timers, server_url="http://head", pg_collection=groups,
+                                   device_id=3)
+            self.assertEqual(one.optimizer.arguments, dict(expected, dp_rank=1, dp_degree=2))
+            one.uninstall()
+            with self.assertRaisesRegex(InvalidArgumentError, "cannot tell tp_rank, tp_degree "):
+                megatron.install(self.timers, server_url="http://head", device_id=3,
+                                 pg_collection=types.SimpleNamespace(pp=groups.pp, dp=groups.dp))
+
     def test_its_optimizer_has_megatrons_ranks(self):
         state = mock.MagicMock()
         state.get_pipeline_model_parallel_rank.return_value = 1

@@ -16,7 +16,7 @@ import copy
 import logging
 import sys
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
@@ -72,22 +72,54 @@ def _refuse_what_cannot_be_marked(settings: Any) -> None:
 
 # ---- Ranks ----
 
-def _ranks() -> Dict[str, int]:
-    """Returns the ranks and degrees that Megatron-Core reports for this process. Context parallel
-    ranks hold the same weights, like data parallel ranks, and count as data parallel ranks."""
+def _of_group(groups: Any, group: str, what: str) -> int:
+    value: int = getattr(getattr(groups, group), what)()
+    return value
+
+
+def _lookups(groups: Any) -> Dict[str, Callable[[], int]]:
+    """Returns for each rank and degree the call that tells it. Context parallel ranks hold the same
+    weights, like data parallel ranks, and count as data parallel ranks."""
     import torch
-    from megatron.core import parallel_state as state  # type: ignore[import]
-    return {
-        "rank": torch.distributed.get_rank(),
-        "world_size": torch.distributed.get_world_size(),
-        "device_id": torch.cuda.current_device(),
-        "pp_rank": state.get_pipeline_model_parallel_rank(),
-        "pp_degree": state.get_pipeline_model_parallel_world_size(),
-        "dp_rank": state.get_data_parallel_rank(with_context_parallel=True),
-        "dp_degree": state.get_data_parallel_world_size(with_context_parallel=True),
-        "tp_rank": state.get_tensor_model_parallel_rank(),
-        "tp_degree": state.get_tensor_model_parallel_world_size(),
-    }
+    lookups: Dict[str, Callable[[], int]] = {
+        "rank": torch.distributed.get_rank, "world_size": torch.distributed.get_world_size}
+    if groups is None:
+        from megatron.core import parallel_state as state  # type: ignore[import]
+        lookups.update({
+            "pp_rank": state.get_pipeline_model_parallel_rank,
+            "pp_degree": state.get_pipeline_model_parallel_world_size,
+            "dp_rank": partial(state.get_data_parallel_rank, with_context_parallel=True),
+            "dp_degree": partial(state.get_data_parallel_world_size, with_context_parallel=True),
+            "tp_rank": state.get_tensor_model_parallel_rank,
+            "tp_degree": state.get_tensor_model_parallel_world_size})
+    else:
+        data = "dp_cp" if hasattr(groups, "dp_cp") else "dp"
+        for name, group in (("pp", "pp"), ("dp", data), ("tp", "tp")):
+            lookups[f"{name}_rank"] = partial(_of_group, groups, group, "rank")
+            lookups[f"{name}_degree"] = partial(_of_group, groups, group, "size")
+    lookups["device_id"] = torch.cuda.current_device
+    return lookups
+
+
+def _ranks(groups: Any, given: Collection[str]) -> Dict[str, int]:
+    """Returns the ranks and degrees of this process that are not `given`. groups: Megatron's
+    ProcessGroupCollection; None: Megatron's parallel_state knows the groups."""
+    found: Dict[str, int] = {}
+    missing: Dict[str, str] = {}
+    for name, look_up in _lookups(groups).items():
+        if name in given:
+            continue
+        try:
+            found[name] = look_up()
+        except (AssertionError, AttributeError, RuntimeError, ValueError) as error:
+            missing[name] = str(error)
+    if missing:
+        raise InvalidArgumentError(
+            f"install: Megatron cannot tell {', '.join(missing)} "
+            f"({'; '.join(dict.fromkeys(missing.values()))}): call install where model parallelism "
+            "is set up, or give pg_collection=, Megatron's ProcessGroupCollection, or give these "
+            "arguments themselves", b.HARPE_INVALID_ARGUMENT)
+    return found
 
 
 # ---- Marks ----
@@ -184,14 +216,18 @@ def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
 # ---- In ----
 
 def install(timers: Any, optimizer: Optional[Callback] = None, *,
-            server_url: Optional[str] = None, **options: Any) -> Installed:
+            server_url: Optional[str] = None, pg_collection: Any = None,
+            **options: Any) -> Installed:
     """Makes Megatron's timers mark steps and instructions. Their own measurements and output do not
     change.
 
     timers: the Timers object, get_timers(); or a config whose `timers` it is.
     optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
         this rank of Megatron.
-    server_url, options: arguments of the new optimizer; see its class.
+    server_url, options: arguments of the new optimizer; see its class. Ranks and degrees that are
+        not among them come from Megatron.
+    pg_collection: the ProcessGroupCollection of a job that gives its own process groups to
+        Megatron; None: Megatron's parallel_state has the groups.
 
     A model_provider is called once for each virtual stage. If the timers already mark, the result
     of the first call is returned.
@@ -216,7 +252,7 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
                                    "uninstall that optimizer first", b.HARPE_INVALID_ARGUMENT)
     for place in settings:
         _refuse_what_cannot_be_marked(place)
-    one = installed(optimizer, server_url, _ranks, options)
+    one = installed(optimizer, server_url, partial(_ranks, pg_collection, options), options)
     marked = _marked_class(kind, _marks(one))
     marked._harpe_installed = one
     timers.__class__ = marked
