@@ -44,8 +44,8 @@ class Megatron(training.TrainingTest):
         script = {"get_timers": lambda: timers}
         with mock.patch.dict(sys.modules, self.modules()):
             exec(code.replace("http://head-node:7787", url), script)  # pylint: disable=exec-used
-            for _ in range(2):  # virtual stages
-                script["model_provider"]()
+            for stage in range(2):  # virtual stages
+                script["train_valid_test_datasets_provider"]([4, 0, 0], vp_stage=stage)
         one = script["harpe_megatron"].install(timers)
         self.addCleanup(one.uninstall)
         config = types.SimpleNamespace(timers=timers)

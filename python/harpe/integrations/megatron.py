@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs Megatron-LM and Megatron-Core under the pipeline frequency optimizer. Add two lines to the
-script at a place where model parallelism is initialised, for example in the model_provider:
+script at a place where model parallelism is initialised, for example in the
+train_valid_test_datasets_provider:
 
     from harpe.integrations import megatron as harpe_megatron
     harpe_megatron.install(get_timers(), server_url="http://head-node:7787")
@@ -229,8 +230,8 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
     pg_collection: the ProcessGroupCollection of a job that gives its own process groups to
         Megatron; None: Megatron's parallel_state has the groups.
 
-    A model_provider is called once for each virtual stage. If the timers already mark, the result
-    of the first call is returned.
+    Megatron calls the functions of a script once for each virtual stage. If the timers already
+    mark, the result of the first call is returned.
 
     Returns an object that uninstalls the marks. Raises InvalidArgumentError if there are no timers,
     or if the config or Megatron-LM's arguments have a setting with which Megatron's timers show no
