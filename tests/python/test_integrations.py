@@ -3,8 +3,11 @@
 that a step of each framework fits the plan of a real server. They run on stand-ins; see
 frameworks.py."""
 import copy
+import ctypes as C
+import os
 import pickle
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -14,6 +17,8 @@ import training
 import world
 
 from harpe import InvalidArgumentError
+from harpe import _bindings as b
+from harpe._library import call, lib
 from harpe.callback import Callback
 from harpe.integrations import deepspeed, megatron, torch_pipelining
 from harpe.optimizer import pipeline_frequency
@@ -289,6 +294,62 @@ class Megatron(unittest.TestCase):
             with self.assertRaisesRegex(InvalidArgumentError, "either an optimizer, or server_url"):
                 megatron.install(self.timers, **wrong)
         self.assertIs(type(self.timers), frameworks.MegatronTimers)
+
+
+class MegatronOrder(unittest.TestCase):
+    """The order of a pipeline with virtual stages and groups of microbatches of any size."""
+
+    @staticmethod
+    def config(ranks, chunks=None, group=None, **more):
+        return types.SimpleNamespace(
+            pipeline_model_parallel_size=ranks, virtual_pipeline_model_parallel_size=chunks,
+            microbatch_group_size_per_vp_stage=group, **more)
+
+    @staticmethod
+    def built_in(name, ranks, microbatches, chunks):
+        handle = C.c_void_p()
+        options = b.harpe_schedule_options(name=name, ranks=ranks, microbatches=microbatches,
+                                           chunks=chunks)
+        call(lib.harpe_schedule_new, C.byref(options), C.byref(handle))
+        try:
+            return [torch_pipelining._names_of_rank(handle, rank) for rank in range(ranks)]
+        finally:
+            lib.harpe_schedule_free(handle)
+
+    def test_groups_as_large_as_the_pipeline_are_the_built_in_schedules(self):
+        for ranks, chunks, microbatches in ((2, 2, 4), (2, 3, 2), (4, 2, 8), (3, 4, 9), (1, 1, 3)):
+            for group in (None, ranks):
+                csv = megatron.csv_of(self.config(ranks, chunks, group), microbatches)
+                name = b"interleaved-1f1b" if chunks > 1 else b"1f1b"
+                self.assertEqual(torch_pipelining.order_of(csv),
+                                 self.built_in(name, ranks, microbatches, chunks))
+        self.assertEqual(torch_pipelining.order_of(megatron.csv_of(self.config(3), 5)),
+                         self.built_in(b"1f1b", 3, 5, 1))
+
+    def test_larger_groups_run_more_forwards_first(self):
+        csv = megatron.csv_of(self.config(2, 2, 3), 5).split()
+        self.assertEqual([row.replace(",", " ") for row in csv], [
+            "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4",
+            "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4"])
+        for ranks, chunks, group, microbatches in ((2, 2, 4, 4), (2, 2, 3, 8), (4, 3, 6, 10)):
+            csv = megatron.csv_of(self.config(ranks, chunks, group), microbatches)
+            for names in torch_pipelining.order_of(csv):  # this checks that the order can be run
+                self.assertEqual(names.count("forward"), microbatches * chunks)
+
+    def test_what_megatron_does_not_run_is_refused(self):
+        for group, microbatches in ((3, 2), (1, 4), (3, 4)):
+            with self.assertRaisesRegex(InvalidArgumentError, "microbatch_group_size_per_vp_stage"):
+                megatron.csv_of(self.config(2, 2, group), microbatches)
+        with self.assertRaisesRegex(InvalidArgumentError, "overlap_moe_expert_parallel_comm"):
+            megatron.csv_of(self.config(2, 2, 2, overlap_moe_expert_parallel_comm=True), 4)
+
+    def test_the_file_has_the_same_text(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-megatron-") as folder:
+            path = os.path.join(folder, "order.csv")
+            megatron.write_csv(self.config(2, 2, 3), 6, path)
+            with open(path, encoding="ascii", newline="") as file:
+                self.assertEqual(file.read(), megatron.csv_of(self.config(2, 2, 3), 6))
+            self.assertEqual(os.listdir(folder), ["order.csv"])
 
 
 class DeepSpeed(unittest.TestCase):

@@ -10,21 +10,26 @@ Megatron has timers around the parts of an iteration. What the timers "forward-c
 "backward-compute" enclose becomes instructions "forward" and "backward", and what
 "forward-backward" encloses becomes a step. Megatron runs evaluation without timers, so Harpe does
 not see it, and the clock stays as the last instruction left it.
+
+write_csv(config, num_microbatches, path) writes the order of a pipeline with virtual stages, also
+if its groups of microbatches are larger than the pipeline. Name the file in the arguments of the
+server's scheduler, or give it to `harpe plan --schedule`.
 """
 from __future__ import annotations
 
 import copy
 import logging
+import os
 import sys
 from functools import partial
-from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, Union
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
 from harpe.callback import Callback
 from harpe.integrations._installed import Installed, installed
 
-__all__ = ["Installed", "install"]
+__all__ = ["Installed", "csv_of", "install", "write_csv"]
 
 _INSTRUCTIONS = {"forward-compute": "forward", "backward-compute": "backward"}
 _STEP = "forward-backward"
@@ -69,6 +74,63 @@ def _refuse_what_cannot_be_marked(settings: Any) -> None:
             f"install: {graph} is not supported: Megatron repeats whole iterations without Python, "
             "so that nothing can be marked: use CUDA graphs of layers or none, or train without "
             "Harpe", b.HARPE_INVALID_ARGUMENT)
+
+
+# ---- Order ----
+
+def _positions(microbatches: int, chunks: int, group: int) -> List[Tuple[int, int]]:
+    """Returns (chunk, microbatch) of a rank's forwards in order: a group of microbatches passes
+    through all chunks before the next group begins."""
+    return [(chunk, microbatch)
+            for first in range(0, microbatches, group)
+            for chunk in range(chunks)
+            for microbatch in range(first, min(first + group, microbatches))]
+
+
+def csv_of(config: Any, num_microbatches: int) -> str:
+    """Returns the order of all ranks' instructions as the CSV that Harpe reads: one row per rank,
+    with cells such as 0F3 and 2B1.
+
+    config: Megatron's config, or the arguments of a Megatron-LM script:
+        pipeline_model_parallel_size, virtual_pipeline_model_parallel_size,
+        microbatch_group_size_per_vp_stage (None: as many as the pipeline has ranks).
+    num_microbatches: microbatches of a step.
+
+    Raises InvalidArgumentError for sizes of groups that Megatron does not run, and for settings
+    that install() refuses.
+    """
+    _refuse_what_cannot_be_marked(config)
+    ranks: int = config.pipeline_model_parallel_size
+    chunks: int = config.virtual_pipeline_model_parallel_size or 1
+    group: int = getattr(config, "microbatch_group_size_per_vp_stage", None) or ranks
+    if chunks > 1 and not (ranks <= group <= num_microbatches
+                           and not 0 < num_microbatches % group < ranks):
+        raise InvalidArgumentError(
+            f"csv_of: {num_microbatches} microbatches on {ranks} ranks do not fit "
+            f"microbatch_group_size_per_vp_stage={group}: a group, also the last one, needs at "
+            "least as many microbatches as the pipeline has ranks", b.HARPE_INVALID_ARGUMENT)
+    positions = _positions(num_microbatches, chunks, group)
+    lines = []
+    for rank in range(ranks):
+        forwards = [f"{chunk * ranks + rank}F{microbatch}" for chunk, microbatch in positions]
+        backwards = [f"{(chunks - 1 - chunk) * ranks + rank}B{microbatch}"
+                     for chunk, microbatch in positions]
+        first = (ranks - 1 - rank) * (2 if chunks > 1 else 1) + (chunks - 1) * group
+        cells = forwards[:first]
+        for forward, backward in zip(forwards[first:], backwards):
+            cells += [forward, backward]
+        cells += backwards[len(forwards[first:]):]
+        lines.append(",".join(cells) + "\n")
+    return "".join(lines)
+
+
+def write_csv(config: Any, num_microbatches: int, path: Union[str, "os.PathLike[str]"]) -> None:
+    """Writes csv_of(config, num_microbatches) to a file. Call it on one rank; the order contains
+    all ranks."""
+    temporary = f"{os.fspath(path)}.{os.getpid()}"
+    with open(temporary, "w", newline="", encoding="ascii") as file:
+        file.write(csv_of(config, num_microbatches))
+    os.replace(temporary, path)
 
 
 # ---- Ranks ----
