@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter for Megatron against the real Megatron-Core, on CPUs and emulated GPUs: the timers in
+saved configurations, the tutorial's place for its lines, and jobs of several processes that train
+with Megatron's own schedules (megatron_job.py). Needs a Python with megatron-core and PyTorch;
+without them the tests are skipped. `make check` does not run them."""
+import inspect
+import json
+import os
+import pathlib
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import threading
+import types
+import unittest
+import warnings
+from unittest import mock
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "python"))
+import training  # noqa: E402
+import world  # noqa: E402
+
+from harpe import InvalidArgumentError  # noqa: E402
+from harpe.callback import Callback  # noqa: E402
+from harpe.integrations import megatron as harpe_megatron  # noqa: E402
+from harpe.integrations import torch_pipelining  # noqa: E402
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from megatron.core import ModelParallelConfig, timers as megatron_timers
+        from megatron.core.transformer import TransformerConfig
+    WHY_NOT = None
+except ImportError as error:
+    WHY_NOT = f"megatron-core cannot be imported: {error}"
+
+try:
+    import yaml
+    from megatron.training import global_vars, training as megatron_training
+    from megatron.training.config import yaml_utils
+    WHY_NO_TRAINING = WHY_NOT
+except ImportError as error:
+    WHY_NO_TRAINING = WHY_NOT or f"megatron.training cannot be imported: {error}"
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Timers(unittest.TestCase):
+    def setUp(self):
+        self.timers = megatron_timers.Timers(0, "minmax")
+        self.config = ModelParallelConfig()
+        self.config.timers = self.timers
+
+    def test_they_pickle_as_megatrons_own(self):
+        with harpe_megatron.install(self.config, Callback()):
+            saved = pickle.dumps(self.config)
+            self.assertNotIn(b"harpe", saved)
+            self.assertIs(type(pickle.loads(saved).timers), megatron_timers.Timers)
+        self.assertIs(type(self.timers), megatron_timers.Timers)
+
+    @unittest.skipIf(WHY_NO_TRAINING, WHY_NO_TRAINING)
+    def test_a_saved_configuration_is_the_same_with_and_without_harpe(self):
+        def saved():
+            with yaml_utils.safe_yaml_representers():
+                return yaml.safe_dump({"timers": self.timers})
+
+        without = saved()
+        self.assertIn("megatron.core.timers.Timers", without)
+        with harpe_megatron.install(self.config, Callback()):
+            self.assertEqual(saved(), without)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Settings(unittest.TestCase):
+    def setUp(self):
+        self.config = TransformerConfig(num_layers=2, hidden_size=8, num_attention_heads=1)
+        self.config.timers = megatron_timers.Timers(0, "minmax")
+
+    def test_defaults_are_not_refused(self):
+        harpe_megatron.install(self.config, Callback()).uninstall()
+
+    def test_the_settings_have_the_names_that_are_refused(self):
+        for name, value in (("overlap_moe_expert_parallel_comm", True),
+                            ("cuda_graph_impl", "full_iteration")):
+            with mock.patch.object(self.config, name, value), \
+                    self.assertRaisesRegex(InvalidArgumentError, name):
+                harpe_megatron.install(self.config, Callback())
+
+    @unittest.skipIf(WHY_NO_TRAINING, WHY_NO_TRAINING)
+    def test_a_scripts_arguments_are_read(self):
+        arguments = types.SimpleNamespace(cuda_graph_impl="full_iteration")
+        with mock.patch.object(global_vars, "_GLOBAL_ARGS", arguments), \
+                self.assertRaisesRegex(InvalidArgumentError, "without Python"):
+            harpe_megatron.install(self.config.timers, Callback())
+        harpe_megatron.install(self.config.timers, Callback()).uninstall()
+
+    def test_without_groups_it_says_what_to_give(self):
+        with self.assertRaisesRegex(InvalidArgumentError,
+                                    "pp_rank.*not initialized.*pg_collection"):
+            harpe_megatron.install(self.config, server_url="http://localhost:1", device_id=0)
+
+
+@unittest.skipIf(WHY_NO_TRAINING, WHY_NO_TRAINING)
+class Tutorial(unittest.TestCase):
+    """The tutorial's lines stand in a function that this version of Megatron calls."""
+
+    def test_pretrain_calls_the_function(self):
+        text = (world.SOURCE / "docs" / "tutorial-megatron.md").read_text(encoding="utf-8")
+        code, = re.findall(r"<!-- megatron -->\n```python\n(.*?)```", text, re.S)
+        timers = megatron_timers.Timers(0, "minmax")
+        installed, script = [], {"get_timers": lambda: timers}
+        exec(code, script)  # pylint: disable=exec-used
+        provider = script["train_valid_test_datasets_provider"]
+        with mock.patch.object(harpe_megatron, "install",
+                               lambda *one, **named: installed.append((one, named))):
+            megatron_training.build_train_valid_test_datasets(
+                lambda samples: provider(samples, vp_stage=0), (1, 1, 1))
+        self.assertEqual(installed, [((timers,), {"server_url": "http://head-node:7787"})])
+        source = inspect.getsource(megatron_training.pretrain)
+        body = source[source.index("initialize_megatron("):]
+        self.assertRegex(body, r"build_train_valid_test_data_iterators\(\s*\w*"
+                               r"train_valid_test_dataset_provider")
+        self.assertIn("vp_stage", inspect.signature(provider).parameters)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Job(training.TrainingTest):
+    gpus = "4xA100"
+
+    def run_ranks(self, while_it_runs, **settings):
+        """Starts one process per rank. Calls while_it_runs, then waits for the processes. Returns
+        what they have printed."""
+        settings = dict({"world_size": settings["ranks"], "chunks": 1, "group": None, "rounds": 1,
+                         "log_level": 0, "until": str(self.path / "end")}, **settings)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        processes = [
+            subprocess.Popen([sys.executable, "-W", "ignore", HERE / "megatron_job.py",
+                              json.dumps(settings)], text=True,
+                             env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),
+                                      MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for rank in range(settings["world_size"])]
+        answers = [None] * len(processes)
+
+        def communicate(rank, process):
+            answers[rank] = process.communicate()
+
+        threads = [threading.Thread(target=communicate, args=one) for one in enumerate(processes)]
+        for thread in threads:
+            thread.start()
+        try:
+            while_it_runs(processes)
+            pathlib.Path(settings["until"]).touch()
+            for thread in threads:
+                thread.join(training.LIMIT_S)
+        finally:
+            for process in processes:
+                process.kill()
+            for thread in threads:
+                thread.join()
+        for process, (_, errors) in zip(processes, answers):
+            self.assertEqual(process.returncode, 0, errors)
+        return [json.loads(out.splitlines()[-1]) for out, _ in answers]
+
+    def assert_order(self, results, order, ranks):
+        """The optimizer was told of every step, and of the instructions in this order."""
+        last = ranks - 1
+        for result in results:
+            stage = result["rank"] % ranks
+            events = [one for one in result["first"] if one != "loss"]
+            self.assertEqual((events[0], events[-1]), ("step_begin", "step_end"))
+            self.assertEqual(events[1:-1], [f"instruction_{what} {name}" for name in order[stage]
+                                            for what in ("begin", "end")])
+            self.assertTrue(result["all_the_same"])
+            self.assertEqual(result["misfits"], 0)
+            self.assertEqual(set(result["evaluation"]) - {"loss"}, set())
+            self.assertEqual(set(result["uninstalled"]) - {"loss"}, set())
+            self.assertEqual(result["timers"], "megatron.core.timers.Timers")
+            if stage == last:
+                self.assertLess(result["losses"][1], result["losses"][0])
+
+    def wait_for_clocks(self, clocks, processes):
+        def are_there():
+            self.assertFalse([one for one in processes if one.poll()], "a rank has ended")
+            return all(self.clock(gpu) == mhz for gpu, mhz in clocks.items())
+        self.wait_until(are_there, f"no clocks {clocks}")
+
+    def non_interleaved(self, ranks, log_level):
+        config = types.SimpleNamespace(pipeline_model_parallel_size=ranks,
+                                       virtual_pipeline_model_parallel_size=None)
+        order = torch_pipelining.order_of(harpe_megatron.csv_of(config, 4))
+        clocks = {rank: 1200 - 15 * rank for rank in range(ranks)}
+        plan = [[(name, clocks[rank]) for name in order[rank]] for rank in range(ranks)]
+        started = self.start(plan=plan, scheduler="PointSolution")
+        results = self.run_ranks(
+            lambda processes: self.wait_for_clocks(clocks, processes),
+            url=f"http://127.0.0.1:{started.port}", ranks=ranks, microbatches=4,
+            log_level=log_level)
+        self.assert_order(results, order, ranks)
+
+    def test_1f1b_runs_as_it_was_planned(self):
+        self.non_interleaved(2, log_level=0)
+
+    def test_1f1b_runs_as_it_was_planned_with_all_timers(self):
+        self.non_interleaved(3, log_level=2)
+
+    def test_the_last_stages_loss_belongs_to_its_forward(self):
+        order = torch_pipelining.order_of("0F0,0B0\n")
+        started = self.start(plan=[[(name, 1200) for name in order[0]]], scheduler="PointSolution")
+        result, = self.run_ranks(lambda _: None, url=f"http://127.0.0.1:{started.port}", ranks=1,
+                                 microbatches=1)
+        self.assertEqual(result["first"], [
+            "step_begin", "instruction_begin forward", "loss", "instruction_end forward",
+            "instruction_begin backward", "instruction_end backward", "step_end"])
+
+    def interleaved(self, ranks, chunks, group, microbatches):
+        config = ModelParallelConfig(
+            pipeline_model_parallel_size=ranks, virtual_pipeline_model_parallel_size=chunks,
+            pipeline_dtype=torch.float32, microbatch_group_size_per_vp_stage=group)
+        path = self.path / "order.csv"
+        harpe_megatron.write_csv(config, microbatches, path)
+        arguments = {"num_microbatches": microbatches, "schedule": {"csv": str(path)}}
+        started = self.start("--scheduler-args", json.dumps(arguments),
+                             scheduler="InstructionProfiler")
+        results = self.run_ranks(lambda _: None, url=f"http://127.0.0.1:{started.port}",
+                                 ranks=ranks, chunks=chunks, group=group, microbatches=microbatches,
+                                 rounds=2)
+        order = torch_pipelining.order_of(path.read_text(encoding="ascii"))
+        self.assert_order(results, order, ranks)
+
+    def test_interleaving_runs_in_the_written_order(self):
+        self.interleaved(2, 2, 2, 4)
+
+    def test_larger_groups_run_in_the_written_order(self):
+        self.interleaved(2, 2, 3, 5)
+
+    def test_larger_groups_of_three_ranks_run_in_the_written_order(self):
+        self.interleaved(3, 2, 4, 7)
+
+
+if __name__ == "__main__":
+    unittest.main()
