@@ -33,6 +33,7 @@ try:
         warnings.simplefilter("ignore")
         import torch
         from megatron.core import ModelParallelConfig, timers as megatron_timers
+        from megatron.core.pipeline_parallel import combined_1f1b, schedules
         from megatron.core.transformer import TransformerConfig
     WHY_NOT = None
 except ImportError as error:
@@ -96,6 +97,14 @@ class Settings(unittest.TestCase):
                 self.assertRaisesRegex(InvalidArgumentError, "without Python"):
             harpe_megatron.install(self.config.timers, Callback())
         harpe_megatron.install(self.config.timers, Callback()).uninstall()
+
+    def test_what_is_refused_is_still_without_timers(self):
+        """If this fails, Megatron times these backwards now, and Harpe can mark them."""
+        for part, is_timed in ((combined_1f1b, ["forward"]),
+                               (schedules.backward_step_multimodule, []),
+                               (schedules.backward_step, ["backward"])):
+            names = re.findall(r"timers\(.(forward|backward)-compute", inspect.getsource(part))
+            self.assertEqual(sorted(set(names)), is_timed, part.__name__)
 
     def test_without_groups_it_says_what_to_give(self):
         with self.assertRaisesRegex(InvalidArgumentError,
@@ -241,6 +250,18 @@ class Job(training.TrainingTest):
 
     def test_larger_groups_of_three_ranks_run_in_the_written_order(self):
         self.interleaved(3, 2, 4, 7)
+
+    def test_two_pipelines_are_one_job(self):
+        order = torch_pipelining.order_of("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+        plan = [[(name, 1200 - 15 * stage) for name in order[stage]] for stage in range(2)]
+        started = self.start(plan=plan, scheduler="PointSolution3D")
+        # Megatron's ranks 0 and 1 are the replicas of the first stage.
+        results = self.run_ranks(
+            lambda processes: self.wait_for_clocks({0: 1200, 1: 1200, 2: 1185, 3: 1185}, processes),
+            url=f"http://127.0.0.1:{started.port}", ranks=2, world_size=4, microbatches=2)
+        for result in results:
+            result["rank"] //= 2
+        self.assert_order(results, order, 2)
 
 
 if __name__ == "__main__":
