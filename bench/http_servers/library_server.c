@@ -86,7 +86,8 @@ static void release(server *s) {
         let_go(s, s->list.next);
 }
 
-/* The clients of these held requests are gone; the library notices when it goes on with them. */
+/* Resumes the held requests whose clients have closed their connections. The library notices the
+ * end of a connection only after its request is resumed. */
 static void take_gone(server *s) {
     struct epoll_event events[64];
     int count = epoll_wait(s->watch_fd, events, 64, 0);

@@ -37,13 +37,14 @@ HARPE_BEGIN_DECLS
 
 /* Initialise with zeros, then set the members that you need. */
 typedef struct harpe_schedule_request {
-    /* If `path` is NULL: the parameters of a built-in schedule; `ranks` 0 means the profile's
-     * stages divided by the stages per rank. If `path` is set: the numbers of microbatches and
-     * ranks that the file must have (0: any); the other members stay 0. */
+    /* If `path` is NULL, these are the parameters of a built-in schedule. If `ranks` is 0, the
+     * number of ranks is the number of the profile's stages divided by the stages per rank. If
+     * `path` is not NULL, the schedule in the file must have these numbers of microbatches and
+     * ranks (0: any number), and the other members are 0. */
     harpe_schedule_options options;
     const char *path;            /* a CSV file for harpe_schedule_read_csv; NULL: a built-in
                                   * schedule */
-    uint64_t memory_limit_bytes; /* memory limit of the problem that is made from the schedule; 0: 4
+    uint64_t memory_limit_bytes; /* the most memory that planning with the schedule may need; 0: 4
                                   * GiB */
 } harpe_schedule_request;
 

@@ -30,7 +30,7 @@ make_base() {
     # debootstrap runs in a mount namespace of its own, so its mounts do not stay on this machine.
     unshare --mount debootstrap --variant=minbase bookworm "$folder/root" ${mirror:+"$mirror"} >"$folder/log" 2>&1 ||
         { tail -n 5 "$folder/log" >&2; fail 'debootstrap failed'; }
-    rm -rf "$folder"/root/var/cache/apt/archives/*.deb "$folder"/root/dev/*
+    (cd -- "$folder/root" && rm -rf -- var/cache/apt/archives/*.deb dev/*)
     container=$(buildah from scratch)
     buildah add -q "$container" "$folder/root" / >/dev/null
     buildah commit -q "$container" "$base" >/dev/null

@@ -13,7 +13,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 
 #define SUFFIX ".lease"
 
@@ -46,26 +46,13 @@ static char *print_record(const harpe_lease_record *record) {
     return text;
 }
 
-static int write_text(int directory, const char *name, const char *text) {
-    char temporary[HARPE_SAVED_NAME_SIZE + 16];
-    (void)snprintf(temporary, sizeof temporary, "%s.new", name);
-    int file =
-        openat(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0) return errno;
-    int failure = harpe_write_all(file, text, strlen(text));
-    if (close(file) != 0 && !failure) failure = errno;
-    if (!failure && renameat(directory, temporary, directory, name) != 0) failure = errno;
-    if (failure) (void)unlinkat(directory, temporary, 0);
-    return failure;
-}
-
 harpe_status harpe_lease_files_write(int directory, const harpe_lease_record *record,
                                      harpe_error *error) {
     char name[HARPE_SAVED_NAME_SIZE + 8];
     char *text = print_record(record);
     if (!text) return harpe_fail_memory(error);
     make_name(record->uuid, record->control, name);
-    int failure = write_text(directory, name, text);
+    int failure = harpe_file_replace_at(directory, name, text, strlen(text));
     free(text);
     return failure ? harpe_fail_errno(error, failure, "writing the lease's file '%s'", name)
                    : HARPE_OK;

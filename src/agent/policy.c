@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number.h"
+#include "gpu/visible.h"
 
 enum { LARGEST_FILE = 1 << 20, LARGEST_MHZ = 100000, LARGEST_W = 100000 };
 
@@ -342,11 +343,8 @@ bool harpe_agent_policy_allows_zeusd(const harpe_agent_policy *policy, uid_t use
 }
 
 bool harpe_agent_policy_names_gpu(const char *name, const harpe_gpu_info *gpu) {
-    size_t length = strlen(name);
-    size_t full = strlen(gpu->pci_bus_id);
-    if (strcmp(name, "all") == 0 || strcasecmp(name, gpu->uuid) == 0) return true;
-    return length >= 7 && length <= full &&
-           strcasecmp(name, gpu->pci_bus_id + (full - length)) == 0;
+    return strcmp(name, "all") == 0 || strcasecmp(name, gpu->uuid) == 0 ||
+           harpe_pci_address_matches(name, gpu->pci_bus_id);
 }
 
 harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,

@@ -43,8 +43,8 @@ static void wait_and_remove(const char *directory, int fd) {
 harpe_status harpe_cleanup_process_start(const char *directory, int *fd, harpe_error *error) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return harpe_fail_errno(error, errno, "making a pipe");
-    /* After two forks the cleanup process is not a child of the program, so no wait() in the
-     * program returns it. */
+    /* The program forks a process, which forks the cleanup process and ends. So the cleanup process
+     * is not a child of the program, and wait() in the program never returns its number. */
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0) {

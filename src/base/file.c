@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -64,6 +66,20 @@ int harpe_write_all(int descriptor, const void *data, size_t length) {
         length -= (size_t)written;
     }
     return 0;
+}
+
+int harpe_file_replace_at(int directory, const char *name, const void *data, size_t length) {
+    char temporary[NAME_MAX + 1];
+    int size = snprintf(temporary, sizeof temporary, "%s.new", name);
+    if (size < 0 || (size_t)size >= sizeof temporary) return ENAMETOOLONG;
+    int file =
+        openat(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) return errno;
+    int failure = harpe_write_all(file, data, length);
+    if (close(file) != 0 && !failure) failure = errno;
+    if (!failure && renameat(directory, temporary, directory, name) != 0) failure = errno;
+    if (failure) (void)unlinkat(directory, temporary, 0);
+    return failure;
 }
 
 int harpe_sync_directory(const char *path) {

@@ -32,6 +32,11 @@ harpe_status harpe_file_check_regular(const char *path, harpe_error *error);
 harpe_status harpe_file_write(const char *path, const void *data, size_t length,
                               harpe_error *error);
 
+/* Writes `length` bytes to the file `name` in an open directory, completely or not at all. The file
+ * gets mode 0600. Does not call fsync. The temporary name is "<name>.new", so two processes must
+ * not write the same file at the same time. Returns 0 or an errno. */
+int harpe_file_replace_at(int directory, const char *name, const void *data, size_t length);
+
 /* Writes a file as harpe_file_write does, but does not look for temporary files of killed
  * processes. Use it in directories with many files. */
 harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that file.c (whole files) and directory.c (whole directories) share: temporary names
- * beside the final name, complete writes, and durable directory entries. Private to these two
- * files. */
+/* The steps of writing files and directories safely: temporary names beside the final name,
+ * complete writes, and durable directory entries. For sources that need more than file.h and
+ * directory.h offer. */
 #ifndef HARPE_BASE_FILE_INTERNAL_H
 #define HARPE_BASE_FILE_INTERNAL_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The controller's process: sets the GPU's highest clocks, starts a thread that carries out clock
- * requests, waits for the trainer's end, and restores everything. It runs as the program harpe in
- * a process without other work. */
+/* The controller's process. It sets the GPU's highest clocks and starts a thread that carries out
+ * clock requests. Then it waits for the end of the trainer and restores the GPU. The process runs
+ * the program harpe and does no other work. */
 #include "client/controller_process.h"
 
 #include <errno.h>

@@ -20,6 +20,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/file_internal.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -28,7 +29,6 @@ enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 
 #define HEADING "harpe-found 1\n"
 #define LOCK_SUFFIX ".lock"
-#define NEW_SUFFIX ".new"
 #define ROOT_DIRECTORY "/run/harpe"
 
 static const char *const kind_names[HARPE_SAVED_KINDS] = {"power", "clocks"};
@@ -297,21 +297,6 @@ static void print_record(harpe_text *text, const harpe_saved_settings_record *re
         harpe_text_printf(text, "zeusd_host_port %s\n", state->zeusd.host_port);
 }
 
-/* Writes a file without fsync, because the directory does not outlive a restart of the machine.
- * The writer holds the lock, so no other process uses the temporary name. */
-static int write_file(int directory, const char *name, const harpe_text *text) {
-    char temporary[HARPE_SAVED_NAME_SIZE + 8];
-    suffixed(name, NEW_SUFFIX, temporary);
-    int file =
-        openat(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0) return errno;
-    int failure = harpe_write_all(file, text->data, text->length);
-    if (close(file) != 0 && !failure) failure = errno;
-    if (!failure && renameat(directory, temporary, directory, name) != 0) failure = errno;
-    if (failure) (void)unlinkat(directory, temporary, 0);
-    return failure;
-}
-
 harpe_status harpe_saved_settings_write(int directory, const char *name,
                                         const harpe_saved_settings_record *record,
                                         harpe_error *error) {
@@ -321,7 +306,9 @@ harpe_status harpe_saved_settings_write(int directory, const char *name,
         harpe_text_free(&text);
         return harpe_fail_memory(error);
     }
-    int failure = write_file(directory, name, &text);
+    /* Without fsync, because the directory does not outlive a restart of the machine. The caller
+     * holds the lock, so no other process writes this file. */
+    int failure = harpe_file_replace_at(directory, name, text.data, text.length);
     harpe_text_free(&text);
     if (!failure) return HARPE_OK;
     return harpe_fail_errno(error, failure, "saving the settings of GPU %.96s", name);

@@ -11,16 +11,28 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 
-enum { TEXT_LENGTH_MAX = 65536, INVALID_ENTRY = -1 };
+enum {
+    TEXT_LENGTH_MAX = 65536,
+    INVALID_ENTRY = -1,
+    SHORTEST_ADDRESS = 7, /* "01:00.0" */
+};
 
 int harpe_pci_address_compare(const harpe_pci_address *a, const harpe_pci_address *b) {
     if (a->domain != b->domain) return a->domain < b->domain ? -1 : 1;
     if (a->bus != b->bus) return a->bus < b->bus ? -1 : 1;
     if (a->device != b->device) return a->device < b->device ? -1 : 1;
     return 0;
+}
+
+bool harpe_pci_address_matches(const char *text, const char *address) {
+    size_t length = strlen(text);
+    size_t full = strlen(address);
+    return length >= SHORTEST_ADDRESS && length <= full &&
+           strcasecmp(text, address + (full - length)) == 0;
 }
 
 bool harpe_device_order_parse(const char *text, bool *is_pci_order) {

@@ -15,6 +15,9 @@ typedef struct harpe_pci_address {
 
 /* Compares addresses in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID, like a function for qsort. */
 int harpe_pci_address_compare(const harpe_pci_address *a, const harpe_pci_address *b);
+/* Returns true if a user's text means the PCI address. The domain in the text may have fewer digits
+ * or be missing. */
+bool harpe_pci_address_matches(const char *text, const char *address);
 
 /* Reads CUDA_DEVICE_ORDER. NULL and "" mean CUDA's default, FASTEST_FIRST. Returns false for an
  * unknown value. */

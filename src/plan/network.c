@@ -190,9 +190,9 @@ static harpe_status round_curve(const harpe_option_list *list, harpe_arena *aren
     return HARPE_OK;
 }
 
-/* Refuses a problem whose sums of times or flows could come near the limit of 64 bits. No flow is
- * larger than the sum of the flows that all instructions can carry before they are at their
- * fastest. */
+/* Refuses a problem in which a sum of times or a flow could come near the limit of 64 bits. An
+ * instruction carries a finite flow until it runs at its fastest. No flow is larger than the sum of
+ * these finite flows of all instructions. */
 static harpe_status check_sums(const harpe_problem *problem, harpe_network *network,
                                harpe_error *error) {
     double total_s = 0, total_uw = 0;

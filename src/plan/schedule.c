@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule object and its builder. Makes a built-in schedule from its name; the order of each
- * built-in schedule is in its own file schedule_*.c. schedule_csv.c reads files. */
+/* The schedule object and its builder. Makes a built-in schedule from its name. Each built-in
+ * schedule has a file schedule_*.c, which contains the order of its instructions. schedule_csv.c
+ * reads schedules from files. */
 #include "plan/schedule.h"
 
 #include <stdint.h>
@@ -256,8 +257,8 @@ static harpe_status check_size(const harpe_schedule_kind *kind, const harpe_sche
                       HARPE_SCHEDULE_INSTRUCTIONS_MAX);
 }
 
-/* Returns a NULL-terminated copy of `count` names that lives as long as the schedule; NULL: no
- * memory. */
+/* Copies `count` names and adds a NULL at the end. The schedule owns the copy. Returns NULL if
+ * memory runs out. */
 static const char **copy_names(harpe_schedule *schedule, const char *const *names, size_t count) {
     const char **copy = harpe_arena_alloc(&schedule->names, count + 1, sizeof *copy);
     for (size_t i = 0; copy && i < count; i++) {

@@ -52,7 +52,8 @@ bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
     return true;
 }
 
-/* Checks whether any rank has failed since the last meeting. */
+/* Tells the other ranks whether this rank has failed since the last meeting, and learns whether one
+ * of them has failed. */
 void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer) {
     double failures = optimizer->failed_here;
     harpe_error error;
@@ -62,7 +63,8 @@ void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer) {
         harpe_optimizer_give_up(optimizer, "it failed on another rank, whose log says why");
 }
 
-/* Returns the selector's answer, or the highest measured limit if the selector has no answer. */
+/* Returns the limit that the selector chooses, or the highest measured limit if the selector
+ * chooses none. */
 static int choose(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_selector *selector = &optimizer->options.selector;
     int choice =
@@ -76,7 +78,8 @@ static int choose(const harpe_power_limit_optimizer *optimizer) {
     return optimizer->measurements[choice].power_limit_w;
 }
 
-/* Finds the same answer for all ranks, even if their selectors give different answers. */
+/* Chooses the same limit on all ranks, even if the selectors of the ranks choose different limits.
+ */
 harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
                                 harpe_error *error) {
     int choice_w = choose(optimizer);
@@ -113,7 +116,8 @@ static uint64_t hash_double(uint64_t hash, double value) {
 
 static double as_double(uint64_t hash) { return (double)(hash >> 11); }
 
-/* Hashes the settings that must be equal on all ranks for their steps to stay together. */
+/* Hashes the settings that must be equal on all ranks. With different settings, the ranks would not
+ * meet in the same steps. */
 static double settings_hash(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_options *options = &optimizer->options;
     int settings[6] = {options->wait_steps,          options->warmup_steps,

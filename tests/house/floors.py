@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 # Checks the includes in src/:
-# - A folder includes only folders on a lower floor. FLOORS has the order, also that of the rooms
-#   inside the server.
-# - Inside a folder of ROOMS, a subfolder includes itself and the files of the folder, never
-#   another subfolder; the files of the folder include no subfolder.
+# - A folder includes only folders on a lower floor. FLOORS lists the floors, also those inside the
+#   server.
+# - Inside a folder of ROOMS, a subfolder includes only itself and the files of the folder. The files
+#   of the folder include no subfolder.
 # - There is no circle of includes, except between a source and its own header.
 # - A header with a source of the same name declares only functions that this source defines. In
-#   the folders of OWN_HEADERS, a header that declares functions has such a source.
-# - Code with a fixed place (threads, lines of a log, libcurl, requests of HTTP, databases) is used
-#   only there.
-# Each run adds wrong includes to a temporary copy, which proves that each of these checks can fail.
+#   the folders of OWN_HEADERS, each header that declares a function must have a source of the same
+#   name.
+# - PLACES lists code that only certain files may contain: starts of threads, log lines, libcurl, HTTP
+#   requests and databases.
+# Each run also adds wrong includes to a temporary copy, and checks that this script finds them.
 #
 # Usage: floors.py <project root>
 import pathlib
@@ -36,7 +37,7 @@ FLOOR_OF = {folder: level for level, folders in enumerate(FLOORS) for folder in 
 ROOMS = {"cli"}
 # Folders whose subfolders are on their own floor.
 WITH_SUBFOLDERS = {"cli", "sim"}
-# Folders without a header for several sources.
+# Folders in which no header may declare functions of several sources.
 OWN_HEADERS = {"server/engine"}
 # Code that exists only once: each pattern, the files or folders where it may occur, and what to use
 # elsewhere.

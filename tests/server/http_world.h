@@ -327,7 +327,7 @@ static void expect_answer(int fd, int status, const char *body) {
     free(a.body);
 }
 
-/* Checks that the server closes without sending more. */
+/* Checks that the server closes the connection and sends nothing before that. */
 static void expect_end(int fd) {
     char c;
     ssize_t got = recv(fd, &c, 1, 0);

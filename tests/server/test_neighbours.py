@@ -392,8 +392,9 @@ class ClosedConnections(World):
         os.kill(running.process.pid, signal.SIGSTOP)
         request = request_of("DELETE", f"/jobs/{job}")
         source = as_user(OTHER, send_and_leave, running.port, request, how)
-        # The kernel reports uid 0 for a connection that is closed and whose end has arrived. A
-        # reset removes the connection, and unread data delays the end.
+        # The kernel reports uid 0 for a client that has closed its connection, as soon as the server's
+        # side has received the end. A reset would remove the connection, and unread data would delay
+        # the end.
         if how == "closed":
             wait_for_last_byte(running.port, source)
         if victim is not None:

@@ -11,6 +11,7 @@
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "cli/rows.h"
+#include "gpu/visible.h"
 #include "lease/lease.h"
 
 enum { ANSWER_MS = 10000 };
@@ -156,15 +157,6 @@ int harpe_agent_status_command(int argc, char **argv) {
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
 
-/* Returns true if `given` is the PCI address. Its domain may have fewer digits or be missing. */
-static bool is_pci_address(const char *given, const char *address) {
-    enum { SHORTEST = 7 }; /* "01:00.0" */
-    size_t length = strlen(given);
-    size_t full = strlen(address);
-    return length >= SHORTEST && length <= full &&
-           strcasecmp(given, address + (full - length)) == 0;
-}
-
 /* Finds the UUID of the GPU whose number, UUID or PCI address a user has given. */
 static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96],
                               harpe_error *error) {
@@ -178,7 +170,7 @@ static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96]
         char number[24];
         (void)snprintf(number, sizeof number, "%ld", number_of(one, "gpu"));
         if (strcmp(gpu, number) != 0 && strcasecmp(gpu, text_of(one, "uuid")) != 0 &&
-            !is_pci_address(gpu, text_of(one, "pci")))
+            !harpe_pci_address_matches(gpu, text_of(one, "pci")))
             continue;
         (void)snprintf(uuid, 96, "%s", text_of(one, "uuid"));
         status = HARPE_OK;
