@@ -8,6 +8,7 @@ import os
 import sys
 from unittest import mock
 
+import job_process
 import torch
 from megatron.core import parallel_state
 from megatron.core.enums import ModelType
@@ -108,27 +109,10 @@ class Job:
         self.step(forward_only=True)
         self.config.timers = timers
 
-    def record(self, optimizer):
-        """Records what the optimizer is told, in the order in which it is told."""
-        def recorded(name, method):
-            def call(*arguments):
-                self.events.append(" ".join((name, *arguments)))
-                return method(*arguments)
-            return call
-
-        for name in ("step_begin", "step_end", "instruction_begin", "instruction_end"):
-            setattr(optimizer, f"on_{name}", recorded(name, getattr(optimizer, f"on_{name}")))
-
     def take(self):
-        events, self.events = self.events, []
+        events = self.events[:]
+        self.events.clear()
         return events
-
-
-def everywhere(condition):
-    """Tells whether the condition is true on all ranks."""
-    tensor = torch.tensor([int(condition)])
-    torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MIN)
-    return bool(tensor)
 
 
 def main():
@@ -139,9 +123,9 @@ def main():
                                      iterations=2, warmup_iterations=0)
         optimizer = one.optimizer
         optimizer.wait_for_round(0, 300)
-        job.record(optimizer)
+        job_process.record(optimizer, job.events)
         steps = []
-        while not everywhere(os.path.exists(settings["until"])
+        while not job_process.everywhere(os.path.exists(settings["until"])
                              and optimizer.status().round >= settings["rounds"]):
             job.step()
             steps.append(job.take())

@@ -5,23 +5,15 @@ with Megatron's own schedules (megatron_job.py). Needs a Python with megatron-co
 without them the tests are skipped. `make check` does not run them."""
 import inspect
 import json
-import os
-import pathlib
 import pickle
 import re
-import socket
-import subprocess
-import sys
-import threading
 import types
 import unittest
 import warnings
 from unittest import mock
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "python"))
-import training  # noqa: E402
-import world  # noqa: E402
+import jobs  # appends the directory of the next import to the path
+import world
 
 from harpe import InvalidArgumentError  # noqa: E402
 from harpe.callback import Callback  # noqa: E402
@@ -136,45 +128,11 @@ class Tutorial(unittest.TestCase):
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-class Job(training.TrainingTest):
-    gpus = "4xA100"
-
-    def run_ranks(self, while_it_runs, **settings):
-        """Starts one process per rank. Calls while_it_runs, then waits for the processes. Returns
-        what they have printed."""
-        settings = dict({"world_size": settings["ranks"], "chunks": 1, "group": None, "rounds": 1,
-                         "log_level": 0, "until": str(self.path / "end")}, **settings)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        processes = [
-            subprocess.Popen([sys.executable, "-W", "ignore", HERE / "megatron_job.py",
-                              json.dumps(settings)], text=True,
-                             env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),
-                                      MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            for rank in range(settings["world_size"])]
-        answers = [None] * len(processes)
-
-        def communicate(rank, process):
-            answers[rank] = process.communicate()
-
-        threads = [threading.Thread(target=communicate, args=one) for one in enumerate(processes)]
-        for thread in threads:
-            thread.start()
-        try:
-            while_it_runs(processes)
-            pathlib.Path(settings["until"]).touch()
-            for thread in threads:
-                thread.join(training.LIMIT_S)
-        finally:
-            for process in processes:
-                process.kill()
-            for thread in threads:
-                thread.join()
-        for process, (_, errors) in zip(processes, answers):
-            self.assertEqual(process.returncode, 0, errors)
-        return [json.loads(out.splitlines()[-1]) for out, _ in answers]
+class Job(jobs.JobTest):
+    def run_job(self, while_it_runs, **settings):
+        settings = dict({"chunks": 1, "group": None, "rounds": 1, "log_level": 0}, **settings)
+        world_size = settings.pop("world_size", settings["ranks"])
+        return self.run_ranks("megatron_job.py", world_size, while_it_runs, **settings)
 
     def assert_order(self, results, order, ranks):
         """The optimizer was told of every step, and of the instructions in this order."""
@@ -193,12 +151,6 @@ class Job(training.TrainingTest):
             if stage == last:
                 self.assertLess(result["losses"][1], result["losses"][0])
 
-    def wait_for_clocks(self, clocks, processes):
-        def are_there():
-            self.assertFalse([one for one in processes if one.poll()], "a rank has ended")
-            return all(self.clock(gpu) == mhz for gpu, mhz in clocks.items())
-        self.wait_until(are_there, f"no clocks {clocks}")
-
     def non_interleaved(self, ranks, log_level):
         config = types.SimpleNamespace(pipeline_model_parallel_size=ranks,
                                        virtual_pipeline_model_parallel_size=None)
@@ -206,7 +158,7 @@ class Job(training.TrainingTest):
         clocks = {rank: 1200 - 15 * rank for rank in range(ranks)}
         plan = [[(name, clocks[rank]) for name in order[rank]] for rank in range(ranks)]
         started = self.start(plan=plan, scheduler="PointSolution")
-        results = self.run_ranks(
+        results = self.run_job(
             lambda processes: self.wait_for_clocks(clocks, processes),
             url=f"http://127.0.0.1:{started.port}", ranks=ranks, microbatches=4,
             log_level=log_level)
@@ -221,7 +173,7 @@ class Job(training.TrainingTest):
     def test_the_last_stages_loss_belongs_to_its_forward(self):
         order = torch_pipelining.order_of("0F0,0B0\n")
         started = self.start(plan=[[(name, 1200) for name in order[0]]], scheduler="PointSolution")
-        result, = self.run_ranks(lambda _: None, url=f"http://127.0.0.1:{started.port}", ranks=1,
+        result, = self.run_job(lambda _: None, url=f"http://127.0.0.1:{started.port}", ranks=1,
                                  microbatches=1)
         self.assertEqual(result["first"], [
             "step_begin", "instruction_begin forward", "loss", "instruction_end forward",
@@ -236,7 +188,7 @@ class Job(training.TrainingTest):
         arguments = {"num_microbatches": microbatches, "schedule": {"csv": str(path)}}
         started = self.start("--scheduler-args", json.dumps(arguments),
                              scheduler="InstructionProfiler")
-        results = self.run_ranks(lambda _: None, url=f"http://127.0.0.1:{started.port}",
+        results = self.run_job(lambda _: None, url=f"http://127.0.0.1:{started.port}",
                                  ranks=ranks, chunks=chunks, group=group, microbatches=microbatches,
                                  rounds=2)
         order = torch_pipelining.order_of(path.read_text(encoding="ascii"))
@@ -256,7 +208,7 @@ class Job(training.TrainingTest):
         plan = [[(name, 1200 - 15 * stage) for name in order[stage]] for stage in range(2)]
         started = self.start(plan=plan, scheduler="PointSolution3D")
         # Megatron's ranks 0 and 1 are the replicas of the first stage.
-        results = self.run_ranks(
+        results = self.run_job(
             lambda processes: self.wait_for_clocks({0: 1200, 1: 1200, 2: 1185, 3: 1185}, processes),
             url=f"http://127.0.0.1:{started.port}", ranks=2, world_size=4, microbatches=2)
         for result in results:
