@@ -312,9 +312,11 @@ static void restore(harpe_frequency_controller *controller) {
         has_died = harpe_frequency_controller_has_died(controller);
         if (!has_died) break;
     }
-    harpe_log_line(&controller->log, HARPE_LOG_WARNING,
-                   "the frequency controller has not reported that the GPU is restored: it tries "
-                   "again, and writes a failure to the system's log");
+    harpe_log_line(
+        &controller->log, HARPE_LOG_WARNING,
+        "the frequency controller has not reported in %.0f s that the GPU is restored: it "
+        "continues alone, and writes a failure to the system's log",
+        STOP_S);
 }
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {

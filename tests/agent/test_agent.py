@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import agents
-from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, wait_until
+from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, unexpected, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 
@@ -140,7 +140,7 @@ class Lending(AgentTest):
         agent = self.agent()
         for mhz in (600, 900, 1200):
             done = self.machine.run("agent", "hold", "--clock", mhz, "--", "true")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual((done.returncode, unexpected(done.stderr)), (0, []))
         self.check_restored(agent)
 
     def test_a_clock_that_the_gpu_does_not_offer(self):
@@ -411,7 +411,7 @@ class Rules(AgentTest):
 
     def test_without_an_agent_there_is_the_driver(self):
         done = self.machine.run("agent", "hold", "--clock", 900, "--", "true")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual((done.returncode, unexpected(done.stderr)), (0, []))
         self.machine.faults.write_text("no_permission")
         self.agent().kill()  # leaves its socket
         done = self.machine.run("agent", "hold", "--clock", 900, "--", "true",
@@ -806,7 +806,7 @@ class OtherUsers(AgentTest):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(word, done.stderr)
         else:
-            self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+            self.assertEqual((done.returncode, unexpected(done.stderr)), (0, []), done)
             self.assertIn(f"uid {agents.NOT_EXIST_UID}", done.stdout)
         return done
 
