@@ -1,7 +1,7 @@
 # The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
+.PHONY: build demo check check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
         reproducible clean help bootstrap bootstrap-all configure
 .NOTPARALLEL:
 
@@ -29,6 +29,9 @@ demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan 
 
 check: ## all tests: gcc, clang, sanitizers, style, installation
 	@./check
+
+check-frameworks: bootstrap-all build ## tests with the real frameworks and peers from PyPI, in build/frameworks
+	@scripts/check_frameworks.sh
 
 check-fresh: ## ./check in a new, empty Debian 12 as a user; then the release tests as root
 	@scripts/fresh_root.sh
@@ -70,4 +73,4 @@ clean: ## remove everything that was built
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \
-	while IFS="$$(printf '\t')" read -r command text; do printf 'make %-13s %s\n' "$$command" "$$text"; done
+	while IFS="$$(printf '\t')" read -r command text; do printf 'make %-16s %s\n' "$$command" "$$text"; done

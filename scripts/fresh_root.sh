@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the README's test command on a bare system: in a new, empty Debian 12 made by debootstrap, as an
-# ordinary user with sudo. The release tests then run once more, as root. The root directory takes
-# about 5 GB below TMPDIR (/var/tmp). It has its own mount and process namespaces; these and the
-# directory are removed at the end, also after Ctrl-C.
+# ordinary user with sudo. Then come the tests with real frameworks (make check-frameworks), and the
+# release tests once more, as root. The root directory takes about 15 GB below TMPDIR (/var/tmp). It has
+# its own mount and process namespaces; these and the directory are removed at the end, also after
+# Ctrl-C.
 #
 # If the root cannot be made (not root, no debootstrap, no right to mount), the script prints one line
-# with the reason and runs the command here.
+# with the reason and runs ./check or the other command here.
 #
-# Usage: fresh_root.sh                                  ./check, then the release tests as root
+# Usage: fresh_root.sh                                  ./check and the other tests
 #        fresh_root.sh [--as-root] COMMAND [ARGUMENT]   another command, in the copy of the project
 set -u
 readonly self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/${BASH_SOURCE[0]##*/}
@@ -15,7 +16,7 @@ readonly project=${self%/scripts/*}
 readonly suite=bookworm
 readonly user=tester
 readonly folder=${TMPDIR:-/var/tmp}
-readonly size_gb=8 # includes a reserve
+readonly size_gb=20 # includes a reserve
 export FRESH_ROOT_BEGAN=${FRESH_ROOT_BEGAN:-$EPOCHSECONDS}
 
 root='' child='' environment=() enter=()
@@ -222,6 +223,8 @@ prepare_root() {
 run_checks() {
     say "./check as an ordinary user"
     in_root "$user" ./check || return
+    say 'make check-frameworks as an ordinary user'
+    in_root "$user" make check-frameworks || return
     say 'the release tests as root, without clang-tidy, whose result does not depend on the user'
     in_root root ctest --preset release -j $((2 * ${JOBS:-$(nproc)})) -E '^house_clang_tidy$'
 }

@@ -31,7 +31,7 @@ new_machine() {
     pretend setpriv 'exec "${@:3}"'
     pretend debootstrap 'exit 0'
     pretend apt-get 'exit 0'
-    pretend df 'echo Avail; echo 8'
+    pretend df 'echo Avail; echo 20'
 }
 
 run() { PATH="$folder/bin:$PATH" "$@" >"$folder/out" 2>"$folder/err"; }
@@ -70,8 +70,8 @@ pretend unshare 'echo "Operation not permitted" >&2; exit 1'
 expect_check_here 'no mounts' 'mounting is not permitted'
 
 new_machine
-pretend df 'echo Avail; echo 7'
-expect_check_here 'disk full' "7 GB are free in $TMPDIR, but 8 are needed"
+pretend df 'echo Avail; echo 19'
+expect_check_here 'disk full' "19 GB are free in $TMPDIR, but 20 are needed"
 
 # A PATH of its own, because this machine may have debootstrap.
 new_machine
