@@ -24,8 +24,8 @@
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
-#define END_LIMIT_S 20.0 /* time in which ranks must end by themselves */
-#define BACK_LIMIT_S 10.0
+#define END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
+#define BACK_LIMIT_S 60.0
 /* Length of the run after a straggler. The server needs several rounds to notice that its answer is
  * wrong, and to correct it. */
 enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4, STEPS_WITHOUT_ANSWER = 60 };

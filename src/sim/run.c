@@ -15,7 +15,7 @@
 #include "http/client/connection.h"
 #include "sim/cluster.h"
 
-#define CONTROLLERS_LIMIT_S 5.0 /* time in which the controllers must leave the cluster */
+#define CONTROLLERS_LIMIT_S 30.0 /* time in which the controllers must leave the cluster */
 
 /* ---- The directory --------------------------------------------------------------------------- */
 

@@ -23,9 +23,9 @@
 #include "base/token.h"
 #include "http/client/connection.h"
 
-#define START_LIMIT_S 15.0
-#define STOP_LIMIT_S 10.0
-#define ASK_LIMIT_S 5.0
+#define START_LIMIT_S 120.0 /* for a busy machine; a server that ends is noticed at once */
+#define STOP_LIMIT_S 30.0
+#define ASK_LIMIT_S 15.0
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
@@ -91,10 +91,15 @@ static harpe_status start_process(harpe_sim_server *server, harpe_error *error) 
     while (!is_answering(server)) {
         bool is_gone = waitpid(server->pid, NULL, WNOHANG) == server->pid;
         if (is_gone) server->pid = 0;
-        if (is_gone || harpe_clock_s() > until_s)
+        if (is_gone)
             return harpe_fail(error, HARPE_UNAVAILABLE,
-                              "the server (harpe serve --scheduler %.100s) did not start",
+                              "the server (harpe serve --scheduler %.100s) ended at its start",
                               server->scheduler);
+        if (harpe_clock_s() > until_s)
+            return harpe_fail(
+                error, HARPE_UNAVAILABLE,
+                "the server (harpe serve --scheduler %.100s) has not started in %.0f s",
+                server->scheduler, START_LIMIT_S);
         if (harpe_terminal_progress_signal())
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted");
         usleep(20000);

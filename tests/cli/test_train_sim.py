@@ -349,7 +349,7 @@ class Ending(Simulation):
                                     ("no arguments", "what"),
                                     ("mpirun", "--mpi")):
             self.refuse(2, message, "train-sim", *arguments)
-        self.refuse(1, "did not start", "train-sim", "--scheduler", "Nobody", "--quiet")
+        self.refuse(1, "ended at its start", "train-sim", "--scheduler", "Nobody", "--quiet")
         self.refuse(1, "no server answers", "train-sim", "--server", "http://127.0.0.1:9")
 
     def test_a_server_that_wants_a_token_is_told_of_at_once(self):

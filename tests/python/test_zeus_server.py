@@ -18,7 +18,7 @@ import published_zeus
 import world
 from training import server
 
-LIMIT_S = 120
+LIMIT_S = 900
 
 # One rank of 1F1B with `microbatches`, with the published client or Harpe's. Prints the job and the
 # schedule, or the reason of its end.
