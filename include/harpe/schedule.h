@@ -69,12 +69,12 @@ typedef struct harpe_schedule_options {
 HARPE_API harpe_status harpe_schedule_new(const harpe_schedule_options *options,
                                           harpe_schedule **out, harpe_error *error);
 
-/* Reads a schedule from the compute-only CSV that torch.distributed.pipelining writes. Each row has
- * the actions of a rank, one in each cell, such as 0F3, 2I1, 2W1, 1B0 and (0F7;7B3)OVERLAP_F_B. In
- * an empty cell the rank is idle. The function refuses a stage on two ranks, an action that is
- * repeated or missing, and an order in which some instruction waits forever. It accepts at most 256
- * MiB, 4096 ranks and 10,000,000 cells. Error messages contain `path`, or `name` for a text in
- * memory. */
+/* Reads a schedule from the CSV that torch.distributed.pipelining writes. Each row has the actions
+ * of a rank, one in each cell, such as 0F3, 2I1, 2W1, 1B0 and (0F7;7B3)OVERLAP_F_B. In an empty
+ * cell the rank is idle. Cells of communication, such as 0SEND_F3 or 2UNSHARD, are left out. The
+ * function refuses a stage on two ranks, an action that is repeated or missing, and an order in
+ * which some instruction waits forever. It accepts at most 256 MiB, 4096 ranks and 10,000,000
+ * instructions. Error messages contain `path`, or `name` for a text in memory. */
 HARPE_API harpe_status harpe_schedule_read_csv(const char *path, harpe_schedule **out,
                                                harpe_error *error);
 HARPE_API harpe_status harpe_schedule_parse_csv(const char *text, size_t length, const char *name,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the compute-only CSV that torch.distributed.pipelining writes: a row per rank, with cells
- * such as 0F3, 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B. An empty cell means that the rank is idle.
+/* Reads the CSV that torch.distributed.pipelining writes: a row per rank, with cells such as 0F3,
+ * 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B. An empty cell means that the rank is idle. Cells of
+ * communication (0SEND_F3, 2UNSHARD) are left out, because dependencies follow from computations.
  * Checks that every stage runs every microbatch forward and backward exactly once. dag.c checks
  * that the order can finish. */
 #include <limits.h>
@@ -84,18 +85,30 @@ static bool find_operation(char letter, harpe_operation *operation) {
     }
 }
 
+/* Returns true if the cell is <stage><communication><microbatch>, such as 0SEND_F3. Some of these
+ * actions have no microbatch: 2UNSHARD. */
+static bool is_communication(cell c) {
+    static const char *const words[] = {"SEND_F",      "SEND_B",          "RECV_F",  "RECV_B",
+                                        "WAIT_SEND_F", "WAIT_SEND_B",     "UNSHARD", "RESHARD",
+                                        "REDUCE_GRAD", "WAIT_REDUCE_GRAD"};
+    const char *word;
+    int number;
+    if (!take_number(&c, &number)) return false;
+    size_t length = take_word(&c, &word);
+    if (c.cursor < c.end && !take_number(&c, &number)) return false;
+    if (c.cursor < c.end) return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strlen(words[i]) == length && memcmp(words[i], word, length) == 0) return true;
+    return false;
+}
+
 /* <stage><F|B|I|W><microbatch> */
 static harpe_status take_action(const reader *r, cell *c, harpe_action *out, harpe_error *error) {
     harpe_action action = {0};
     const char *word;
     if (!take_number(c, &action.stage)) return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
     size_t length = take_word(c, &word);
-    if (length > 1)
-        return harpe_csv_fail(&r->csv, c->field, error,
-                              "%.*s is not a computation; dump the schedule in the compute_only "
-                              "format",
-                              length > 40 ? 40 : (int)length, word);
-    if (length == 0 || !find_operation(*word, &action.operation) ||
+    if (length != 1 || !find_operation(*word, &action.operation) ||
         !take_number(c, &action.microbatch))
         return harpe_csv_fail(&r->csv, c->field, error, CELL_HINT);
     if (action.stage > HARPE_STAGE_MAX)
@@ -126,12 +139,17 @@ static harpe_status take_overlapped(const reader *r, cell *c, harpe_instruction 
     return HARPE_OK;
 }
 
+/* The instruction of a communication has no actions. */
 static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction *out,
                                harpe_error *error) {
     const char *text = r->csv.fields[field].text;
     cell c = {text, text + r->csv.fields[field].length, field};
     harpe_instruction instruction = {0};
     harpe_status status;
+    if (is_communication(c)) {
+        *out = instruction;
+        return HARPE_OK;
+    }
     if (take_text(&c, "(")) {
         status = take_overlapped(r, &c, &instruction, error);
     } else {
@@ -167,7 +185,7 @@ static harpe_status note_action(reader *r, const harpe_action *action, size_t fi
 static harpe_status read_cell(reader *r, size_t field, harpe_error *error) {
     harpe_instruction instruction;
     harpe_status status = parse_cell(r, field, &instruction, error);
-    if (status != HARPE_OK) return status;
+    if (status != HARPE_OK || instruction.action_count == 0) return status;
     size_t count = r->builder.schedule->instruction_count;
     if (count >= FILE_INSTRUCTIONS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d instructions",
@@ -200,8 +218,8 @@ static harpe_status read_row(reader *r, harpe_error *error) {
     }
     if (schedule->instruction_count == count_before)
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:%d: rank %d has nothing to do: every cell is empty", r->csv.name,
-                          r->csv.line, schedule->rank_count);
+                          "%s:%d: rank %d has nothing to do: no cell has a computation",
+                          r->csv.name, r->csv.line, schedule->rank_count);
     harpe_schedule_end_rank(&r->builder);
     return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
 }

@@ -141,6 +141,21 @@ static void expect_same(const harpe_schedule *left, const harpe_schedule *right)
     }
 }
 
+/* The order of a runtime of torch.distributed.pipelining (2 ranks, 2 microbatches, split
+ * backwards), in the form that has all actions. */
+static void leaves_out_communication(void **state) {
+    (void)state;
+    harpe_schedule *with =
+        read_text("0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0I0,0WAIT_SEND_F0,0RECV_B1,0W0,0B1,"
+                  "0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\r\n"
+                  "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD,"
+                  "1WAIT_REDUCE_GRAD,1RESHARD,1WAIT_SEND_B0,1WAIT_SEND_B1\r\n");
+    harpe_schedule *without = read_text("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n");
+    expect_same(with, without);
+    harpe_schedule_free(with);
+    harpe_schedule_free(without);
+}
+
 static void every_built_in_comes_back_as_it_was_written(void **state) {
     (void)state;
     int compared = 0;
@@ -223,14 +238,16 @@ static void refuses_pairs_that_are_none(void **state) {
                "(found '(0F0;0W0)OVERLAP_F_B')");
 }
 
-static void points_to_the_right_format_for_communication(void **state) {
+static void refuses_actions_that_it_does_not_know(void **state) {
     (void)state;
-    expect_bad("0F0,0SEND_F0", "s.csv:1:5: SEND_F is not a computation; dump the schedule in the "
-                               "compute_only format (found '0SEND_F0')");
-    expect_bad("0UNSHARD", "s.csv:1:1: UNSHARD is not a computation; dump the schedule in the "
-                           "compute_only format (found '0UNSHARD')");
-    expect_bad("0REDUCE_GRAD", "s.csv:1:1: REDUCE_GRAD is not a computation; dump the schedule in "
-                               "the compute_only format (found '0REDUCE_GRAD')");
+    expect_bad("0F0,0FORWARD0", "s.csv:1:5: " CELL " (found '0FORWARD0')");
+    expect_bad("0SEND_F0x", "s.csv:1:1: " CELL " (found '0SEND_F0x')");
+    expect_bad("0SEND_F-1", "s.csv:1:1: " CELL " (found '0SEND_F-1')");
+    expect_bad("0SEND", "s.csv:1:1: " CELL " (found '0SEND')");
+    expect_bad("SEND_F0", "s.csv:1:1: " CELL " (found 'SEND_F0')");
+    expect_bad("0_", "s.csv:1:1: " CELL " (found '0_')");
+    expect_bad("(0SEND_F0;0B0)OVERLAP_F_B",
+               "s.csv:1:1: " CELL " (found '(0SEND_F0;0B0)OVERLAP_F_B')");
 }
 
 static void refuses_files_without_a_schedule(void **state) {
@@ -246,7 +263,8 @@ static void refuses_ranks_with_nothing_to_do(void **state) {
     (void)state;
     expect_bad("0F0,0B0\n\n,1F0,1B0\n", "s.csv:2: rank 1 has nothing to do: the line is empty");
     expect_bad("\n0F0,0B0\n", "s.csv:1: rank 0 has nothing to do: the line is empty");
-    expect_bad("0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: every cell is empty");
+    expect_bad("0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: no cell has a computation");
+    expect_bad("0UNSHARD\n", "s.csv:1: rank 0 has nothing to do: no cell has a computation");
 }
 
 static void refuses_wrong_owners_of_stages(void **state) {
@@ -306,11 +324,12 @@ int main(void) {
         cmocka_unit_test(reads_1f1b_with_idle_cells),
         cmocka_unit_test(reads_split_backwards_and_overlapped_pairs),
         cmocka_unit_test(reads_files_from_any_system),
+        cmocka_unit_test(leaves_out_communication),
         cmocka_unit_test(every_built_in_comes_back_as_it_was_written),
         cmocka_unit_test(reads_a_file_by_path),
         cmocka_unit_test(refuses_cells_that_are_none),
         cmocka_unit_test(refuses_pairs_that_are_none),
-        cmocka_unit_test(points_to_the_right_format_for_communication),
+        cmocka_unit_test(refuses_actions_that_it_does_not_know),
         cmocka_unit_test(refuses_files_without_a_schedule),
         cmocka_unit_test(refuses_ranks_with_nothing_to_do),
         cmocka_unit_test(refuses_wrong_owners_of_stages),
