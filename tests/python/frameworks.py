@@ -199,9 +199,9 @@ class Action:
 
 
 class PipelineStage:
-    def __init__(self, index, group_rank=0, group_size=1):
+    def __init__(self, index, group_rank=0, group_size=1, is_last=False):
         self.stage_index, self.group_rank, self.group_size = index, group_rank, group_size
-        self.calls = []
+        self.is_last, self.calls = is_last, []
 
     def forward_one_chunk(self, fwd_chunk_id, args=(), kwargs=None, save_forward_output=True):
         self.calls.append(f"F{fwd_chunk_id}")
@@ -216,14 +216,17 @@ class PipelineStage:
 
 class PipelineSchedule:
     """A schedule with one stage (`_stage`) or several stages (`_stages`) per rank, which runs in
-    its order. `order`: for each rank a list of (stage, kind, microbatch) and None."""
+    its order. `order`: for each rank a list of (stage, kind, microbatch) and None. The functions in
+    _comp_type_to_function_map run instead of the stages' methods."""
 
-    def __init__(self, order, rank=0, several=False):
+    def __init__(self, order, rank=0, several=False, loss=None):
         self.pipeline_order = {rank: [one and Action(*one) for one in actions]
                                for rank, actions in enumerate(order)}
         self.actions = self.pipeline_order[rank]
         indices = sorted({one.stage for one in self.actions if one})
-        stages = [PipelineStage(index, rank, len(order)) for index in indices]
+        last = max(one[0] for actions in order for one in actions if one)
+        stages = [PipelineStage(index, rank, len(order), index == last) for index in indices]
+        self._loss_fn, self._comp_type_to_function_map = loss, {}
         self.by_index = dict(zip(indices, stages))
         if several:
             self._stages = stages
@@ -231,11 +234,18 @@ class PipelineSchedule:
             self._stage, = stages
         self._has_backward = True
 
+    def _maybe_compute_loss(self, stage, output, target_mbs, mb_index):
+        if stage.is_last and self._loss_fn is not None:
+            self._loss_fn()
+
     def step(self, *args, target=None, losses=None, **kwargs):
         for action in filter(None, self.actions):
             stage = self.by_index[action.stage]
-            if action.kind == "F":
-                stage.forward_one_chunk(action.microbatch, args, kwargs)
+            if action.kind in self._comp_type_to_function_map:
+                self._comp_type_to_function_map[action.kind](action, self)
+            elif action.kind == "F":
+                output = stage.forward_one_chunk(action.microbatch, args, kwargs)
+                self._maybe_compute_loss(stage, output, target, action.microbatch)
             elif self._has_backward and action.kind == "W":
                 stage.backward_weight_one_chunk(action.microbatch)
             elif self._has_backward:

@@ -7,6 +7,7 @@ import ctypes as C
 import os
 import pickle
 import sys
+import threading
 import tempfile
 import types
 import unittest
@@ -445,16 +446,98 @@ class TorchPipelining(unittest.TestCase):
                  [None, (1, "F", 0), (1, "B", 0), (1, "SEND_B", 0)]]
         schedule = frameworks.PipelineSchedule(order)
         text = torch_pipelining.csv_of(schedule)
-        self.assertEqual(text.split(), ["0F0,,0I0,0W0", ",1F0,1B0,"])
+        self.assertEqual(text.split(), ["0F0,0I0,0W0", "1F0,1B0"])
         names = [["forward", "backward_input", "backward_weight"], ["forward", "backward"]]
         self.assertEqual(torch_pipelining.order_of(schedule), names)
         self.assertEqual(torch_pipelining.order_of(text), names)
 
-    def test_overlapped_pairs_are_two_instructions(self):
-        text = "0F0,(0F1;1B0)OVERLAP_F_B,0B0,0B1,\n1F0,,,1F1,1B1\n".replace("1B0)", "0B0)")
-        text = text.replace("0B0,0B1", "0B1,").replace("1F0,,,1F1,1B1", "1F0,1B0,,1F1,1B1")
-        self.assertEqual(torch_pipelining.order_of(text)[0],
-                         ["forward", "forward", "backward", "backward"])
+    def test_overlapped_pairs_are_one_instruction_only_for_a_registered_function(self):
+        schedule = frameworks.PipelineSchedule([[(0, "F", 0), (0, "B", 0)]])
+        schedule.pipeline_order = {
+            0: ["0F0", "1F0", "(0F1;1B0)OVERLAP_F_B", "1F1", "(0F2;1I1)OVERLAP_F_B", "1W1", "0B0",
+                "0B1", "1F2", "1B2", "0B2"]}
+        text = torch_pipelining.csv_of(schedule)
+        self.assertEqual(text.split(), ["0F0,1F0,0F1,1B0,1F1,0F2,1I1,1W1,0B0,0B1,1F2,1B2,0B2"])
+        schedule._comp_type_to_function_map["OVERLAP_F_B"] = print
+        text = torch_pipelining.csv_of(schedule)
+        self.assertEqual(text.split(), [",".join(schedule.pipeline_order[0])])
+        self.assertEqual(torch_pipelining.order_of(text)[0], [
+            "forward", "forward", "overlap_f_b", "forward", "overlap_f_b", "backward_weight",
+            "backward", "backward", "forward", "backward", "backward"])
+
+    def test_the_order_with_communication_is_the_one_that_runs(self):
+        schedule = frameworks.PipelineSchedule([[(0, "F", 0), (0, "B", 0)]])
+        schedule.pipeline_order = {}
+        schedule.pipeline_order_with_comms = {
+            0: ["0UNSHARD", "0F0", "0SEND_F0", "0RECV_B0", "0B0", "0WAIT_SEND_F0", "0REDUCE_GRAD",
+                "0WAIT_REDUCE_GRAD", "0RESHARD"], 1: ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]}
+        self.assertEqual(torch_pipelining.csv_of(schedule).split(), ["0F0,0B0", "1F0,1B0"])
+
+    def test_schedules_with_one_stage_need_no_description_of_pytorch(self):
+        for name, orders in (
+                ("Schedule1F1B", ["0F0,0F1,0B0,0F2,0B1,0B2", "1F0,1B0,1F1,1B1,1F2,1B2"]),
+                ("ScheduleGPipe", ["0F0,0F1,0F2,0B0,0B1,0B2", "1F0,1F1,1F2,1B0,1B1,1B2"])):
+            # This is how PyTorch 2.15 describes the last stage of 1F1B; 2.5 has nothing.
+            for order in (None, {0: ["0F0", "0F1"], 1: ["1F1", "1B0", "1F2", "1B1", "1F3", "1B2"]}):
+                schedule = type(name, (), {"pipeline_order": order})()
+                schedule._num_stages, schedule._n_microbatches = 2, 3
+                self.assertEqual(torch_pipelining.csv_of(schedule).split(), orders)
+
+    def test_b_with_w_is_the_input_half(self):
+        """PyTorch 2.5 writes so."""
+        schedule = types.SimpleNamespace(pipeline_order={
+            0: ["0F0", "0F1", "0B0", "0W0", "0B1"], 1: ["1F0", "1B0", "1F1", "1B1", "1W1", "1W0"]})
+        self.assertEqual(torch_pipelining.csv_of(schedule).split(),
+                         ["0F0,0F1,0I0,0W0,0B1", "1F0,1I0,1F1,1I1,1W1,1W0"])
+
+    def test_the_loss_belongs_to_the_last_stages_forward(self):
+        recorder = Recorder()
+        order = [[(0, "F", 0), (0, "B", 0)], [(1, "F", 0), (1, "B", 0)]]
+        for rank, loss in ((0, []), (1, ["+loss"])):
+            schedule = frameworks.PipelineSchedule(
+                order, rank, loss=lambda: recorder.on_instruction_begin("loss"))
+            with torch_pipelining.install(schedule, recorder):
+                for _ in range(2):
+                    schedule.step()
+                    self.assertEqual(recorder.take(), ["+step", "+forward", *loss, "-forward",
+                                                       "+backward", "-backward", "-step"])
+            self.assertNotIn("_maybe_compute_loss", vars(schedule))
+
+    def test_registered_functions_are_instructions(self):
+        """A registered function may call stages, also from another thread, or not at all."""
+        recorder = Recorder()
+        schedule = frameworks.PipelineSchedule(SPLIT, several=True)
+        functions = schedule._comp_type_to_function_map
+
+        def in_a_thread(action, of):
+            thread = threading.Thread(target=of.by_index[0].backward_one_chunk,
+                                      args=(action.microbatch,))
+            thread.start()
+            thread.join()
+
+        functions["F"] = lambda action, of: None
+        with torch_pipelining.install(schedule, recorder):
+            schedule._comp_type_to_function_map["I"] = in_a_thread  # registered later
+            schedule.step()
+            self.assertEqual(recorder.take(), [
+                "+step", "+forward", "-forward", "+backward_input", "-backward_input",
+                "+backward_weight", "-backward_weight", "-step"])
+        self.assertIs(schedule._comp_type_to_function_map, functions)
+        self.assertEqual(set(functions), {"F", "I"})
+        schedule.step()
+        self.assertEqual(recorder.take(), [])
+
+    def test_after_an_error_the_next_step_is_marked(self):
+        recorder = Recorder()
+        schedule = frameworks.PipelineSchedule(SPLIT)
+        with torch_pipelining.install(schedule, recorder):
+            schedule._comp_type_to_function_map["I"] = mock.Mock(side_effect=OSError)
+            with self.assertRaises(OSError):
+                schedule.step()
+            recorder.take()
+            del schedule._comp_type_to_function_map["I"]
+            schedule.step()
+            self.assertEqual(recorder.take()[:3], ["+step", "+forward", "-forward"])
 
     def test_an_order_that_cannot_be_is_refused(self):
         with self.assertRaises(InvalidArgumentError):
@@ -464,21 +547,62 @@ class TorchPipelining(unittest.TestCase):
         with self.assertRaisesRegex(InvalidArgumentError, "torch.distributed.pipelining"):
             torch_pipelining.install(object(), Recorder())
 
-    def test_its_optimizer_has_the_pipelines_ranks(self):
+    def arguments(self, world_size, rank, **given):
+        """Returns the arguments of the optimizer that install makes for the second of two
+        stages."""
         schedule = frameworks.PipelineSchedule(order_1f1b(2, 2), 1)
         schedule._stage.device = "cuda"
+        parameters = given.pop("parameters", ())
+        schedule._stage.submod = types.SimpleNamespace(parameters=lambda: parameters)
         torch = mock.MagicMock()
-        torch.distributed.get_world_size.return_value = 2
+        torch.distributed.get_world_size.return_value = world_size
+        torch.distributed.get_rank.return_value = rank
         torch.device.return_value.index = None
+        torch.device.return_value.type = "cuda"
+        torch.cuda.current_device.return_value = 3
         with mock.patch.dict(sys.modules, torch=torch), made_instead():
-            one = torch_pipelining.install(schedule, server_url="http://head")
-            self.assertEqual(one.optimizer.arguments, dict(
-                server_url="http://head", rank=1, world_size=2, device_id=1, pp_rank=1,
-                pp_degree=2, dp_rank=0, dp_degree=1, tp_rank=0, tp_degree=1))
+            one = torch_pipelining.install(schedule, server_url="http://head", **given)
             one.uninstall()
-            torch.distributed.get_world_size.return_value = 4
-            with self.assertRaisesRegex(InvalidArgumentError, "all dimensions"):
-                torch_pipelining.install(schedule, server_url="http://head")
+        self.assertEqual((one.optimizer.arguments["device_id"], one.optimizer.arguments["rank"],
+                          one.optimizer.arguments["world_size"]), (3, rank, world_size))
+        return {name: one.optimizer.arguments[name]
+                for name in ("pp_rank", "pp_degree", "dp_rank", "dp_degree", "tp_rank",
+                             "tp_degree")}
+
+    @staticmethod
+    def mesh(place, **dimensions):
+        return types.SimpleNamespace(
+            mesh_dim_names=tuple(dimensions), shape=tuple(dimensions.values()),
+            get_coordinate=lambda: place)
+
+    def test_its_optimizer_has_the_pipelines_ranks(self):
+        expected = dict(pp_rank=1, pp_degree=2, dp_rank=0, dp_degree=1, tp_rank=0, tp_degree=1)
+        self.assertEqual(self.arguments(2, 1), expected)
+        with self.assertRaisesRegex(InvalidArgumentError, "4 ranks, but 2 are known.*device_mesh="):
+            self.arguments(4, 2)
+
+    def test_its_optimizer_has_the_ranks_of_the_mesh(self):
+        mesh = self.mesh([1, 1, 0, 2, 1], pp=2, dp_replicate=2, dp_shard=2, cp=3, tp=2)
+        self.assertEqual(self.arguments(48, 41, device_mesh=mesh), dict(
+            pp_rank=1, pp_degree=2, dp_rank=8, dp_degree=12, tp_rank=1, tp_degree=2))
+        with self.assertRaisesRegex(InvalidArgumentError, "96 ranks, but 48 are known"):
+            self.arguments(96, 41, device_mesh=mesh)
+
+    def test_the_mesh_of_distributed_parameters_is_found(self):
+        parameter = types.SimpleNamespace(device_mesh=self.mesh([1, 0], dp_shard_cp=2, tp=2))
+        self.assertEqual(self.arguments(8, 6, parameters=[object(), parameter]), dict(
+            pp_rank=1, pp_degree=2, dp_rank=1, dp_degree=2, tp_rank=0, tp_degree=2))
+
+    def test_a_mesh_that_says_nothing_is_refused(self):
+        for mesh, message in ((self.mesh([0, 1], pp=2, x=2), "a dimension x"),
+                              (self.mesh(None, pp=2, dp=2), "not this rank"),
+                              (self.mesh([0]), "no named dimensions")):
+            with self.assertRaisesRegex(InvalidArgumentError, message):
+                self.arguments(4, 2, device_mesh=mesh)
+
+    def test_given_ranks_need_no_mesh(self):
+        given = dict(dp_rank=1, dp_degree=2, tp_rank=0, tp_degree=1)
+        self.assertEqual(self.arguments(4, 3, **given), dict(given, pp_rank=1, pp_degree=2))
 
 
 class Import(unittest.TestCase):
