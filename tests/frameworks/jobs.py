@@ -44,18 +44,24 @@ class JobTest(training.TrainingTest):
         threads = [threading.Thread(target=communicate, args=one) for one in enumerate(processes)]
         for thread in threads:
             thread.start()
+        failed = None
         try:
-            while_it_runs(processes)
+            try:
+                while_it_runs(processes)
+            except AssertionError:
+                failed = [rank for rank, process in enumerate(processes) if process.poll()]
+                if not failed:
+                    raise
             pathlib.Path(settings["until"]).touch()
-            for thread in threads:
+            for thread in threads if not failed else ():
                 thread.join(training.LIMIT_S)
         finally:
             for process in processes:
                 process.kill()
             for thread in threads:
                 thread.join()
-        for process, (_, errors) in zip(processes, answers):
-            self.assertEqual(process.returncode, 0, errors)
+        for rank in failed or range(len(processes)):
+            self.assertEqual(processes[rank].returncode, 0, answers[rank][1])
         return [json.loads(out.splitlines()[-1]) for out, _ in answers]
 
     def wait_for_clocks(self, clocks, processes):
