@@ -364,6 +364,7 @@ static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe
     if (!frequencies) return harpe_fail_memory(error);
     harpe_assignment_restore(&m->assignment, d->option, d->deadline_ps);
     harpe_assignment_frequencies(&m->assignment, frequencies);
+    harpe_switching_follow(m->problem, frequencies);
     harpe_status status = HARPE_OK;
     if (m->merges) status = harpe_switching_merge(m->problem, &m->clock_switch, frequencies, error);
     if (status == HARPE_OK) status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);

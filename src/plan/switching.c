@@ -155,6 +155,42 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
     return status;
 }
 
+/* ---- Instructions of almost no time ---------------------------------------------------------- */
+
+#define BRIEF_S 1e-4     /* at the highest frequency; a change of clock takes milliseconds */
+#define BRIEF_SHARE 0.01 /* of the longest instruction of the rank */
+
+static double shortest_s(const harpe_problem *problem, size_t i) {
+    return harpe_problem_choice(problem, (int32_t)i)->points[0].time_s;
+}
+
+static bool is_brief(const harpe_problem *problem, size_t i, double longest_s) {
+    double time_s = shortest_s(problem, i);
+    return time_s <= BRIEF_S && time_s <= BRIEF_SHARE * longest_s;
+}
+
+void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz) {
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        size_t first = problem->rank_offset[rank], end = problem->rank_offset[rank + 1];
+        double longest_s = 0;
+        for (size_t i = first; i < end; i++)
+            longest_s = fmax(longest_s, shortest_s(problem, i));
+        int clock_mhz =
+            0; /* of the instructions before; at the beginning, of the first longer one */
+        for (size_t i = end; i-- > first;)
+            if (!is_brief(problem, i, longest_s) && frequency_mhz[i] != 0)
+                clock_mhz = frequency_mhz[i];
+        for (size_t i = first; i < end; i++) {
+            bool follows = is_brief(problem, i, longest_s) &&
+                           harpe_choice_point(harpe_problem_choice(problem, (int32_t)i), clock_mhz);
+            if (follows && frequency_mhz[i] != 0)
+                frequency_mhz[i] = clock_mhz;
+            else if (frequency_mhz[i] != 0)
+                clock_mhz = frequency_mhz[i];
+        }
+    }
+}
+
 /* ---- Merging --------------------------------------------------------------------------------- */
 
 /* Returns the additional energy, waiting included, if a run has a higher frequency. Returns

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes those clock changes from a plan that cost more energy than they save. Private to
- * src/plan. */
+/* Removes those clock changes from a plan that cost more energy than they save, or that belong to
+ * an instruction of almost no time. Private to src/plan. */
 #ifndef HARPE_PLAN_SWITCHING_H
 #define HARPE_PLAN_SWITCHING_H
 
 #include "plan/problem.h"
+
+/* Gives instructions that take almost no time the clock of the instruction before them in their
+ * rank, in place. Such an instruction would be over before its own clock holds, and changes of
+ * clock around it would cost more than it can save. It may become slower, but by less than 0.1 ms
+ * times the ratio of the clocks. */
+void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz);
 
 harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error);
 

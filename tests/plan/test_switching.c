@@ -106,6 +106,68 @@ static void merging_raises_the_cheaper_side(void **state) {
     harpe_problem_free(problem);
 }
 
+/* Zero bubble on one rank, F0 I0 W0 F1 I1 W1. The input half of the first stage's backward computes
+ * nothing. It has its own best clock, which would raise the long instructions around it. */
+static harpe_problem *rank_with_brief_instructions(double brief_s) {
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 1, 300);
+    add_row(&rows, 0, "forward", 1000, 1.2, 250);
+    add_row(&rows, 0, "backward_input", 1400, brief_s, 300 * brief_s);
+    add_row(&rows, 0, "backward_input", 1000, 1.2 * brief_s, 400 * brief_s);
+    add_row(&rows, 0, "backward_weight", 1400, 2, 600);
+    add_row(&rows, 0, "backward_weight", 1000, 2.4, 500);
+    harpe_problem *problem = problem_from_rows(
+        &rows, &(harpe_schedule_options){.name = "zb-h1", .ranks = 1, .microbatches = 2}, 50);
+    free(rows.rows);
+    return problem;
+}
+
+static void brief_instructions_have_the_clock_before_them(void **state) {
+    (void)state;
+    harpe_problem *problem = rank_with_brief_instructions(20e-6);
+    assert_int_equal(problem->instruction_count, 6);
+    int mhz[6] = {1000, 1400, 1000, 1400, 1000, 1400};
+    harpe_switching_follow(problem, mhz);
+    const int expected[6] = {1000, 1000, 1000, 1400, 1400, 1400};
+    assert_memory_equal(mhz, expected, sizeof expected);
+    harpe_problem_free(problem);
+    problem = rank_with_brief_instructions(0.05); /* long enough for a clock of its own */
+    int own[6] = {1000, 1400, 1000, 1400, 1000, 1400};
+    harpe_switching_follow(problem, own);
+    assert_int_equal(own[1], 1400);
+    harpe_problem_free(problem);
+}
+
+/* With and without a price of changes, plans run the brief instructions at their neighbours'
+ * clocks. No neighbour pays for them. */
+static void plans_do_not_change_clocks_for_brief_instructions(void **state) {
+    (void)state;
+    const harpe_clock_switch costs[] = {{0}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
+    for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
+        for (double brief_s = 1e-9; brief_s < 2e-5; brief_s *= 10) {
+            harpe_problem *problem = rank_with_brief_instructions(brief_s);
+            harpe_error error = {.message = ""};
+            harpe_plan_set *plans = NULL;
+            assert_ok(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = costs[c]},
+                                         NULL, NULL, &plans, &error),
+                      error);
+            const harpe_plan *slowest = harpe_plan_set_at(plans, 0);
+            for (size_t p = 0; p < harpe_plan_set_count(plans); p++) {
+                const harpe_plan *plan = harpe_plan_set_at(plans, p);
+                assert_true(isfinite(plan->time_s) && isfinite(plan->energy_j));
+                double dwell_s = switching_of(problem, plan->frequency_mhz, NULL).shortest_dwell_s;
+                assert_true(dwell_s == 0 || dwell_s > 0.9);
+                if (plan->energy_j < slowest->energy_j) slowest = plan;
+            }
+            /* all at 1000 MHz */
+            assert_near(slowest->time_s, 2 * (1.2 + 2.4), 1e-3);
+            assert_near(slowest->energy_j, 2 * (250 + 500), 0.1);
+            harpe_plan_set_free(plans);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
 static harpe_problem *pipeline(test_random *random, int ranks, int microbatches) {
     harpe_profile *profile = NULL;
     harpe_schedule *schedule = NULL;
@@ -200,6 +262,8 @@ int main(void) {
         cmocka_unit_test(late_changes_are_priced_by_hand),
         cmocka_unit_test(bad_costs_are_refused),
         cmocka_unit_test(merging_raises_the_cheaper_side),
+        cmocka_unit_test(brief_instructions_have_the_clock_before_them),
+        cmocka_unit_test(plans_do_not_change_clocks_for_brief_instructions),
         cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
         cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
     };
