@@ -199,5 +199,38 @@ class Schedules(PipeliningTest):
             self.assert_case(name, [output["results"][index] for output in outputs])
 
 
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Meshes(jobs.JobTest):
+    """Jobs with more dimensions than their pipeline. The ranks come from the DeviceMesh, or from
+    the parameters that FSDP or tensor parallelism have distributed."""
+
+    CASES = [
+        {"name": "fsdp", "second": "dp_shard", "gives_mesh": False},
+        {"name": "fsdp-mesh", "second": "dp_shard", "gives_mesh": True},
+        {"name": "tensor", "second": "tp", "gives_mesh": False},
+        {"name": "context", "second": "cp", "gives_mesh": True},
+    ]
+
+    def test_its_ranks_are_found(self):
+        cases = [case for case in self.CASES  # FSDP of PyTorch 2.5 needs CUDA
+                 if TORCH >= (2, 6) or case["second"] != "dp_shard"]
+        names = [["forward", "forward", "backward", "backward"],
+                 ["forward", "backward", "forward", "backward"]]
+        plan = [[(name, 1200 - 15 * stage) for name in names[stage]] for stage in range(2)]
+        started = self.start(plan=plan, scheduler="PointSolution3D")
+        outputs = self.run_ranks("torch_mesh_job.py", 4, url=f"http://127.0.0.1:{started.port}",
+                                 cases=cases)
+        for index, case in enumerate(cases):
+            for rank, result in enumerate(output[index] for output in outputs):
+                with self.subTest(case=case["name"], rank=rank):
+                    stage, other = divmod(rank, 2)
+                    place = [0, other] if case["second"] == "tp" else [other, 0]
+                    self.assertEqual(result["ranks"], [rank, stage, *place])
+                    self.assertEqual(result["names"], names[stage] * 4)
+                    self.assertEqual(result["misfits"], 0)
+                    if stage == 1:
+                        self.assertLess(result["losses"][-1], result["losses"][0])
+
+
 if __name__ == "__main__":
     unittest.main()
