@@ -92,6 +92,7 @@ def megatron_evaluate(config, timers, rank, ranks, microbatches):
 class PipeInstruction:
     def __init__(self, **kwargs):
         self.kwargs = kwargs
+        vars(self).update(kwargs)
 
 
 class LoadMicroBatch(PipeInstruction):
@@ -112,6 +113,7 @@ class OptimizerStep(PipeInstruction):
 
 class TrainSchedule:
     def __init__(self, micro_batches, stages, stage_id):
+        self.stages, self.stage_id = stages, stage_id
         self.order = list(order_1f1b(stage_id, stages, micro_batches))
 
     def __iter__(self):
@@ -132,6 +134,20 @@ class InferenceSchedule:
             yield [ForwardPass(buffer_id=microbatch)]
 
 
+class DualPipeVSchedule:
+    """Stands in for the schedule of two stages on each rank. It also evaluates."""
+
+    def __init__(self, micro_batches, stages, stage_id, forward_only=False):
+        self.micro_batches, self.forward_only = micro_batches, forward_only
+        self.stages, self.stage_id = stages, stage_id
+
+    def __iter__(self):
+        for kind, phase in ((ForwardPass, 0), (ForwardPass, 1), (BackwardPass, 1),
+                            (BackwardPass, 0))[:2 if self.forward_only else 4]:
+            for microbatch in range(self.micro_batches):
+                yield [kind(buffer_id=microbatch, phase=phase)]
+
+
 class PipelineGrid:
     """Two stages of two tensor slices and two replicas; this is rank 6 of 8."""
     get_global_rank = staticmethod(lambda: 6)
@@ -149,6 +165,7 @@ class PipelineEngine:
 
     def __init__(self, stages=1, stage_id=0, micro_batches=2):
         self.shape = (micro_batches, stages, stage_id)
+        self.micro_batches, self.num_stages = micro_batches, stages
         self.calls = []
         self.grid = PipelineGrid()
         self.device = types.SimpleNamespace(index=1)
@@ -156,10 +173,10 @@ class PipelineEngine:
     def _exec_load_micro_batch(self, buffer_id):
         self.calls.append(f"load {buffer_id}")
 
-    def _exec_forward_pass(self, buffer_id):
+    def _exec_forward_pass(self, buffer_id, phase=0):
         self.calls.append(f"forward {buffer_id}")
 
-    def _exec_backward_pass(self, buffer_id):
+    def _exec_backward_pass(self, buffer_id, phase=0):
         self.calls.append(f"backward {buffer_id}")
 
     def _exec_optimizer_step(self, lr_kwargs=None):
@@ -178,8 +195,11 @@ class PipelineEngine:
                 method = types.MethodType(self._INSTRUCTION_MAP[type(command)], self)
                 method(**command.kwargs)
 
+    def _train_schedule(self):
+        return TrainSchedule(*self.shape)
+
     def train_batch(self):
-        self._exec_schedule(TrainSchedule(*self.shape))
+        self._exec_schedule(self._train_schedule())
         return 0.5
 
     def eval_batch(self):

@@ -407,6 +407,36 @@ class DeepSpeed(unittest.TestCase):
             server_url="http://head", rank=6, world_size=8, device_id=1, pp_rank=1, pp_degree=2,
             dp_rank=1, dp_degree=2, tp_rank=0, tp_degree=2))
 
+    def test_a_device_without_a_number_is_the_local_rank(self):
+        self.engine.device.index, self.engine.local_rank = None, 2
+        with made_instead():
+            one = deepspeed.install(self.engine, server_url="http://head")
+        self.assertEqual(one.optimizer.arguments["device_id"], 2)
+
+    def test_a_schedule_of_both_kinds_tells_which_it_is(self):
+        schedule = frameworks.DualPipeVSchedule(2, 1, 0)
+        with deepspeed.install(self.engine, self.recorder):
+            self.engine._exec_schedule(schedule)
+            trained = self.recorder.take()
+            self.assertEqual((trained[0], trained[-1]), ("+step", "-step"))
+            self.engine._exec_schedule(frameworks.DualPipeVSchedule(2, 1, 0, forward_only=True))
+            self.assertEqual(self.recorder.take(), INSTRUCTIONS[:2] * 4)
+
+    def test_the_order_has_all_ranks(self):
+        self.engine = frameworks.PipelineEngine(2, 1, 3)
+        self.assertEqual(deepspeed.csv_of(self.engine),
+                         "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
+        with tempfile.TemporaryDirectory(prefix="harpe-deepspeed-") as folder:
+            path = os.path.join(folder, "order.csv")
+            deepspeed.write_csv(self.engine, path)
+            with open(path, encoding="ascii", newline="") as file:
+                self.assertEqual(file.read(), deepspeed.csv_of(self.engine))
+            self.assertEqual(os.listdir(folder), ["order.csv"])
+
+    def test_the_second_stage_of_a_rank_is_on_the_way_back(self):
+        self.engine._train_schedule = lambda: frameworks.DualPipeVSchedule(2, 1, 0)
+        self.assertEqual(deepspeed.csv_of(self.engine), "0F0,0F1,1F0,1F1,1B0,1B1,0B0,0B1\n")
+
     def test_another_engine_is_refused(self):
         with self.assertRaisesRegex(InvalidArgumentError, "PipelineEngine"):
             deepspeed.install(object(), self.recorder)

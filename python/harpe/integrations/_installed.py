@@ -4,7 +4,8 @@ framework and removes them again. Knows no particular framework."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional
+import os
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
@@ -125,3 +126,11 @@ def installed(optimizer: Optional[Callback], server_url: Optional[str],
     from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
     arguments: Dict[str, Any] = {**ranks(), **options}
     return Installed(PipelineFrequencyOptimizer(server_url=server_url, **arguments), is_own=True)
+
+
+def write_order(text: str, path: Union[str, "os.PathLike[str]"]) -> None:
+    """Writes a file with an order of instructions. A reader sees the whole file or none."""
+    temporary = f"{os.fspath(path)}.{os.getpid()}"
+    with open(temporary, "w", newline="", encoding="ascii") as file:
+        file.write(text)
+    os.replace(temporary, path)

@@ -8,19 +8,25 @@ script, after deepspeed.initialize:
 The engine's ForwardPass and BackwardPass become instructions "forward" and "backward", and each
 train_batch becomes a step. An eval_batch is not a step; it runs at the highest clock. Only this
 engine is changed, not its class.
+
+A PipelineModule runs in Harpe's order 1f1b. A DualPipeVModule has an order of its own:
+write_csv(engine, path) writes it to a file. Name the file in the arguments of the server's
+scheduler, or give it to `harpe plan --schedule`.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import os
+from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
 from harpe.callback import Callback
-from harpe.integrations._installed import Installed, always, installed
+from harpe.integrations._installed import Installed, always, installed, write_order
 
-__all__ = ["Installed", "install"]
+__all__ = ["Installed", "csv_of", "install", "write_csv"]
 
 _INSTRUCTIONS = {"ForwardPass": "forward", "BackwardPass": "backward"}
+_LETTERS = {"ForwardPass": "F", "BackwardPass": "B"}
 
 
 def _ranks(engine: Any) -> Dict[str, int]:
@@ -29,19 +35,57 @@ def _ranks(engine: Any) -> Dict[str, int]:
     pp_degree = int(grid.get_pipe_parallel_world_size())
     dp_degree = int(grid.get_data_parallel_world_size())
     tp_degree = int(grid.get_slice_parallel_world_size())
+    index = engine.device.index  # None: the accelerator does not number its devices
     return {
         "rank": int(grid.get_global_rank()), "pp_rank": int(grid.get_pipe_parallel_rank()),
         "dp_rank": int(grid.get_data_parallel_rank()),
         "tp_rank": int(grid.get_slice_parallel_rank()), "pp_degree": pp_degree,
         "dp_degree": dp_degree, "tp_degree": tp_degree,
-        "world_size": pp_degree * dp_degree * tp_degree, "device_id": engine.device.index or 0,
+        "world_size": pp_degree * dp_degree * tp_degree,
+        "device_id": int(engine.local_rank) if index is None else index,
     }
 
 
 def _is_training(schedule: Any) -> bool:
-    """Finds the class by name. Forks of DeepSpeed keep the name, but not always the module."""
-    return any(kind.__name__ == "TrainSchedule" for kind in type(schedule).__mro__)
+    """Finds the class by name. Forks of DeepSpeed keep the name, but not always the module. One
+    class does both training and evaluation; it has an attribute that tells which."""
+    return (not getattr(schedule, "forward_only", False)
+            and all(kind.__name__ != "InferenceSchedule" for kind in type(schedule).__mro__))
 
+
+# ---- Order ----
+
+def _cells(schedule: Any) -> Iterator[str]:
+    """Yields the computations of one rank: 0F3, 1B0 ... With two stages on a rank, the second is on
+    the way back to rank 0. A stage runs its microbatches in order, forward and backward."""
+    counts: Dict[Tuple[int, str], int] = {}
+    for commands in schedule:
+        for command in commands:
+            letter = _LETTERS.get(type(command).__name__)
+            if letter is None:
+                continue
+            stage = schedule.stage_id
+            if getattr(command, "phase", 0) == 1:
+                stage = 2 * schedule.stages - 1 - stage
+            microbatch = counts.get((stage, letter), 0)
+            counts[stage, letter] = microbatch + 1
+            yield f"{stage}{letter}{microbatch}"
+
+
+def csv_of(engine: Any) -> str:
+    """Returns the order of all ranks' instructions as the CSV that Harpe reads: one row per rank,
+    with cells such as 0F3 and 1B0. `engine` is a PipelineEngine."""
+    kind = type(engine._train_schedule())
+    return "".join(",".join(_cells(kind(engine.micro_batches, engine.num_stages, rank))) + "\n"
+                   for rank in range(engine.num_stages))
+
+
+def write_csv(engine: Any, path: Union[str, "os.PathLike[str]"]) -> None:
+    """Writes csv_of(engine) to a file. Call it on one rank; the order contains all ranks."""
+    write_order(csv_of(engine), path)
+
+
+# ---- In ----
 
 def install(engine: Any, optimizer: Optional[Callback] = None, *, server_url: Optional[str] = None,
             **options: Any) -> Installed:

@@ -27,7 +27,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, Union
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
 from harpe.callback import Callback
-from harpe.integrations._installed import Installed, installed
+from harpe.integrations._installed import Installed, installed, write_order
 
 __all__ = ["Installed", "csv_of", "install", "write_csv"]
 
@@ -127,10 +127,7 @@ def csv_of(config: Any, num_microbatches: int) -> str:
 def write_csv(config: Any, num_microbatches: int, path: Union[str, "os.PathLike[str]"]) -> None:
     """Writes csv_of(config, num_microbatches) to a file. Call it on one rank; the order contains
     all ranks."""
-    temporary = f"{os.fspath(path)}.{os.getpid()}"
-    with open(temporary, "w", newline="", encoding="ascii") as file:
-        file.write(csv_of(config, num_microbatches))
-    os.replace(temporary, path)
+    write_order(csv_of(config, num_microbatches), path)
 
 
 # ---- Ranks ----
