@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of the scripts that the processes of a job run (jobs.py starts them)."""
+import ctypes
+import os
+import time
+
 import torch
+
+LIMIT_S = int(os.environ.get("HARPE_TEST_LIMIT_S", "300"))
 
 
 def everywhere(condition):
@@ -21,3 +27,26 @@ def record(optimizer, events):
 
     for name in ("step_begin", "step_end", "instruction_begin", "instruction_end"):
         setattr(optimizer, f"on_{name}", recorded(name, getattr(optimizer, f"on_{name}")))
+
+
+class Gpu:
+    """The clock of one GPU, as NVML tells it."""
+
+    def __init__(self, index):
+        self.index, self.handle = index, ctypes.c_void_p()
+        self.nvml = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"])
+        assert self.nvml.nvmlInit_v2() == 0
+        assert self.nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(self.handle)) == 0
+
+    def clock(self):
+        mhz = ctypes.c_uint()
+        assert self.nvml.nvmlDeviceGetClockInfo(self.handle, 0, ctypes.byref(mhz)) == 0
+        return mhz.value
+
+    def wait_for(self, mhz):
+        """Waits until this is the clock."""
+        end = time.monotonic() + LIMIT_S
+        while self.clock() != mhz:
+            if time.monotonic() > end:
+                raise TimeoutError(f"GPU {self.index} has {self.clock()} MHz instead of {mhz}")
+            time.sleep(0.001)
