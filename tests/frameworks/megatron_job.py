@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a small job that trains with Megatron-Core's own schedules on CPUs: linear layers as
-pipeline stages, gloo, and Harpe on an emulated GPU. Started by test_megatron.py; prints one line of
-JSON. Megatron's calls of CUDA that are replaced are the ones in on_cpu()."""
+"""One rank of a small job that trains with Megatron-Core's own schedules on CPUs: linear layers or
+Megatron's GPTModel as pipeline stages, gloo, and Harpe on an emulated GPU. Started by
+test_megatron.py; prints one line of JSON. What is replaced of Megatron and CUDA is in on_cpu()."""
 import contextlib
+import inspect
 import json
 import os
 import sys
@@ -12,14 +13,17 @@ import job_process
 import torch
 from megatron.core import parallel_state
 from megatron.core.enums import ModelType
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
 from megatron.core.timers import Timers
 from megatron.core.transformer import TransformerConfig
 from torch.overrides import TorchFunctionMode
 
 from harpe.integrations import megatron as harpe_megatron
 
-WIDTH, LENGTH, BATCH = 8, 4, 1
+WIDTH, LENGTH, BATCH, WORDS = 8, 4, 1, 16
 
 
 class _DeviceCpu(TorchFunctionMode):
@@ -34,9 +38,12 @@ class _DeviceCpu(TorchFunctionMode):
 
 @contextlib.contextmanager
 def on_cpu():
-    """Replaces what Megatron's timers, schedules and communication need of CUDA."""
+    """Replaces what Megatron's timers, schedules and communication need of CUDA, and the state of a
+    GPU's random numbers, of which its attention uses none here."""
     with mock.patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")), \
-            mock.patch.object(torch.cuda, "synchronize", lambda *_: None), _DeviceCpu():
+            mock.patch.object(torch.cuda, "synchronize", lambda *_: None), \
+            mock.patch.object(CudaRNGStatesTracker, "fork",
+                              lambda *_, **__: contextlib.nullcontext()), _DeviceCpu():
         yield
 
 
@@ -57,6 +64,14 @@ class Stage(torch.nn.Module):
         return self.layer(data if self.input is None else self.input)
 
 
+def gpt_stage(config, index, count, chunk):
+    """Returns one of `count` stages of a GPT with one layer in each."""
+    torch.manual_seed(index)
+    named = {"vp_stage": chunk} if "vp_stage" in inspect.signature(GPTModel).parameters else {}
+    return GPTModel(config, get_gpt_layer_local_spec(), WORDS, LENGTH, pre_process=index == 0,
+                    post_process=index == count - 1, **named)
+
+
 class Job:
     def __init__(self, rank, settings):
         self.rank, self.settings, self.events, self.losses = rank, settings, [], []
@@ -71,21 +86,31 @@ class Job:
             pipeline_model_parallel_size=ranks, pipeline_dtype=torch.float32,
             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
             microbatch_group_size_per_vp_stage=settings["group"], batch_p2p_comm=False,
-            use_cpu_initialization=True)
+            use_cpu_initialization=True, hidden_dropout=0, attention_dropout=0)
         self.config.timers = Timers(settings["log_level"], "minmax")
         stage = parallel_state.get_pipeline_model_parallel_rank()
-        self.chunks = [Stage(self.config, chunk * ranks + stage, chunk if chunks > 1 else None)
+        self.chunks = [self._stage(chunk * ranks + stage, chunk if chunks > 1 else None)
                        for chunk in range(chunks)]
         self.optimizer = torch.optim.SGD([one for chunk in self.chunks
                                           for one in chunk.parameters()], lr=0.05)
 
+    def _stage(self, index, chunk):
+        if not self.settings["is_gpt"]:
+            return Stage(self.config, index, chunk)
+        return gpt_stage(self.config, index, self.config.num_layers, chunk)
+
     def _loss(self, output):
         self.events.append("loss")
-        loss = output.square().mean()
+        loss = output.mean() if self.settings["is_gpt"] else output.square().mean()
         return loss, {"loss": loss.detach()}
 
     def _forward(self, iterator, model):
-        return model(next(iterator)), self._loss
+        data = next(iterator)
+        if not self.settings["is_gpt"]:
+            return model(data), self._loss
+        words = torch.arange(LENGTH).unsqueeze(0)
+        mask = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool).triu(1)
+        return model(words, words, mask, labels=words + 1), self._loss
 
     def step(self, forward_only=False):
         """Runs one of Megatron's steps and the step of the optimizer."""

@@ -25,11 +25,16 @@ try:
         warnings.simplefilter("ignore")
         import torch
         from megatron.core import ModelParallelConfig, timers as megatron_timers
-        from megatron.core.pipeline_parallel import combined_1f1b, schedules
+        from megatron.core.pipeline_parallel import schedules
         from megatron.core.transformer import TransformerConfig
     WHY_NOT = None
 except ImportError as error:
     WHY_NOT = f"megatron-core cannot be imported: {error}"
+
+try:
+    from megatron.core.pipeline_parallel import combined_1f1b
+except ImportError:
+    combined_1f1b = None  # before 0.14
 
 try:
     import yaml
@@ -38,6 +43,8 @@ try:
     WHY_NO_TRAINING = WHY_NOT
 except ImportError as error:
     WHY_NO_TRAINING = WHY_NOT or f"megatron.training cannot be imported: {error}"
+
+MULTIMODULE = None if WHY_NOT else getattr(schedules, "backward_step_multimodule", None)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -78,6 +85,8 @@ class Settings(unittest.TestCase):
     def test_the_settings_have_the_names_that_are_refused(self):
         for name, value in (("overlap_moe_expert_parallel_comm", True),
                             ("cuda_graph_impl", "full_iteration")):
+            if not hasattr(self.config, name):
+                continue  # an older version
             with mock.patch.object(self.config, name, value), \
                     self.assertRaisesRegex(InvalidArgumentError, name):
                 harpe_megatron.install(self.config, Callback())
@@ -90,13 +99,33 @@ class Settings(unittest.TestCase):
             harpe_megatron.install(self.config.timers, Callback())
         harpe_megatron.install(self.config.timers, Callback()).uninstall()
 
-    def test_what_is_refused_is_still_without_timers(self):
-        """If this fails, Megatron times these backwards now, and Harpe can mark them."""
-        for part, is_timed in ((combined_1f1b, ["forward"]),
-                               (schedules.backward_step_multimodule, []),
+    def test_what_megatron_times_is_known(self):
+        """If this fails, Megatron times these backwards now, and Harpe can mark them by timers."""
+        for part, is_timed in ((combined_1f1b, ["forward"]), (MULTIMODULE, []),
                                (schedules.backward_step, ["backward"])):
-            names = re.findall(r"timers\(.(forward|backward)-compute", inspect.getsource(part))
-            self.assertEqual(sorted(set(names)), is_timed, part.__name__)
+            if part is not None:
+                names = re.findall(r"timers\(.(forward|backward)-compute", inspect.getsource(part))
+                self.assertEqual(sorted(set(names)), is_timed, part.__name__)
+
+    @unittest.skipUnless(MULTIMODULE, "this version of megatron-core has no pipelines of modules")
+    def test_the_backward_of_several_modules_is_marked(self):
+        self.config.deallocate_pipeline_outputs = False
+        recorder = mock.Mock(spec=Callback)
+
+        def gradient():
+            data = torch.ones(2, requires_grad=True)
+            return schedules.backward_step_multimodule(
+                {"encoder": data}, (3 * data).sum(), None, self.config, "encoder")["encoder"]
+
+        with harpe_megatron.install(self.config, recorder):
+            self.assertEqual(gradient().tolist(), [3, 3])
+            self.assertEqual(recorder.mock_calls, [mock.call.on_instruction_begin("backward"),
+                                                   mock.call.on_instruction_end("backward")])
+            self.config.timers = None
+            gradient()
+        gradient()
+        self.assertEqual(len(recorder.mock_calls), 2)
+        self.assertIs(schedules.backward_step_multimodule, MULTIMODULE)
 
     def test_without_groups_it_says_what_to_give(self):
         with self.assertRaisesRegex(InvalidArgumentError,
@@ -130,7 +159,8 @@ class Tutorial(unittest.TestCase):
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Job(jobs.JobTest):
     def run_job(self, while_it_runs, **settings):
-        settings = dict({"chunks": 1, "group": None, "rounds": 1, "log_level": 0}, **settings)
+        settings = dict({"chunks": 1, "group": None, "rounds": 1, "log_level": 0, "is_gpt": False},
+                        **settings)
         world_size = settings.pop("world_size", settings["ranks"])
         return self.run_ranks("megatron_job.py", world_size, while_it_runs, **settings)
 
@@ -151,7 +181,7 @@ class Job(jobs.JobTest):
             if stage == last:
                 self.assertLess(result["losses"][1], result["losses"][0])
 
-    def non_interleaved(self, ranks, log_level):
+    def non_interleaved(self, ranks, **settings):
         config = types.SimpleNamespace(pipeline_model_parallel_size=ranks,
                                        virtual_pipeline_model_parallel_size=None)
         order = torch_pipelining.order_of(harpe_megatron.csv_of(config, 4))
@@ -160,12 +190,11 @@ class Job(jobs.JobTest):
         started = self.start(plan=plan, scheduler="PointSolution")
         results = self.run_job(
             lambda processes: self.wait_for_clocks(clocks, processes),
-            url=f"http://127.0.0.1:{started.port}", ranks=ranks, microbatches=4,
-            log_level=log_level)
+            url=f"http://127.0.0.1:{started.port}", ranks=ranks, microbatches=4, **settings)
         self.assert_order(results, order, ranks)
 
-    def test_1f1b_runs_as_it_was_planned(self):
-        self.non_interleaved(2, log_level=0)
+    def test_1f1b_of_a_gpt_runs_as_it_was_planned(self):
+        self.non_interleaved(2, is_gpt=True)
 
     def test_1f1b_runs_as_it_was_planned_with_all_timers(self):
         self.non_interleaved(3, log_level=2)
@@ -179,7 +208,7 @@ class Job(jobs.JobTest):
             "step_begin", "instruction_begin forward", "loss", "instruction_end forward",
             "instruction_begin backward", "instruction_end backward", "step_end"])
 
-    def interleaved(self, ranks, chunks, group, microbatches):
+    def interleaved(self, ranks, chunks, group, microbatches, **settings):
         config = ModelParallelConfig(
             pipeline_model_parallel_size=ranks, virtual_pipeline_model_parallel_size=chunks,
             pipeline_dtype=torch.float32, microbatch_group_size_per_vp_stage=group)
@@ -190,12 +219,12 @@ class Job(jobs.JobTest):
                              scheduler="InstructionProfiler")
         results = self.run_job(lambda _: None, url=f"http://127.0.0.1:{started.port}",
                                  ranks=ranks, chunks=chunks, group=group, microbatches=microbatches,
-                                 rounds=2)
+                                 rounds=2, **settings)
         order = torch_pipelining.order_of(path.read_text(encoding="ascii"))
         self.assert_order(results, order, ranks)
 
-    def test_interleaving_runs_in_the_written_order(self):
-        self.interleaved(2, 2, 2, 4)
+    def test_interleaving_of_a_gpt_runs_in_the_written_order(self):
+        self.interleaved(2, 2, 2, 4, is_gpt=True)
 
     def test_larger_groups_run_in_the_written_order(self):
         self.interleaved(2, 2, 3, 5)

@@ -424,8 +424,11 @@ class DeepSpeed(unittest.TestCase):
 
     def test_the_order_has_all_ranks(self):
         self.engine = frameworks.PipelineEngine(2, 1, 3)
-        self.assertEqual(deepspeed.csv_of(self.engine),
-                         "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
+        order = "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"
+        self.assertEqual(deepspeed.csv_of(self.engine), order)
+        older = types.SimpleNamespace(
+            _INSTRUCTION_MAP=self.engine._INSTRUCTION_MAP, micro_batches=3, num_stages=2)
+        self.assertEqual(deepspeed.csv_of(older), order)
         with tempfile.TemporaryDirectory(prefix="harpe-deepspeed-") as folder:
             path = os.path.join(folder, "order.csv")
             deepspeed.write_csv(self.engine, path)

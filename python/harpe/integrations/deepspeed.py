@@ -16,6 +16,7 @@ scheduler, or give it to `harpe plan --schedule`.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 from harpe import _bindings as b
@@ -72,10 +73,19 @@ def _cells(schedule: Any) -> Iterator[str]:
             yield f"{stage}{letter}{microbatch}"
 
 
+def _kind_of_schedule(engine: Any) -> Any:
+    """Returns the class of the engine's schedule. Engines of older versions have one class, next to
+    those of the instructions."""
+    if hasattr(engine, "_train_schedule"):
+        return type(engine._train_schedule())
+    forward = next(kind for kind in engine._INSTRUCTION_MAP if kind.__name__ == "ForwardPass")
+    return getattr(sys.modules[forward.__module__], "TrainSchedule")
+
+
 def csv_of(engine: Any) -> str:
     """Returns the order of all ranks' instructions as the CSV that Harpe reads: one row per rank,
     with cells such as 0F3 and 1B0. `engine` is a PipelineEngine."""
-    kind = type(engine._train_schedule())
+    kind = _kind_of_schedule(engine)
     return "".join(",".join(_cells(kind(engine.micro_batches, engine.num_stages, rank))) + "\n"
                    for rank in range(engine.num_stages))
 

@@ -18,10 +18,11 @@ server's scheduler, or give it to `harpe plan --schedule`.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import sys
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, Union
 
 from harpe import _bindings as b
@@ -232,8 +233,8 @@ class _Steps:
         if forwards and not self._counts["backward"] and not self._is_told:
             self._is_told = True
             _LOG.error("Megatron timed %d forwards and no backward in a step, which fits no plan. "
-                       "This is so with overlap_moe_expert_parallel_comm (combined 1F1B) and in "
-                       "pipelines of several modules; Harpe supports neither", forwards)
+                       "This is so with overlap_moe_expert_parallel_comm (combined 1F1B), which "
+                       "Harpe does not support", forwards)
 
 
 def _marks(one: Installed) -> Dict[str, Tuple[Mark, Mark]]:
@@ -271,6 +272,28 @@ def _marked_class(kind: Any, marks: Dict[str, Tuple[Mark, Mark]]) -> Any:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(Marked, name, getattr(kind, name))
     return Marked
+
+
+def _time_several_modules(one: Installed) -> None:
+    """Megatron times the forward of a pipeline with several modules, but not its backward, which is
+    another function than that of other pipelines. Adds the timer."""
+    schedules = sys.modules.get("megatron.core.pipeline_parallel.schedules")
+    function = getattr(schedules, "backward_step_multimodule", None)
+    if function is None:
+        return
+    bind = inspect.signature(function).bind
+
+    @wraps(function)
+    def timed(*arguments: Any, **named: Any) -> Any:
+        timers = bind(*arguments, **named).arguments["config"].timers
+        if timers is None:
+            return function(*arguments, **named)
+        timers("backward-compute", log_level=2).start()
+        result = function(*arguments, **named)
+        timers("backward-compute").stop()
+        return result
+
+    one.replace(schedules, "backward_step_multimodule", timed)
 
 
 # ---- In ----
@@ -322,4 +345,5 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
             timers.__class__ = kind
 
     one.when_uninstalled(undo)
+    _time_several_modules(one)
     return one
