@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a small job that trains with DeepSpeed's pipeline engines on CPUs: linear layers as
-pipeline stages, gloo, and Harpe on an emulated GPU. Started by test_deepspeed.py; prints one line of
-JSON. Nothing of DeepSpeed is replaced; only its all-reduce in shared memory, which it would compile
-first, is turned off."""
+pipeline stages, gloo, and Harpe on an emulated GPU. Started by test_deepspeed.py; prints one line
+of JSON. Nothing of DeepSpeed is replaced; only its all-reduce in shared memory, which it would
+compile first, is turned off."""
 import itertools
 import json
 import os

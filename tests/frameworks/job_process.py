@@ -50,3 +50,16 @@ class Gpu:
             if time.monotonic() > end:
                 raise TimeoutError(f"GPU {self.index} has {self.clock()} MHz instead of {mhz}")
             time.sleep(0.001)
+
+
+def wait_for_clocks(optimizer, gpu, clocks):
+    """Makes the next instructions, as many as there are clocks, begin only when the GPU has their
+    clock."""
+    begin, left = optimizer.on_instruction_begin, list(clocks)
+
+    def begun(name):
+        begin(name)
+        if left:
+            gpu.wait_for(left.pop(0))
+
+    optimizer.on_instruction_begin = begun

@@ -3,10 +3,13 @@
 saved configurations, the tutorial's place for its lines, and jobs of several processes that train
 with Megatron's own schedules (megatron_job.py). Needs a Python with megatron-core and PyTorch;
 without them the tests are skipped. `make check` does not run them."""
+import importlib.util
 import inspect
 import json
+import pathlib
 import pickle
 import re
+import sys
 import types
 import unittest
 import warnings
@@ -154,6 +157,68 @@ class Tutorial(unittest.TestCase):
         self.assertRegex(body, r"build_train_valid_test_data_iterators\(\s*\w*"
                                r"train_valid_test_dataset_provider")
         self.assertIn("vp_stage", inspect.signature(provider).parameters)
+
+
+def bridge():
+    """Returns the directory of Megatron-Bridge, or None. Importing the package needs Transformer
+    Engine, which is compiled against CUDA."""
+    try:
+        found = importlib.util.find_spec("megatron.bridge")
+    except ImportError:
+        found = None
+    return pathlib.Path(found.submodule_search_locations[0]) if found else None
+
+
+@unittest.skipIf(WHY_NOT or not bridge(), WHY_NOT or "megatron-bridge is not installed")
+class Bridge(unittest.TestCase):
+    """The tutorial's callback with the callbacks of Megatron-Bridge, and what its training does."""
+
+    def callbacks(self):
+        spec = importlib.util.spec_from_file_location("megatron.bridge.training.callbacks",
+                                                      bridge() / "training" / "callbacks.py")
+        module = importlib.util.module_from_spec(spec)
+        self.enterContext(mock.patch.dict(sys.modules, {
+            "megatron.bridge": types.ModuleType("megatron.bridge"),
+            "megatron.bridge.training": types.ModuleType("megatron.bridge.training"),
+            spec.name: module}))
+        spec.loader.exec_module(module)
+        return module
+
+    def test_the_callback_installs_where_training_begins(self):
+        module, script = self.callbacks(), {}
+        text = (world.SOURCE / "docs" / "tutorial-megatron.md").read_text(encoding="utf-8")
+        code, = re.findall(r"<!-- megatron-bridge -->\n```python\n(.*?)```", text, re.S)
+        exec(code, script)  # pylint: disable=exec-used
+        manager, recorder = module.CallbackManager(), mock.Mock(spec=Callback)
+        manager.add(script["Harpe"]())
+        model = TransformerConfig(num_layers=2, hidden_size=8, num_attention_heads=1)
+        model.timers = megatron_timers.Timers(0, "minmax")
+        state = types.SimpleNamespace(timers=model.timers, cfg=types.SimpleNamespace(model=model))
+        context = module.CallbackContext(state=state, model=[])
+        install, installed = harpe_megatron.install, []
+
+        def install_for_test(config, server_url):
+            installed.append(server_url)
+            return install(config, recorder)
+
+        with mock.patch.object(harpe_megatron, "install", install_for_test):
+            manager.fire("on_train_start", context)
+            manager.fire("on_train_start", context)  # training goes on after an evaluation
+        self.assertEqual(installed, 2 * ["http://head-node:7787"])
+        state.timers("forward-compute", log_level=2).start()
+        state.timers("forward-compute").stop()
+        self.assertEqual(recorder.mock_calls, [mock.call.on_instruction_begin("forward"),
+                                               mock.call.on_instruction_end("forward")])
+        install(model, recorder).uninstall()
+
+    def test_training_has_the_timers_when_the_callback_is_called(self):
+        training = (bridge() / "training" / "train.py").read_text(encoding="utf-8")
+        setup = (bridge() / "training" / "setup.py").read_text(encoding="utf-8")
+        self.assertIn("timers = state.timers", setup)
+        self.assertIn("cfg.model.timers = timers", setup)
+        fired = training.index('"on_train_start",\n            CallbackContext(\n'
+                               '                state=global_state')
+        self.assertLess(fired, training.index("while global_state.train_state.step <"))
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
