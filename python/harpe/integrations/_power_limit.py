@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The common part of the power limit callbacks that are made when a training begins: a power limit
+optimizer that a failure replaces by nothing. Knows no particular framework."""
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Optional, Sequence
+
+from harpe import distributed
+from harpe._library import HarpeError
+from harpe.integrations._energy import visible_gpus
+from harpe.monitor import ZeusMonitor
+from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
+
+LOGGER = "harpe.power_limit"
+
+
+class Limiter:
+    """A GlobalPowerLimitOptimizer from begin() to end(). If it cannot be made on one rank, no rank
+    has one, one line says why, and training goes on.
+
+    optimizer: the optimizer; None before begin() and if it could not be made.
+    """
+
+    def __init__(self, gpu_indices: Optional[Sequence[int]], options: Dict[str, Any]) -> None:
+        self.gpu_indices = gpu_indices
+        self.options = options
+        self.optimizer: Optional[GlobalPowerLimitOptimizer] = None
+
+    def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
+        """A training begins. Every rank must call it. gpu_indices: the rank's GPUs if the user has
+        named none; None: all."""
+        self.end()
+        chosen = gpu_indices if self.gpu_indices is None else self.gpu_indices
+        monitor: Optional[ZeusMonitor] = None
+        try:
+            try:
+                monitor = ZeusMonitor(gpu_indices=visible_gpus() if chosen is None else chosen,
+                                      cpu_indices=[])
+            finally:  # a rank without a monitor must not leave the others waiting
+                failed = distributed.all_reduce([float(monitor is None)], "sum")[0]
+            if not failed:
+                self.optimizer = GlobalPowerLimitOptimizer(monitor, **self.options)
+            else:
+                self._say("another rank could not start; its message gives the reason")
+        except HarpeError as error:
+            self._say(error)
+
+    @staticmethod
+    def _say(why: Any) -> None:
+        logging.getLogger(LOGGER).warning("no power limit is changed: %s; training goes on", why)
+
+    def step_begins(self) -> None:
+        """An update of the weights begins."""
+        if self.optimizer is not None:
+            self.optimizer.on_step_begin()
+
+    def interrupted(self) -> None:
+        """An epoch has ended, or an evaluation interrupts it. An unfinished measurement is
+        repeated."""
+        if self.optimizer is not None:
+            self.optimizer.on_epoch_end()
+
+    def end(self) -> None:
+        """Restores the original limits. `optimizer` keeps its measurements."""
+        if self.optimizer is not None:
+            self.optimizer.on_train_end()
