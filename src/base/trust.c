@@ -23,7 +23,7 @@ static bool is_trusted_owner(uid_t user) {
     return dladdr(inside, &info) && is_owner_of(info.dli_fname, user);
 }
 
-static bool is_trusted_file(const char *path) {
+bool harpe_file_is_trusted(const char *path) {
     struct stat status;
     if (!strchr(path, '/') || stat(path, &status) != 0) return true;
     return is_trusted_owner(status.st_uid) && !(status.st_mode & S_IWOTH);
@@ -34,7 +34,7 @@ const char *harpe_trusted_file_variable(const char *name, bool *is_ignored) {
     if (is_ignored) *is_ignored = false;
     if (!value || !*value) return NULL;
     bool is_followed = secure_getenv(name) && getuid() == geteuid() && getgid() == getegid() &&
-                       is_trusted_file(value);
+                       harpe_file_is_trusted(value);
     if (is_ignored) *is_ignored = !is_followed;
     return is_followed ? value : NULL;
 }

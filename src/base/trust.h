@@ -16,4 +16,8 @@
  * set but NULL is returned. */
 const char *harpe_trusted_file_variable(const char *name, bool *is_ignored);
 
+/* Returns true if a file may choose code for this process: not everybody may write to the file, and
+ * its owner is one of those above. Also returns true if the file is missing. */
+bool harpe_file_is_trusted(const char *path);
+
 #endif
