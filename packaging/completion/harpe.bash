@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,7 +20,7 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
         return
     fi
     case $command in
@@ -103,6 +103,10 @@ _harpe() {
         return
         ;;
     'agent restore --gpu' | 'agent restore --socket')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'run -j' | 'run --job' | 'run -s' | 'run --server')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -221,6 +225,7 @@ _harpe() {
         'agent hold') COMPREPLY=($(compgen -W '--clock --gpu --power-limit --wait -? --help --usage -V --version' -- "$cur")) ;;
         'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
         'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
+        'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;

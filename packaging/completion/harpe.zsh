@@ -14,6 +14,7 @@ _harpe() {
             'synth:Make a synthetic but plausible profile'
             'gpus:Show the GPUs, and how to solve problems'
             'agent:Lend GPUs to jobs without root, and restore them'
+            'run:Run a training script with the adapter that fits it'
             'emulate:Run a command on emulated GPUs'
             'power-limit:Find the GPU power limit that suits a job'
             'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
@@ -229,6 +230,23 @@ _harpe() {
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
+            ;;
+        'run')
+            _arguments -s -S \
+                '(-j --job)-j+[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
+                '(-j --job)--job=[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
+                '(-m --measure-only)-m[Only measure, and change no GPU]' \
+                '(-m --measure-only)--measure-only[Only measure, and change no GPU]' \
+                '(-p --power-limit)-p[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
+                '(-p --power-limit)--power-limit[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
+                '(-s --server)-s+[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
+                '(-s --server)--server=[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*::command:_normal'
             ;;
         'emulate')
             _arguments -s -S \
@@ -466,7 +484,7 @@ _harpe() {
                 '*:file:_files'
             ;;
         help)
-            _values command plan choose evaluate synth gpus agent emulate power-limit serve jobs store train-sim profile monitor
+            _values command plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor
             ;;
         esac
         ;;

@@ -264,7 +264,7 @@ def zsh(summaries, options):
         specs = [spec for option in of_command for spec in zsh_specs(option)]
         if command in SUBCOMMANDS:
             specs.append(f"'1:what:({' '.join(SUBCOMMANDS[command])})'")
-        specs.append("'*:file:_files'" if command != "emulate" else "'*::command:_normal'")
+        specs.append("'*:file:_files'" if command not in ("emulate", "run") else "'*::command:_normal'")
         body = " \\\n                ".join(specs)
         cases.append(f"        '{command}')\n            _arguments -s -S \\\n"
                      f"                {body}\n            ;;")

@@ -16,6 +16,7 @@ int harpe_power_limit_command(int argc, char **argv);
 int harpe_serve_command(int argc, char **argv);
 int harpe_jobs_command(int argc, char **argv);
 int harpe_store_command(int argc, char **argv);
+int harpe_run_command(int argc, char **argv);
 int harpe_profile_command(int argc, char **argv);
 int harpe_train_sim_command(int argc, char **argv);
 

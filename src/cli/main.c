@@ -31,6 +31,7 @@ static const harpe_command commands[] = {
     {"synth", "Make a synthetic but plausible profile", harpe_synth_command},
     {"gpus", "Show the GPUs, and how to solve problems", harpe_gpus_command},
     {"agent", "Lend GPUs to jobs without root, and restore them", harpe_agent_command},
+    {"run", "Run a training script with the adapter that fits it", harpe_run_command},
     {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},

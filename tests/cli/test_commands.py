@@ -10,7 +10,7 @@ from program import HARPE, ProgramTest, environment, json, os, rows, subprocess,
 COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
            "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent"]
 COMMANDS = ["plan", "choose", "evaluate", "synth", "gpus", "emulate", "power-limit", "serve", "jobs",
-            "monitor"]
+            "monitor", "run"]
 
 
 class Help(ProgramTest):

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes a framework's module, right after its import, so that Harpe's adapter installs itself
+when the training begins. An adapter that cannot be installed is one line on standard error, and the
+framework works as without it. What an adapter does is in harpe.integrations."""
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable, Dict, Optional
+
+from harpe import _bindings as b
+from harpe._library import InvalidArgumentError
+
+__all__ = ["adapt"]
+
+
+def adapt(name: str, module: Any, process: Any) -> None:
+    """Changes the module `name`. `process` is told what was recognised, and what failed."""
+    _CHANGES[name](module, _Adapter(process))
+
+
+class _Adapter:
+    """Installs adapters as the options of `harpe run` ask for, and reports that."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.server_url = os.environ.get("HARPE_SERVER") or None
+        self.only_measures = "HARPE_RUN_MEASURE_ONLY" in os.environ
+        self.sets_power_limit = "HARPE_RUN_POWER_LIMIT" in os.environ
+
+    def options(self) -> Dict[str, Any]:
+        """Returns the arguments of a pipeline frequency optimizer."""
+        if self.server_url is None:
+            raise InvalidArgumentError(
+                "there is no server that plans for it: give --server URL or set HARPE_SERVER",
+                b.HARPE_INVALID_ARGUMENT)
+        found: Dict[str, Any] = {"server_url": self.server_url}
+        if os.environ.get("HARPE_RUN_JOB"):
+            found["job_key"] = os.environ["HARPE_RUN_JOB"]
+        if self.only_measures:
+            found["leave_clocks_alone"] = True
+        return found
+
+    def attempt(self, what: str, install: Callable[[], Optional[str]]) -> None:
+        """Calls install(), which returns what it has done, and says so."""
+        try:
+            done = install()
+        except Exception as error:
+            self.process.failed(f"{what}: {error}; the training goes on without Harpe")
+            return
+        if done:
+            self.process.recognised(f"{what}: {done}")
+
+    def pipeline(self, what: str, install: Callable[..., Any], target: Any) -> None:
+        """Installs the adapter of a pipeline-parallel framework."""
+        def do() -> str:
+            options = self.options()
+            install(target, **options)
+            doing = "instructions are measured" if self.only_measures else "clocks follow the plans"
+            return f"{doing}; server {self.server_url}"
+        self.attempt(what, do)
+
+
+def _before_first(owner: Any, name: str, is_new: Callable[[Any], bool],
+                  action: Callable[[Any], None]) -> None:
+    """Replaces the method `name` of a class by one that calls action(object) before the first call
+    for each object for which is_new is true."""
+    method = vars(owner)[name]
+
+    @functools.wraps(method)
+    def with_action(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not getattr(self, "_harpe_run_has_seen", False):
+            try:
+                self._harpe_run_has_seen = True
+            except Exception:  # an object that takes no attributes
+                return method(self, *arguments, **named)
+            if is_new(self):
+                action(self)
+        return method(self, *arguments, **named)
+
+    setattr(owner, name, with_action)
+
+
+def _lacks(name: str) -> Callable[[Any], bool]:
+    """Returns a function that tells whether an object lacks this attribute of its own. The adapters
+    set it, so the script itself has installed one if the object has it."""
+    return lambda target: name not in vars(target)
+
+
+# ---- Pipeline-parallel frameworks ----------------------------------------------------------------
+
+
+def _pipelining(module: Any, adapter: _Adapter) -> None:
+    """The first step of each schedule object runs without marks."""
+    def install(schedule: Any) -> None:
+        from harpe.integrations import torch_pipelining
+        adapter.pipeline(f"torch.distributed.pipelining ({type(schedule).__name__})",
+                         torch_pipelining.install, schedule)
+
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and "step" in vars(kind) \
+                and not getattr(vars(kind)["step"], "__isabstractmethod__", False):
+            _before_first(kind, "step", _lacks("step"), install)
+
+
+def _megatron(module: Any, adapter: _Adapter) -> None:
+    """pretrain() calls train() when model parallelism is set up and the timers exist."""
+    train = module.train
+
+    @functools.wraps(train)
+    def with_adapter(*arguments: Any, **named: Any) -> Any:
+        from harpe.integrations import megatron
+        timers = module.get_timers()
+        adapter.pipeline("Megatron", megatron.install, timers)
+        return train(*arguments, **named)
+
+    module.train = with_adapter
+
+
+def _deepspeed(module: Any, adapter: _Adapter) -> None:
+    def install(engine: Any) -> None:
+        from harpe.integrations import deepspeed
+        adapter.pipeline("DeepSpeed's PipelineEngine", deepspeed.install, engine)
+
+    _before_first(module.PipelineEngine, "train_batch", _lacks("_exec_schedule"), install)
+
+
+# ---- Trainers ------------------------------------------------------------------------------------
+
+
+def _after_init(owner: Any, action: Callable[[Any], None]) -> None:
+    method = owner.__init__
+
+    @functools.wraps(method)
+    def with_action(self: Any, *arguments: Any, **named: Any) -> None:
+        method(self, *arguments, **named)
+        action(self)
+
+    owner.__init__ = with_action
+
+
+def _add_callbacks(adapter: _Adapter, callbacks: Any, energy: type, power_limit: type,
+                   others: tuple, add: Callable[[Any], None]) -> Optional[str]:
+    """Adds the callbacks that the script has not added itself."""
+    done = []
+    if not any(isinstance(one, energy) for one in callbacks):
+        add(energy())
+        done.append("its log gets the energy")
+    if adapter.sets_power_limit and not any(isinstance(one, others) for one in callbacks):
+        add(power_limit())
+        done.append("the best power limit is searched")
+    return ", ".join(done) or "the script itself has added Harpe's callbacks"
+
+
+def _transformers(module: Any, adapter: _Adapter) -> None:
+    def add(trainer: Any) -> None:
+        def install() -> Optional[str]:
+            from harpe.integrations import transformers as ours
+            return _add_callbacks(adapter, trainer.callback_handler.callbacks, ours.EnergyCallback,
+                                  ours.PowerLimitCallback,
+                                  (ours.PowerLimitCallback, ours.HFGlobalPowerLimitOptimizer),
+                                  trainer.add_callback)
+        adapter.attempt("the Trainer of Transformers", install)
+
+    _after_init(module.Trainer, add)
+
+
+def _lightning(module: Any, adapter: _Adapter) -> None:
+    def add(trainer: Any) -> None:
+        def install() -> Optional[str]:
+            from harpe.integrations import lightning as ours
+            return _add_callbacks(adapter, trainer.callbacks, ours.EnergyCallback,
+                                  ours.PowerLimitCallback, (ours.PowerLimitCallback,),
+                                  lambda one: trainer.callbacks.insert(0, one))
+        adapter.attempt("the Trainer of Lightning", install)
+
+    _after_init(module.Trainer, add)
+
+
+_CHANGES: Dict[str, Callable[[Any, _Adapter], None]] = {
+    "torch.distributed.pipelining.schedules": _pipelining,
+    "megatron.training.training": _megatron,
+    "deepspeed.runtime.pipe.engine": _deepspeed,
+    "transformers.trainer": _transformers,
+    "lightning.pytorch.trainer.trainer": _lightning,
+    "pytorch_lightning.trainer.trainer": _lightning,
+}

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The import hook of `harpe run`. Python imports this file when it starts, because its directory is
+in PYTHONPATH. The file then imports the sitecustomize that it hides, and watches the imports of the
+process. When a known framework is imported, adapters.py is imported as well. Until then nothing
+else is loaded. Nothing here may stop the script: an error is one line on standard error.
+
+The file imports only modules that Python has imported already, and old versions of Python must be
+able to read it."""
+import atexit
+import os
+import sys
+
+# The modules that adapters.py changes as soon as they are imported.
+_WATCHED = frozenset((
+    "torch.distributed.pipelining.schedules", "megatron.training.training",
+    "deepspeed.runtime.pipe.engine", "transformers.trainer",
+    "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"))
+# Programs that start the ranks of a job, and helpers of PyTorch. They train nothing themselves.
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+              "deepspeed.launcher.runner", "deepspeed.launcher.launch")
+_HELPERS = ("torch._inductor.compile_worker",)
+
+
+def _say(text):
+    """Prints a line, unless standard error is closed."""
+    try:
+        sys.stderr.write("harpe run: " + " ".join(str(text).split()) + "\n")
+        sys.stderr.flush()
+    except Exception:
+        pass
+
+
+class _Process(object):
+    """What is known about this process."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.has_recognised = False
+
+    def recognised(self, text):
+        """A framework was recognised. The first rank says what happens."""
+        self.has_recognised = True
+        if os.environ.get("RANK", "0") == "0":
+            _say(text)
+
+    def failed(self, text):
+        """An adapter could not be installed. Every rank says why."""
+        self.has_recognised = True
+        _say(text)
+
+    def at_exit(self):
+        """Says that nothing was recognised: in the first rank of a job, and in the process that is
+        the command itself."""
+        if self.has_recognised or os.getpid() != self.pid or os.environ.get("RANK", "0") != "0":
+            return
+        if not (os.environ.get("HARPE_RUN_PROCESS") == str(self.pid) or "torch" in sys.modules):
+            return
+        if self.is_launcher() or self.is_worker():
+            return
+        _say("no known framework trained in '%s'; the script ran unchanged"
+             % (sys.argv[0] if getattr(sys, "argv", None) and sys.argv[0] else "python"))
+
+    @staticmethod
+    def is_launcher():
+        main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", None) or ""
+        if main.startswith(_LAUNCHERS + _HELPERS):
+            return True
+        return "RANK" not in os.environ and not set(sys.modules).isdisjoint(_LAUNCHERS)
+
+    @staticmethod
+    def is_worker():
+        process = sys.modules.get("multiprocessing.process")
+        parent = getattr(process, "parent_process", None)
+        return parent is not None and parent() is not None
+
+
+class _Finder(object):
+    """Finds no module itself. It lets the others find a watched module, and has adapters.py called
+    when the module has been executed."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _WATCHED:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if finder is not self and find is not None else None
+            if spec is not None:
+                self.watch(name, spec.loader)
+                return spec
+        return None
+
+    def watch(self, name, loader):
+        try:
+            execute = loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                _adapt(name, module, self.process)
+
+            loader.exec_module = exec_module  # of this loader only: every module has its own
+        except Exception as error:
+            self.process.failed("%s cannot be watched: %s; it stays unchanged" % (name, error))
+
+
+def _adapt(name, module, process):
+    try:
+        _find_package()
+        from harpe._run import adapters
+        adapters.adapt(name, module, process)
+    except Exception as error:
+        process.failed("%s: %s; it stays unchanged" % (name, error))
+
+
+def _find_package():
+    """Imports the package harpe: the one that this Python has, or else the one around this file."""
+    try:
+        import harpe
+        return harpe
+    except ImportError:
+        pass
+    import importlib.util
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = importlib.util.spec_from_file_location(
+        "harpe", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["harpe"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop("harpe", None)
+        raise
+    return module
+
+
+def _install():
+    process = _Process()
+    atexit.register(process.at_exit)
+    sys.meta_path.insert(0, _Finder(process))
+
+
+def _import_hidden():
+    """Imports the sitecustomize that Python would have imported. This directory leaves sys.path;
+    PYTHONPATH stays as it is for the processes that this one starts."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
+            raise
+    finally:
+        if own is not None:
+            sys.modules.setdefault("sitecustomize", own)
+
+
+if sys.version_info >= (3, 9):
+    try:
+        _install()
+    except Exception as problem:
+        _say("%s; this process stays unchanged" % (problem,))
+_import_hidden()

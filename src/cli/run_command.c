@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe run`: runs a training command in whose Python processes Harpe's adapters install
+ * themselves. It prepares the environment and becomes the command, so exit status and signals are
+ * the command's own. The adapters and the import hook are in python/harpe/_run. */
+#include <errno.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file_internal.h"
+#include "base/text.h"
+#include "base/trust.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+
+enum { EXIT_CANNOT_RUN = 126, EXIT_NO_SUCH_COMMAND = 127 }; /* the exit codes of env(1) */
+
+/* The directory inside the Python package, and the file that Python imports when it starts. */
+#define HOOK_DIRECTORY "_run"
+#define HOOK_FILE "sitecustomize.py"
+
+typedef struct run_arguments {
+    const char *server;
+    const char *job;
+    bool only_measures;
+    bool sets_power_limit;
+    char **command;
+} run_arguments;
+
+enum flag {
+    FLAG_SERVER = 's',
+    FLAG_JOB = 'j',
+    FLAG_MEASURE_ONLY = 'm',
+    FLAG_POWER_LIMIT = 'p',
+};
+
+static const struct argp_option flags[] = {
+    {"server", FLAG_SERVER, "URL", 0,
+     "Server that plans for pipeline-parallel jobs, such as http://head-node:7787 (default: "
+     "$HARPE_SERVER)",
+     1},
+    {"job", FLAG_JOB, "NAME", 0,
+     "Name by which the ranks of a pipeline-parallel job find each other (default: they use "
+     "torch.distributed)",
+     1},
+    {"measure-only", FLAG_MEASURE_ONLY, NULL, 0, "Only measure, and change no GPU", 1},
+    {"power-limit", FLAG_POWER_LIMIT, NULL, 0,
+     "Find and keep the best power limit in the Trainers of Transformers and Lightning", 1},
+    {0},
+};
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    run_arguments *arguments = state->input;
+    switch (key) {
+    case FLAG_SERVER: arguments->server = argument; return 0;
+    case FLAG_JOB: arguments->job = argument; return 0;
+    case FLAG_MEASURE_ONLY: arguments->only_measures = true; return 0;
+    case FLAG_POWER_LIMIT: arguments->sets_power_limit = true; return 0;
+    case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
+    case ARGP_KEY_NO_ARGS:
+        harpe_flag_fail(state, "the command is missing; for example: harpe run -- torchrun "
+                               "--nproc-per-node 2 train.py");
+    case ARGP_KEY_SUCCESS:
+        if (arguments->only_measures && arguments->sets_power_limit)
+            harpe_flag_fail(state, "--measure-only and --power-limit exclude each other");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "COMMAND [ARGUMENT...]",
+    .doc = "Run a training command, and install in its Python processes the adapter of the "
+           "framework that they use: torch.distributed.pipelining, Megatron-LM, DeepSpeed, "
+           "Transformers or Lightning. The script stays unchanged.\vExample:\n"
+           "  harpe run --server http://head-node:7787 -- torchrun --nproc-per-node 4 train.py\n\n"
+           "See also: man harpe-run",
+};
+
+/* ---- The hook -------------------------------------------------------------------------------- */
+
+/* Returns the directory `package`/_run if it has the hook and nobody else may write to it, or else
+ * NULL. The caller frees the path. */
+static char *hook_in(const char *package) {
+    char *directory = harpe_path_join(package, "/", HOOK_DIRECTORY);
+    char *file = directory ? harpe_path_join(directory, "/", HOOK_FILE) : NULL;
+    bool is_found = file && access(file, R_OK) == 0 && harpe_file_is_trusted(file);
+    char *real = is_found ? realpath(directory, NULL) : NULL;
+    free(file);
+    free(directory);
+    return real;
+}
+
+/* Finds the Python package near this program: around it (a wheel), in the source tree of this
+ * build, or installed below the same prefix. */
+static char *hook_near_program(void) {
+    static const char *const places[] = {".", "..", "../../python/harpe",
+                                         "../lib/python3*/*-packages/harpe"};
+    char *program = realpath("/proc/self/exe", NULL);
+    char *folder = program ? harpe_path_parent(program) : NULL;
+    char *found = NULL;
+    for (size_t i = 0; folder && !found && i < sizeof places / sizeof places[0]; i++) {
+        char *pattern = harpe_path_join(folder, "/", places[i]);
+        glob_t matches = {0};
+        if (pattern && glob(pattern, 0, NULL, &matches) == 0)
+            for (size_t j = 0; j < matches.gl_pathc && !found; j++)
+                found = hook_in(matches.gl_pathv[j]);
+        globfree(&matches);
+        free(pattern);
+    }
+    free(folder);
+    free(program);
+    return found;
+}
+
+static char *find_hook(void) {
+    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
+    return package ? hook_in(package) : hook_near_program();
+}
+
+/* ---- The environment ------------------------------------------------------------------------- */
+
+static void set_or_unset(const char *name, const char *value) {
+    if (value)
+        (void)setenv(name, value, 1);
+    else
+        (void)unsetenv(name);
+}
+
+/* Puts the hook's directory first in PYTHONPATH. */
+static harpe_status set_python_path(const char *hook, harpe_error *error) {
+    const char *before = getenv("PYTHONPATH");
+    harpe_text path = {0};
+    harpe_text_printf(&path, "%s%s%s", hook, before && *before ? ":" : "", before ? before : "");
+    if (!path.data || setenv("PYTHONPATH", path.data, 1) != 0) {
+        free(path.data);
+        return harpe_fail_memory(error);
+    }
+    free(path.data);
+    return HARPE_OK;
+}
+
+/* The variables are read by python/harpe/_run. */
+static void set_options(const run_arguments *arguments) {
+    char process[32];
+    snprintf(process, sizeof process, "%ld", (long)getpid());
+    set_or_unset("HARPE_RUN_PROCESS", process);
+    if (arguments->server) set_or_unset("HARPE_SERVER", arguments->server);
+    set_or_unset("HARPE_RUN_JOB", arguments->job);
+    set_or_unset("HARPE_RUN_MEASURE_ONLY", arguments->only_measures ? "1" : NULL);
+    set_or_unset("HARPE_RUN_POWER_LIMIT", arguments->sets_power_limit ? "1" : NULL);
+    char *program = realpath("/proc/self/exe", NULL);
+    if (program) (void)setenv("HARPE_PROGRAM", program, 0);
+    free(program);
+}
+
+/* Without the hook, the command runs as it is. */
+static void prepare(const run_arguments *arguments) {
+    harpe_error error;
+    char *hook = find_hook();
+    if (!hook) {
+        fprintf(stderr, "harpe run: the Python package harpe is not near this program: install it, "
+                        "or name its directory in HARPE_PYTHON_PACKAGE; the command runs "
+                        "unchanged\n");
+        return;
+    }
+    if (set_python_path(hook, &error) == HARPE_OK)
+        set_options(arguments);
+    else
+        fprintf(stderr, "harpe run: %s; the command runs unchanged\n", error.message);
+    free(hook);
+}
+
+int harpe_run_command(int argc, char **argv) {
+    run_arguments arguments = {0};
+    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    prepare(&arguments);
+    signal(SIGPIPE, SIG_DFL); /* main() ignores these signals */
+    signal(SIGXFSZ, SIG_DFL);
+    execvp(arguments.command[0], arguments.command);
+    int code = errno;
+    fprintf(stderr, "harpe run: cannot run '%.200s': %s\n", arguments.command[0], strerror(code));
+    return code == ENOENT ? EXIT_NO_SUCH_COMMAND : EXIT_CANNOT_RUN;
+}

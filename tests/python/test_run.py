@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe run` with scripts that use no framework, and with modules that have a framework's name and
+the parts that the hook changes. The real frameworks are in tests/frameworks/test_run.py."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import world
+
+HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
+NOTHING = "harpe run: no known framework trained in "
+
+PIPELINE = """
+class _PipelineSchedule:
+    def __init__(self):
+        self.ran = []
+class PipelineScheduleSingle(_PipelineSchedule):
+    def step(self, *arguments, **named):
+        self.ran.append((arguments, named))
+        return sum(arguments)
+class Schedule1F1B(PipelineScheduleSingle):
+    pass
+"""
+MEGATRON = """
+def get_timers():
+    return None
+def train(count):
+    return count + 1
+def pretrain(count):
+    return train(count)
+"""
+TRAINER = """
+class Trainer:
+    def __init__(self, name):
+        self.name = name
+"""
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="harpe-run-")
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        self.environment = {name: value for name, value in os.environ.items()
+                            if name not in ("PYTHONPATH", "HARPE_SERVER", "RANK")
+                            and not name.startswith("HARPE_RUN")}
+
+    def module(self, name, text):
+        """Writes a module below the test's folder, with the packages around it."""
+        file = self.path.joinpath(*name.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for folder in file.parents:
+            if folder == self.path:
+                break
+            (folder / "__init__.py").touch()
+        file.write_text(text, encoding="utf-8")
+
+    def command(self, *arguments, options=(), **environment):
+        return subprocess.run([HARPE, "run", *options, "--", *arguments], text=True, timeout=600,
+                              env=dict(self.environment, **environment), cwd=self.path,
+                              capture_output=True, check=False)
+
+    def script(self, text, *arguments, options=(), **environment):
+        (self.path / "train.py").write_text(text, encoding="utf-8")
+        return self.command(sys.executable, "train.py", *arguments, options=options, **environment)
+
+    # ---- The command is unchanged ----
+
+    def test_arguments_streams_and_exit_status_are_the_commands(self):
+        done = self.script("import sys\nprint(sys.argv, sys.stdin.read())\nsys.exit(7)",
+                           "--server", "x y", options=["--server", "http://127.0.0.1:1"])
+        self.assertEqual(done.returncode, 7)
+        self.assertTrue(done.stdout.startswith("['train.py', '--server', 'x y']"), done.stdout)
+        self.assertEqual(done.stderr, NOTHING + "'train.py'; the script ran unchanged\n")
+
+    def test_a_command_without_python_is_unchanged(self):
+        done = self.command("sh", "-c", "echo out; echo err >&2; exit 5")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (5, "out\n", "err\n"))
+
+    def test_a_signal_ends_it_as_a_signal(self):
+        done = self.script("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+        self.assertEqual(done.returncode, -signal.SIGTERM)
+
+    def test_it_is_the_command_that_receives_signals(self):
+        script = self.path / "train.py"
+        script.write_text("import signal, sys, time\n"
+                          "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
+                          "print('ready', flush=True)\nwhile True:\n    time.sleep(1)\n")
+        process = subprocess.Popen([HARPE, "run", sys.executable, script], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.send_signal(signal.SIGUSR1)
+        self.assertEqual(process.wait(600), 9)
+
+    def test_pipes_break_as_without_it(self):
+        done = self.command("sh", "-c", "yes | head -n 1")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "y\n", ""))
+
+    def test_a_command_that_cannot_run(self):
+        (self.path / "text").write_text("no program")
+        for name, code in (("./nosuch", 127), ("./text", 126)):
+            done = self.command(name)
+            self.assertEqual(done.returncode, code)
+            self.assertRegex(done.stderr, f"^harpe run: cannot run '{name}': .*\n$")
+
+    def test_wrong_usage(self):
+        for arguments in ((), ("--measure-only", "--power-limit", "true"), ("--nosuch", "true")):
+            done = subprocess.run([HARPE, "run", *arguments], capture_output=True, text=True,
+                                  env=self.environment, check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+
+    # ---- Python is unchanged ----
+
+    def test_nothing_is_imported_early(self):
+        text = "import sys\nprint(*sorted(sys.modules))\nprint(sys.path)"
+        with_it = self.script(text).stdout.splitlines()
+        without = subprocess.run([sys.executable, "train.py"], env=self.environment, text=True,
+                                 cwd=self.path, capture_output=True, check=True).stdout.splitlines()
+        more = set(with_it[0].split()) - set(without[0].split())
+        self.assertLessEqual(more, {"sitecustomize", "atexit"})
+        self.assertEqual(with_it[1], without[1])
+
+    def test_the_hidden_sitecustomize_runs(self):
+        self.module("sitecustomize", "value = 5\nprint('hidden', __name__)")
+        done = self.script("import sitecustomize\nprint(sitecustomize.value)",
+                           PYTHONPATH=str(self.path))
+        self.assertEqual((done.returncode, done.stdout), (0, "hidden sitecustomize\n5\n"))
+
+    def test_a_broken_hidden_sitecustomize_breaks_as_without_it(self):
+        self.module("sitecustomize", "import nosuch")
+        done = self.script("print('goes on')", PYTHONPATH=str(self.path))
+        self.assertEqual((done.returncode, done.stdout), (0, "goes on\n"))
+        self.assertIn("No module named 'nosuch'", done.stderr)
+
+    def test_isolated_pythons_are_unchanged(self):
+        for option in ("-I", "-S", "-E"):
+            done = self.command(sys.executable, option, "-c", "print(1)")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "1\n", ""), option)
+
+    def test_processes_below_it_have_the_hook(self):
+        done = self.script("import subprocess, sys\nsubprocess.run([sys.executable, '-c', "
+                           "'import sys; print(type(sys.meta_path[0]).__name__)'])")
+        self.assertEqual(done.stdout, "_Finder\n")
+        self.assertEqual(done.stderr.count(NOTHING), 1)  # the child is not the command
+
+    def test_workers_and_ranks_say_nothing(self):
+        text = ("import multiprocessing as m, sys, types\nsys.modules['torch'] = types\n"
+                "def work():\n    sys.modules['torch'] = types\n"
+                "if __name__ == '__main__':\n    for how in ('spawn', 'fork'):\n"
+                "        one = m.get_context(how).Process(target=work)\n"
+                "        one.start()\n        one.join()\n")
+        self.assertEqual(self.script(text).stderr.count(NOTHING), 1)
+        self.assertEqual(self.script(text, RANK="1").stderr, "")
+
+    # ---- Frameworks ----
+
+    def test_a_schedule_runs_once_for_each_call_without_a_server(self):
+        self.module("torch.distributed.pipelining.schedules", PIPELINE)
+        done = self.script(
+            "from torch.distributed.pipelining.schedules import *\nimport inspect\n"
+            "import torch.distributed.pipelining.schedules as s\n"
+            "one = Schedule1F1B()\nprint(one.step(1, 2), one.step(3, x=4), one.ran)\n"
+            "print(Schedule1F1B.step.__name__, 'PipelineScheduleSingle' in inspect.getsource(s))")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "3 3 [((1, 2), {}), ((3,), {'x': 4})]\nstep True\n")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertRegex(done.stderr, r"^harpe run: torch.distributed.pipelining \(Schedule1F1B\): "
+                                      r".*--server URL.*goes on without Harpe\n$")
+
+    def test_an_adapter_that_refuses_does_not_stop_the_training(self):
+        self.module("torch.distributed.pipelining.schedules", PIPELINE)
+        self.module("megatron.training.training", MEGATRON)
+        done = self.script(
+            "from torch.distributed.pipelining.schedules import *\nfrom megatron.training.training "
+            "import pretrain\none = Schedule1F1B()\nprint(one.step(1), pretrain(1))",
+            options=["--server", "http://127.0.0.1:1"])
+        self.assertEqual((done.returncode, done.stdout), (0, "1 2\n"), done.stderr)
+        self.assertEqual(done.stderr.count("goes on without Harpe"), 2, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 2, done.stderr)
+
+    def test_a_trainer_of_another_kind_does_not_stop_the_script(self):
+        self.module("transformers.trainer", TRAINER)
+        done = self.script("import transformers.trainer as t\nprint(t.Trainer('x').name)")
+        self.assertEqual((done.returncode, done.stdout), (0, "x\n"), done.stderr)
+        self.assertRegex(done.stderr, "^harpe run: the Trainer of Transformers: .*goes on.*\n$")
+
+    def test_a_frameworks_own_error_stays(self):
+        self.module("transformers.trainer", "raise ImportError('no torch here')")
+        done = self.script("try:\n    import transformers.trainer\nexcept ImportError as error:\n"
+                           "    print(error)")
+        self.assertEqual((done.returncode, done.stdout), (0, "no torch here\n"), done.stderr)
+
+    # ---- The package ----
+
+    def test_without_the_package_the_command_runs(self):
+        done = self.script("print('runs')", HARPE_PYTHON_PACKAGE=str(self.path / "nosuch"))
+        self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
+        self.assertRegex(done.stderr, "^harpe run: .*HARPE_PYTHON_PACKAGE.*runs unchanged\n$")
+
+    def test_a_broken_package_is_one_line(self):
+        shutil.copytree(world.SOURCE / "python" / "harpe", self.path / "copy" / "harpe",
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        package = self.path / "copy" / "harpe"
+        (package / "_run" / "adapters.py").write_text("raise RuntimeError('broken')")
+        self.module("transformers.trainer", TRAINER)
+        done = self.script("import transformers.trainer as t\nprint(t.Trainer('x').name)",
+                           HARPE_PYTHON_PACKAGE=str(package))
+        self.assertEqual((done.returncode, done.stdout), (0, "x\n"), done.stderr)
+        self.assertEqual(done.stderr, "harpe run: transformers.trainer: broken; it stays "
+                                      "unchanged\n")
+
+    def test_the_package_that_others_may_write_is_not_used(self):
+        shutil.copytree(world.SOURCE / "python" / "harpe" / "_run", self.path / "harpe" / "_run")
+        (self.path / "harpe" / "_run" / "sitecustomize.py").chmod(0o666)
+        done = self.script("print('runs')", HARPE_PYTHON_PACKAGE=str(self.path / "harpe"))
+        self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
+        self.assertIn("runs unchanged", done.stderr)
+
+    def test_an_installed_prefix_is_found(self):
+        """Program and package lie in one prefix, as `make install` and Debian's packages put them,
+        or the program lies inside of the package."""
+        for program, package in (("usr/bin", "usr/lib/python3/dist-packages/harpe"),
+                                 ("local/bin", "local/lib/python3.12/site-packages/harpe"),
+                                 ("venv/harpe/bin", "venv/harpe")):
+            shutil.copytree(world.SOURCE / "python" / "harpe", self.path / package,
+                            dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            (self.path / program).mkdir(parents=True, exist_ok=True)
+            harpe = self.path / program / "harpe"
+            shutil.copy(HARPE, harpe)
+            done = subprocess.run(
+                [harpe, "run", "--", sys.executable, "-c", "import os\nprint(os.environ['PYTHONPATH'])"],
+                env=dict(self.environment, LD_LIBRARY_PATH=str(world.BUILD)), text=True,
+                capture_output=True, check=False)
+            self.assertEqual(done.stdout.strip(), str((self.path / package / "_run").resolve()),
+                             done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
