@@ -254,7 +254,7 @@ FIXTURES = [
 
 # Pages whose examples need GPUs or a training program. Their commands have tests of their own.
 NEED_GPUS = ("harpe-agent.", "harpe-gpus.", "harpe-emulate.", "harpe-monitor.",
-             "harpe-power-limit.", "harpe-profile.1")
+             "harpe-power-limit.", "harpe-profile.1", "harpe-run.")
 
 
 def page_examples(page):

@@ -45,9 +45,10 @@ class Data(torch.utils.data.Dataset):
 
 
 class Model(lightning.LightningModule):
-    def __init__(self, gpu, with_tokens, broken_at=None):
+    def __init__(self, ranks, gpu, with_tokens, broken_at=None):
         super().__init__()
-        self.gpu, self.with_tokens, self.broken_at = gpu, with_tokens, broken_at
+        self.ranks, self.gpu = ranks, gpu
+        self.with_tokens, self.broken_at = with_tokens, broken_at
         self.layer = torch.nn.Linear(LENGTH, 1)
 
     def _loss(self, batch, work_s):
@@ -70,12 +71,10 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.001)
 
     def train_dataloader(self):
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        return torch.utils.data.DataLoader(Data(24 * world_size, self.with_tokens), batch_size=2)
+        return torch.utils.data.DataLoader(Data(24 * self.ranks, self.with_tokens), batch_size=2)
 
     def val_dataloader(self):
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        return torch.utils.data.DataLoader(Data(4 * world_size, self.with_tokens), batch_size=2)
+        return torch.utils.data.DataLoader(Data(4 * self.ranks, self.with_tokens), batch_size=2)
 
 
 class Loops(Callback):
@@ -124,7 +123,7 @@ def job(settings, gpu):
     trainer = new_trainer(settings, [energy, Loops(account), checkpoint], "first",
                           enable_checkpointing=True, val_check_interval=6)
     before = gpu.energy_j()
-    trainer.fit(Model(gpu, with_tokens=True))
+    trainer.fit(Model(settings["world_size"], gpu, with_tokens=True))
     trainer.strategy.barrier()
     found = {"all_j": gpu.energy_j() - before, "account": account.found(),
              "totals": energy.totals.saved(), "rows": rows(trainer), "steps": trainer.global_step}
@@ -134,7 +133,7 @@ def job(settings, gpu):
 
     energy = EnergyCallback()
     trainer = new_trainer(settings, [energy], "second", limit_val_batches=0)
-    trainer.fit(Model(gpu, with_tokens=True), ckpt_path=path)
+    trainer.fit(Model(settings["world_size"], gpu, with_tokens=True), ckpt_path=path)
     trainer.strategy.barrier()
     found["resumed"] = {"totals": energy.totals.saved(), "rows": rows(trainer),
                         "steps": trainer.global_step}
@@ -144,11 +143,11 @@ def job(settings, gpu):
     if settings["world_size"] == 1:  # the other ranks would wait for the broken one
         trainer = new_trainer(settings, [energy, limit], "broken")
         try:
-            trainer.fit(Model(gpu, with_tokens=False, broken_at=3))
+            trainer.fit(Model(settings["world_size"], gpu, with_tokens=False, broken_at=3))
         except RuntimeError as error:
             found["exception"] = str(error)
     trainer = new_trainer(settings, [energy, limit], "after", accumulate_grad_batches=1)
-    trainer.fit(Model(gpu, with_tokens=False))
+    trainer.fit(Model(settings["world_size"], gpu, with_tokens=False))
     trainer.strategy.barrier()
     found["after"] = {"rows": rows(trainer), "totals": energy.totals.saved()}
     found["measurements"] = [[one.power_limit, one.energy, one.time]
@@ -160,7 +159,7 @@ def faulty_job(settings):
     """Without a GPU: the training goes on."""
     limit = PowerLimitCallback()
     trainer = new_trainer(settings, [EnergyCallback(), limit], "faulty")
-    trainer.fit(Model(None, with_tokens=True))
+    trainer.fit(Model(settings["world_size"], None, with_tokens=True))
     return {"rows": rows(trainer), "steps": trainer.global_step, "optimizer": limit.optimizer}
 
 

@@ -92,6 +92,11 @@ class TrainerJob(energy_checks.EnergyChecks, jobs.JobTest):
                                               "no power limit is changed")):
             self.assertRegex(line, f"^{start}: .*libnvidia-ml.*; training goes on$")
 
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class LostGpu(jobs.JobTest):
+    """On a machine of its own, because the GPU stays lost."""
+
     def test_a_lost_gpu_does_not_stop_the_training(self):
         faults = str(self.path / "faults")
         with mock.patch.dict(os.environ, {"HARPE_EMULATOR_FAULTS_FILE": faults}):

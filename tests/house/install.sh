@@ -72,6 +72,11 @@ if [ -x "$build/harpe" ]; then
     [ -x "$prefix/bin/harpe" ] || { echo 'the program was not installed'; exit 1; }
     "$prefix/bin/harpe" --version
 
+    echo '== harpe run'
+    hook=$(cd / && "$prefix/bin/harpe" run -- sh -c 'echo "${PYTHONPATH%%:*}"')
+    [ -f "$hook/sitecustomize.py" ] && [ "${hook#"$prefix"}" != "$hook" ] ||
+        { echo "harpe run does not find the installed package: $hook"; exit 1; }
+
     echo '== service'
     unit=$prefix/lib/systemd/system/harpe-serve.service
     grep -q "^ExecStart=$prefix/bin/harpe serve " "$unit" ||
