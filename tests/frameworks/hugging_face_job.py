@@ -2,7 +2,8 @@
 """One rank of small jobs that train with the Trainer of Hugging Face transformers and with
 accelerate: a GPT-2 of one layer, made from a configuration, on CPUs (gloo). Its forward makes an
 emulated GPU busy. Started by test_hugging_face.py; prints one line of JSON. One call of CUDA is
-replaced: accelerate asks NVML for GPUs, finds the emulated ones and would save their random state."""
+replaced: accelerate asks NVML for GPUs, finds the emulated ones and would save random states of
+CUDA."""
 import json
 import logging
 import os
@@ -98,8 +99,8 @@ def new_trainer(settings, gpu, callbacks, broken_at=None, **more):
 
 
 def trainer_job(settings, gpu):
-    """Two epochs of three steps each (two ranks), with evaluations and a checkpoint; then it goes on
-    from the checkpoint; then an exception ends a training, and the next one begins anew."""
+    """Two epochs, with evaluations and a checkpoint; then it goes on from the checkpoint; then an
+    exception ends a training, and the next one begins anew."""
     world_size = settings["world_size"]
     energy, reporter = EnergyCallback(), Reporter()
     account = Account(gpu, energy._meter)
@@ -243,7 +244,8 @@ def main():
         found = {"faulty": faulty_job, "lost": lost_job}[settings["job"]](settings)
     else:
         gpu = Gpu(int(os.environ["LOCAL_RANK"]), settings["world_size"])
-        found = {"trainer": trainer_job, "accelerate": accelerate_job}[settings["job"]](settings, gpu)
+        jobs = {"trainer": trainer_job, "accelerate": accelerate_job}
+        found = jobs[settings["job"]](settings, gpu)
     print(json.dumps(dict(found, lines=lines.lines)))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -28,11 +28,18 @@ class Schedule1F1B(PipelineScheduleSingle):
 """
 MEGATRON = """
 def get_timers():
-    return None
+    raise AssertionError("timers is not initialized")
 def train(count):
     return count + 1
 def pretrain(count):
     return train(count)
+"""
+ENGINE = """
+class PipelineEngine:
+    count = 0
+    def train_batch(self):
+        self.count += 1
+        return self.count
 """
 TRAINER = """
 class Trainer:
@@ -184,6 +191,23 @@ class Run(unittest.TestCase):
         self.assertEqual(done.stderr.count("goes on without Harpe"), 2, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 2, done.stderr)
 
+    def test_what_the_script_installs_itself_is_left_alone(self):
+        self.module("torch.distributed.pipelining.schedules", PIPELINE)
+        done = self.script("from torch.distributed.pipelining.schedules import *\n"
+                           "one = Schedule1F1B()\none.step = lambda: Schedule1F1B.step(one, 2)\n"
+                           "print(one.step())", options=["--server", "http://127.0.0.1:1"])
+        self.assertEqual((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+        self.assertNotIn("Schedule1F1B", done.stderr)
+
+    def test_an_engine_of_deepspeed_runs_once_for_each_call(self):
+        self.module("deepspeed.runtime.pipe.engine", ENGINE)
+        done = self.script("from deepspeed.runtime.pipe.engine import *\none = PipelineEngine()\n"
+                           "print(one.train_batch(), one.train_batch())",
+                           options=["--server", "http://127.0.0.1:1"])
+        self.assertEqual((done.returncode, done.stdout), (0, "1 2\n"), done.stderr)
+        self.assertRegex(done.stderr, r"^harpe run: DeepSpeed \(PipelineEngine\): .*"
+                                      r"_INSTRUCTION_MAP.*goes on without Harpe\n$")
+
     def test_a_trainer_of_another_kind_does_not_stop_the_script(self):
         self.module("transformers.trainer", TRAINER)
         done = self.script("import transformers.trainer as t\nprint(t.Trainer('x').name)")
@@ -234,7 +258,7 @@ class Run(unittest.TestCase):
             harpe = self.path / program / "harpe"
             shutil.copy(HARPE, harpe)
             done = subprocess.run(
-                [harpe, "run", "--", sys.executable, "-c", "import os\nprint(os.environ['PYTHONPATH'])"],
+                [harpe, "run", "--", "sh", "-c", "echo $PYTHONPATH"],
                 env=dict(self.environment, LD_LIBRARY_PATH=str(world.BUILD)), text=True,
                 capture_output=True, check=False)
             self.assertEqual(done.stdout.strip(), str((self.path / package / "_run").resolve()),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
@@ -51,20 +51,20 @@ class _Adapter:
         if done:
             self.process.recognised(f"{what}: {done}")
 
-    def pipeline(self, what: str, install: Callable[..., Any], target: Any) -> None:
-        """Installs the adapter of a pipeline-parallel framework."""
+    def pipeline(self, what: str, install: Callable[[Dict[str, Any]], Any]) -> None:
+        """Installs the adapter of a pipeline-parallel framework. install() gets the arguments of
+        the optimizer."""
         def do() -> str:
-            options = self.options()
-            install(target, **options)
+            install(self.options())
             doing = "instructions are measured" if self.only_measures else "clocks follow the plans"
             return f"{doing}; server {self.server_url}"
         self.attempt(what, do)
 
 
-def _before_first(owner: Any, name: str, is_new: Callable[[Any], bool],
-                  action: Callable[[Any], None]) -> None:
+def _before_first(owner: Any, name: str, mark: str, action: Callable[[Any], None]) -> None:
     """Replaces the method `name` of a class by one that calls action(object) before the first call
-    for each object for which is_new is true."""
+    for each object. An object that has an attribute `mark` of its own is left out: the adapters set
+    it, so the script itself has installed one."""
     method = vars(owner)[name]
 
     @functools.wraps(method)
@@ -72,57 +72,86 @@ def _before_first(owner: Any, name: str, is_new: Callable[[Any], bool],
         if not getattr(self, "_harpe_run_has_seen", False):
             try:
                 self._harpe_run_has_seen = True
+                is_new = mark not in vars(self)
             except Exception:  # an object that takes no attributes
                 return method(self, *arguments, **named)
-            if is_new(self):
+            if is_new:
                 action(self)
         return method(self, *arguments, **named)
 
     setattr(owner, name, with_action)
 
 
-def _lacks(name: str) -> Callable[[Any], bool]:
-    """Returns a function that tells whether an object lacks this attribute of its own. The adapters
-    set it, so the script itself has installed one if the object has it."""
-    return lambda target: name not in vars(target)
-
-
 # ---- Pipeline-parallel frameworks ----------------------------------------------------------------
+
+
+_meshes: List[Any] = []  # the device meshes that the script has made
+
+
+def _device_mesh(module: Any, _adapter: _Adapter) -> None:
+    """Keeps the script's device meshes. They tell the dimensions of a job that has more than its
+    pipeline."""
+    make = module.init_device_mesh
+
+    @functools.wraps(make)
+    def and_keep(*arguments: Any, **named: Any) -> Any:
+        mesh = make(*arguments, **named)
+        _meshes.append(mesh)
+        return mesh
+
+    module.init_device_mesh = and_keep
+
+
+def _mesh_of(schedule: Any) -> Dict[str, Any]:
+    """Returns the mesh of all ranks as an argument of install(), if the job has more ranks than its
+    pipeline."""
+    import torch
+    world_size = torch.distributed.get_world_size()
+    stage = (getattr(schedule, "_stages", None) or [schedule._stage])[0]
+    if stage.group_size == world_size:
+        return {}
+    return next(({"device_mesh": mesh} for mesh in reversed(_meshes)
+                 if mesh.size() == world_size and mesh.mesh_dim_names), {})
 
 
 def _pipelining(module: Any, adapter: _Adapter) -> None:
     """The first step of each schedule object runs without marks."""
-    def install(schedule: Any) -> None:
-        from harpe.integrations import torch_pipelining
-        adapter.pipeline(f"torch.distributed.pipelining ({type(schedule).__name__})",
-                         torch_pipelining.install, schedule)
+    def add(schedule: Any) -> None:
+        def install(options: Dict[str, Any]) -> None:
+            from harpe.integrations import torch_pipelining
+            torch_pipelining.install(schedule, **options, **_mesh_of(schedule))
+        adapter.pipeline(f"torch.distributed.pipelining ({type(schedule).__name__})", install)
 
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and kind.__module__ == module.__name__ and "step" in vars(kind) \
                 and not getattr(vars(kind)["step"], "__isabstractmethod__", False):
-            _before_first(kind, "step", _lacks("step"), install)
+            _before_first(kind, "step", "step", add)
 
 
 def _megatron(module: Any, adapter: _Adapter) -> None:
     """pretrain() calls train() when model parallelism is set up and the timers exist."""
     train = module.train
 
+    def install(options: Dict[str, Any]) -> None:
+        from harpe.integrations import megatron
+        megatron.install(module.get_timers(), **options)
+
     @functools.wraps(train)
     def with_adapter(*arguments: Any, **named: Any) -> Any:
-        from harpe.integrations import megatron
-        timers = module.get_timers()
-        adapter.pipeline("Megatron", megatron.install, timers)
+        adapter.pipeline("Megatron", install)
         return train(*arguments, **named)
 
     module.train = with_adapter
 
 
 def _deepspeed(module: Any, adapter: _Adapter) -> None:
-    def install(engine: Any) -> None:
-        from harpe.integrations import deepspeed
-        adapter.pipeline("DeepSpeed's PipelineEngine", deepspeed.install, engine)
+    def add(engine: Any) -> None:
+        def install(options: Dict[str, Any]) -> None:
+            from harpe.integrations import deepspeed
+            deepspeed.install(engine, **options)
+        adapter.pipeline(f"DeepSpeed ({type(engine).__name__})", install)
 
-    _before_first(module.PipelineEngine, "train_batch", _lacks("_exec_schedule"), install)
+    _before_first(module.PipelineEngine, "train_batch", "_exec_schedule", add)
 
 
 # ---- Trainers ------------------------------------------------------------------------------------
@@ -178,6 +207,7 @@ def _lightning(module: Any, adapter: _Adapter) -> None:
 
 
 _CHANGES: Dict[str, Callable[[Any, _Adapter], None]] = {
+    "torch.distributed.device_mesh": _device_mesh,
     "torch.distributed.pipelining.schedules": _pipelining,
     "megatron.training.training": _megatron,
     "deepspeed.runtime.pipe.engine": _deepspeed,

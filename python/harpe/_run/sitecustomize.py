@@ -12,7 +12,8 @@ import sys
 
 # The modules that adapters.py changes as soon as they are imported.
 _WATCHED = frozenset((
-    "torch.distributed.pipelining.schedules", "megatron.training.training",
+    "torch.distributed.device_mesh", "torch.distributed.pipelining.schedules",
+    "megatron.training.training",
     "deepspeed.runtime.pipe.engine", "transformers.trainer",
     "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"))
 # Programs that start the ranks of a job, and helpers of PyTorch. They train nothing themselves.
