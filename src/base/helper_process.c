@@ -81,8 +81,12 @@ harpe_status harpe_helper_process_program(const char *name, char **out, harpe_er
     }
     static const char inside[] = "";
     Dl_info info = {0};
-    char *found = program_near("/proc/self/exe");
-    if (!found && dladdr(inside, &info) && info.dli_fname) found = program_near(info.dli_fname);
+    /* The library's own program comes first: a Python may have another version's program beside it.
+     * The path of a library is absolute; that of a program may be relative to an older directory.
+     */
+    bool is_known = dladdr(inside, &info) && info.dli_fname && *info.dli_fname == '/';
+    char *found = is_known ? program_near(info.dli_fname) : NULL;
+    if (!found) found = program_near("/proc/self/exe");
     if (!found) found = program_in_path();
     if (!found) {
         return harpe_fail(
