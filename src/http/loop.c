@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -341,14 +342,20 @@ static int64_t wait_ns(harpe_loop *loop) {
     return most_ns;
 }
 
+/* glibc has epoll_pwait2() since 2.35, and the wheel also runs with older ones. Its wait is in
+ * nanoseconds; a NULL waits without limit. */
+static int call_epoll_pwait2(int epoll_fd, struct epoll_event *events,
+                             const struct timespec *most) {
+    return (int)syscall(SYS_epoll_pwait2, epoll_fd, events, EVENTS_PER_TURN, most, NULL, (size_t)0);
+}
+
 /* Kernels before 5.11 wait for whole milliseconds. The time is rounded up, because a timer must not
  * fire early. */
 static int wait_at_most(harpe_loop *loop, struct epoll_event *events, int64_t most_ns) {
     struct timespec most = {.tv_sec = most_ns / 1000000000, .tv_nsec = most_ns % 1000000000};
     int count = -1;
     if (loop->waits_ns) {
-        count =
-            epoll_pwait2(loop->epoll_fd, events, EVENTS_PER_TURN, most_ns < 0 ? NULL : &most, NULL);
+        count = call_epoll_pwait2(loop->epoll_fd, events, most_ns < 0 ? NULL : &most);
         if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
         loop->waits_ns = false;
     }
