@@ -16,6 +16,7 @@
 #include "base/machine_token.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "http/client/trust_store.h"
 
 #define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
 #define CONNECT_LIMIT_S 10.0
@@ -144,7 +145,12 @@ static void prepare(harpe_connection *connection, const harpe_connection_options
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name server that does not answer delays
                                                      * nothing */
 #endif
-    if (options->ca_file) curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
+    const char *ca_file = options->ca_file;
+#if LIBCURL_VERSION_NUM >= 0x074600
+    const curl_version_info_data *built = curl_version_info(CURLVERSION_NOW);
+    if (!ca_file && !built->capath) ca_file = harpe_other_trust_store(built->cainfo);
+#endif
+    if (ca_file) curl_easy_setopt(easy, CURLOPT_CAINFO, ca_file);
     if (options->unix_socket)
         curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->unix_socket);
 }
