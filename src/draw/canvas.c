@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "draw/fonts.h"
 
 #define LABEL_SIZE 256 /* bytes of one text; longer texts are cut */
 
@@ -32,6 +33,7 @@ harpe_status harpe_canvas_new(harpe_image_format format, double width, double he
                               const char *description, harpe_canvas **out, harpe_error *error) {
     harpe_canvas *canvas = harpe_calloc(1, sizeof *canvas);
     if (!canvas) return harpe_fail_memory(error);
+    harpe_fonts_prepare();
     bool is_svg = format == HARPE_IMAGE_SVG || format == HARPE_IMAGE_HTML;
     canvas->operations = is_svg ? &harpe_canvas_svg : &harpe_canvas_cairo;
     canvas->format = format;
