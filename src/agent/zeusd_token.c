@@ -15,7 +15,12 @@
 
 enum { DIGEST_SIZE = 32 };
 
-static const char library_name[] = "libgnutls.so.30";
+#ifdef HARPE_GNUTLS_IS_LINKED
+static const char *const library_name =
+    NULL; /* the program itself, which loads GnuTLS as it starts */
+#else
+static const char *const library_name = "libgnutls.so.30";
+#endif
 
 struct harpe_zeusd_tokens {
     void *library;
@@ -80,7 +85,7 @@ harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_
         const char *reason = dlerror();
         harpe_zeusd_tokens_free(tokens);
         return harpe_fail(error, HARPE_UNAVAILABLE, "zeusd's tokens need GnuTLS: %s",
-                          reason ? reason : library_name);
+                          reason ? reason : "it is too old");
     }
     *out = tokens;
     return HARPE_OK;

@@ -13,7 +13,12 @@
 #include "base/error.h"
 #include "http/http_tls_faults.h"
 
-static const char library_name[] = "libgnutls.so.30";
+#ifdef HARPE_GNUTLS_IS_LINKED
+static const char *const library_name =
+    NULL; /* the program itself, which loads GnuTLS as it starts */
+#else
+static const char *const library_name = "libgnutls.so.30";
+#endif
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 #define GNUTLS_FUNCTIONS(X) \
@@ -60,8 +65,7 @@ static harpe_status load_functions(harpe_http_tls *tls, harpe_error *error) {
         return harpe_fail(error, HARPE_UNAVAILABLE, "TLS needs GnuTLS: %s", dlerror());
 #define LOAD(name) \
     *(void **)&tls->name = dlsym(tls->library, "gnutls_" #name); \
-    if (!tls->name) \
-        return harpe_fail(error, HARPE_UNAVAILABLE, "%s lacks gnutls_" #name, library_name);
+    if (!tls->name) return harpe_fail(error, HARPE_UNAVAILABLE, "GnuTLS lacks gnutls_" #name);
     GNUTLS_FUNCTIONS(LOAD)
 #undef LOAD
     return HARPE_OK;
