@@ -2,7 +2,7 @@
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
 .PHONY: build demo check check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
-        reproducible clean help bootstrap bootstrap-all configure
+        wheel reproducible clean help bootstrap bootstrap-all configure
 .NOTPARALLEL:
 
 JOBS ?= $(shell nproc)
@@ -64,6 +64,9 @@ deb: ## Debian packages in build/deb, checked by lintian and by a trial installa
 	@packaging/make_deb.sh
 	@tests/house/deb.sh
 	@echo 'To install them: apt install ./build/deb/*.deb (debug symbols are in build/deb/debug)'
+
+wheel: bootstrap ## build/wheel/harpe-*.whl for pip, and the source distribution; both are tested
+	@packaging/make_wheel.sh
 
 reproducible: ## build the packages twice, in different environments, and compare every byte
 	@tests/house/reproducible.sh

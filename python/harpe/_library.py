@@ -83,8 +83,8 @@ def _is_trusted(path: str) -> bool:
 
 def _candidates() -> List[str]:
     """Returns the places where libharpe may be, in the order in which they are tried: the file that
-    HARPE_LIBRARY names, the build tree, the prefix of an installed package, and the loader's search
-    path."""
+    HARPE_LIBRARY names, the wheel, the build tree, the prefix of an installed package, and the
+    loader's search path."""
     named = os.environ.get("HARPE_LIBRARY")
     if named and _is_trusted(named):
         return [named]
@@ -92,7 +92,8 @@ def _candidates() -> List[str]:
     import pathlib
 
     package = pathlib.Path(__file__).resolve().parent
-    found = [package.parents[1] / "build" / "release" / SONAME]
+    found = [package / "_bundled" / "lib" / SONAME,
+             package.parents[1] / "build" / "release" / SONAME]
     for prefix in package.parents:
         if prefix.name.startswith("lib"):
             found += sorted(prefix.glob(f"*/{SONAME}")) + [prefix / SONAME]
