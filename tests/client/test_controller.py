@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -698,18 +697,25 @@ time.sleep(600)
             subprocess.run(command, env=dict(environment, **where), check=True, stdout=subprocess.DEVNULL)
             self.check_restored()
 
-    @unittest.skipUnless(shutil.which("zeusd"), "zeusd is not installed (cargo install zeusd)")
+    @unittest.skipUnless(zeusd.published_program(), "zeusd is not installed (cargo install zeusd)")
     def test_the_published_zeusd(self):
-        """Runs the real daemon on the emulated GPU, over its socket and over TCP with a token."""
+        """Runs the real daemon on the emulated GPU, over its socket and over TCP, each with and without
+        a token."""
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            for daemon in (zeusd.Published(self.machine, pathlib.Path(folder, "zeusd.sock")),
-                           zeusd.Published(self.machine, None)):
-                with daemon:
+            for path, has_token in itertools.product((pathlib.Path(folder, "zeusd.sock"), None),
+                                                     (False, True)):
+                with self.subTest(path=path, has_token=has_token), \
+                        zeusd.Published(self.machine, path, has_token) as daemon:
                     trainer = self.started(HARPE_EMULATOR_FAULTS="no_permission", **daemon.environment)
                     self.set(trainer, 1200)
                     self.set(trainer, 900)
                     trainer.kill()
                     self.check_restored()
+                    if has_token:
+                        given = dict(daemon.environment, ZEUSD_TOKEN="another")
+                        refused = Trainer(self.machine, **given)
+                        self.addCleanup(refused.end)
+                        self.assertRegex(refused.first, f"^failed {PERMISSION_DENIED}: .*zeusd refuses")
 
 
 unittest.main()

@@ -6,6 +6,7 @@ import http.server
 import os
 import pathlib
 import secrets
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -94,30 +95,40 @@ def free_port():
         return listener.getsockname()[1]
 
 
-class Published:
-    """The published daemon, over a socket without tokens, or over TCP with a token if the path is
-    None. It finds the emulated GPU in the place of NVML."""
+def published_program():
+    """Returns the published zeusd (cargo install zeusd --version 0.5.0), or None."""
+    return os.environ.get("HARPE_ZEUSD") or shutil.which("zeusd")
 
-    def __init__(self, machine, path):
-        self.machine, self.path = machine, path
+
+class Published:
+    """The published daemon, over a socket, or over TCP if the path is None; with or without a
+    token. It finds the emulated GPU in the place of NVML."""
+
+    def __init__(self, machine, path, has_token):
+        self.machine, self.path, self.has_token = machine, path, has_token
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
         library = pathlib.Path(self.folder.name, "libnvidia-ml.so.1")
         os.symlink(self.machine.build / "emulator" / library.name, library)
         environment = dict(os.environ, **self.machine.environment, LD_LIBRARY_PATH=self.folder.name)
-        command = ["zeusd", "serve", "--enable", "gpu-control,gpu-read"]
+        command = [published_program(), "serve", "--enable", "gpu-control,gpu-read"]
         if self.path:
             self.environment = {"ZEUSD_SOCK_PATH": str(self.path)}
             command += ["--mode", "uds", "--socket-path", str(self.path)]
         else:
+            address = f"127.0.0.1:{free_port()}"
+            self.environment = {"ZEUSD_HOST_PORT": address}
+            command += ["--mode", "tcp", "--tcp-bind-address", address]
+        if self.has_token:
             key = pathlib.Path(self.folder.name, "key")
             key.write_text(secrets.token_hex(32))
-            address = f"127.0.0.1:{free_port()}"
-            issued = subprocess.run(["zeusd", "token", "issue", "--signing-key-path", key, "--user", "test", "--scope",
-                                     "gpu-control", "--expires", "1h"], capture_output=True, text=True, check=True)
-            self.environment = {"ZEUSD_HOST_PORT": address, "ZEUSD_TOKEN": issued.stdout.strip().split()[-1]}
-            command += ["--mode", "tcp", "--tcp-bind-address", address, "--signing-key-path", str(key)]
+            issued = subprocess.run(
+                [published_program(), "token", "issue", "--signing-key-path", key, "--user", "test",
+                 "--scope", "gpu-control,gpu-read", "--expires", "1h"],
+                capture_output=True, text=True, check=True)
+            self.environment["ZEUSD_TOKEN"] = issued.stdout.strip().split()[-1]
+            command += ["--signing-key-path", str(key)]
         self.log = open(pathlib.Path(self.folder.name, "log"), "w+")
         self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
         end = time.monotonic() + 60
