@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the benchmark programs and prints their results as tables, for a terminal, as Markdown or as
-JSON. The programs measure the times. This file selects the cases, reads the published numbers for
-the comparison, and contains the targets."""
+JSON. The programs measure the times. This file selects the cases, reads the published frontiers for
+the comparison, and contains the targets. The part `peers` also runs the published programs."""
 import argparse
 import json
 import math
@@ -12,23 +12,28 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True
+from peers import beside  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("HARPE_BUILD", ROOT / "build" / "release"))
 DATA = pathlib.Path(os.environ.get("HARPE_DATA", ROOT.parent / "shared" / "data"))
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- bench/run writes from here -->", "<!-- to here -->"
+# Where the tables of all parts but `peers` are in the document, and those of `peers`.
+PLACES = {False: ("<!-- bench/run writes from here -->", "<!-- to here -->"),
+          True: ("<!-- bench/run peers writes from here -->", "<!-- to here: peers -->")}
 
 # Blocking power of each data set, in watts.
 SYNTHETIC_W, MEASURED_W = 70, 83.64
 
-# stages, microbatches, runs, target in seconds, time of the published tool
+# stages, microbatches, runs, target in seconds
 SOLVER_CASES = [
-    (4, 8, 15, 0.010, "9.6 s"),
-    (4, 32, 15, 0.020, "191 s"),
-    (8, 64, 9, 0.15, "80 % of it in 45 min"),
-    (8, 128, 9, 0.3, "a third of it in 25 min"),
-    (16, 128, 3, 2.0, "0.21-0.24 s a step, 44,000 steps"),
-    (32, 256, 1, 60.0, "not attempted"),
+    (4, 8, 15, 0.010),
+    (4, 32, 15, 0.020),
+    (8, 64, 9, 0.15),
+    (8, 128, 9, 0.3),
+    (16, 128, 3, 2.0),
+    (32, 256, 1, 60.0),
 ]
 MEASURED = [("gpt3-175b", "pipeline/gpt3-175b_a100.csv"),
             ("bloom-176b", "pipeline/bloom-176b_a100.csv")]
@@ -142,12 +147,10 @@ def part_solver():
     table = Table(
         "The exact frontier",
         "The whole frontier of the relaxation (`--bound-only`) in one thread; medians of several "
-        "runs. The profiles were made by a model, and the published tool was timed with the same "
-        f"profiles. The blocking power is {SYNTHETIC_W} W. The profile with 32 stages is the "
-        "16-stage file twice in a row. The published tool is lowtime 0.3.0 (Rust) with steps of 1"
-        " ms. It was timed once on this class of machine; `make bench` does not run it.",
+        f"runs. The profiles were made by a model. The blocking power is {SYNTHETIC_W} W. The "
+        "profile with 32 stages is the 16-stage file twice in a row.",
         ["stages x microbatches", "vertices", "build", "solve", "total", "fastest run", "target",
-         "met", "published tool"])
+         "met"])
     work = Table(
         "Work and memory of the same runs",
         "A pivot exchanges one arc of the tree; a degenerate pivot moves no flow. The columns "
@@ -157,7 +160,7 @@ def part_solver():
         ["stages x microbatches", "instructions", "pivots", "degenerate", "events moved",
          "path steps", "ns per unit of work", "solver", "peak"])
     results = []
-    for stages, microbatches, runs, target, published in SOLVER_CASES:
+    for stages, microbatches, runs, target in SOLVER_CASES:
         case = f"{stages} x {microbatches}"
         found = run("frontier", *synthetic_flags(stages, microbatches), "--runs", runs)
         first = found["runs"][0]
@@ -166,7 +169,7 @@ def part_solver():
         units = first["nodes_moved"] + first["path_steps"]
         table.add(case, count(found["vertices"]), seconds(build), seconds(solve), seconds(total),
                   seconds(min(r["total_s"] for r in found["runs"])), f"{target:g} s",
-                  met(total, target), published)
+                  met(total, target))
         work.add(case, count(found["instructions"]), count(first["pivots"]),
                  f"{100 * first['degenerate_pivots'] / first['pivots']:.0f} %",
                  count(first["nodes_moved"]), count(first["path_steps"]),
@@ -223,9 +226,7 @@ def part_quality():
         "The default plans of a profile are about 100 plans, evenly spread in time. "
         "The gap is 100 (energy - bound) / bound at the plan's own time. `harpe_plan_verify` "
         "checks every plan. Targets: a mean gap of at most 0.05 % and a worst gap of at most 0.20"
-        " %. The published tool's plans, evaluated in the same way, have a mean gap of 0.21 to "
-        "0.26 % and a worst gap of up to 0.8 %. The column *time* contains the frontier and all "
-        "plans.",
+        " %. The column *time* contains the frontier and all plans.",
         ["profile, stages x microbatches", "plans", "mean gap", "worst gap", "targets met",
          "largest savings", "time"])
     cases = [(f"{name}, 8 x {m}", measured_flags(path, m))
@@ -338,19 +339,133 @@ def part_lp():
     return [table], results
 
 
+# profile, stages, microbatches, blocking power, runs
+PEER_CASES = [
+    ("synthetic, 4 x 4", "synthetic/a100_4s.csv", 4, 4, SYNTHETIC_W, 5),
+    ("synthetic, 4 x 8", "synthetic/a100_4s.csv", 4, 8, SYNTHETIC_W, 5),
+    ("gpt3-175b, 8 x 12", MEASURED[0][1], 8, 12, MEASURED_W, 3),
+    ("bloom-176b, 8 x 12", MEASURED[1][1], 8, 12, MEASURED_W, 3),
+]
+SERVER_RUNS = 5
+
+
+def ratio(theirs, ours):
+    """Returns the median of the ratios of paired values as text."""
+    value = statistics.median(t / o for t, o in zip(theirs, ours))
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def beside_lowtime(path, stages, microbatches, blocking_w, runs):
+    """Runs lowtime and Harpe in turn. Returns the values of each run, and how far the plans of both
+    are above the lower bound."""
+    flags = ["--profile", path, "--microbatches", microbatches, "--blocking", blocking_w]
+    found = {"lowtime_s": [], "frontier_s": [], "plans_s": []}
+    for number in range(runs):
+        theirs = beside.lowtime(path, stages, microbatches, blocking_w, has_plans=number == 0)
+        found["lowtime_s"].append(theirs["build_cpu_s"] + theirs["solve_cpu_s"])
+        times = run("frontier", *flags, "--runs", 9)["runs"]
+        found["frontier_s"].append(statistics.median(one["total_s"] for one in times))
+        found["plans_s"].append(run("plans", *flags)["total_s"])
+        if number == 0:
+            found["steps"], points = theirs["steps"], theirs["real"]
+    times = run("times", *flags, text="".join(f"{t:.12f}\n" for t, _ in points))
+    gaps = {"lowtime": [], "harpe": []}
+    for (t, energy), bound, ours in zip(points, times["lower_bound_j"], times["energy_j"]):
+        if bound is not None and ours is not None and t <= times["minimum_energy_s"]:
+            gaps["lowtime"].append(100 * (energy / bound - 1))
+            gaps["harpe"].append(100 * (ours / bound - 1))
+    return dict(found, gaps=gaps, no_more=sum(
+        ours <= theirs + 1e-6 for ours, theirs in zip(gaps["harpe"], gaps["lowtime"])))
+
+
+def lowtime_table():
+    table = Table(
+        "Beside lowtime",
+        "lowtime 0.3.0, with steps of 1 ms and its exponential curves, and Harpe solve the same "
+        "profile in turn, several times. The times are medians, and a ratio is the median of the "
+        "ratios of the pairs. The time of lowtime is processor time, because other work on the "
+        "machine does not change it much; that of Harpe is the wall clock's. The gap of a plan is "
+        "its energy above the lower bound, by the profile, at the plan's own time; plans slower "
+        "than T\\* are left out. Harpe makes a plan for the same time as each of lowtime's.",
+        ["profile, stages x microbatches", "lowtime's steps", "lowtime", "Harpe, frontier",
+         "ratio", "Harpe, frontier and 100 plans", "ratio", "lowtime's gap, mean; worst",
+         "Harpe's gap, mean; worst", "Harpe needs no more"])
+    results = []
+    for case, path, stages, microbatches, blocking_w, runs in PEER_CASES:
+        found = beside_lowtime(data(path), stages, microbatches, blocking_w, runs)
+        lowtime, ours = found["gaps"]["lowtime"], found["gaps"]["harpe"]
+        middle = {key: statistics.median(found[key])
+                  for key in ("lowtime_s", "frontier_s", "plans_s")}
+        table.add(case, count(found["steps"]), seconds(middle["lowtime_s"]),
+                  seconds(middle["frontier_s"]), ratio(found["lowtime_s"], found["frontier_s"]),
+                  seconds(middle["plans_s"]), ratio(found["lowtime_s"], found["plans_s"]),
+                  f"{percent(statistics.fmean(lowtime))}; {percent(max(lowtime))}",
+                  f"{percent(statistics.fmean(ours))}; {percent(max(ours))}",
+                  f"{count(found['no_more'])} of {count(len(ours))}")
+        results.append({"case": case, **found})
+    return table, results
+
+
+# key, text, whether more is better
+SERVER_MEASURES = [
+    ("set_up_64_ms", "set-up of a job of 64 ranks, ms", False),
+    ("set_up_1024_ms", "set-up of a job of 1024 ranks, ms", False),
+    ("set_up_1024_cpu_ms", "the server's processor time for it, ms", False),
+    ("rank_kib", "the server's memory for each of the 1024 ranks, KiB", False),
+    ("results_per_s", "results of 5 iterations x 32 microbatches (12 KB), per second", True),
+    ("result_cpu_us", "the server's processor time for each, us", False),
+]
+
+
+def server_table():
+    table = Table(
+        "Beside the published server",
+        f"`bench_server --brief` plays the ranks of a job, {SERVER_RUNS} times against `harpe "
+        "serve` with a store on disk, and as often in turn against the server of Zeus 0.16.0 "
+        "(FastAPI and uvicorn with uvloop and httptools, one worker, no dumps, no access log), "
+        "which stores nothing. The figures are medians; the ratio is the median of the ratios of "
+        "the pairs, with the least and the greatest.",
+        ["what", "`harpe serve`", "the published server", "ratio", "least - greatest"])
+    program = BUILD / "bench" / "bench_server"
+    if not program.exists():
+        raise Skipped(f"{program} was not built; run: make build")
+    ours, theirs = [], []
+    for _ in range(SERVER_RUNS):
+        ours.append(beside.server(program, BUILD / "harpe", False))
+        theirs.append(beside.server(program, ROOT / "bench" / "peers" / "published_server", True))
+    for key, text, is_more_better in SERVER_MEASURES:
+        pairs = [(our[key], their[key]) for our, their in zip(ours, theirs)]
+        ratios = sorted(our / their if is_more_better else their / max(our, 1e-9)
+                        for our, their in pairs)
+        values = [statistics.median(column) for column in zip(*pairs)]
+        table.add(text, *(f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values),
+                  f"{statistics.median(ratios):.1f}", f"{ratios[0]:.1f} - {ratios[-1]:.1f}")
+    return table, {"harpe": ours, "published": theirs}
+
+
+def part_peers():
+    try:
+        beside.python()
+    except beside.NotInstalled as reason:
+        raise Skipped(str(reason)) from None
+    (lowtime, plans), (servers, requests) = lowtime_table(), server_table()
+    return [lowtime, servers], {"lowtime": plans, "server": requests}
+
+
 PARTS = {"solver": part_solver, "growth": part_growth, "quality": part_quality,
-         "published": part_published, "lp": part_lp}
+         "published": part_published, "lp": part_lp, "peers": part_peers}
 
 
 # ---- Output -------------------------------------------------------------------------------------
 
-def update_document(markdown):
+def update_document(markdown, is_peers):
+    begin, end = PLACES[is_peers]
     text = DOCUMENT.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        sys.exit(f"bench: {DOCUMENT.name} has no place for the tables ({BEGIN} ... {END})")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{markdown}\n{END}{after}")
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"bench: {DOCUMENT.name} has no place for the tables ({begin} ... {end})")
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    DOCUMENT.write_text(f"{before}{begin}\n\n{markdown}\n{end}{after}")
 
 
 def arguments():
@@ -359,14 +474,14 @@ def arguments():
                         help=f"what to measure: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
     parser.add_argument("--update-docs", action="store_true",
-                        help="write the tables into docs/benchmarks.md (all parts)")
+                        help="write the tables into docs/benchmarks.md (all parts, or only peers)")
     parser.add_argument("--json", metavar="FILE", help="also write all results there")
     chosen = parser.parse_args()
     unknown = [part for part in chosen.parts if part not in PARTS]
     if unknown:
         parser.error(f"unknown part '{unknown[0]}': choose from {', '.join(PARTS)}")
-    if chosen.update_docs and chosen.parts:
-        parser.error("--update-docs needs all parts")
+    if chosen.update_docs and chosen.parts not in ([], ["peers"]):
+        parser.error("--update-docs needs all parts, or only peers")
     return chosen
 
 
@@ -380,7 +495,7 @@ def warn_of_other_work():
 def main():
     chosen = arguments()
     warn_of_other_work()
-    results, markdown, skipped = {}, [], []
+    results, markdown, skipped = {}, {False: [], True: []}, []
     for name in chosen.parts or PARTS:
         began = time.monotonic()
         try:
@@ -389,18 +504,20 @@ def main():
             skipped.append(name)
             print(f"{name}: skipped, {reason}\n", file=sys.stderr)
             continue
-        markdown += [table.markdown() for table in tables]
+        markdown[name == "peers"] += [table.markdown() for table in tables]
         if not chosen.markdown:
             print("\n".join(table.plain() for table in tables), flush=True)
         print(f"{name}: {time.monotonic() - began:.0f} s\n", file=sys.stderr)
     if chosen.markdown:
-        print("\n".join(markdown))
+        print("\n".join(markdown[False] + markdown[True]))
     if chosen.json:
         pathlib.Path(chosen.json).write_text(json.dumps(results, indent=1) + "\n")
     if chosen.update_docs:
         if skipped:
             sys.exit("bench: docs/benchmarks.md left alone, parts were skipped")
-        update_document("\n".join(markdown))
+        for is_peers, texts in markdown.items():
+            if texts:
+                update_document("\n".join(texts), is_peers)
 
 
 main()

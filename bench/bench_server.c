@@ -2,7 +2,8 @@
 /* Measures the cost of `harpe serve`: job set-up, rounds, memory of held ranks, and the reception
  * of results, with a store on disk. It starts a new server for every run, and plays all ranks of a
  * job from one epoll thread with one persistent connection for each rank. It ends even if the
- * server hangs. */
+ * server hangs. With --brief it measures only what every server of the published protocol has, so
+ * that another program can take the place of `harpe serve` (bench/peers/published_server). */
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "bench_server_load.h"
 
 enum { RUNS_MAX = 25, RESULT_RANKS = 1024, HELD_RANKS = 8192, REAL_MAX = 16 };
-enum { RESULT_ROUNDS = 12, REAL_ROUNDS = 3, ITERATIONS = 5, MICROBATCHES = 32 };
+enum { RESULT_ROUNDS = 12, BRIEF_ROUNDS = 2, REAL_ROUNDS = 3, ITERATIONS = 5, MICROBATCHES = 32 };
 
 typedef enum measure {
     SET_UP_64,
@@ -34,6 +35,8 @@ typedef enum measure {
     RESULTS_BATCHES,
     REAL_RESULTS,
     REAL_RESULTS_CPU,
+    BRIEF_CPU,
+    BRIEF_MEMORY,
     MEASURES
 } measure;
 
@@ -77,6 +80,10 @@ static samples all_samples[MEASURES] = {
     [REAL_RESULTS_CPU] = {.key = "real_result_cpu_us",
                           .what = "  processor time of the server each, us",
                           .target = ""},
+    [BRIEF_CPU] = {.key = "set_up_1024_cpu_ms",
+                   .what = "  processor time of the server, ms",
+                   .target = ""},
+    [BRIEF_MEMORY] = {.key = "rank_kib", .what = "  memory of a rank after it, KiB", .target = ""},
 };
 
 static void record(measure which, double value) {
@@ -255,6 +262,37 @@ static void measure_results(const char *harpe, int rounds, bool is_real) {
     load_close(load);
 }
 
+/* ---- Brief ----------------------------------------------------------------------------------- */
+
+static void post_results_briefly(load_job *load) {
+    double posting_ms = 0, posting_cpu_s = 0;
+    for (int round = 0; round < BRIEF_ROUNDS; round++) {
+        double cpu_s = load_server_cpu_s(load);
+        int64_t start_ns = harpe_clock_ns();
+        load_start(load, 0, load->rank_count, post_result);
+        load_finish(load);
+        posting_ms += ms_since(start_ns);
+        posting_cpu_s += load_server_cpu_s(load) - cpu_s;
+        load_start(load, 0, load->rank_count, ask);
+        load_finish(load);
+    }
+    double results = (double)BRIEF_ROUNDS * load->rank_count;
+    record(RESULTS, results / posting_ms * 1e3);
+    record(RESULTS_CPU, posting_cpu_s / results * 1e6);
+}
+
+static void measure_briefly(const char *harpe, int ranks, measure which) {
+    load_job *load = load_open(harpe);
+    double empty_kib = load_server_kib(load), cpu_s = load_server_cpu_s(load);
+    set_up(load, ranks, which);
+    if (which == SET_UP_1024) {
+        record(BRIEF_CPU, (load_server_cpu_s(load) - cpu_s) * 1e3);
+        record(BRIEF_MEMORY, (load_server_kib(load) - empty_kib) / ranks);
+        post_results_briefly(load);
+    }
+    load_close(load);
+}
+
 /* ---- Growth ---------------------------------------------------------------------------------- */
 
 enum { SIZES_MAX = 16 };
@@ -356,6 +394,23 @@ static void print_json(void) {
     bench_print(object);
 }
 
+static void sort_samples(void) {
+    for (int i = 0; i < MEASURES; i++)
+        qsort(all_samples[i].values, (size_t)all_samples[i].count, sizeof(double), compare);
+}
+
+static void run_briefly(const char *harpe, int runs) {
+    char *synthetic = synthetic_tail();
+    tails[0] = synthetic;
+    tail_count = 1;
+    for (int run = 0; run < runs; run++) {
+        measure_briefly(harpe, 64, SET_UP_64);
+        measure_briefly(harpe, RESULT_RANKS, SET_UP_1024);
+    }
+    sort_samples();
+    free(synthetic);
+}
+
 static void run_all(const char *harpe, int runs) {
     char *synthetic = synthetic_tail(), *real[REAL_MAX];
     int real_count = read_real_tails(real);
@@ -369,27 +424,26 @@ static void run_all(const char *harpe, int runs) {
         tail_count = real_count;
         measure_results(harpe, REAL_ROUNDS, true);
     }
-    for (int i = 0; i < MEASURES; i++)
-        qsort(all_samples[i].values, (size_t)all_samples[i].count, sizeof(double), compare);
+    sort_samples();
     free(synthetic);
     for (int i = 0; i < real_count; i++)
         free(real[i]);
 }
 
 int main(int argc, char **argv) {
-    static const struct option OPTIONS[] = {{"json", no_argument, NULL, 'j'},
-                                            {"runs", required_argument, NULL, 'r'},
-                                            {"harpe", required_argument, NULL, 'p'},
-                                            {"growth", required_argument, NULL, 'g'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option OPTIONS[] = {
+        {"json", no_argument, NULL, 'j'},        {"runs", required_argument, NULL, 'r'},
+        {"harpe", required_argument, NULL, 'p'}, {"growth", required_argument, NULL, 'g'},
+        {"brief", no_argument, NULL, 'b'},       {NULL, 0, NULL, 0}};
     const char *harpe = getenv("HARPE"), *sizes = NULL;
     int runs = 5, key;
-    bool is_json = false;
+    bool is_json = false, is_brief = false;
     while ((key = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
         if (key == 'j') is_json = true;
         if (key == 'r') runs = atoi(optarg);
         if (key == 'p') harpe = optarg;
         if (key == 'g') sizes = optarg;
+        if (key == 'b') is_brief = true;
         if (key == '?') return 2;
     }
     if (!harpe || runs < 1 || runs > RUNS_MAX) {
@@ -401,7 +455,7 @@ int main(int argc, char **argv) {
         run_growth(harpe, runs, sizes);
         return 0;
     }
-    run_all(harpe, runs);
+    is_brief ? run_briefly(harpe, runs) : run_all(harpe, runs);
     is_json ? print_json() : print_table();
     return 0;
 }
