@@ -2,8 +2,8 @@
 """Solves a pipeline's profile with lowtime, the published solver, in the way that its documentation
 shows: 1F1B, one option for each row of the profile, one result for each step of its algorithm. Runs
 in a Python that has lowtime. Prints one JSON object: the processor time and wall time of the
-solver, its own prediction for each step, and what the plan of the step takes by the profile. bench/bench.py starts
-it; tests/frameworks/test_lowtime.py imports it."""
+solver, its own prediction for each step, and what the plan of the step takes by the profile.
+bench/bench.py starts it; tests/frameworks/test_lowtime.py imports it."""
 import argparse
 import bisect
 import csv

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program beside a busy emulated GPU (test_peers.py starts this under `harpe emulate`). GPU 1
-has a process with 5 GiB, works at a locked clock and has a power limit of its own. Prints one line
-of JSON: what the emulator's nvidia-smi says before and after, what the program has printed, and its
-exit status. The program runs in a terminal if the first argument is "terminal": then it is stopped
-with the key q after it has printed every text of the JSON list that follows."""
+"""Runs a program beside a busy emulated GPU (test_peers.py starts this under `harpe emulate`). A
+process with 5 GiB works on GPU 1, which has a locked clock and a power limit of its own. Prints one
+line of JSON: what the emulator's nvidia-smi says before and after, what the program has printed,
+and its exit status. If the first argument is "terminal", the program runs in a terminal, and is
+ended with the key q when it has printed every text of the JSON list that follows."""
 import ctypes
 import json
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares Harpe's frontier with that of the published lowtime, on the same graphs and the same cost
-curves. The profiles are generated: families of plausible and of odd ones. Needs a Python with
+"""Compares Harpe's frontier with that of the published lowtime, on the same graphs and the same
+cost curves. The profiles are generated: families of plausible and of odd ones. Needs a Python with
 lowtime; without it the tests are skipped. `make check` does not run them."""
 import pathlib
 import random
@@ -108,7 +108,8 @@ class Frontier(unittest.TestCase):
         for seconds, joules in found["real"]:
             self.assertLessEqual(ours.bound_at(seconds * (1 + EQUAL)), joules * (1 + EQUAL))
         # On lowtime's own curves, Harpe's frontier is never above its frontier.
-        curves = [(stage, name, 200 + 5 * number, units * UNIT_S, cost + blocking_w * units * UNIT_S)
+        curves = [(stage, name, 200 + 5 * number, units * UNIT_S,
+                   cost + blocking_w * units * UNIT_S)
                   for (stage, name), points in found["curves"].items()
                   for number, (units, cost) in enumerate(reversed(points))]
         same = harpe.plan.solve(curves, num_microbatches=microbatches, blocking_power=blocking_w,

@@ -87,7 +87,8 @@ for index in range(nvmlDeviceGetCount()):
     gpus.append(dict(
         name=nvmlDeviceGetName(one), uuid=nvmlDeviceGetUUID(one),
         bus=nvmlDeviceGetPciInfo(one).busId,
-        sm=nvmlDeviceGetClockInfo(one, NVML_CLOCK_SM), mem=nvmlDeviceGetClockInfo(one, NVML_CLOCK_MEM),
+        sm=nvmlDeviceGetClockInfo(one, NVML_CLOCK_SM),
+        mem=nvmlDeviceGetClockInfo(one, NVML_CLOCK_MEM),
         top=nvmlDeviceGetMaxClockInfo(one, NVML_CLOCK_SM), power=nvmlDeviceGetPowerUsage(one) / 1e3,
         limit=nvmlDeviceGetPowerManagementLimit(one) / 1e3,
         limits=nvmlDeviceGetPowerManagementLimitConstraints(one),
@@ -170,7 +171,8 @@ try:
     while text.count("\\ngpu_power_usage_W{") < 2 or "\\nprocess_gpu_memory_MiB{" not in text:
         assert exporter.poll() is None, exporter.returncode
         try:
-            text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+            answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+            text = answer.read().decode()
         except urllib.error.URLError:  # it does not listen yet
             pass
         time.sleep(0.1)
@@ -189,10 +191,12 @@ finally:
             self.assert_within(index, "power.draw", values("gpu_power_usage_W")[index], 1)
             self.assertEqual(values("gpu_memory_used_MiB")[index], int(gpu["memory.used"]))
             self.assertEqual(values("gpu_memory_total_MiB")[index], int(gpu["memory.total"]))
-            self.assertEqual(values("gpu_utilization_Percentage")[index], int(gpu["utilization.gpu"]))
+            self.assertEqual(values("gpu_utilization_Percentage")[index],
+                             int(gpu["utilization.gpu"]))
             self.assertEqual(values("gpu_clock_sm_MHz")[index], int(gpu["clocks.sm"]))
             self.assert_within(index, "temperature.gpu", values("gpu_temperature_C")[index])
-        self.assertRegex(out, rf'process_gpu_memory_MiB{{.*pid="{self.found["pid"]}".*}} {self.used_mib()}\.0')
+        self.assertRegex(out, rf'process_gpu_memory_MiB{{.*pid="{self.found["pid"]}".*}} '
+                              rf'{self.used_mib()}\.0')
 
     @unittest.skipUnless(shutil.which(os.environ.get("HARPE_NVTOP", "nvtop")),
                          "nvtop is not installed (Debian's contrib), and HARPE_NVTOP names none")

@@ -109,7 +109,8 @@ def train(path, selector, steps):
     for _ in range(steps):
         optimizer.on_step_begin()
         if steps > 1:
-            assert nvml.harpe_emulator_work(0, ctypes.c_double(0.25), ctypes.c_double(0.8), None) == 0
+            seconds, share = ctypes.c_double(0.25), ctypes.c_double(0.8)
+            assert nvml.harpe_emulator_work(0, seconds, share, None) == 0
         optimizer.on_step_end()
     chosen = limit_w()
     optimizer.on_epoch_end()
@@ -158,7 +159,8 @@ for index in range(len(gpus)):
                                   gpus.supports_get_total_energy_consumption(index))
     out.append(one)
 import subprocess
-fields = "name,clocks.sm,clocks.mem,power.min_limit,power.max_limit,power.limit,power.draw,temperature.gpu,persistence_mode,clocks.max.sm"
+fields = ("name,clocks.sm,clocks.mem,power.min_limit,power.max_limit,power.limit,power.draw,"
+          "temperature.gpu,persistence_mode,clocks.max.sm")
 text = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
                       check=True, text=True, capture_output=True).stdout
 print(json.dumps([out, [line.split(", ") for line in text.splitlines()]]))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Harpe's Python clients through the published zeusd, on an emulated GPU: a job without the right to
-change the GPU trains with a plan, its clocks are put back when it is killed, and its monitor agrees
-with the daemon's readings. Needs zeusd (cargo install zeusd --version 0.5.0) in PATH or
+"""Harpe's Python clients through the published zeusd, on an emulated GPU: a job without the right
+to change the GPU trains with a plan, its clocks are put back when it is killed, and its monitor
+agrees with the daemon's readings. Needs zeusd (cargo install zeusd --version 0.5.0) in PATH or
 $HARPE_ZEUSD; without it the tests are skipped. `make check` does not run them."""
 import http.client
 import itertools
@@ -103,7 +103,8 @@ class Job(training.TrainingTest):
             outer = energy_j(daemon.environment)
             self.assertEqual(self.ask(process, "begin"), "begun")
             inner = energy_j(daemon.environment)
-            self.wait_until(lambda: energy_j(daemon.environment) > inner + 5 * A100_STEP_J, "energy")
+            self.wait_until(lambda: energy_j(daemon.environment) > inner + 5 * A100_STEP_J,
+                            "the GPU draws no energy")
             inner = energy_j(daemon.environment) - inner
             measured = float(self.ask(process, "end"))
             outer = energy_j(daemon.environment) - outer
