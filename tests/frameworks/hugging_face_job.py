@@ -90,7 +90,7 @@ def new_trainer(settings, gpu, callbacks, broken_at=None, **more):
     arguments = dict(
         output_dir=settings["folder"], use_cpu=True, report_to=[], disable_tqdm=True, seed=1,
         per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=2,
-        num_train_epochs=2, save_strategy="no", include_num_input_tokens_seen="all",
+        num_train_epochs=2, save_strategy="no", include_num_input_tokens_seen=True,
         ddp_backend="gloo" if settings["world_size"] > 1 else None)
     arguments.update(more)
     return AccountedTrainer(
@@ -131,7 +131,7 @@ def trainer_job(settings, gpu):
         except RuntimeError as error:
             found["exception"] = str(error)
     after = new_trainer(settings, gpu, [energy], max_steps=2, gradient_accumulation_steps=1,
-                        include_num_input_tokens_seen="no")
+                        include_num_input_tokens_seen=False)
     found["after"] = {"returned": after.train().metrics, "history": after.state.log_history}
     return found
 
