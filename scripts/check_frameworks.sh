@@ -4,12 +4,12 @@
 # virtual environments in build/frameworks. They are installed once and again when a list changes. If
 # PyPI cannot be reached, the script says so and succeeds.
 #
-#   VERSIONS="newest"          the lists
+#   VERSIONS="newest oldest"   the lists
 #   PYTHON=python3             the interpreter of the environments: 3.11 or newer
 #   TESTS=regex                only the tests whose names match
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit
-readonly versions=${VERSIONS:-newest} python=${PYTHON:-/usr/bin/python3} tests=${TESTS:-.}
+readonly versions=${VERSIONS:-newest oldest} python=${PYTHON:-/usr/bin/python3} tests=${TESTS:-.}
 readonly jobs=${JOBS:-$(nproc)}
 readonly lists=tests/frameworks folder=build/frameworks
 readonly pip_version=25.3
