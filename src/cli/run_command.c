@@ -161,14 +161,26 @@ static void set_options(const run_arguments *arguments) {
     free(program);
 }
 
+static void report_missing_hook(void) {
+    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
+    if (package)
+        fprintf(stderr,
+                "harpe run: HARPE_PYTHON_PACKAGE: %.200s has no " HOOK_DIRECTORY "/" HOOK_FILE
+                " that nobody else may change: name the directory harpe of the Python package; the "
+                "command runs unchanged\n",
+                package);
+    else
+        fprintf(stderr, "harpe run: the Python package harpe is not near this program: install it, "
+                        "or name its directory in HARPE_PYTHON_PACKAGE; the command runs "
+                        "unchanged\n");
+}
+
 /* Without the hook, the command runs as it is. */
 static void prepare(const run_arguments *arguments) {
     harpe_error error;
     char *hook = find_hook();
     if (!hook) {
-        fprintf(stderr, "harpe run: the Python package harpe is not near this program: install it, "
-                        "or name its directory in HARPE_PYTHON_PACKAGE; the command runs "
-                        "unchanged\n");
+        report_missing_hook();
         return;
     }
     if (set_python_path(hook, &error) == HARPE_OK)

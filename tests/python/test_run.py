@@ -227,6 +227,13 @@ class Run(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
         self.assertRegex(done.stderr, "^harpe run: .*HARPE_PYTHON_PACKAGE.*runs unchanged\n$")
 
+    def test_the_directory_around_the_package_is_named_in_the_message(self):
+        around = str(world.SOURCE / "python")
+        done = self.script("print('runs')", HARPE_PYTHON_PACKAGE=around)
+        self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
+        self.assertIn(f"HARPE_PYTHON_PACKAGE: {around} has no _run/sitecustomize.py", done.stderr)
+        self.assertNotIn("not near this program", done.stderr)
+
     def test_a_broken_package_is_one_line(self):
         shutil.copytree(world.SOURCE / "python" / "harpe", self.path / "copy" / "harpe",
                         ignore=shutil.ignore_patterns("__pycache__"))
