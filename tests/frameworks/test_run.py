@@ -105,7 +105,7 @@ class Run(jobs.JobTest):
         _, said = self.finish(self.start_command(
             ["--power-limit"], [sys.executable, SCRIPTS / "trainer.py", self.path / "out"]))
         self.assertEqual(said, ["harpe run: the Trainer of Transformers: its log gets the energy, "
-                                "the best power limit is searched"])
+                                "the best power limit is looked for"])
         self.assertGreater(self.machine.writes(), before)
         self.assertEqual(self.machine.limit(0), 400000)
 

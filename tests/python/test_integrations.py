@@ -628,7 +628,7 @@ class TorchPipelining(unittest.TestCase):
 
     def test_a_mesh_that_says_nothing_is_refused(self):
         for mesh, message in ((self.mesh([0, 1], pp=2, x=2), "a dimension x"),
-                              (self.mesh(None, pp=2, dp=2), "not this rank"),
+                              (self.mesh(None, pp=2, dp=2), "does not contain this rank"),
                               (self.mesh([0]), "no named dimensions")):
             with self.assertRaisesRegex(InvalidArgumentError, message):
                 self.arguments(4, 2, device_mesh=mesh)

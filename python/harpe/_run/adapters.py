@@ -177,7 +177,7 @@ def _add_callbacks(adapter: _Adapter, callbacks: Any, energy: type, power_limit:
         done.append("its log gets the energy")
     if adapter.sets_power_limit and not any(isinstance(one, others) for one in callbacks):
         add(power_limit())
-        done.append("the best power limit is searched")
+        done.append("the best power limit is looked for")
     return ", ".join(done) or "the script itself has added Harpe's callbacks"
 
 

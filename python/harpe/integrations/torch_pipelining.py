@@ -80,8 +80,8 @@ def _of_mesh(mesh: Any) -> Dict[str, int]:
     names, shape, place = mesh.mesh_dim_names, mesh.shape, mesh.get_coordinate()
     if not names or place is None:
         raise InvalidArgumentError(
-            "install: the device mesh has no named dimensions, or not this rank: give the mesh of "
-            "all ranks, with names such as pp, dp and tp", b.HARPE_INVALID_ARGUMENT)
+            "install: the device mesh has no named dimensions, or does not contain this rank: give "
+            "the mesh of all ranks, with names such as pp, dp and tp", b.HARPE_INVALID_ARGUMENT)
     for name in names:
         if _kind_of(name) is None:
             raise InvalidArgumentError(
