@@ -380,12 +380,14 @@ def beside_lowtime(path, stages, microbatches, blocking_w, runs):
 def lowtime_table():
     table = Table(
         "Beside lowtime",
-        "lowtime 0.3.0, with steps of 1 ms and its exponential curves, and Harpe solve the same "
-        "profile in turn, several times. The times are medians, and a ratio is the median of the "
-        "ratios of the pairs. The time of lowtime is processor time, because other work on the "
-        "machine does not change it much; that of Harpe is the wall clock's. The gap of a plan is "
-        "its energy above the lower bound, by the profile, at the plan's own time; plans slower "
-        "than T\\* are left out. Harpe makes a plan for the same time as each of lowtime's.",
+        "lowtime 0.3.0 and Harpe solve the same profiles in turn, several times. lowtime has "
+        "steps of 1 ms and its exponential curves. The times are medians, and a ratio is the "
+        "median of the ratios of the pairs of runs. For lowtime the table shows processor time, "
+        "because other work on the machine changes it little. For Harpe it shows the time of the "
+        "wall clock. The gap of a plan is computed from the profile, at the plan's own time. "
+        "Plans slower than T\\* are left out. For each of lowtime's plans, Harpe makes a plan for "
+        "the same time. The last column counts the plans for which Harpe needs no more energy "
+        "than lowtime.",
         ["profile, stages x microbatches", "lowtime's steps", "lowtime", "Harpe, frontier",
          "ratio", "Harpe, frontier and 100 plans", "ratio", "lowtime's gap, mean; worst",
          "Harpe's gap, mean; worst", "Harpe needs no more"])
@@ -409,21 +411,22 @@ def lowtime_table():
 SERVER_MEASURES = [
     ("set_up_64_ms", "set-up of a job of 64 ranks, ms", False),
     ("set_up_1024_ms", "set-up of a job of 1024 ranks, ms", False),
-    ("set_up_1024_cpu_ms", "the server's processor time for it, ms", False),
+    ("set_up_1024_cpu_ms", "the server's processor time for this set-up, ms", False),
     ("rank_kib", "the server's memory for each of the 1024 ranks, KiB", False),
     ("results_per_s", "results of 5 iterations x 32 microbatches (12 KB), per second", True),
-    ("result_cpu_us", "the server's processor time for each, us", False),
+    ("result_cpu_us", "the server's processor time for each result, us", False),
 ]
 
 
 def server_table():
     table = Table(
         "Beside the published server",
-        f"`bench_server --brief` plays the ranks of a job, {SERVER_RUNS} times against `harpe "
-        "serve` with a store on disk, and as often in turn against the server of Zeus 0.16.0 "
-        "(FastAPI and uvicorn with uvloop and httptools, one worker, no dumps, no access log), "
-        "which stores nothing. The figures are medians; the ratio is the median of the ratios of "
-        "the pairs, with the least and the greatest.",
+        f"`bench_server --brief` plays the ranks of a job. It runs {SERVER_RUNS} times against "
+        "`harpe serve` with a store on disk and, in turn, as often against the server of Zeus "
+        "0.16.0, which stores nothing. That server runs on FastAPI and uvicorn with uvloop and "
+        "httptools, with one worker, no dumps and no access log. The figures are medians. The "
+        "ratio is the median of the ratios of the pairs of runs. The last column shows the least "
+        "and the greatest of these ratios.",
         ["what", "`harpe serve`", "the published server", "ratio", "least - greatest"])
     program = BUILD / "bench" / "bench_server"
     if not program.exists():
