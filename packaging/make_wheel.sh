@@ -28,7 +28,7 @@ install_missing() {
     command -v gperf >/dev/null || missing+=(gperf)
     "$python" -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} -gt 0 ] || return 0
-    [ -z "${HARPE_NO_BOOTSTRAP:-}" ] || fail "${missing[*]} missing: apt install ${missing[*]}"
+    [ -z "${HARPE_NO_BOOTSTRAP:-}" ] || fail "these packages are missing: ${missing[*]}: run apt install ${missing[*]}"
     printf 'wheel: installing %s\n' "${missing[*]}"
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
@@ -42,7 +42,7 @@ install_tools() {
     rm -rf -- "$folder/tools"
     "$python" -m venv "$folder/tools"
     "$folder/tools/bin/pip" install -q --disable-pip-version-check -r "$wanted" ||
-        fail 'pip cannot install them (is the network there?)'
+        fail 'pip cannot install them: check the network, and run make wheel again'
     cp "$wanted" "$folder/tools/installed"
 }
 

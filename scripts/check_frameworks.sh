@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of tests/frameworks: Harpe with the real frameworks and the real peers, on CPUs and
 # emulated GPUs. The frameworks come from PyPI, in exactly the versions of tests/frameworks/*.txt, into
-# virtual environments in build/frameworks. They are installed once and again when a list changes. If
+# virtual environments in build/frameworks. They are installed once, and again when a list changes. If
 # PyPI cannot be reached, the script says so and succeeds.
 #
 #   VERSIONS="newest oldest"   the lists
@@ -40,7 +40,7 @@ is_reachable() {
         "pip==$pip_version" "setuptools<81" wheel >"$folder/$1.log" 2>&1
 }
 
-# DeepSpeed's installation imports torch, so that it comes last. Without its DS_BUILD_OPS nothing is
+# DeepSpeed's installation imports torch, so it comes last. Without its DS_BUILD_OPS nothing is
 # compiled.
 install() {
     local environment=$folder/$1
