@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpe run` with scripts of real frameworks that name nothing of Harpe (scripts/), on emulated
 GPUs and with a real server."""
+import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,6 +24,15 @@ def needs(*names):
     """Skips a test if one of these packages is not installed."""
     missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
     return unittest.skipIf(missing, f"{missing} is not installed")
+
+
+def is_older(name, *version):
+    """Tells whether the installed package is older than the version."""
+    try:
+        found = re.findall(r"\d+", importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(map(int, found[:len(version)])) < version
 
 
 class Run(jobs.JobTest):
@@ -57,6 +68,7 @@ class Run(jobs.JobTest):
         return [[(name, self.clocks[rank]) for name in order[rank].split()] for rank in range(2)]
 
     @needs("torch")
+    @unittest.skipIf(is_older("torch", 2, 6), "gloo does not complete the messages of a pipeline of PyTorch 2.5")
     def test_torchrun_of_a_pipeline_gets_the_plans_clocks(self):
         self.runs_at_the_plans_clocks("pipeline.py", "(Schedule1F1B)")
 
