@@ -158,7 +158,7 @@ def _deepspeed(module: Any, adapter: _Adapter) -> None:
 
 
 def _after_init(owner: Any, action: Callable[[Any], None]) -> None:
-    method = owner.__init__
+    method = vars(owner)["__init__"]  # an inherited one may depend on the class having no own
 
     @functools.wraps(method)
     def with_action(self: Any, *arguments: Any, **named: Any) -> None:

@@ -7,6 +7,10 @@ else is loaded. Nothing here may stop the script: an error is one line on standa
 The file imports only modules that Python has imported already, and old versions of Python must be
 able to read it."""
 import atexit
+try:
+    import _thread
+except ImportError:  # a Python that is too old for the hook
+    _thread = None
 import os
 import sys
 
@@ -23,10 +27,16 @@ _HELPERS = ("torch._inductor.compile_worker",)
 
 
 def _say(text):
-    """Prints a line, unless standard error is closed."""
+    """Prints a line, if standard error takes it. What remained in its buffer would make the script
+    fail when Python ends."""
+    line = "harpe run: " + " ".join(str(text).split()) + "\n"
     try:
-        sys.stderr.write("harpe run: " + " ".join(str(text).split()) + "\n")
         sys.stderr.flush()
+        if sys.stderr is sys.__stderr__:
+            os.write(sys.stderr.fileno(), line.encode("utf-8", "backslashreplace"))
+        else:
+            sys.stderr.write(line)
+            sys.stderr.flush()
     except Exception:
         pass
 
@@ -50,8 +60,15 @@ class _Process(object):
         _say(text)
 
     def at_exit(self):
-        """Says that nothing was recognised: in the first rank of a job, and in the process that is
-        the command itself."""
+        """Says that nothing was recognised. A script may have changed everything that this
+        reads."""
+        try:
+            self.say_nothing_recognised()
+        except Exception:
+            pass
+
+    def say_nothing_recognised(self):
+        """Says it in the first rank of a job, and in the process that is the command itself."""
         if self.has_recognised or os.getpid() != self.pid or os.environ.get("RANK", "0") != "0":
             return
         if not (os.environ.get("HARPE_RUN_PROCESS") == str(self.pid) or "torch" in sys.modules):
@@ -76,32 +93,66 @@ class _Process(object):
 
 
 class _Finder(object):
-    """Finds no module itself. It lets the others find a watched module, and has adapters.py called
-    when the module has been executed."""
+    """Finds no module itself. It lets the finders behind it find a watched module, and has
+    adapters.py called when the module has been executed."""
 
     def __init__(self, process):
         self.process = process
+        self.searching = set()  # (thread, name): a finder may ask the others, and so this one
 
     def find_spec(self, name, path=None, target=None):
-        if name not in _WATCHED:
+        search = (_thread.get_ident(), name)
+        if name not in _WATCHED or search in self.searching:
             return None
-        for finder in sys.meta_path:
+        self.searching.add(search)
+        try:
+            spec = self.found_behind(name, path, target)
+        finally:
+            self.searching.discard(search)
+        if spec is not None:
+            self.watch(name, spec.loader)
+        return spec
+
+    def found_behind(self, name, path, target):
+        """Returns what the next finders find. Python has asked those before this one."""
+        finders = list(sys.meta_path)
+        if self in finders:
+            finders = finders[finders.index(self) + 1:]
+        for finder in finders:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if finder is not self and find is not None else None
+            if find is None and sys.version_info < (3, 12):
+                return None  # Python itself asks this finder, which has the older find_module
+            spec = find(name, path, target) if find is not None else None
             if spec is not None:
-                self.watch(name, spec.loader)
                 return spec
         return None
 
     def watch(self, name, loader):
+        """Has adapters.py called after the next execution of this module. Then the loader is as it
+        was before: the module keeps it, and others compare and pickle it."""
         try:
+            before = vars(loader).get("exec_module")
             execute = loader.exec_module
 
             def exec_module(module):
+                spec = module.__spec__
+                if spec.name != name:  # of a loader that has several modules
+                    return execute(module)
+                if vars(loader).get("exec_module") is exec_module:
+                    if before is None:
+                        del loader.exec_module
+                    else:
+                        loader.exec_module = before
                 execute(module)
-                _adapt(name, module, self.process)
+                if spec.loader is loader:
+                    _adapt(name, module, self.process)
+                else:  # a LazyLoader: the first use of the module will execute it
+                    self.process.failed("%s is loaded lazily; it stays unchanged" % name)
 
-            loader.exec_module = exec_module  # of this loader only: every module has its own
+            # Python leaves frames of its import system out of tracebacks.
+            exec_module.__code__ = exec_module.__code__.replace(
+                co_filename="<frozen importlib._bootstrap_external>")
+            loader.exec_module = exec_module
         except Exception as error:
             self.process.failed("%s cannot be watched: %s; it stays unchanged" % (name, error))
 
@@ -116,13 +167,17 @@ def _adapt(name, module, process):
 
 
 def _find_package():
-    """Imports the package harpe: the one that this Python has, or else the one around this file."""
-    try:
-        import harpe
-        return harpe
-    except ImportError:
-        pass
+    """Imports the package harpe: the one that this Python has, or else the one around this file.
+    Another module of this name is not executed."""
     import importlib.util
+    spec = importlib.util.find_spec("harpe")
+    if spec is not None:
+        for place in spec.submodule_search_locations or ():
+            if os.path.isfile(os.path.join(place, "_run", "adapters.py")):
+                import harpe
+                return harpe
+        raise ImportError("the module harpe of this Python (%s) is not Harpe, or is an older one"
+                          % (spec.origin or "a directory"))
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     spec = importlib.util.spec_from_file_location(
         "harpe", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
@@ -142,11 +197,19 @@ def _install():
     sys.meta_path.insert(0, _Finder(process))
 
 
+def _is_directory(entry, path):
+    """Returns true if an entry of sys.path is this directory."""
+    try:
+        return os.path.abspath(entry or ".") == path
+    except Exception:  # a relative path in a directory that was deleted
+        return False
+
+
 def _import_hidden():
     """Imports the sitecustomize that Python would have imported. This directory leaves sys.path;
     PYTHONPATH stays as it is for the processes that this one starts."""
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    sys.path[:] = [entry for entry in sys.path if not _is_directory(entry, here)]
     own = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # noqa: F401
