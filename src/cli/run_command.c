@@ -86,12 +86,13 @@ static const struct argp argument_parser = {
 
 /* ---- The hook -------------------------------------------------------------------------------- */
 
-/* Returns the directory `package`/_run if it has the hook and nobody else may write to it, or else
- * NULL. The caller frees the path. */
+/* Returns the directory `package`/_run if it has the hook and nobody else may write to either, or
+ * else NULL. The caller frees the path. */
 static char *hook_in(const char *package) {
     char *directory = harpe_path_join(package, "/", HOOK_DIRECTORY);
     char *file = directory ? harpe_path_join(directory, "/", HOOK_FILE) : NULL;
-    bool is_found = file && access(file, R_OK) == 0 && harpe_file_is_trusted(file);
+    bool is_found = file && access(file, R_OK) == 0 && harpe_file_is_trusted(file) &&
+                    harpe_file_is_trusted(directory);
     char *real = is_found ? realpath(directory, NULL) : NULL;
     free(file);
     free(directory);
@@ -183,7 +184,12 @@ static void prepare(const run_arguments *arguments) {
         report_missing_hook();
         return;
     }
-    if (set_python_path(hook, &error) == HARPE_OK)
+    if (strchr(hook, ':'))
+        fprintf(stderr,
+                "harpe run: the Python package harpe is in '%.200s', and PYTHONPATH cannot contain "
+                "a path with a colon: move the package; the command runs unchanged\n",
+                hook);
+    else if (set_python_path(hook, &error) == HARPE_OK)
         set_options(arguments);
     else
         fprintf(stderr, "harpe run: %s; the command runs unchanged\n", error.message);

@@ -165,6 +165,110 @@ class Run(unittest.TestCase):
         self.assertEqual(self.script(text).stderr.count(NOTHING), 1)
         self.assertEqual(self.script(text, RANK="1").stderr, "")
 
+    def outside(self, **environment):
+        """Runs the script without `harpe run`."""
+        return subprocess.run([sys.executable, "train.py"], text=True, cwd=self.path, check=False,
+                              capture_output=True, env=dict(self.environment, **environment))
+
+    def test_a_standard_error_that_takes_nothing_changes_no_status(self):
+        for text in ("import os\nos.close(2)",
+                     "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 2)",
+                     "import sys\nsys.stderr = open('/dev/full', 'w')\nsys.stderr.close()",
+                     "import sys\nsys.stderr = None"):
+            self.assertEqual(self.script(text).returncode, 0, text)
+
+    def test_a_replaced_standard_error_gets_the_line(self):
+        text = "import sys\nsys.stderr = open('err', 'w')\nsys.stderr.write('own ')"
+        done = self.script(text)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex((self.path / "err").read_text(), f"^own {NOTHING}.*\n$")
+
+    def test_what_a_script_does_to_the_interpreter_is_no_error_at_its_end(self):
+        done = self.script("import sys, types\nsys.argv = None\nsys.modules['torch'] = None\n"
+                           "sys.modules['__main__'] = types.SimpleNamespace(__spec__="
+                           "types.SimpleNamespace(name=3))\nsys.meta_path[:] = []")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_tracebacks_of_frameworks_are_unchanged(self):
+        for error in ("ValueError", "ImportError"):
+            self.module("transformers.trainer", f"raise {error}('x')")
+            done = self.script("import transformers.trainer")
+            self.assertEqual(done.stderr.replace(NOTHING + "'train.py'; the script ran unchanged\n",
+                                                 ""), self.outside().stderr)
+            self.assertEqual(done.returncode, 1)
+
+    # ---- The import system is unchanged ----
+
+    def test_specs_and_loaders_are_unchanged(self):
+        self.module("transformers.trainer", TRAINER)
+        text = ("import importlib, importlib.util, inspect, pickle\n"
+                "import transformers.trainer as t\n"
+                "print(vars(t.__loader__), t.__loader__ is t.__spec__.loader)\n"
+                "print(pickle.loads(pickle.dumps(t.__spec__)) == t.__spec__)\n"
+                "print(pickle.loads(pickle.dumps(t.Trainer)) is t.Trainer)\n"
+                "print(inspect.getsource(t), inspect.signature(t.Trainer))\n"
+                "print(t.Trainer('x').name, importlib.reload(t).Trainer('y').name)")
+        done = self.script(text)
+        self.assertEqual((done.returncode, done.stdout), (0, self.outside().stdout), done.stderr)
+        self.assertEqual(done.stderr.count("the Trainer of Transformers"), 2, done.stderr)
+
+    def test_a_loader_of_several_modules(self):
+        self.module("transformers.other", "value = 1")
+        self.module("transformers.trainer", "import transformers.other\n" + TRAINER)
+        shutil.make_archive(str(self.path / "all"), "zip", self.path, "transformers")
+        shutil.rmtree(self.path / "transformers")
+        done = self.script("import sys\nsys.path.insert(0, 'all.zip')\nimport transformers.trainer "
+                           "as t\nprint(t.__loader__, t.Trainer('x').name)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, self.outside().stdout)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_a_lazy_module_stays_lazy(self):
+        self.module("transformers.trainer", "print('executed')\n" + TRAINER)
+        done = self.script(
+            "import importlib.util as u, sys\nimport transformers\n"
+            "class Lazy:\n    def find_spec(self, name, path=None, target=None):\n"
+            "        if name != 'transformers.trainer':\n            return None\n"
+            "        sys.meta_path.remove(self)\n        spec = u.find_spec(name)\n"
+            "        spec.loader = u.LazyLoader(spec.loader)\n        return spec\n"
+            "sys.meta_path.insert(1, Lazy())\nimport transformers.trainer as t\n"
+            "print('imported')\nprint(t.Trainer('x').name)")
+        self.assertEqual((done.returncode, done.stdout), (0, "imported\nexecuted\nx\n"),
+                         done.stderr)
+        self.assertRegex(done.stderr, "^harpe run: .*loaded lazily; it stays unchanged\n$")
+
+    def test_other_finders_are_asked_as_before(self):
+        self.module("transformers.trainer", TRAINER)
+        done = self.script(
+            "import sys\nclass Asking:\n    def find_spec(self, name, path=None, target=None):\n"
+            "        if name != 'transformers.trainer':\n            return None\n"
+            "        print('asked')\n        for one in sys.meta_path:\n"
+            "            if one is not self:\n"
+            "                spec = one.find_spec(name, path, target)\n"
+            "                if spec is not None:\n                    return spec\n"
+            "for place in (0, 2):\n    sys.meta_path.insert(place, Asking())\n"
+            "    import transformers.trainer as t\n    print(t.Trainer('x').name)\n"
+            "    del sys.modules['transformers.trainer'], sys.meta_path[place]\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "asked\nx\nasked\nx\n"),
+                         done.stderr[-500:])
+        self.assertEqual(done.stderr.count("the Trainer of Transformers"), 2, done.stderr)
+
+    def test_a_class_without_a_constructor_stays(self):
+        self.module("transformers.trainer", "class Trainer:\n    def __new__(cls, name):\n"
+                    "        return super().__new__(cls)\n")
+        done = self.script("import transformers.trainer as t\nt.Trainer('x')")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("stays unchanged", done.stderr)
+
+    def test_another_module_of_the_packages_name_is_not_executed(self):
+        self.module("transformers.trainer", TRAINER)
+        self.module("harpe", "print('mine')")
+        done = self.script("import sys\nimport transformers.trainer as t\n"
+                           "print(t.Trainer('x').name, 'harpe' in sys.modules)\nimport harpe")
+        self.assertEqual((done.returncode, done.stdout), (0, "x False\nmine\n"), done.stderr)
+        self.assertRegex(done.stderr, "^harpe run: transformers.trainer: .*stays unchanged\n$")
+
     # ---- Frameworks ----
 
     def test_a_schedule_runs_once_for_each_call_without_a_server(self):
@@ -248,10 +352,20 @@ class Run(unittest.TestCase):
 
     def test_the_package_that_others_may_write_is_not_used(self):
         shutil.copytree(world.SOURCE / "python" / "harpe" / "_run", self.path / "harpe" / "_run")
-        (self.path / "harpe" / "_run" / "sitecustomize.py").chmod(0o666)
-        done = self.script("print('runs')", HARPE_PYTHON_PACKAGE=str(self.path / "harpe"))
-        self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
-        self.assertIn("runs unchanged", done.stderr)
+        for name, mode in (("_run/sitecustomize.py", 0o666), ("_run", 0o777)):
+            before = (self.path / "harpe" / name).stat().st_mode
+            (self.path / "harpe" / name).chmod(mode)
+            done = self.script("print('runs')", HARPE_PYTHON_PACKAGE=str(self.path / "harpe"))
+            (self.path / "harpe" / name).chmod(before)
+            self.assertEqual((done.returncode, done.stdout), (0, "runs\n"))
+            self.assertIn("runs unchanged", done.stderr)
+
+    def test_a_path_that_pythonpath_cannot_hold_is_not_used(self):
+        shutil.copytree(world.SOURCE / "python" / "harpe" / "_run", self.path / "a:b" / "_run")
+        done = self.script("import sys\nprint(*[one for one in sys.path if one.endswith('_run')])",
+                           HARPE_PYTHON_PACKAGE=str(self.path / "a:b"))
+        self.assertEqual((done.returncode, done.stdout), (0, "\n"))
+        self.assertRegex(done.stderr, "^harpe run: .*a colon.*runs unchanged\n$")
 
     def test_an_installed_prefix_is_found(self):
         """Program and package lie in one prefix, as `make install` and Debian's packages put them,
