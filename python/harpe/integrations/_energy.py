@@ -5,17 +5,19 @@ A failed measurement is logged once. It never raises an exception, and no number
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from harpe import distributed
 from harpe._library import log_to
-from harpe.monitor import ZeusMonitor, _Windows
+from harpe.monitor import Measurement, ZeusMonitor, _Windows
 
 LOGGER = "harpe.monitor"
 TRAINING = "training"
 EVALUATION = "evaluation"
+STANDS_STILL_S = 1.0  # energy counters move every 10 to 100 ms
 
 
 @dataclass
@@ -24,7 +26,7 @@ class EnergyTotals:
 
     energy_j, time_s: of the training. Each second counts once, however many GPUs there are.
     evaluation_energy_j, evaluation_time_s: of evaluations during the training.
-    tokens, samples: on which the job has trained; 0 if they are not known.
+    tokens, samples: on which the job has trained; 0 or NaN if they are not known.
     """
 
     energy_j: float = 0.0
@@ -41,14 +43,28 @@ class EnergyTotals:
         return EnergyTotals(*(a - b for a, b in zip(_values(self), _values(other))))
 
     def saved(self) -> Dict[str, float]:
-        """Returns the totals for a checkpoint."""
-        return asdict(self)
+        """Returns the totals for a checkpoint, with 0 for what is not known."""
+        return {name: 0.0 if math.isnan(value) else value for name, value in asdict(self).items()}
 
     @classmethod
     def loaded(cls, saved: Any) -> EnergyTotals:
-        """Returns the totals of a checkpoint; zeros if it has none."""
+        """Returns the totals of a checkpoint; zeros if it has none. If it has impossible ones, one
+        line says so."""
         known = saved if isinstance(saved, Mapping) else {}
-        return cls(**{field.name: float(known.get(field.name, 0.0)) for field in fields(cls)})
+        totals = {}
+        for field in fields(cls):
+            value = known.get(field.name, 0.0)
+            try:
+                totals[field.name] = float(value)
+                is_possible = 0 <= totals[field.name] < math.inf
+            except (TypeError, ValueError, OverflowError):
+                is_possible = False
+            if not is_possible:
+                logging.getLogger(LOGGER).warning(
+                    "the energies of the checkpoint cannot be read (%s is %.40r): they begin at 0; "
+                    "training goes on", field.name, value)
+                return cls()
+        return cls(**totals)
 
     def rates(self, prefix: str = "") -> Dict[str, float]:
         """Returns power_w and energy_per_token_j (or energy_per_sample_j) of the training. What is
@@ -102,7 +118,8 @@ class Meter:
         self._monitor: Optional[ZeusMonitor] = None
         self._phase: Optional[str] = None
         self._local = EnergyTotals()  # of this rank, since the last sync()
-        self._is_running = self._can_measure = False
+        self._is_running = self._can_measure = self._can_count = False
+        self._still_s: Dict[int, float] = {}  # for how long a GPU's energy has not grown
 
     @property
     def is_running(self) -> bool:
@@ -114,7 +131,8 @@ class Meter:
         self.end()
         self.begun_with = self._logged = self.totals
         self._local = EnergyTotals()
-        self._is_running = self._can_measure = True
+        self._is_running = self._can_measure = self._can_count = True
+        self._still_s = {}
         chosen = gpu_indices if self.gpu_indices is None else self.gpu_indices
         try:
             # A short window gets power * time, because the energy counter may not have moved.
@@ -143,9 +161,26 @@ class Meter:
         self._local.tokens += tokens
         self._local.samples += samples
 
+    def count_batch(self, size: Callable[[], Mapping[str, float]]) -> None:
+        """Calls count() with what size() returns. If it raises, tokens and samples are not known
+        from here on, because a part of them would give a wrong energy per token."""
+        if not self._is_running:
+            return
+        try:
+            found = {name: float(value) for name, value in size().items()}
+        except Exception as error:
+            if self._can_count:
+                logging.getLogger(LOGGER).warning(
+                    "tokens and samples are not known from here on: %s; training goes on",
+                    " ".join(f"{type(error).__name__}: {error}".split()))
+            self._can_count = False
+            found = {"tokens": math.nan, "samples": math.nan}
+        self.count(**found)
+
     def sync(self) -> bool:
         """Adds the measurements of all ranks to the totals. Every rank must call it. Returns false
-        if a rank cannot measure; the totals are then unknown from here on."""
+        if no energy is known yet, or if a rank cannot measure; the totals are then unknown from
+        here on."""
         if not self._is_running:
             return False
         phase = self._phase
@@ -169,7 +204,7 @@ class Meter:
         added.time_s /= distributed.world_size()
         added.evaluation_time_s /= distributed.world_size()
         self.totals = self.totals + added
-        return True
+        return self.totals.energy_j + self.totals.evaluation_energy_j > 0
 
     def run(self) -> EnergyTotals:
         """Returns the totals since begin(), without what a checkpoint had."""
@@ -208,12 +243,26 @@ class Meter:
         except Exception as error:
             self._fail("energy is not measured from here on", error)
             return
-        if phase == TRAINING:
+        fault = self._fault_of(measured)
+        if fault:
+            self._fail("energy is not measured from here on", fault)
+        elif phase == TRAINING:
             self._local.energy_j += measured.total_energy
             self._local.time_s += measured.time
         else:
             self._local.evaluation_energy_j += measured.total_energy
             self._local.evaluation_time_s += measured.time
+
+    def _fault_of(self, measured: Measurement) -> Optional[str]:
+        """Returns why a window cannot be right, or None."""
+        for gpu, energy_j in measured.gpu_energy.items():
+            if not 0 <= energy_j < math.inf:
+                return f"GPU {gpu}: a window of {measured.time:.3g} s took {energy_j:g} J"
+            still_s = 0.0 if energy_j > 0 else self._still_s.get(gpu, 0.0) + measured.time
+            self._still_s[gpu] = still_s
+            if still_s >= STANDS_STILL_S:
+                return f"GPU {gpu}: its energy has not grown in {still_s:.3g} s"
+        return None
 
     def _fail(self, what: str, error: Any) -> None:
         if self._can_measure:

@@ -7,7 +7,6 @@ import logging
 from typing import Any, Dict, Optional, Sequence
 
 from harpe import distributed
-from harpe._library import HarpeError
 from harpe.integrations._energy import visible_gpus
 from harpe.monitor import ZeusMonitor
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -26,11 +25,13 @@ class Limiter:
         self.gpu_indices = gpu_indices
         self.options = options
         self.optimizer: Optional[GlobalPowerLimitOptimizer] = None
+        self._has_failed = False
 
     def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
         """A training begins. Every rank must call it. gpu_indices: the rank's GPUs if the user has
         named none; None: all."""
         self.end()
+        self.optimizer, self._has_failed = None, False
         chosen = gpu_indices if self.gpu_indices is None else self.gpu_indices
         monitor: Optional[ZeusMonitor] = None
         try:
@@ -43,25 +44,40 @@ class Limiter:
                 self.optimizer = GlobalPowerLimitOptimizer(monitor, **self.options)
             else:
                 self._say("another rank could not start; its message gives the reason")
-        except HarpeError as error:
+        except Exception as error:
             self._say(error)
 
     @staticmethod
-    def _say(why: Any) -> None:
-        logging.getLogger(LOGGER).warning("no power limit is changed: %s; training goes on", why)
+    def _say(why: Any, since: str = "") -> None:
+        logging.getLogger(LOGGER).warning("no power limit is changed%s: %s; training goes on",
+                                          since, why)
+
+    def _tell(self, event: str) -> None:
+        """Passes an event on. If that fails (a selector that raises), the original limits are
+        restored, and later events do nothing."""
+        if self.optimizer is None or self._has_failed:
+            return
+        try:
+            getattr(self.optimizer, event)()
+        except Exception as error:
+            self._has_failed = True
+            self._say(error, " from here on")
+            self.end()
 
     def step_begins(self) -> None:
         """An update of the weights begins."""
-        if self.optimizer is not None:
-            self.optimizer.on_step_begin()
+        self._tell("on_step_begin")
 
     def interrupted(self) -> None:
         """An epoch has ended, or an evaluation interrupts it. An unfinished measurement is
         repeated."""
-        if self.optimizer is not None:
-            self.optimizer.on_epoch_end()
+        self._tell("on_epoch_end")
 
     def end(self) -> None:
         """Restores the original limits. `optimizer` keeps its measurements."""
         if self.optimizer is not None:
             self.optimizer.on_train_end()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """A copy has no optimizer until begin()."""
+        return {**self.__dict__, "optimizer": None}

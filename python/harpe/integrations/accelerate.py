@@ -59,12 +59,9 @@ class EnergyMeter:
               samples: Optional[int] = None) -> None:
         """Counts a batch that this rank has trained on: batch["input_ids"] as tokens, or the first
         dimension of its first tensor as samples; or the numbers that are given."""
-        size = size_of(batch)
-        if tokens is not None:
-            size["tokens"] = tokens
-        if samples is not None:
-            size["samples"] = samples
-        self._meter.count(**size)
+        given = {name: value for name, value in (("tokens", tokens), ("samples", samples))
+                 if value is not None}
+        self._meter.count_batch(lambda: {**size_of(batch), **given})
 
     def metrics(self) -> Dict[str, float]:
         """Returns energy_j (of the training until now), power_w and energy_per_token_j or

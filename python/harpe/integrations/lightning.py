@@ -98,9 +98,10 @@ class EnergyCallback(_Callback):  # type: ignore[misc]
 
     # ---- Events of the training ----
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Forgets the totals of an earlier fit(), unless a checkpoint has restored them."""
-        if trainer.ckpt_path is None and trainer.global_step == 0:
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Forgets the totals of an earlier fit(), unless this one goes on where that has ended. A
+        checkpoint is loaded afterwards, and may have no totals."""
+        if stage == "fit" and (trainer.ckpt_path is not None or trainer.global_step == 0):
             self._meter.totals = EnergyTotals()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -122,12 +123,10 @@ class EnergyCallback(_Callback):  # type: ignore[misc]
             self._log(pl_module, self._meter.metrics(), on_step=True, on_epoch=False)
 
     def _count(self, batch: Any) -> None:
-        if not self._meter.is_running:
-            return
-        size = size_of(batch)
-        if self._tokens is not None:
-            size["tokens"] = int(self._tokens(batch))
-        self._meter.count(**size)
+        tokens = self._tokens
+        self._meter.count_batch(
+            lambda: size_of(batch) if tokens is None
+            else {**size_of(batch), "tokens": int(tokens(batch))})
 
     @staticmethod
     def _log(pl_module: Any, values: Dict[str, float], **options: bool) -> None:

@@ -76,18 +76,17 @@ class EnergyCallback(TrainerCallback, ExportableState):
         return self.totals.saved()
 
     @saved_totals.setter
-    def saved_totals(self, saved: Dict[str, float]) -> None:
+    def saved_totals(self, saved: Optional[Dict[str, float]]) -> None:
         self._meter.totals = EnergyTotals.loaded(saved)
 
     def _restore(self, state: Any) -> None:
         """Continues with the checkpoint's totals. The Trainer itself restores the states of
         callbacks only if it is told to."""
-        saved: Any = {}
-        if state.global_step > 0:
-            saved = getattr(state, "stateful_callbacks", {}).get(type(self).__name__, {})
+        saved: Any = getattr(state, "stateful_callbacks", None) if state.global_step > 0 else None
+        for name in (type(self).__name__, "attributes", "saved_totals"):
             saved = saved[0] if isinstance(saved, list) and saved else saved
-            saved = saved.get("attributes", {}) if isinstance(saved, dict) else {}
-        self.saved_totals = saved.get("saved_totals", {})
+            saved = saved.get(name) if isinstance(saved, dict) else None
+        self.saved_totals = saved
 
     # ---- Events of the training ----
 
@@ -154,7 +153,7 @@ class EnergyCallback(TrainerCallback, ExportableState):
         samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         try:
             samples = min(samples, max(0, len(dataloader.dataset) - self._samples_in_epoch))
-        except (AttributeError, TypeError):  # the length is not known
+        except Exception:  # the length is not known
             pass
         self._samples_in_epoch += samples
         self._meter.count(seen - self._tokens_seen, samples)
