@@ -47,17 +47,24 @@ class _Process(object):
     def __init__(self):
         self.pid = os.getpid()
         self.has_recognised = False
+        self.said = set()
 
     def recognised(self, text):
         """A framework was recognised. The first rank says what happens."""
         self.has_recognised = True
         if os.environ.get("RANK", "0") == "0":
-            _say(text)
+            self.say_once(text)
 
     def failed(self, text):
         """An adapter could not be installed. Every rank says why."""
         self.has_recognised = True
-        _say(text)
+        self.say_once(text)
+
+    def say_once(self, text):
+        """Prints a line. A script may make a thousand Trainers."""
+        if text not in self.said:
+            self.said.add(text)
+            _say(text)
 
     def at_exit(self):
         """Says that nothing was recognised. A script may have changed everything that this
