@@ -225,6 +225,14 @@ class Transformers(EnergyTest):
                 self.assertEqual(one.totals, _energy.EnergyTotals(), state)
                 self.assertTrue(one._meter.is_running)
 
+    def test_a_checkpoint_made_without_it_can_be_saved_again(self):
+        """The Trainer looks the callback up in the checkpoint's states when it saves."""
+        others = {"TrainerControl": {"args": {}}}
+        one = self.ours.EnergyCallback(gpu_indices=[0])
+        state = types.SimpleNamespace(stateful_callbacks=dict(others))
+        self.begin(one, stateful_callbacks=state.stateful_callbacks)
+        self.assertEqual(state.stateful_callbacks, dict(others, EnergyCallback=one.state()))
+
     def test_a_dataset_whose_length_fails(self):
         class Dataset:
             def __len__(self):

@@ -81,12 +81,16 @@ class EnergyCallback(TrainerCallback, ExportableState):
 
     def _restore(self, state: Any) -> None:
         """Continues with the checkpoint's totals. The Trainer itself restores the states of
-        callbacks only if it is told to."""
-        saved: Any = getattr(state, "stateful_callbacks", None) if state.global_step > 0 else None
+        callbacks only if it is told to. It raises KeyError when it saves, if the checkpoint was
+        made without this callback and so has no state of it."""
+        states = getattr(state, "stateful_callbacks", None)
+        saved: Any = states if state.global_step > 0 else None
         for name in (type(self).__name__, "attributes", "saved_totals"):
             saved = saved[0] if isinstance(saved, list) and saved else saved
             saved = saved.get(name) if isinstance(saved, dict) else None
         self.saved_totals = saved
+        if isinstance(states, dict):
+            states.setdefault(type(self).__name__, self.state())
 
     # ---- Events of the training ----
 
