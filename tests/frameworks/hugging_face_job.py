@@ -228,12 +228,19 @@ def lost_job(settings):
 
 
 def faulty_job(settings):
-    """Without a GPU the training goes on."""
-    trainer = new_trainer(settings, None, [EnergyCallback()])
-    metrics = trainer.train().metrics
+    """Without a GPU the training goes on. Checkpoints that were made without Harpe are
+    continued."""
+    new_trainer(settings, None, [], max_steps=2, save_strategy="steps", save_steps=2).train()
+    trainer = new_trainer(settings, None, [EnergyCallback()], save_strategy="steps", save_steps=4)
+    metrics = trainer.train(
+        resume_from_checkpoint=os.path.join(settings["folder"], "checkpoint-2")).metrics
     accelerator = Accelerator(cpu=True)
+    path = os.path.join(settings["folder"], "without")
+    accelerator.save_state(path)
     with EnergyMeter(accelerator) as energy, PowerLimit(accelerator) as limit:
         limit.step()
+        accelerator.load_state(path)
+        accelerator.save_state(path)
         return {"metrics": metrics, "history": trainer.state.log_history,
                 "accelerate": energy.log({"loss": 1.0}), "optimizer": limit.optimizer}
 

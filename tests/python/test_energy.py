@@ -4,8 +4,10 @@ values, broken checkpoints, batches that cannot be counted, callbacks that are c
 the monitor gives these values; real sensors are in tests/frameworks."""
 import copy
 import logging
+import os
 import pickle
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -151,9 +153,7 @@ class Batch(dict):
 class Counting(EnergyTest):
     def test_what_cannot_be_counted_is_left_out(self):
         from harpe.integrations.accelerate import EnergyMeter
-        accelerator = types.SimpleNamespace(
-            device=None, local_process_index=0, num_processes=1,
-            register_for_checkpointing=lambda one: None)
+        accelerator = mock.Mock(device=None, local_process_index=0, num_processes=1)
         for batch, given in ((Batch(input_ids=1), {}), (None, {"tokens": "many"}),
                              (types.SimpleNamespace(shape=3), {})):
             self.log.lines.clear()
@@ -167,6 +167,34 @@ class Counting(EnergyTest):
                 self.assertEqual(energy.state_dict()["tokens"], 0.0)
             self.assertEqual(len(self.log.lines), 1, self.log.lines)
             self.assertRegex(self.log.lines[0], "^tokens and samples are not known .*goes on$")
+
+    def test_states_of_accelerate(self):
+        from harpe.integrations.accelerate import EnergyMeter
+        accelerator = mock.Mock(device=None, local_process_index=0, num_processes=1)
+        with tempfile.TemporaryDirectory() as folder, EnergyMeter(accelerator) as energy:
+            (save,), _ = accelerator.register_save_state_pre_hook.call_args
+            (load,), _ = accelerator.register_load_state_pre_hook.call_args
+            save([], [], folder)
+            energy.metrics()
+            self.assertEqual(energy.totals.energy_j, 200.0)
+            load([], folder)
+            self.assertEqual(energy.totals.energy_j, 100.0)
+            self.assertEqual(energy.metrics()["energy_j"], 200.0)
+            path = os.path.join(folder, "harpe_energy.json")
+            for text in ("", "[]", "3", '{"energy_j": ', '{"energy_j": "x"}', None):
+                os.remove(path)
+                if text is not None:
+                    with open(path, "w", encoding="ascii") as file:
+                        file.write(text)
+                load([], folder)
+                self.assertEqual(energy.totals, _energy.EnergyTotals(), text)
+                self.assertEqual(energy.metrics()["energy_j"], 100.0)
+            self.assertEqual(len(self.log.lines), 3, self.log.lines)
+            save([], [], os.path.join(folder, "nosuch"))
+            self.assertRegex(self.log.lines[3], "^the energies are not saved: .*nosuch.*goes on$")
+            energy.close()
+            load([], folder)
+            self.assertEqual(energy.metrics(), {})
 
     def test_lightning_with_a_counter_that_fails(self):
         from harpe.integrations.lightning import EnergyCallback

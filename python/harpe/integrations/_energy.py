@@ -126,6 +126,11 @@ class Meter:
         """Returns true between begin() and end()."""
         return self._is_running
 
+    @property
+    def can_measure(self) -> bool:
+        """Returns true between begin() and end() while this rank measures."""
+        return self._is_running and self._can_measure
+
     def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
         """A training begins. gpu_indices: the rank's GPUs if the user has named none; None: all."""
         self.end()

@@ -18,14 +18,19 @@ best power limit.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import os
 from typing import Any, Dict, Iterator, Optional, Sequence
 
-from harpe.integrations._energy import (EVALUATION, TRAINING, EnergyTotals, Meter, own_gpus,
-                                        size_of)
+from harpe.integrations._energy import (EVALUATION, LOGGER, TRAINING, EnergyTotals, Meter,
+                                        own_gpus, size_of)
 from harpe.integrations._power_limit import Limiter
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
 
 __all__ = ["EnergyMeter", "EnergyTotals", "PowerLimit"]
+
+FILE = "harpe_energy.json"  # in the directory of a checkpoint
 
 
 def _gpus_of(accelerator: Any) -> Optional[Sequence[int]]:
@@ -38,8 +43,9 @@ class EnergyMeter:
     `with` block. It changes no GPU and never stops the training: if the energy cannot be measured,
     one line says why and metrics() is empty.
 
-    It registers itself with the Accelerator: save_state() saves the totals, and load_state()
-    continues with them.
+    The Accelerator's save_state() also saves the totals, in a file of its own, harpe_energy.json,
+    and load_state() continues with them. Checkpoints that were made with an EnergyMeter can be
+    loaded without it, and the other way round.
     """
 
     def __init__(self, accelerator: Any, gpu_indices: Optional[Sequence[int]] = None) -> None:
@@ -47,7 +53,9 @@ class EnergyMeter:
         gpu_indices: the GPUs of this process; None: those that the Accelerator uses."""
         self._accelerator = accelerator
         self._meter = Meter(None if gpu_indices is None else list(gpu_indices))
-        accelerator.register_for_checkpointing(self)
+        # With register_for_checkpointing, load_state() would refuse every older checkpoint.
+        accelerator.register_save_state_pre_hook(self._save)
+        accelerator.register_load_state_pre_hook(self._load)
         self._meter.begin(_gpus_of(accelerator))
 
     @property
@@ -87,16 +95,41 @@ class EnergyMeter:
         finally:
             self._meter.switch(TRAINING)
 
+    def _save(self, _models: Any, _weights: Any, folder: Any) -> None:
+        """The Accelerator calls this on all ranks."""
+        saved = self.state_dict()
+        try:
+            if self._accelerator.is_main_process:
+                with open(os.path.join(folder, FILE), "w", encoding="utf-8") as file:
+                    json.dump(saved, file)
+        except OSError as error:
+            logging.getLogger(LOGGER).warning("the energies are not saved: %s; training goes on",
+                                              error)
+
+    def _load(self, _models: Any, folder: Any) -> None:
+        saved = None
+        try:
+            with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+                saved = json.load(file)
+        except FileNotFoundError:  # a checkpoint that was made without an EnergyMeter
+            pass
+        except (OSError, ValueError) as error:
+            logging.getLogger(LOGGER).warning(
+                "the energies of the checkpoint cannot be read: %s; they begin at 0; training "
+                "goes on", error)
+        self.load_state_dict(saved or {})
+
     def state_dict(self) -> Dict[str, Any]:
-        """Returns what accelerator.save_state() saves. All ranks call it there."""
+        """Returns what is saved in a checkpoint. All ranks must call it."""
         self._meter.sync()
         return self.totals.saved()
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Continues with the totals of accelerator.load_state(). What was measured before belongs
-        to no training."""
+        """Continues with the totals of a checkpoint. What was measured before belongs to no
+        training."""
         self._meter.totals = EnergyTotals.loaded(state_dict)
-        self._meter.begin(_gpus_of(self._accelerator))
+        if self._meter.can_measure:
+            self._meter.begin(_gpus_of(self._accelerator))
 
     def close(self) -> None:
         """Ends the measurement. A second call does nothing."""
