@@ -98,13 +98,14 @@ class Frontier(unittest.TestCase):
                 for mhz, (s, joules) in options.items()]
         ours = harpe.plan.solve(rows, num_microbatches=microbatches, blocking_power=blocking_w,
                                 plans=2)
-        # The same graph: Harpe finds the same time and energy of lowtime's plans.
+        # Both solve the same graph: Harpe computes the same time and energy for lowtime's plans.
         for step, plan in found["kept"].items():
             seconds, joules = found["real"][step]
             evaluated = ours.evaluate(plan)
             self.assertAlmostEqual(evaluated.time, seconds, delta=EQUAL * seconds)
             self.assertAlmostEqual(evaluated.energy, joules, delta=EQUAL * joules)
-        # No plan of lowtime needs less than Harpe's bound, by the profile.
+        # With the times and energies of the profile, each of lowtime's plans needs at least the energy
+        # of Harpe's bound.
         for seconds, joules in found["real"]:
             self.assertLessEqual(ours.bound_at(seconds * (1 + EQUAL)), joules * (1 + EQUAL))
         # On lowtime's own curves, Harpe's frontier is never above its frontier.

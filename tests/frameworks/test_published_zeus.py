@@ -187,8 +187,9 @@ class OnTheEmulator(unittest.TestCase):
                     self.assertEqual(set(outer), set(inner))
                     for gpu, joules in outer.items():
                         self.assertGreater(inner[gpu], 0.5 * 50)
-                        # The outer window cannot have less; it may have seen a step more at
-                        # each end, and what the GPU drew between the calls.
+                        # The outer window contains the inner one. It can have more energy: one
+                        # step of the counter at each end, and the energy that the GPU used
+                        # between the calls of the two monitors.
                         self.assertGreaterEqual(joules, inner[gpu] - 1e-6)
                         self.assertLessEqual(joules - inner[gpu],
                                              most_w * (outer_s - inner_s + 2 * step_s))

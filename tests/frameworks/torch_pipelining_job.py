@@ -3,11 +3,12 @@
 CPUs (gloo) and emulated GPUs, under Harpe. Started by test_torch_pipelining.py; prints one line of
 JSON.
 
-Each call of a stage is also an instruction of the measured profile on this rank's emulated GPU. It
-is enqueued there before the call, as a training host enqueues kernels, and becomes ready when the
-calls have ended whose results it needs; these times are in a file that the ranks share. So the
-emulated GPUs wait for each other as real ones do, and the speed of this machine has no effect on
-their time and energy. Before a call ends, it waits until its GPU has the clock of the plan."""
+For each call of a stage, the emulated GPU of this rank runs an instruction of the measured profile.
+The job enqueues this instruction before the call, as a training host enqueues kernels. The
+instruction becomes ready when the calls whose results it needs have ended. The ranks share the times
+of these ends in a file. The emulated GPUs therefore wait for each other as real GPUs do, and the
+speed of the machine does not affect their time and energy. A call ends only when its GPU has the
+clock of the plan."""
 import ctypes
 import json
 import mmap

@@ -33,7 +33,8 @@ VERSION = re.search(r"^project\(Harpe VERSION ([0-9.]+)", (PROJECT / "CMakeLists
                     re.MULTILINE).group(1)
 MOST_BYTES = 10_000_000
 LIMIT_S = 3600
-# What every system has that can run a manylinux wheel (PEP 600), and that this wheel may load.
+# The libraries that the wheel may load and does not bundle. Every system that can run a manylinux wheel
+# has them (PEP 600).
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libresolv.so.2", "libz.so.1", "ld-linux-x86-64.so.2",
                  "ld-linux-aarch64.so.1"}
 SCRATCH = pathlib.Path(os.environ.get("TMPDIR", "/var/tmp"))
@@ -238,11 +239,13 @@ class EmptySystems(unittest.TestCase):
     """A Debian made by debootstrap, with Python and its zlib, and nothing else that the wheel could
     use: no fonts, no certificates, no libraries of ours, no pip. pip comes as a folder."""
 
-    def mirror(self, suite):
+    @staticmethod
+    def mirror():
+        """Returns the mirror of Debian that apt uses, as an argument of debootstrap. If apt names
+        none, debootstrap chooses."""
         lines = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)",
                     "Identifier: Packages", "Origin: Debian").splitlines()
-        found = [line.split()[0] for line in lines if line.split()[1] == "bookworm"]
-        return found[0] if found else "http://deb.debian.org/debian"
+        return [line.split()[0] for line in lines if line.split()[1] == "bookworm"][:1]
 
     def enter(self, root, *command):
         inside = ('mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && '
@@ -255,13 +258,11 @@ class EmptySystems(unittest.TestCase):
     def use(self, suite):
         with tempfile.TemporaryDirectory(prefix="harpe-wheel-", dir=SCRATCH) as name:
             root = pathlib.Path(name) / "root"
-            run("debootstrap", "--variant=minbase", "--include=python3", suite, root, self.mirror(suite))
+            run("debootstrap", "--variant=minbase", "--include=python3", suite, root, *self.mirror())
             (root / "dev" / "shm").mkdir(exist_ok=True)
             os.chmod(root.parent, 0o755)
-            for library in ("libcairo", "libjansson", "libcurl", "libpq", "libcminpack", "libsqlite3"):
-                found = [path for path in root.glob(f"usr/lib/*/{library}.so*")]
-                if library != "libsqlite3":  # Python's own module needs it
-                    self.assertEqual(found, [], suite)
+            for library in ("libcairo", "libjansson", "libcurl", "libpq", "libcminpack"):
+                self.assertEqual(list(root.glob(f"usr/lib/*/{library}.so*")), [], suite)
             self.assertFalse((root / "usr/share/fonts").exists())
             prepare_folder(root / "use")
             shutil.copy(only("harpe-*.whl"), root / "use")
