@@ -146,8 +146,8 @@ class Table:
 def part_solver():
     table = Table(
         "The exact frontier",
-        "The whole frontier of the relaxation (`--bound-only`) in one thread; medians of several "
-        f"runs. The profiles were made by a model. The blocking power is {SYNTHETIC_W} W. The "
+        "Harpe computes the whole frontier of the relaxation (`--bound-only`) in one thread. The "
+        f"times are medians of several runs. The profiles were made by a model. The blocking power is {SYNTHETIC_W} W. The "
         "profile with 32 stages is the 16-stage file twice in a row.",
         ["stages x microbatches", "vertices", "build", "solve", "total", "fastest run", "target",
          "met"])
