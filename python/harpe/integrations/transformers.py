@@ -45,8 +45,9 @@ class EnergyCallback(TrainerCallback, ExportableState):
         energy_per_token_j: since the last such log. Tokens are those of
             TrainingArguments(include_num_input_tokens_seen=...). Without it: energy_per_sample_j.
         evaluation_energy_j: energy of the evaluations until now; not part of energy_j.
-    Each log of an evaluation gets eval_energy_j. The last log, which train() also returns, gets
-    energy_j and the same keys with "train_" for this call of train() alone.
+    The log of each evaluation gets eval_energy_j, the energy of this evaluation in J. The last log of
+    the training gets energy_j, and also train_energy_j, train_power_w and train_energy_per_token_j
+    (or train_energy_per_sample_j), which count this call of train() alone. train() returns this log.
     """
 
     def __init__(self, gpu_indices: Optional[Sequence[int]] = None) -> None:
