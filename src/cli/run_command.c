@@ -99,8 +99,9 @@ static char *hook_in(const char *package) {
     return real;
 }
 
-/* Finds the Python package near this program: around it (a wheel), in the source tree of this
- * build, or installed below the same prefix. */
+/* Returns the hook of the Python package that belongs to this program. In a wheel, the package
+ * contains the program. Otherwise it is in the source tree of the build, or installed below the
+ * same prefix. Returns NULL if there is none. The caller frees the path. */
 static char *hook_near_program(void) {
     static const char *const places[] = {".", "..", "../../python/harpe",
                                          "../lib/python3*/*-packages/harpe"};
