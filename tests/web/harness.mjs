@@ -26,6 +26,16 @@ export async function until(condition, what, limit = LIMIT_MS) {
     }
 }
 
+/** Clicks a link of a live page until its view is shown. While the mouse button is down, a new text can
+ * move the link away; the browser then drops the click, and a person clicks again. */
+export async function followLink(page, link) {
+    const before = page.url();
+    await until(async () => {
+        if (page.url() === before) await link.click({ timeout: 20000 }).catch(() => {});
+        return page.url() !== before;
+    }, `the address changes from ${before}`);
+}
+
 /** A measured speed: the tests report it, and only bench/browser demands a limit. */
 export function assertFigure(isGood, figure) {
     if (process.env.HARPE_WEB_FIGURES) assert.ok(isGood, figure);

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { accessibilityProblems, assertFigure, call, openPage, sleep, startTests, until } from "./harness.mjs";
+import { accessibilityProblems, assertFigure, call, followLink, openPage, sleep, startTests, until } from "./harness.mjs";
 
 /* Loads the file as a module, whatever type node assumes for a .js file. */
 const formatSource = readFileSync(new URL("../../web/format.js", import.meta.url), "utf8");
@@ -79,7 +79,7 @@ await test("filters_jobs", async () => {
 });
 
 await test("opens_a_job_and_follows_it_to_its_plan", async () => {
-    await page.getByRole("link", { name: job }).click();
+    await followLink(page, page.getByRole("link", { name: job }));
     await page.getByRole("heading", { name: job }).waitFor();
     await until(async () => (await frontierOf()).plans?.length > 20, "the job has plans", 900000);
     await page.getByRole("slider").waitFor();
@@ -178,7 +178,7 @@ for (const colorScheme of ["light", "dark"]) {
         await sleep(400); // colours change gradually
         assert.deepEqual(await accessibilityProblems(page), []);
         await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1720 } });
-        await page.getByRole("link", { name: "All jobs" }).click();
+        await followLink(page, page.getByRole("link", { name: "All jobs" }));
         await page.getByRole("heading", { name: "Jobs" }).waitFor();
         await page.getByText("not registered: 1, 3").waitFor();
         await page.getByRole("row", { name: "train-sim" }).getByText(/^-?\d+\.\d %$/).waitFor();
@@ -286,7 +286,7 @@ await test("comes_back_with_the_server", async () => {
     await door.getByText("the server does not answer").waitFor();
     const second = await world.serve("mortal", "--scheduler", "Perseus", "--set", `port=${port}`);
     const mortal = await call(second.url, "/register_job", { pp_degree: 1, dp_degree: 1, tp_degree: 1, world_size: 1 });
-    await door.getByRole("link", { name: mortal }).click();
+    await followLink(door, door.getByRole("link", { name: mortal }));
     await door.getByRole("heading", { name: mortal }).waitFor();
     assert.equal(await door.locator("#connection").textContent(), "");
     await fetch(`${second.url}/jobs/${encodeURIComponent(mortal)}`, { method: "DELETE" });
